@@ -1,0 +1,148 @@
+//! A window on the decompressed bytes of a file, in which the parsers find whole records.
+
+use std::io::{self, Read};
+
+use crate::error::ErrorKind;
+use crate::format::Compression;
+use crate::source::Source;
+
+/// Fits into a second-level cache, and is large enough for the system call to cost nothing a packet.
+const CAPACITY: usize = 256 << 10;
+
+pub(crate) struct Buffer {
+    /// Gone only while a rewind replaces it.
+    source: Option<Source>,
+    data: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Offset of `data[0]` in the file.
+    base: u64,
+    /// Whether reading failed; a decompressor is not to be called again then.
+    failed: bool,
+}
+
+impl Buffer {
+    pub(crate) fn new(source: Source) -> Self {
+        Self { source: Some(source), data: vec![0; CAPACITY], start: 0, end: 0, base: 0, failed: false }
+    }
+
+    /// The bytes that are there, from the current position on.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.data[self.start..self.end]
+    }
+
+    /// Moves the position on, and says where in the buffer the bytes passed over lie. They stay until the next `fill`.
+    #[inline(always)]
+    pub(crate) fn consume(&mut self, length: usize) -> usize {
+        debug_assert!(length <= self.end - self.start);
+        let at = self.start;
+        self.start += length;
+        at
+    }
+
+    /// Bytes that were consumed.
+    #[inline(always)]
+    pub(crate) fn slice(&self, at: usize, length: usize) -> &[u8] {
+        &self.data[at..at + length]
+    }
+
+    /// Offset of the current position in the file.
+    pub(crate) fn position(&self) -> u64 {
+        self.base + self.start as u64
+    }
+
+    pub(crate) fn compression(&self) -> Compression {
+        self.source.as_ref().map_or(Compression::None, Source::compression)
+    }
+
+    /// Bytes of the file that are behind the current position, or (compressed) behind what was decompressed.
+    pub(crate) fn file_position(&self) -> u64 {
+        match &self.source {
+            Some(source) if source.compression() != Compression::None => source.consumed(),
+            _ => self.position(),
+        }
+    }
+
+    /// Reads on until `need` bytes are there; `false` if the file ends before. Memory grows with what the file
+    /// really holds, never by `need` alone.
+    #[cold]
+    pub(crate) fn fill(&mut self, need: usize) -> Result<bool, Box<ErrorKind>> {
+        while self.end - self.start < need {
+            self.make_room(need);
+            let Some(source) = &mut self.source else { return Ok(false) };
+            match source.read(&mut self.data[self.end..]) {
+                Ok(0) => return Ok(false),
+                Ok(n) => self.end += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.failed = true;
+                    let offset = self.base + self.end as u64;
+                    return Err(Box::new(match self.compression() {
+                        Compression::None => ErrorKind::Read { offset, source: error },
+                        compression => ErrorKind::Decompress { compression, offset, source: error },
+                    }));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// A small file is never moved in the buffer, so that `rewind` finds it there whole.
+    fn make_room(&mut self, need: usize) {
+        let room = self.data.len() - self.end;
+        if self.start > 0 && (room < CAPACITY / 2 || self.start + need > self.data.len()) {
+            self.data.copy_within(self.start..self.end, 0);
+            self.base += self.start as u64;
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if need > self.data.len() && self.end == self.data.len() {
+            self.data.resize((self.data.len() * 2).min(need), 0);
+        } else if self.data.len() > CAPACITY && need.max(self.end) <= CAPACITY {
+            self.data.truncate(CAPACITY);
+            self.data.shrink_to_fit();
+        }
+    }
+
+    /// Goes back to the start of the file.
+    pub(crate) fn rewind(&mut self) -> io::Result<()> {
+        if self.base > 0 || self.failed {
+            let source = self.source.take().ok_or_else(|| io::Error::other("an earlier attempt failed"))?;
+            self.source = Some(source.rewind()?);
+            (self.end, self.base, self.failed) = (0, 0, false);
+        }
+        self.start = 0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Input;
+
+    fn buffer(length: u64) -> Buffer {
+        Buffer::new(Source::new(Input::stream(io::repeat(7).take(length))).unwrap())
+    }
+
+    #[test]
+    fn memory_grows_with_the_data_and_not_with_the_claim() {
+        let mut buffer = buffer(CAPACITY as u64 + 1);
+        assert!(!buffer.fill(1 << 40).unwrap());
+        assert_eq!(buffer.bytes().len(), CAPACITY + 1);
+        assert_eq!(buffer.data.len(), 2 * CAPACITY);
+    }
+
+    #[test]
+    fn memory_is_given_back_when_a_large_record_is_done() {
+        let mut buffer = buffer(100 * CAPACITY as u64);
+        assert!(buffer.fill(20 * CAPACITY).unwrap());
+        assert!(buffer.data.len() >= 20 * CAPACITY);
+        while buffer.fill(60).unwrap() {
+            buffer.consume(60);
+        }
+        assert_eq!(buffer.data.len(), CAPACITY);
+        assert_eq!(buffer.position() + buffer.bytes().len() as u64, 100 * CAPACITY as u64);
+    }
+}

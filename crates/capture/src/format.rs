@@ -1,0 +1,204 @@
+//! What a capture file is made of, whatever its format: records, interfaces, link types, resolutions.
+
+use std::fmt;
+
+/// A captured packet. The reader's records borrow its buffer until the next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The bytes that were captured, from the link-layer header on.
+    pub data: &'a [u8],
+    /// Nanoseconds since 1970-01-01 00:00 UTC.
+    pub timestamp: u64,
+    /// Length of the packet on the wire; larger than `data.len()` when the capture cut it short.
+    pub original_length: u32,
+    /// Index into [`Reader::interfaces`](crate::Reader::interfaces). Always 0 in pcap files.
+    pub interface: u32,
+}
+
+/// Where packets were captured. A pcap file has exactly one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// What the first bytes of each packet are.
+    pub link_type: LinkType,
+    /// The most bytes that were kept of a packet; 0 when there was no limit.
+    pub snap_length: u32,
+    /// The unit that timestamps have in the file.
+    pub resolution: TimestampResolution,
+    /// The six bits above the link type in a pcap file, as they are: 1 if the length of a frame check sequence is given,
+    /// and from the third bit on that length in units of 2 bytes. See [`fcs_length`](Self::fcs_length).
+    pub link_flags: u8,
+    /// The interface's name, such as `eth0`, if the file has one; cut after 1,024 bytes.
+    pub name: Option<String>,
+}
+
+impl Interface {
+    /// An interface without name or snap length, with timestamps in nanoseconds.
+    pub fn new(link_type: LinkType) -> Self {
+        Self { link_type, snap_length: 0, resolution: TimestampResolution::NANOSECONDS, link_flags: 0, name: None }
+    }
+
+    /// Bytes of frame check sequence at the end of each packet, if the file says.
+    pub fn fcs_length(&self) -> Option<u8> {
+        (self.link_flags & 1 != 0).then_some((self.link_flags >> 2 & 15) * 2)
+    }
+
+    /// Flags for a frame check sequence of `length` bytes; none if pcap has no way to say so.
+    pub(crate) fn flags_of_fcs_length(length: u8) -> u8 {
+        if length.is_multiple_of(2) && length < 32 { 1 | (length / 2) << 2 } else { 0 }
+    }
+}
+
+/// A `LINKTYPE_` number from [the registry](https://www.tcpdump.org/linktypes.html).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkType(pub u32);
+
+impl LinkType {
+    /// BSD loopback: a 4-byte address family in the byte order of the capturing machine.
+    pub const NULL: Self = Self(0);
+    /// Ethernet.
+    pub const ETHERNET: Self = Self(1);
+    /// IPv4 or IPv6 without a link-layer header.
+    pub const RAW: Self = Self(101);
+    /// Linux "cooked" capture.
+    pub const LINUX_SLL: Self = Self(113);
+    /// IPv4 without a link-layer header.
+    pub const IPV4: Self = Self(228);
+    /// IPv6 without a link-layer header.
+    pub const IPV6: Self = Self(229);
+    /// D-Bus messages.
+    pub const DBUS: Self = Self(231);
+    /// USB packets as USBPcap captures them.
+    pub const USBPCAP: Self = Self(249);
+    /// Linux "cooked" capture, version 2.
+    pub const LINUX_SLL2: Self = Self(276);
+    /// Elektrobit High Speed Capture and Replay.
+    pub const EBHSCR: Self = Self(279);
+
+    /// The most bytes a record of this link type may hold. These are the limits of libpcap, so that what is accepted
+    /// here is what tcpdump accepts.
+    pub fn max_length(self) -> u32 {
+        match self {
+            Self::DBUS => 128 << 20,
+            Self::EBHSCR => 8 << 20,
+            Self::USBPCAP => 1 << 20,
+            _ => 256 << 10,
+        }
+    }
+
+    fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NULL => "BSD loopback",
+            Self::ETHERNET => "Ethernet",
+            Self::RAW => "raw IP",
+            Self::LINUX_SLL => "Linux cooked",
+            Self::IPV4 => "raw IPv4",
+            Self::IPV6 => "raw IPv6",
+            Self::DBUS => "D-Bus",
+            Self::USBPCAP => "USBPcap",
+            Self::LINUX_SLL2 => "Linux cooked v2",
+            Self::EBHSCR => "EBHSCR",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for LinkType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name} ({})", self.0),
+            None => write!(f, "link type {}", self.0),
+        }
+    }
+}
+
+/// The unit of timestamps in a file, as a fraction of a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimestampResolution {
+    /// 10 to the minus this power; at most 19.
+    PowerOfTen(u8),
+    /// 2 to the minus this power; at most 63.
+    PowerOfTwo(u8),
+}
+
+impl TimestampResolution {
+    /// The resolution of classic pcap files, and of pcapng interfaces that do not say.
+    pub const MICROSECONDS: Self = Self::PowerOfTen(6);
+    /// What [`Record::timestamp`] counts in.
+    pub const NANOSECONDS: Self = Self::PowerOfTen(9);
+}
+
+impl fmt::Display for TimestampResolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PowerOfTen(0) | Self::PowerOfTwo(0) => f.write_str("s"),
+            Self::PowerOfTen(3) => f.write_str("ms"),
+            Self::PowerOfTen(6) => f.write_str("µs"),
+            Self::PowerOfTen(9) => f.write_str("ns"),
+            Self::PowerOfTen(power) => write!(f, "10^-{power} s"),
+            Self::PowerOfTwo(power) => write!(f, "2^-{power} s"),
+        }
+    }
+}
+
+/// Order of the bytes in a file's own numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Endianness {
+    /// Least significant byte first; what is written unless one asks for the other.
+    #[default]
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// The format of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Classic pcap.
+    Pcap {
+        /// Byte order of the file.
+        endianness: Endianness,
+        /// Microseconds or nanoseconds.
+        resolution: TimestampResolution,
+        /// Whether records have the longer headers of the "modified" format (magic `a1b2cd34`).
+        modified: bool,
+    },
+    /// pcapng. The resolution belongs to each [`Interface`].
+    Pcapng {
+        /// Byte order of the current section.
+        endianness: Endianness,
+    },
+}
+
+impl Format {
+    /// Byte order of the file, or of the current section of a pcapng file.
+    pub fn endianness(self) -> Endianness {
+        match self {
+            Self::Pcap { endianness, .. } | Self::Pcapng { endianness } => endianness,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pcap { resolution, modified: false, .. } => write!(f, "pcap ({resolution})")?,
+            Self::Pcap { resolution, modified: true, .. } => write!(f, "modified pcap ({resolution})")?,
+            Self::Pcapng { .. } => f.write_str("pcapng")?,
+        }
+        match self.endianness() {
+            Endianness::Little => f.write_str(", little-endian"),
+            Endianness::Big => f.write_str(", big-endian"),
+        }
+    }
+}
+
+/// How a file is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// gzip (RFC 1952), also several members one after the other.
+    Gzip,
+    /// Zstandard (RFC 8878), also several frames one after the other, and skippable frames.
+    Zstd,
+}

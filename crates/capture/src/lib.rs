@@ -1,0 +1,69 @@
+//! Reading and writing capture files: classic pcap and pcapng.
+//!
+//! The crate knows files and nothing else: no engine, no packet buffers, no protocols. A [`Reader`] hands out
+//! [`Record`]s that borrow the bytes of its own buffer; a [`Writer`] takes records from anywhere.
+//!
+//! ```text
+//!   Reader ──▶ pcap | pcapng ──▶ Buffer ──▶ Source: plain, gzip, zstd ──▶ a file or any Read
+//!   Writer ──▶ pcap | pcapng ──▶ BufWriter ─────────────────────────────▶ a file or any Write
+//! ```
+//!
+//! What can be read: pcap in both byte orders, with microseconds, nanoseconds or the longer record headers of the
+//! "modified" format (magic `a1b2cd34`), versions 2.0 to 2.4; pcapng with any number of sections and interfaces, in both byte
+//! orders, with every timestamp resolution and offset, from enhanced, simple and (obsolete) packet blocks. Either may
+//! be compressed with gzip or zstd; formats are told by their first bytes, never by the file's name.
+//!
+//! What is not kept: comments, packet flags, name resolution, statistics and decryption secrets of pcapng files.
+//!
+//! ```
+//! use bellows_capture::{Interface, LinkType, OutputFormat, Reader, Record, Writer, WriterOptions};
+//!
+//! # fn main() -> Result<(), bellows_capture::Error> {
+//! let options = WriterOptions { format: OutputFormat::Pcapng, ..WriterOptions::default() };
+//! let mut writer = Writer::new(Vec::new(), "memory", options, &[Interface::new(LinkType::ETHERNET)])?;
+//! writer.write(&Record { data: &[0xff; 60], timestamp: 1_700_000_000_123_456_789, original_length: 1514, interface: 0 })?;
+//! let file = writer.finish()?;
+//!
+//! let mut reader = Reader::new(std::io::Cursor::new(file), "memory")?;
+//! while let Some(record) = reader.next_record()? {
+//!     assert_eq!(record.data.len(), 60);
+//!     assert_eq!(record.timestamp, 1_700_000_000_123_456_789);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Time
+//!
+//! A timestamp is a `u64`: nanoseconds since 1970-01-01 00:00 UTC, which lasts until the year 2554. Times outside (a
+//! pcapng interface can be given any offset) are held at the nearest end of that range; finer resolutions are cut to
+//! nanoseconds. A simple packet block carries no time and reads as 0.
+//!
+//! # Memory
+//!
+//! A reader holds 256 KiB, and more only for as long as a single record or block needs it *and the file really holds
+//! those bytes*: buffers grow as data comes in, not by what a length field claims. A record may hold
+//! [`LinkType::max_length`] bytes (256 KiB for most link types, the limits of libpcap), a pcapng block 16 MiB, a file
+//! 65,536 interfaces. Compressed files are decompressed as a stream.
+//!
+//! # Sources
+//!
+//! pcap: [draft-ietf-opsawg-pcap](https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcap/) and `pcap-savefile(5)`;
+//! pcapng: [draft-ietf-opsawg-pcapng](https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcapng/).
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod bytes;
+mod error;
+mod format;
+mod pcap;
+mod pcapng;
+mod reader;
+mod source;
+mod writer;
+
+pub use error::{BlockProblem, Error, ErrorKind, Part};
+pub use format::{Compression, Endianness, Format, Interface, LinkType, Record, TimestampResolution};
+pub use reader::{Progress, Reader};
+pub use writer::{OutputFormat, Writer, WriterOptions};

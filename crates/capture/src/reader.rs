@@ -1,0 +1,201 @@
+//! The reader of any capture file.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::error::{Error, ErrorKind};
+use crate::format::{Compression, Format, Interface, Record};
+use crate::pcap::Pcap;
+use crate::pcapng::Pcapng;
+use crate::source::{Input, Source};
+
+/// A record in the buffer.
+pub(crate) struct Located {
+    pub(crate) at: usize,
+    pub(crate) length: usize,
+    pub(crate) timestamp: u64,
+    pub(crate) original_length: u32,
+    pub(crate) interface: u32,
+}
+
+/// How far a file was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the file, compressed as it may be, that were used.
+    pub consumed: u64,
+    /// Size of the file, if it is a regular one.
+    pub total: Option<u64>,
+}
+
+/// Reads the records of a capture file, one after the other.
+///
+/// After an error the reader is at its end; [`rewind`](Self::rewind) makes it start anew.
+pub struct Reader {
+    name: Arc<str>,
+    buffer: Buffer,
+    size: Option<u64>,
+    layout: Layout,
+    interfaces: Vec<Interface>,
+    records: u64,
+}
+
+enum Layout {
+    Pcap(Pcap),
+    Pcapng(Pcapng),
+    /// An error was found.
+    Failed(Format),
+}
+
+impl Reader {
+    /// Opens the file at `path` and reads what comes before its first packet.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened or read, is not a capture, or its first bytes are damaged.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let name: Arc<str> = path.as_ref().to_string_lossy().into();
+        let opened = File::open(path).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+        let (file, metadata) = opened.map_err(|error| Error::new(&name, ErrorKind::Open(error)))?;
+        let size = metadata.is_file().then_some(metadata.len());
+        Self::from_input(Input::file(file), size, name)
+    }
+
+    /// Reads from anything; `name` stands for it in errors.
+    ///
+    /// Returns when the first packet begins or the input ends, so it waits for a live stream's first packet.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn new(stream: impl Read + Send + 'static, name: impl AsRef<str>) -> Result<Self, Error> {
+        Self::from_input(Input::stream(stream), None, name.as_ref().into())
+    }
+
+    fn from_input(input: Input, size: Option<u64>, name: Arc<str>) -> Result<Self, Error> {
+        let source = Source::new(input).map_err(|source| Error::new(&name, ErrorKind::Read { offset: 0, source }))?;
+        let mut buffer = Buffer::new(source);
+        let mut interfaces = Vec::new();
+        let layout = Layout::read(&mut buffer, &mut interfaces).map_err(|kind| Error::new(&name, kind))?;
+        Ok(Self { name, buffer, size, layout, interfaces, records: 0 })
+    }
+
+    /// The next record, or `None` at the end of the file. Neither allocates nor makes a system call, but once in 256 KiB.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is damaged here. All records before were delivered; none follows.
+    #[inline]
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, Error> {
+        let found = match &mut self.layout {
+            Layout::Pcap(pcap) => pcap.next(&mut self.buffer, self.records),
+            Layout::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces, self.records),
+            Layout::Failed(_) => Ok(None),
+        };
+        match found {
+            Ok(Some(Located { at, length, timestamp, original_length, interface })) => {
+                self.records += 1;
+                let data = self.buffer.slice(at, length);
+                Ok(Some(Record { data, timestamp, original_length, interface }))
+            }
+            Ok(None) => Ok(None),
+            Err(kind) => Err(self.fail(kind)),
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, kind: Box<ErrorKind>) -> Error {
+        self.layout = Layout::Failed(self.format());
+        Error::new(&self.name, kind)
+    }
+
+    /// Goes back to the first record. A file small enough to lie in the buffer whole is not read again.
+    ///
+    /// # Errors
+    ///
+    /// If the reader is not on a regular file, or as [`open`](Self::open). After an error the reader is at its end.
+    pub fn rewind(&mut self) -> Result<(), Error> {
+        self.records = 0;
+        let rewound = match self.buffer.rewind() {
+            Ok(()) => {
+                self.interfaces.clear();
+                Layout::read(&mut self.buffer, &mut self.interfaces)
+            }
+            Err(error) => Err(Box::new(ErrorKind::Rewind(error))),
+        };
+        self.layout = rewound.map_err(|kind| self.fail(kind))?;
+        Ok(())
+    }
+
+    /// The interfaces that were described so far. All that come before the first packet are there from the start; pcapng files may
+    /// describe more between packets, and each section of a file adds its own.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// The file's format; the byte order is that of the current section of a pcapng file.
+    pub fn format(&self) -> Format {
+        match &self.layout {
+            Layout::Pcap(pcap) => pcap.format,
+            Layout::Pcapng(pcapng) => Format::Pcapng { endianness: pcapng.endianness },
+            Layout::Failed(format) => *format,
+        }
+    }
+
+    /// How the file is compressed.
+    pub fn compression(&self) -> Compression {
+        self.buffer.compression()
+    }
+
+    /// The file's name, as it stands in errors.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Records delivered since the start or the last [`rewind`](Self::rewind).
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Where the next record or block begins, in bytes from the start of the decompressed file.
+    pub fn position(&self) -> u64 {
+        self.buffer.position()
+    }
+
+    /// How far the file was read, for a progress bar. A compressed file is read ahead by up to some hundred KiB.
+    pub fn progress(&self) -> Progress {
+        Progress { consumed: self.buffer.file_position(), total: self.size }
+    }
+}
+
+impl Layout {
+    /// Tells the format by the first bytes, and reads what comes before the first packet.
+    fn read(buffer: &mut Buffer, interfaces: &mut Vec<Interface>) -> Result<Self, Box<ErrorKind>> {
+        buffer.fill(4)?;
+        if let Some((pcap, interface)) = Pcap::open(buffer)? {
+            interfaces.push(interface);
+            return Ok(Self::Pcap(pcap));
+        }
+        if let Some(pcapng) = Pcapng::open(buffer, interfaces)? {
+            return Ok(Self::Pcapng(pcapng));
+        }
+        let start = buffer.bytes();
+        Err(Box::new(match start {
+            [] => ErrorKind::Empty,
+            _ => ErrorKind::UnknownFormat { start: start[..start.len().min(4)].to_vec() },
+        }))
+    }
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader")
+            .field("name", &self.name)
+            .field("format", &self.format())
+            .field("interfaces", &self.interfaces)
+            .field("records", &self.records)
+            .finish_non_exhaustive()
+    }
+}

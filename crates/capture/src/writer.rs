@@ -1,0 +1,351 @@
+//! The writer of capture files.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind};
+use crate::format::{Endianness, Format, Interface, LinkType, Record, TimestampResolution};
+use crate::{pcap, pcapng};
+
+const CAPACITY: usize = 256 << 10;
+
+/// A format to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OutputFormat {
+    /// Classic pcap with microseconds, which every tool reads.
+    #[default]
+    PcapMicroseconds,
+    /// Classic pcap with nanoseconds.
+    PcapNanoseconds,
+    /// pcapng, with nanoseconds.
+    Pcapng,
+}
+
+/// How to write a file. The default is pcap with microseconds, little-endian, whole packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WriterOptions {
+    /// The format.
+    pub format: OutputFormat,
+    /// The file's byte order. It matters to readers only for link types whose headers are in the byte order of the
+    /// capturing machine (such as [`LinkType::NULL`] and USB): copy those from file to file in the same order.
+    pub endianness: Endianness,
+    /// The most bytes to keep of a packet; 0 for all that its link type may have.
+    pub snap_length: u32,
+}
+
+impl WriterOptions {
+    /// The same kind of format as a file that is read.
+    pub fn like(format: Format) -> Self {
+        let output = match format {
+            Format::Pcap { resolution: TimestampResolution::NANOSECONDS, .. } => OutputFormat::PcapNanoseconds,
+            Format::Pcap { .. } => OutputFormat::PcapMicroseconds,
+            Format::Pcapng { .. } => OutputFormat::Pcapng,
+        };
+        Self { format: output, endianness: format.endianness(), snap_length: 0 }
+    }
+}
+
+/// Writes records to a capture file, through a buffer of 256 KiB.
+///
+/// [`finish`](Self::finish) it to learn whether all was written; a writer that is dropped writes what it holds, but cannot tell.
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    name: Arc<str>,
+    sink: BufWriter<W>,
+    options: WriterOptions,
+    /// The most bytes to keep of a packet, and the link type, for each interface.
+    interfaces: Vec<(u32, LinkType)>,
+    bytes: u64,
+    records: u64,
+}
+
+impl Writer<File> {
+    /// Creates the file at `path`, or empties it, and writes the start of a capture from `interfaces`.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be created or written, or as [`Writer::new`]; then no file is touched.
+    pub fn create(path: impl AsRef<Path>, options: WriterOptions, interfaces: &[Interface]) -> Result<Self, Error> {
+        let name: Arc<str> = path.as_ref().to_string_lossy().into();
+        check(options, &[], interfaces).map_err(|kind| Error::new(&name, kind))?;
+        let file = File::create(path).map_err(|error| Error::new(&name, ErrorKind::Create(error)))?;
+        Self::new(file, &name, options, interfaces)
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a capture in `sink`; `name` stands for it in errors.
+    ///
+    /// The records' interface numbers are indices into `interfaces`. What an interface's `snap_length` says is told to
+    /// readers of the file; packets are cut by that of `options` alone. `resolution` is that of the format.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails; if a link type has more bits than the format can hold (16, in pcap 26); for pcap, if there is
+    /// no interface or their link types differ.
+    pub fn new(
+        sink: W,
+        name: impl AsRef<str>,
+        options: WriterOptions,
+        interfaces: &[Interface],
+    ) -> Result<Self, Error> {
+        let name: Arc<str> = name.as_ref().into();
+        check(options, &[], interfaces).map_err(|kind| Error::new(&name, kind))?;
+        let sink = BufWriter::with_capacity(CAPACITY, sink);
+        let mut writer = Self { name, sink, options, interfaces: Vec::new(), bytes: 0, records: 0 };
+        match options.format {
+            OutputFormat::Pcapng => writer.write_section_header()?,
+            _ => writer.write_file_header(interfaces)?,
+        }
+        for interface in interfaces {
+            writer.add_interface(interface)?;
+        }
+        Ok(writer)
+    }
+
+    /// Adds an interface, and returns its number. In a pcap file, which cannot tell interfaces apart, this writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn add_interface(&mut self, interface: &Interface) -> Result<u32, Error> {
+        check(self.options, &self.interfaces, std::slice::from_ref(interface))
+            .map_err(|kind| Error::new(&self.name, kind))?;
+        if self.options.format == OutputFormat::Pcapng {
+            self.write_interface_description(interface)?;
+        }
+        self.interfaces.push((self.limit(interface.link_type), interface.link_type));
+        Ok(self.interfaces.len() as u32 - 1)
+    }
+
+    /// Writes a record. Neither allocates nor makes a system call, but once in 256 KiB.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails, the record's interface is unknown, or (pcap) its time is beyond 2106-02-07. In the latter
+    /// two cases the file is as it was, and further records may be written.
+    #[inline]
+    pub fn write(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        let Some(&(limit, _)) = self.interfaces.get(record.interface as usize) else {
+            return Err(self.unknown_interface(record.interface));
+        };
+        let data = &record.data[..record.data.len().min(limit as usize)];
+        match self.options.format {
+            OutputFormat::Pcapng => self.write_enhanced_packet(record, data)?,
+            OutputFormat::PcapMicroseconds => self.write_pcap_record(record, data, 1000)?,
+            OutputFormat::PcapNanoseconds => self.write_pcap_record(record, data, 1)?,
+        }
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Hands all that was written to the sink, and flushes that.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        let offset = self.bytes;
+        self.sink.flush().map_err(|source| Error::new(&self.name, ErrorKind::Write { offset, source }))
+    }
+
+    /// Flushes, and gives the sink back.
+    ///
+    /// # Errors
+    ///
+    /// If writing fails.
+    pub fn finish(mut self) -> Result<W, Error> {
+        self.flush()?;
+        let Self { name, sink, bytes: offset, .. } = self;
+        sink.into_inner().map_err(|error| Error::new(&name, ErrorKind::Write { offset, source: error.into_error() }))
+    }
+
+    /// Size of the file so far, what is still in the buffer included.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Records written so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// How many interfaces the file has.
+    pub fn interfaces(&self) -> usize {
+        self.interfaces.len()
+    }
+
+    /// The file's name, as it stands in errors.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    #[inline]
+    fn write_pcap_record(&mut self, record: &Record<'_>, data: &[u8], unit: u64) -> Result<(), Error> {
+        const SECOND: u64 = 1_000_000_000;
+        let Ok(seconds) = u32::try_from(record.timestamp / SECOND) else {
+            return Err(self.timestamp_out_of_range(record.timestamp));
+        };
+        let fraction = (record.timestamp % SECOND / unit) as u32;
+        let e = self.options.endianness;
+        let mut header = [0; pcap::RECORD_HEADER];
+        header[0..4].copy_from_slice(&e.put_u32(seconds));
+        header[4..8].copy_from_slice(&e.put_u32(fraction));
+        header[8..12].copy_from_slice(&e.put_u32(data.len() as u32));
+        header[12..16].copy_from_slice(&e.put_u32(record.original_length));
+        self.put(&header)?;
+        self.put(data)
+    }
+
+    #[inline]
+    fn write_enhanced_packet(&mut self, record: &Record<'_>, data: &[u8]) -> Result<(), Error> {
+        let e = self.options.endianness;
+        let padding = data.len().wrapping_neg() & 3;
+        // A header of 28 bytes, the packet, padding, the length again.
+        let total = e.put_u32((32 + data.len() + padding) as u32);
+        let mut header = [0; 28];
+        header[0..4].copy_from_slice(&e.put_u32(pcapng::ENHANCED_PACKET));
+        header[4..8].copy_from_slice(&total);
+        header[8..12].copy_from_slice(&e.put_u32(record.interface));
+        header[12..16].copy_from_slice(&e.put_u32((record.timestamp >> 32) as u32));
+        header[16..20].copy_from_slice(&e.put_u32(record.timestamp as u32));
+        header[20..24].copy_from_slice(&e.put_u32(data.len() as u32));
+        header[24..28].copy_from_slice(&e.put_u32(record.original_length));
+        let mut trailer = [0; 8];
+        trailer[padding..padding + 4].copy_from_slice(&total);
+        self.put(&header)?;
+        self.put(data)?;
+        self.put(&trailer[..padding + 4])
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        match self.sink.write_all(bytes) {
+            Ok(()) => {
+                self.bytes += bytes.len() as u64;
+                Ok(())
+            }
+            Err(source) => Err(self.write_failed(source)),
+        }
+    }
+
+    fn write_file_header(&mut self, interfaces: &[Interface]) -> Result<(), Error> {
+        let e = self.options.endianness;
+        let magic = match self.options.format {
+            OutputFormat::PcapNanoseconds => pcap::MAGIC_NANOSECONDS,
+            _ => pcap::MAGIC_MICROSECONDS,
+        };
+        let Some(first) = interfaces.first() else { return Err(Error::new(&self.name, ErrorKind::NoInterface)) };
+        // pcap has no word for "no limit".
+        let snap_length = interfaces
+            .iter()
+            .map(|interface| match self.declared_snap_length(interface) {
+                0 => interface.link_type.max_length(),
+                snap_length => snap_length,
+            })
+            .max()
+            .unwrap_or_default();
+        let flags = u32::from(first.link_flags) << pcap::LINK_TYPE_BITS;
+        let mut header = [0; pcap::FILE_HEADER];
+        header[0..4].copy_from_slice(&e.put_u32(magic));
+        header[4..6].copy_from_slice(&e.put_u16(2));
+        header[6..8].copy_from_slice(&e.put_u16(4));
+        header[16..20].copy_from_slice(&e.put_u32(snap_length));
+        header[20..24].copy_from_slice(&e.put_u32(first.link_type.0 | flags));
+        self.put(&header)
+    }
+
+    fn write_section_header(&mut self) -> Result<(), Error> {
+        let e = self.options.endianness;
+        let mut body = Vec::with_capacity(16);
+        body.extend(e.put_u32(pcapng::BYTE_ORDER_MAGIC));
+        body.extend(e.put_u16(1));
+        body.extend(e.put_u16(0));
+        // Section length: not given.
+        body.extend([0xff; 8]);
+        self.write_block(pcapng::SECTION_HEADER, &body)
+    }
+
+    fn write_interface_description(&mut self, interface: &Interface) -> Result<(), Error> {
+        let e = self.options.endianness;
+        let mut body = Vec::new();
+        body.extend(e.put_u16(interface.link_type.0 as u16));
+        body.extend([0; 2]);
+        body.extend(e.put_u32(self.declared_snap_length(interface)));
+        let mut option = |code: u16, value: &[u8]| {
+            body.extend(e.put_u16(code));
+            body.extend(e.put_u16(value.len() as u16));
+            body.extend(value);
+            body.resize(body.len().next_multiple_of(4), 0);
+        };
+        if let Some(name) = &interface.name {
+            option(pcapng::OPTION_IF_NAME, &name.as_bytes()[..name.floor_char_boundary(pcapng::MAX_NAME)]);
+        }
+        option(pcapng::OPTION_IF_TSRESOL, &[9]);
+        if let Some(length) = interface.fcs_length() {
+            option(pcapng::OPTION_IF_FCSLEN, &[length]);
+        }
+        option(0, &[]);
+        self.write_block(pcapng::INTERFACE_DESCRIPTION, &body)
+    }
+
+    /// `body` is a multiple of 4 long.
+    fn write_block(&mut self, block_type: u32, body: &[u8]) -> Result<(), Error> {
+        let e = self.options.endianness;
+        let total = e.put_u32(body.len() as u32 + 12);
+        self.put(&e.put_u32(block_type))?;
+        self.put(&total)?;
+        self.put(body)?;
+        self.put(&total)
+    }
+
+    /// The most bytes to keep of a packet.
+    fn limit(&self, link_type: LinkType) -> u32 {
+        match self.options.snap_length {
+            0 => link_type.max_length(),
+            snap_length => snap_length.min(link_type.max_length()),
+        }
+    }
+
+    /// What the file says of an interface's snap length.
+    fn declared_snap_length(&self, interface: &Interface) -> u32 {
+        match (self.options.snap_length, interface.snap_length) {
+            (0, length) | (length, 0) => length,
+            (own, interface) => own.min(interface),
+        }
+    }
+
+    #[cold]
+    fn write_failed(&self, source: io::Error) -> Error {
+        Error::new(&self.name, ErrorKind::Write { offset: self.bytes, source })
+    }
+
+    #[cold]
+    fn unknown_interface(&self, interface: u32) -> Error {
+        Error::new(&self.name, ErrorKind::UnknownInterface { interface, known: self.interfaces.len() as u32 })
+    }
+
+    #[cold]
+    fn timestamp_out_of_range(&self, timestamp: u64) -> Error {
+        Error::new(&self.name, ErrorKind::TimestampOutOfRange { timestamp })
+    }
+}
+
+/// Whether a file of this kind that has the interfaces `present` can have those of `more`, too.
+fn check(options: WriterOptions, present: &[(u32, LinkType)], more: &[Interface]) -> Result<(), ErrorKind> {
+    let link_type_bits = if options.format == OutputFormat::Pcapng { 16 } else { pcap::LINK_TYPE_BITS };
+    if let Some(interface) = more.iter().find(|interface| interface.link_type.0 >> link_type_bits != 0) {
+        return Err(ErrorKind::LinkTypeTooLarge(interface.link_type, link_type_bits));
+    }
+    if options.format == OutputFormat::Pcapng {
+        return Ok(());
+    }
+    let mut link_types = present.iter().map(|&(_, link_type)| link_type).chain(more.iter().map(|i| i.link_type));
+    let Some(first) = link_types.next() else { return Err(ErrorKind::NoInterface) };
+    match link_types.find(|&link_type| link_type != first) {
+        Some(other) => Err(ErrorKind::LinkTypesDiffer(first, other)),
+        None => Ok(()),
+    }
+}

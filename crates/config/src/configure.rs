@@ -1,0 +1,64 @@
+//! How an app is made from its table in a network file.
+
+use std::path::{Path, PathBuf};
+
+use bellows_engine::App;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// An app that can be named in a network file.
+///
+/// The documentation of the [`Config`](Configure::Config) type is the app's manual, and that of its fields describes
+/// the keys: `bellows apps NAME` prints them. A key's unit stands in its schema as
+/// `#[schemars(extend("x-unit" = "packets"))]`; its default comes from `#[serde(default…)]`. The type refuses unknown
+/// keys with `#[serde(deny_unknown_fields)]`.
+pub trait Configure: App {
+    /// The type's name in network files: lower-case words joined by `-`.
+    const NAME: &'static str;
+
+    /// The keys of its table. Serialises to the canonical form by which a reload knows whether it changed.
+    type Config: DeserializeOwned + Serialize + JsonSchema;
+
+    /// Makes the app, without any side effect: `check` does it too. Files that are read may be opened and looked
+    /// into; files that are written must not be touched before [`App::start`].
+    ///
+    /// # Errors
+    /// What is wrong with the values.
+    fn configure(config: Self::Config, context: &Context) -> Result<Self, Mistake>;
+}
+
+/// What an app may need to know of the file that its table stands in.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// The folder of the network file, to which relative paths are relative.
+    pub folder: PathBuf,
+    /// The app's name in the network.
+    pub app: String,
+}
+
+impl Context {
+    /// A path of the config, as seen from the current directory.
+    pub fn path(&self, path: &Path) -> PathBuf {
+        if path.is_absolute() { path.to_owned() } else { self.folder.join(path) }
+    }
+}
+
+/// A value that does not work: at which key, what is wrong, and the way out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Mistake {
+    /// The key whose value is wrong; `None` if it is the whole table.
+    pub key: Option<&'static str>,
+    /// What is wrong, in one sentence without a full stop.
+    pub message: String,
+    /// The way out, in one sentence without a full stop; may be empty.
+    pub help: String,
+}
+
+impl Mistake {
+    /// A mistake at a key.
+    pub fn at(key: &'static str, message: impl Into<String>, help: impl Into<String>) -> Mistake {
+        Mistake { key: Some(key), message: message.into(), help: help.into() }
+    }
+}

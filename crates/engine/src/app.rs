@@ -1,0 +1,350 @@
+//! What an app is: the trait that authors write, and the face of it that the engine holds.
+
+use std::any::Any;
+use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::io::{Core, Io};
+use crate::world::{Fabric, Wiring};
+
+/// One port that an app names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The name in links: `app.name`.
+    pub name: &'static str,
+    /// Whether a network without a link here is a mistake.
+    pub required: bool,
+    /// What goes through it, in one line.
+    pub help: &'static str,
+}
+
+impl Port {
+    /// A port that must be linked.
+    pub const fn required(name: &'static str, help: &'static str) -> Port {
+        Port { name, required: true, help }
+    }
+
+    /// A port that may stay open. What an app sends to an open output is dropped as `unlinked`.
+    pub const fn optional(name: &'static str, help: &'static str) -> Port {
+        Port { name, required: false, help }
+    }
+}
+
+/// The inputs, or the outputs, of an app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// These and no others; the app addresses them by their position here.
+    Named(&'static [Port]),
+    /// As many as the network links, with any names; the app addresses them by the order of their links.
+    Any {
+        /// How many must be linked at least.
+        at_least: usize,
+        /// What goes through them, in one line.
+        help: &'static str,
+    },
+}
+
+impl Ports {
+    /// No ports.
+    pub const NONE: Ports = Ports::Named(&[]);
+
+    /// Whether there are no ports.
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Ports::Named([]))
+    }
+}
+
+/// A counter of an app's own: its name in reports, and what it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Lower-case words joined by `_`; units are packets unless the name says otherwise.
+    pub name: &'static str,
+    /// What it counts, in one line.
+    pub help: &'static str,
+}
+
+impl Counter {
+    /// A counter of this name.
+    pub const fn new(name: &'static str, help: &'static str) -> Counter {
+        Counter { name, help }
+    }
+}
+
+/// The counter that says how far an app has come through its work (bytes of a file, say).
+pub const PROGRESS: &str = "progress";
+
+/// The counter that says what [`PROGRESS`] will be at the end.
+pub const PROGRESS_TOTAL: &str = "progress_total";
+
+/// Why an app cannot start, or failed to finish: one sentence that names the place and the way out.
+pub type AppError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An app: something that brings packets in, moves them on, or takes them out.
+///
+/// The engine calls [`pull`](App::pull) once a breath, [`push`](App::push) when an input holds packets, and
+/// [`tick`](App::tick) at the start and when a moment comes that the app asked for with [`Io::wake_at`]. All three work on the
+/// app's links through [`Io`].
+///
+/// Making an app (its constructor) must have no side effects: a network is checked by making its apps. Files,
+/// sockets and threads are opened in [`start`](App::start).
+///
+/// # Example
+/// ```
+/// use bellows_engine::{App, Io, Port, Ports};
+///
+/// /// Turns each packet round: what was its source address becomes its destination.
+/// struct Reflect;
+///
+/// impl App for Reflect {
+///     const INPUTS: Ports = Ports::Named(&[Port::required("input", "Ethernet frames")]);
+///     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same frames, on their way back")]);
+///     const PREFETCH: usize = 8;
+///
+///     fn push(&mut self, io: &Io<Self>) {
+///         let mut output = io.output(0);
+///         for mut packet in &mut io.input(0) {
+///             if let Some((destination, rest)) = packet.bytes_mut().split_at_mut_checked(6) {
+///                 if let Some(source) = rest.get_mut(..6) {
+///                     destination.swap_with_slice(source);
+///                 }
+///             }
+///             output.push(packet);
+///         }
+///     }
+/// }
+/// ```
+pub trait App: Send + Sized + 'static {
+    /// Ports that packets come from.
+    const INPUTS: Ports = Ports::NONE;
+
+    /// Ports that packets go to.
+    const OUTPUTS: Ports = Ports::NONE;
+
+    /// Whether [`pull`](App::pull) is called. Apps without inputs are; an app with inputs that also brings packets in
+    /// (a network interface) says so.
+    const PULLS: bool = Self::INPUTS.is_none();
+
+    /// How many packets ahead the inputs' iterators fetch the packets' data; 0 for an app that does not read it.
+    const PREFETCH: usize = 0;
+
+    /// The most packets that one packet from an input can become on one output. In a lossless network the app is
+    /// given no more packets than fit on every output, multiplied by this.
+    const GAIN: usize = 1;
+
+    /// Why this app drops packets: one counter for each reason; [`Io::drop`] takes the position in this list.
+    const DROPS: &'static [Counter] = &[];
+
+    /// What else this app counts; [`Io::count`] takes the position in this list.
+    const COUNTERS: &'static [Counter] = &[];
+
+    /// Brings packets in. Called once a breath; moves about [`Io::burst`] packets and looks at
+    /// [`Output::room`](crate::Output::room).
+    fn pull(&mut self, io: &Io<Self>) {
+        let _ = io;
+    }
+
+    /// Moves packets on. Called when an input holds packets. What is left in an input comes first next time.
+    fn push(&mut self, io: &Io<Self>) {
+        let _ = io;
+    }
+
+    /// Does what is due. Called once at the start, and when a moment comes that [`Io::wake_at`] named.
+    fn tick(&mut self, io: &Io<Self>) {
+        let _ = io;
+    }
+
+    /// How many packets are inside the app. A run does not end before this is 0.
+    fn held(&self) -> usize {
+        0
+    }
+
+    /// Whether [`pull`](App::pull) will bring in nothing more, ever. A run does not end before all apps say so.
+    fn exhausted(&self) -> bool {
+        !Self::PULLS
+    }
+
+    /// A descriptor that becomes readable when there is something to pull, so that an idle engine can sleep.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Opens what the app works with. In a reload, `old` is the app of the same name and type whose place this one
+    /// takes; whatever is taken out of it stays open.
+    ///
+    /// # Errors
+    /// Why it cannot start. A network in which an app cannot start does not run, and a reload is undone.
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        let _ = old;
+        Ok(())
+    }
+
+    /// Gives back to `old` what [`start`](App::start) took out of it: the reload failed elsewhere.
+    fn give_back(&mut self, old: &mut Self) {
+        let _ = old;
+    }
+
+    /// Finishes: flushes files, ends threads. The last call, unless the app panicked before.
+    ///
+    /// # Errors
+    /// What could not be finished. It is reported, and the run's exit code says so.
+    fn stop(&mut self) -> Result<(), AppError> {
+        Ok(())
+    }
+}
+
+/// What the engine knows of an app's type.
+#[derive(Clone, Copy, Debug)]
+pub struct Traits {
+    /// [`App::INPUTS`].
+    pub inputs: Ports,
+    /// [`App::OUTPUTS`].
+    pub outputs: Ports,
+    /// [`App::PULLS`].
+    pub pulls: bool,
+    /// [`App::PREFETCH`].
+    pub prefetch: usize,
+    /// [`App::GAIN`].
+    pub gain: usize,
+    /// [`App::DROPS`].
+    pub drops: &'static [Counter],
+    /// [`App::COUNTERS`].
+    pub counters: &'static [Counter],
+}
+
+impl Traits {
+    /// Those of one type of app.
+    pub const fn of<A: App>() -> Traits {
+        Traits {
+            inputs: A::INPUTS,
+            outputs: A::OUTPUTS,
+            pulls: A::PULLS,
+            prefetch: A::PREFETCH,
+            gain: A::GAIN,
+            drops: A::DROPS,
+            counters: A::COUNTERS,
+        }
+    }
+}
+
+/// What a call of an app runs on.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) fabric: &'a Fabric,
+    pub(crate) wiring: &'a Wiring,
+}
+
+/// A call of one app, as a schedule makes it. False if the app panicked.
+///
+/// Safety: the pointer is the [`Erased::address`] of an app of the type that the function was made for, and
+/// nothing else refers to that app during the call.
+pub(crate) type Call = unsafe fn(*mut (), Place<'_>) -> bool;
+
+/// Which of its three entries an app is called at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Pull,
+    Push,
+    Tick,
+}
+
+/// An app of any type.
+pub(crate) trait Erased: Send {
+    fn call(&mut self, entry: Entry, place: Place<'_>) -> bool;
+    fn entry(&self, entry: Entry) -> Call;
+    fn address(&mut self) -> *mut ();
+    fn held(&self) -> usize;
+    fn exhausted(&self) -> bool;
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    fn start(&mut self, old: Option<&mut dyn Erased>) -> Result<(), AppError>;
+    fn give_back(&mut self, old: &mut dyn Erased);
+    fn stop(&mut self) -> Result<(), AppError>;
+    fn as_any(&mut self) -> &mut dyn Any;
+}
+
+#[inline(always)]
+fn contained(call: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(call)).is_ok()
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe fn pull<A: App>(app: *mut (), place: Place<'_>) -> bool {
+    // SAFETY: the caller's promise.
+    let app = unsafe { &mut *app.cast::<A>() };
+    contained(|| app.pull(&Io::new(place)))
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe fn push<A: App>(app: *mut (), place: Place<'_>) -> bool {
+    // SAFETY: the caller's promise.
+    let app = unsafe { &mut *app.cast::<A>() };
+    contained(|| app.push(&Io::new(place)))
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe fn tick<A: App>(app: *mut (), place: Place<'_>) -> bool {
+    // SAFETY: the caller's promise.
+    let app = unsafe { &mut *app.cast::<A>() };
+    contained(|| app.tick(&Io::new(place)))
+}
+
+impl<A: App> Erased for A {
+    fn call(&mut self, entry: Entry, place: Place<'_>) -> bool {
+        let call = self.entry(entry);
+        // SAFETY: the function was made for A, and self is borrowed exclusively.
+        unsafe { call(self.address(), place) }
+    }
+
+    fn entry(&self, entry: Entry) -> Call {
+        match entry {
+            Entry::Pull => pull::<A>,
+            Entry::Push => push::<A>,
+            Entry::Tick => tick::<A>,
+        }
+    }
+
+    fn address(&mut self) -> *mut () {
+        (&raw mut *self).cast()
+    }
+
+    fn held(&self) -> usize {
+        App::held(self)
+    }
+
+    fn exhausted(&self) -> bool {
+        App::exhausted(self)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        App::descriptor(self)
+    }
+
+    fn start(&mut self, old: Option<&mut dyn Erased>) -> Result<(), AppError> {
+        App::start(self, old.and_then(|old| old.as_any().downcast_mut::<A>()))
+    }
+
+    fn give_back(&mut self, old: &mut dyn Erased) {
+        if let Some(old) = old.as_any().downcast_mut::<A>() {
+            App::give_back(self, old);
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        App::stop(self)
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Takes the place of an app that panicked: drops what comes in.
+pub(crate) struct Failed;
+
+impl App for Failed {
+    const PULLS: bool = false;
+
+    fn push(&mut self, io: &Io<Self>) {
+        io.fail_inputs();
+    }
+}

@@ -1,0 +1,247 @@
+//! The other threads' side of a running engine.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering::Release};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bellows_sys::wake::Event;
+use serde::Serialize;
+
+use crate::app::AppError;
+use crate::counters::Slab;
+use crate::engine::retire;
+use crate::home::Home;
+use crate::network::{Fault, Network};
+use crate::schedule::Schedule;
+use crate::snapshot::Snapshot;
+use crate::world::{Origin, Outline, World};
+
+/// What other threads want of the engine, as bits.
+pub(crate) mod attention {
+    pub(crate) const STOP: u32 = 1;
+    pub(crate) const COMMIT: u32 = 2;
+    pub(crate) const GAUGES: u32 = 4;
+}
+
+pub(crate) struct Request {
+    pub(crate) world: Box<World>,
+    pub(crate) reply: Sender<Reply>,
+}
+
+pub(crate) enum Reply {
+    Committed { old: Box<World>, dropped: u64, pause: Duration },
+    Failed { app: String, error: AppError, world: Box<World> },
+}
+
+/// What runs now, as the other threads know it.
+struct Current {
+    outline: Outline,
+    slab: Arc<Slab>,
+    generation: u64,
+}
+
+enum Mailbox {
+    Open(Option<Request>),
+    Closed,
+}
+
+/// What the engine's thread and the others share.
+pub(crate) struct Shared {
+    pub(crate) attention: AtomicU32,
+    pub(crate) event: Event,
+    mailbox: Mutex<Mailbox>,
+    current: Mutex<Current>,
+    schedule: Schedule,
+    home: Option<Arc<Home>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(world: &World, schedule: Schedule, home: Option<Arc<Home>>) -> io::Result<Shared> {
+        let slab = Arc::clone(&world.fabric.slab);
+        Ok(Shared {
+            attention: AtomicU32::new(0),
+            event: Event::new()?,
+            mailbox: Mutex::new(Mailbox::Open(None)),
+            current: Mutex::new(Current { outline: world.outline.clone(), slab, generation: 0 }),
+            schedule,
+            home,
+        })
+    }
+
+    pub(crate) fn take_request(&self) -> Option<Request> {
+        match &mut *lock(&self.mailbox) {
+            Mailbox::Open(request) => request.take(),
+            Mailbox::Closed => None,
+        }
+    }
+
+    /// The run is over: who waits for an answer gets none.
+    pub(crate) fn close(&self) {
+        *lock(&self.mailbox) = Mailbox::Closed;
+    }
+}
+
+impl Drop for crate::Engine {
+    fn drop(&mut self) {
+        self.control().shared.close();
+    }
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reloaded {
+    /// Apps that run on as they were.
+    pub kept: Vec<String>,
+    /// Apps that took the place of one of the same name and type.
+    pub replaced: Vec<String>,
+    /// Apps that are new.
+    pub added: Vec<String>,
+    /// Apps that are gone.
+    pub removed: Vec<String>,
+    /// Links that are new.
+    pub links_added: Vec<String>,
+    /// Links that are gone.
+    pub links_removed: Vec<String>,
+    /// Packets that were in what is gone.
+    pub dropped: u64,
+    /// How long no breath was taken, in nanoseconds.
+    pub pause_nanos: u64,
+    /// Apps that could not finish, and why.
+    pub unfinished: Vec<(String, String)>,
+}
+
+/// Why a reload did not happen. The old configuration runs on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The new network is not put together right.
+    #[error("{}", .0.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n"))]
+    Faults(Vec<Fault>),
+    /// An app cannot start.
+    #[error("app `{0}`: {1}; the old configuration runs on")]
+    App(String, AppError),
+    /// The counters cannot be made.
+    #[error("no memory for the counters: {0}; the old configuration runs on")]
+    Counters(io::Error),
+    /// There is nothing to reload any more.
+    #[error("the run is over")]
+    Over,
+}
+
+/// A handle by which other threads stop and reload an engine and read its counters.
+#[derive(Clone)]
+pub struct Control {
+    shared: Arc<Shared>,
+}
+
+impl Control {
+    pub(crate) fn new(shared: Arc<Shared>) -> Control {
+        Control { shared }
+    }
+
+    fn ask(&self, wish: u32) {
+        self.shared.attention.fetch_or(wish, Release);
+        self.shared.event.raise();
+    }
+
+    /// Ends the run after the breath that is being taken.
+    pub fn stop(&self) {
+        self.ask(attention::STOP);
+    }
+
+    /// Asks a busy engine to write its gauges (links' waiting packets, breaths, buffers in use). A sleeping engine
+    /// has written them and is not woken.
+    pub fn refresh(&self) {
+        self.shared.attention.fetch_or(attention::GAUGES, Release);
+    }
+
+    /// All counters as they are now.
+    pub fn snapshot(&self) -> Snapshot {
+        let slab = Arc::clone(&lock(&self.shared.current).slab);
+        Snapshot::of(&slab)
+    }
+
+    /// Replaces the running network. What did not change keeps its state and its packets.
+    ///
+    /// The new configuration is laid out on the calling thread; the engine swaps it in between two breaths, and the
+    /// calling thread ends what is gone. An app whose configuration changed may take over the resources of the old.
+    ///
+    /// # Errors
+    /// See [`ReloadError`].
+    pub fn reload(&self, network: Network) -> Result<Reloaded, ReloadError> {
+        let faults = network.faults();
+        if !faults.is_empty() {
+            return Err(ReloadError::Faults(faults));
+        }
+        // Held throughout: one reload at a time.
+        let mut current = lock(&self.shared.current);
+        let home = self.shared.home.as_deref();
+        let generation = current.generation + 1;
+        let world = World::prepare(network, &current.outline, generation, home, self.shared.schedule)
+            .map_err(ReloadError::Counters)?;
+        let outline = world.outline.clone();
+        let slab = Arc::clone(&world.fabric.slab);
+        let mut report = compare(&current.outline, &world);
+        let origins = world.origins.clone();
+
+        let (sender, receiver) = channel();
+        match &mut *lock(&self.shared.mailbox) {
+            Mailbox::Open(request) => *request = Some(Request { world: Box::new(world), reply: sender }),
+            Mailbox::Closed => return Err(ReloadError::Over),
+        }
+        self.ask(attention::COMMIT);
+        let reply = receiver.recv();
+        current.generation = generation;
+        if !matches!(reply, Ok(Reply::Committed { .. }))
+            && let Some(home) = home
+        {
+            home.discard(generation);
+        }
+        match reply {
+            Ok(Reply::Committed { old, dropped, pause }) => {
+                current.outline = outline;
+                current.slab = slab;
+                if let Some(home) = home {
+                    home.publish(generation).map_err(ReloadError::Counters)?;
+                }
+                report.dropped = dropped;
+                report.pause_nanos = pause.as_nanos() as u64;
+                report.unfinished = retire(*old, &origins);
+                Ok(report)
+            }
+            Ok(Reply::Failed { app, error, world }) => {
+                drop(world);
+                Err(ReloadError::App(app, error))
+            }
+            Err(_) => Err(ReloadError::Over),
+        }
+    }
+}
+
+/// What changes from one configuration to the next.
+fn compare(old: &Outline, new: &World) -> Reloaded {
+    let mut report = Reloaded::default();
+    for (origin, (name, ..)) in new.origins.iter().zip(&new.outline.apps) {
+        match origin {
+            Origin::Kept(_) => &mut report.kept,
+            Origin::Replaces(_) => &mut report.replaced,
+            Origin::New => &mut report.added,
+        }
+        .push(name.clone());
+    }
+    let continues = |app: usize| {
+        new.origins.iter().any(|origin| matches!(origin, Origin::Kept(old) | Origin::Replaces(old) if *old == app))
+    };
+    let gone = old.apps.iter().enumerate().filter(|(app, _)| !continues(*app));
+    report.removed = gone.map(|(_, (name, ..))| name.clone()).collect();
+    let added = new.outline.links.iter().filter(|link| !old.links.contains(link));
+    report.links_added = added.map(ToString::to_string).collect();
+    let removed = old.links.iter().filter(|link| !new.outline.links.contains(link));
+    report.links_removed = removed.map(ToString::to_string).collect();
+    report
+}

@@ -1,0 +1,288 @@
+//! The counters of one engine, in cells that its process writes and any process may read.
+//!
+//! A *generation* of counters belongs to one configuration. It lies in one block of 64-bit cells: a header, a
+//! directory in JSON that names every cell, and the cells. With a [`Home`] the block is a file on tmpfs, and a
+//! reload replaces the file; otherwise it is private memory of the same layout.
+//!
+//! ```text
+//!  cell 0        magic number, "BELLOWS" and the layout's version
+//!       1        generation
+//!       2        1 once a newer generation has replaced this one
+//!       3, 4     where the directory's JSON starts (in cells) and its length in bytes
+//!       5        where the counters start (in cells)
+//! ```
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bellows_sys::shared::SharedCells;
+use serde::{Deserialize, Serialize};
+
+use crate::app::{Counter, Traits};
+use crate::home::Home;
+
+/// "BELLOWS" and the version of the layout.
+const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x01");
+const HEADER: usize = 8;
+const SUPERSEDED: usize = 2;
+
+/// Counters of the engine itself, by position.
+pub(crate) mod engine {
+    use super::Counter;
+
+    pub(crate) const BREATHS: usize = 0;
+    pub(crate) const IDLE_BREATHS: usize = 1;
+    pub(crate) const NAPS: usize = 2;
+    pub(crate) const NAP_NANOS: usize = 3;
+    pub(crate) const RELOADS: usize = 4;
+    pub(crate) const RELOAD_DROPS: usize = 5;
+    pub(crate) const RETIRED_DROPS: usize = 6;
+    pub(crate) const STARTED: usize = 7;
+    pub(crate) const UPDATED: usize = 8;
+    pub(crate) const BUFFERS: usize = 9;
+    pub(crate) const BUFFERS_IN_USE: usize = 10;
+
+    pub(crate) const COUNTERS: &[Counter] = &[
+        Counter::new("breaths", "breaths taken"),
+        Counter::new("idle_breaths", "breaths in which no packet moved"),
+        Counter::new("naps", "times the engine slept"),
+        Counter::new("nap_nanos", "time slept, in nanoseconds"),
+        Counter::new("reloads", "configurations swapped in while running"),
+        Counter::new("reload", "packets dropped because a reload removed the link or app they were in"),
+        Counter::new("retired", "packets that apps and links dropped before a reload removed them"),
+        Counter::new("started", "when the run began, in nanoseconds since the Unix epoch"),
+        Counter::new("updated", "when the gauges were last written, in nanoseconds since the Unix epoch"),
+        Counter::new("buffers", "packet buffers in the pool"),
+        Counter::new("buffers_in_use", "packet buffers that hold packets"),
+    ];
+}
+
+/// Counters of each link, by position.
+pub(crate) mod link {
+    pub(crate) const PACKETS: usize = 0;
+    pub(crate) const BYTES: usize = 1;
+    pub(crate) const DROPS: usize = 2;
+    pub(crate) const WAITING: usize = 3;
+    pub(crate) const WAITING_BYTES: usize = 4;
+    pub(crate) const NAMES: [&str; 5] = ["packets", "bytes", "txdrop", "waiting", "waiting_bytes"];
+}
+
+/// Why packets are dropped in any app; these come before the app's own reasons.
+pub(crate) mod common {
+    use super::Counter;
+
+    pub(crate) const NO_BUFFER: usize = 0;
+    pub(crate) const UNLINKED: usize = 1;
+    pub(crate) const APP_FAILED: usize = 2;
+    pub(crate) const DROPS: &[Counter] = &[
+        Counter::new("no_buffer", "the pool had no buffer for a packet or a copy"),
+        Counter::new("unlinked", "the output is not linked"),
+        Counter::new("app_failed", "the app has panicked and takes no more packets"),
+    ];
+}
+
+/// One app in the directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AppEntry {
+    /// Its name in the network.
+    pub name: String,
+    /// Its type's name in the catalogue.
+    pub kind: String,
+    /// Its first cell.
+    pub cell: usize,
+    /// Names of its drop counters, from the first cell on.
+    pub drops: Vec<String>,
+    /// Names of its other counters, in the cells that follow.
+    pub counters: Vec<String>,
+}
+
+/// One link in the directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkEntry {
+    /// `app.port` that sends.
+    pub from: String,
+    /// `app.port` that receives.
+    pub to: String,
+    /// Its first cell.
+    pub cell: usize,
+    /// Names of its counters, from the first cell on.
+    pub counters: Vec<String>,
+}
+
+/// What a block of counters holds, and whose it is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Directory {
+    /// Version of Bellows.
+    pub version: String,
+    /// The process.
+    pub pid: u32,
+    /// The schedule that runs the network.
+    pub schedule: String,
+    /// File that the network was read from; empty if none.
+    pub source: String,
+    /// Text of the network.
+    pub config: String,
+    /// Names of the engine's counters, from cell 0 on.
+    pub engine: Vec<String>,
+    /// The apps, in the network's order.
+    pub apps: Vec<AppEntry>,
+    /// The links, in the network's order.
+    pub links: Vec<LinkEntry>,
+    /// Number of counter cells.
+    pub cells: usize,
+}
+
+impl Directory {
+    /// Lays out the counters of a network.
+    pub(crate) fn lay_out<'a>(
+        apps: impl Iterator<Item = (&'a str, &'a str, Traits)>,
+        links: impl Iterator<Item = (String, String)>,
+    ) -> Directory {
+        let names = |counters: &[Counter]| counters.iter().map(|counter| counter.name.to_owned()).collect::<Vec<_>>();
+        let mut cell = engine::COUNTERS.len();
+        let mut claim = |count| {
+            let first = cell;
+            cell += count;
+            first
+        };
+        let apps = apps
+            .map(|(name, kind, traits)| {
+                let drops = [names(common::DROPS), names(traits.drops)].concat();
+                let counters = names(traits.counters);
+                let cell = claim(drops.len() + counters.len());
+                AppEntry { name: name.to_owned(), kind: kind.to_owned(), cell, drops, counters }
+            })
+            .collect();
+        let counters = link::NAMES.map(str::to_owned);
+        let links = links
+            .map(|(from, to)| LinkEntry { from, to, cell: claim(counters.len()), counters: counters.to_vec() })
+            .collect();
+        Directory {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            engine: names(engine::COUNTERS),
+            apps,
+            links,
+            cells: cell,
+            ..Directory::default()
+        }
+    }
+}
+
+enum Memory {
+    Private(Box<[AtomicU64]>),
+    Shared(SharedCells),
+}
+
+/// One generation of counters.
+pub(crate) struct Slab {
+    memory: Memory,
+    first: usize,
+    count: usize,
+    pub(crate) directory: Directory,
+}
+
+/// Why a file is not a block of counters.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It cannot be opened or mapped.
+    #[error("{0}: {1}")]
+    Unreadable(PathBuf, io::Error),
+    /// It is something else, or of another version of Bellows.
+    #[error("{0} is no counter file of this version of bellows ({1})")]
+    Foreign(PathBuf, &'static str),
+}
+
+impl Slab {
+    /// Makes a generation, all counters at 0: in a file of the home if there is one.
+    pub(crate) fn create(directory: Directory, generation: u64, home: Option<&Home>) -> io::Result<Slab> {
+        let json = serde_json::to_vec(&directory).map_err(io::Error::other)?;
+        let first = HEADER + json.len().div_ceil(8);
+        let count = directory.cells;
+        let mut header = [0u64; HEADER];
+        header[..6].copy_from_slice(&[MAGIC, generation, 0, HEADER as u64, json.len() as u64, first as u64]);
+        let mut content = Vec::with_capacity((first + count) * 8);
+        content.extend(header.iter().flat_map(|cell| cell.to_ne_bytes()));
+        content.extend_from_slice(&json);
+        content.resize((first + count) * 8, 0);
+        let memory = match home {
+            Some(home) => Memory::Shared(SharedCells::create(&home.generation(generation), &content)?),
+            None => {
+                let (words, _) = content.as_chunks::<8>();
+                Memory::Private(words.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect())
+            }
+        };
+        Ok(Slab { memory, first, count, directory })
+    }
+
+    /// Maps another process's generation. Whatever the file holds, reading it is safe.
+    pub(crate) fn open(path: PathBuf) -> Result<Slab, ReadError> {
+        let shared = match SharedCells::open(&path) {
+            Ok(shared) => shared,
+            Err(error) => return Err(ReadError::Unreadable(path, error)),
+        };
+        let parse = |cells: &[AtomicU64]| {
+            let header = |cell: usize| cells.get(cell).map_or(0, |cell| cell.load(Relaxed));
+            if header(0) != MAGIC {
+                return Err("it does not begin as one");
+            }
+            let at = |cell: usize| usize::try_from(header(cell)).unwrap_or(usize::MAX);
+            let (start, length, first) = (at(3), at(4), at(5));
+            let json = cells.get(start..).and_then(|cells| cells.get(..length.div_ceil(8)));
+            let json: Vec<u8> =
+                json.ok_or("it is cut short")?.iter().flat_map(|cell| cell.load(Relaxed).to_ne_bytes()).collect();
+            let directory: Directory =
+                serde_json::from_slice(&json[..length.min(json.len())]).map_err(|_| "its directory cannot be read")?;
+            if cells.len().checked_sub(first).is_none_or(|room| room < directory.cells) {
+                return Err("it is cut short");
+            }
+            Ok((first, directory))
+        };
+        match parse(shared.cells()) {
+            Ok((first, directory)) => {
+                Ok(Slab { first, count: directory.cells, memory: Memory::Shared(shared), directory })
+            }
+            Err(why) => Err(ReadError::Foreign(path, why)),
+        }
+    }
+
+    #[inline(always)]
+    fn all(&self) -> &[AtomicU64] {
+        match &self.memory {
+            Memory::Private(cells) => cells,
+            Memory::Shared(cells) => cells.cells(),
+        }
+    }
+
+    /// The counters. Each has one writer, the engine's thread.
+    #[inline(always)]
+    pub(crate) fn cells(&self) -> &[AtomicU64] {
+        &self.all()[self.first..][..self.count]
+    }
+
+    /// Tells readers that a newer generation is there.
+    pub(crate) fn supersede(&self) {
+        self.all()[SUPERSEDED].store(1, Relaxed);
+    }
+
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.all()[SUPERSEDED].load(Relaxed) != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, cell: usize) -> u64 {
+        self.cells().get(cell).map_or(0, |cell| cell.load(Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, cell: usize, value: u64) {
+        self.cells()[cell].store(value, Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&self, cell: usize, count: u64) {
+        let cell = &self.cells()[cell];
+        cell.store(cell.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+}

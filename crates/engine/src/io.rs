@@ -1,0 +1,476 @@
+//! What an app works with while it is called: its inputs, its outputs, the time, new packets, counters.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::mem;
+
+use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_filled};
+use bellows_sys::clock;
+
+use crate::app::{App, Entry, Place};
+use crate::counters::{common, link};
+use crate::world::{Fabric, OPEN};
+
+/// What all apps of one engine share during a breath.
+pub(crate) struct Core {
+    /// The time, read at most once a breath; 0 while nobody has asked.
+    now: Cell<u64>,
+    /// The time as a test sets it; `None` for the real one.
+    pub(crate) manual_time: Cell<Option<u64>>,
+    /// Whether a packet moved in this breath.
+    pub(crate) progress: Cell<bool>,
+    /// How many packets the running app may still take from its inputs. Counts down in a lossless network only.
+    pub(crate) budget: Cell<usize>,
+    /// The earliest moment that an app wants a tick.
+    pub(crate) next_deadline: Cell<u64>,
+    /// Vectors without a link, the last used on top: a chain of any length lives in a few hot ones.
+    spare: RefCell<Vec<Vector>>,
+    pub(crate) burst: usize,
+    pub(crate) lossless: bool,
+}
+
+impl Core {
+    pub(crate) fn new(burst: usize, lossless: bool) -> Core {
+        Core {
+            now: Cell::new(0),
+            manual_time: Cell::new(None),
+            progress: Cell::new(false),
+            budget: Cell::new(usize::MAX),
+            next_deadline: Cell::new(0),
+            spare: RefCell::new(Vec::with_capacity(64)),
+            burst,
+            lossless,
+        }
+    }
+
+    /// The time in nanoseconds, the same throughout a breath.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        if self.now.get() == 0 {
+            self.now.set(self.manual_time.get().unwrap_or_else(clock::now));
+        }
+        self.now.get()
+    }
+
+    pub(crate) fn forget_time(&self) {
+        self.now.set(0);
+    }
+
+    /// In a lossless network: sets how many packets an app may take, and says whether to call it at all.
+    pub(crate) fn admit(&self, budget: usize, entry: Entry) -> bool {
+        self.budget.set(budget);
+        budget > 0 || entry != Entry::Push
+    }
+
+    /// Memory for a link that gets its first packets.
+    #[inline]
+    fn borrow_vector(&self) -> Vector {
+        self.spare.borrow_mut().pop().unwrap_or_else(new_vector)
+    }
+
+    /// Takes back the memory of a link that has been emptied.
+    #[inline]
+    fn return_vector(&self, vector: Vector) {
+        if !vector.is_none() {
+            self.spare.borrow_mut().push(vector);
+        }
+    }
+}
+
+#[cold]
+fn new_vector() -> Vector {
+    Vector::new()
+}
+
+impl Fabric {
+    /// Takes the packets out of a link, with the memory they are in.
+    #[inline(always)]
+    pub(crate) fn take(&self, index: u32) -> Vector {
+        self.links.get(index as usize).map_or(Vector::none(), |link| link.vector.replace(Vector::none()))
+    }
+
+    /// Puts into a link what is to wait there.
+    #[inline(always)]
+    pub(crate) fn put(&self, index: u32, vector: Vector, core: &Core) {
+        let Some(link) = self.links.get(index as usize) else { return };
+        let other = link.vector.replace(Vector::none());
+        let vector = if other.is_none() { vector } else { self.join(index, other, vector, core) };
+        self.waiting[index as usize].set(vector.len() as u32);
+        if vector.is_empty() {
+            core.return_vector(vector);
+        } else {
+            mem::forget(link.vector.replace(vector));
+        }
+    }
+
+    /// An app had two handles on one link open at a time: what the one left goes behind what the other did.
+    #[cold]
+    fn join(&self, index: u32, mut first: Vector, mut second: Vector, core: &Core) -> Vector {
+        first.append(&mut second, usize::MAX);
+        self.slab.add(self.links[index as usize].cell + link::DROPS, second.len() as u64);
+        free_all(&mut second);
+        core.return_vector(second);
+        first
+    }
+}
+
+/// What an app works with while it is called.
+///
+/// All packets that an app takes from an [`Input`] and does not send to an [`Output`] or keep must be given to
+/// [`Io::drop`], or counted by the app itself: a packet that is merely dropped is freed, but in no report.
+pub struct Io<'a, A> {
+    place: Place<'a>,
+    _app: PhantomData<fn(A)>,
+}
+
+impl<'a, A: App> Io<'a, A> {
+    #[inline(always)]
+    pub(crate) fn new(place: Place<'a>) -> Io<'a, A> {
+        Io { place, _app: PhantomData }
+    }
+
+    /// How many inputs there are: those that the app names, or those that are linked to an app with any number.
+    #[inline]
+    pub fn inputs(&self) -> usize {
+        self.place.wiring.inputs.len()
+    }
+
+    /// How many outputs there are: those that the app names, or those that are linked to an app with any number.
+    #[inline]
+    pub fn outputs(&self) -> usize {
+        self.place.wiring.outputs.len()
+    }
+
+    /// Opens an input. What is not taken out of it stays in line.
+    ///
+    /// An input that does not exist or is not linked is empty.
+    #[inline(always)]
+    pub fn input(&self, index: usize) -> Input<'a, A> {
+        let link = self.place.wiring.inputs.get(index).copied().unwrap_or(OPEN);
+        let vector = self.place.fabric.take(link);
+        Input { before: vector.len(), vector, changed: false, link, place: self.place, _app: PhantomData }
+    }
+
+    /// Opens an output. Packets leave when it is dropped.
+    ///
+    /// What is sent to an output that does not exist or is not linked is dropped as `unlinked`.
+    #[inline(always)]
+    pub fn output(&self, index: usize) -> Output<'a> {
+        let link = self.place.wiring.outputs.get(index).copied().unwrap_or(OPEN);
+        let mut vector = self.place.fabric.take(link);
+        if vector.is_none() && link != OPEN {
+            vector = self.place.core.borrow_vector();
+        }
+        vector.compact();
+        Output { before: vector.len() as u32, bytes_before: vector.bytes(), vector, link, place: self.place }
+    }
+
+    /// Hands all that waits in an input to an output, by pointer if the output is empty. Hot.
+    #[inline]
+    pub fn forward(&self, input: usize, output: usize) {
+        self.output(output).forward(&mut self.input(input));
+    }
+
+    /// The time, in nanoseconds of a clock that never goes back; the same throughout a breath.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.place.core.now()
+    }
+
+    /// How many packets a source brings in at a time.
+    #[inline]
+    pub fn burst(&self) -> usize {
+        self.place.core.burst
+    }
+
+    /// Asks for a [`tick`](App::tick) at a time, in nanoseconds as [`Io::now`] counts them, and keeps an idle engine
+    /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled.
+    #[inline]
+    pub fn wake_at(&self, time: u64) {
+        let Place { core, wiring, .. } = self.place;
+        wiring.deadline.set(wiring.deadline.get().min(time));
+        core.next_deadline.set(core.next_deadline.get().min(time));
+    }
+
+    /// Drops a packet for a reason: the position in [`App::DROPS`].
+    ///
+    /// # Panics
+    /// If there is no such reason.
+    #[inline]
+    pub fn drop(&self, packet: Packet, reason: usize) {
+        drop(packet);
+        self.count_drops(reason, 1);
+    }
+
+    /// Drops all that waits in an input for a reason: the position in [`App::DROPS`].
+    ///
+    /// # Panics
+    /// If there is no such reason.
+    pub fn drop_all(&self, input: &mut Input<'_, A>, reason: usize) {
+        self.count_drops(reason, input.discard() as u64);
+    }
+
+    #[inline]
+    fn count_drops(&self, reason: usize, count: u64) {
+        assert!(reason < A::DROPS.len(), "the app has no reason {reason} to drop a packet");
+        self.place.core.progress.set(true);
+        self.place.fabric.slab.add(self.place.wiring.own_drops + reason, count);
+    }
+
+    /// Counts packets that were not made because the pool had no buffer for them, as `no_buffer`.
+    pub fn missed(&self, count: usize) {
+        self.place.count_common(common::NO_BUFFER, count);
+    }
+
+    /// Adds to a counter of the app's own: the position in [`App::COUNTERS`].
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[inline]
+    pub fn count(&self, counter: usize, count: u64) {
+        assert!(counter < A::COUNTERS.len(), "the app has no counter {counter}");
+        self.place.fabric.slab.add(self.place.wiring.own_counters + counter, count);
+    }
+
+    /// Sets a counter of the app's own, for those that are gauges.
+    ///
+    /// # Panics
+    /// If there is no such counter.
+    #[inline]
+    pub fn set(&self, counter: usize, value: u64) {
+        assert!(counter < A::COUNTERS.len(), "the app has no counter {counter}");
+        self.place.fabric.slab.set(self.place.wiring.own_counters + counter, value);
+    }
+
+    /// Drops all that waits in the inputs of an app that has failed.
+    pub(crate) fn fail_inputs(&self) {
+        for index in 0..self.inputs() {
+            let count = self.input(index).discard();
+            self.place.count_common(common::APP_FAILED, count);
+        }
+    }
+}
+
+impl Place<'_> {
+    #[cold]
+    fn count_common(self, reason: usize, count: usize) {
+        self.fabric.slab.add(self.wiring.cell + reason, count as u64);
+    }
+}
+
+/// An input that is open: the packets that wait in its link, the oldest first.
+///
+/// Iterate over `&mut input`; breaking out of the loop leaves the rest queued.
+pub struct Input<'a, A> {
+    vector: Vector,
+    before: usize,
+    changed: bool,
+    link: u32,
+    place: Place<'a>,
+    _app: PhantomData<fn(A)>,
+}
+
+impl<A: App> Input<'_, A> {
+    /// How many packets the app may take: those that wait, or as many of them as a lossless network allows.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.vector.len().min(self.budget())
+    }
+
+    /// Whether there is nothing to take.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline(always)]
+    fn budget(&self) -> usize {
+        self.place.core.budget.get().saturating_sub(self.before - self.vector.len())
+    }
+
+    /// The packets, for apps that go over them more than once.
+    #[inline(always)]
+    pub fn packets(&self) -> &[Packet] {
+        &self.vector.as_slice()[..self.len()]
+    }
+
+    /// The packets, to be changed in place, for apps that go over them more than once and then
+    /// [forward](Output::forward) them.
+    #[inline(always)]
+    pub fn packets_mut(&mut self) -> &mut [Packet] {
+        self.changed = true;
+        let count = self.len();
+        &mut self.vector.as_mut_slice()[..count]
+    }
+
+    /// Frees the packets, for apps at which they end. Returns how many.
+    #[inline(always)]
+    pub fn discard(&mut self) -> usize {
+        let count = self.len();
+        if count == self.vector.len() {
+            free_all(&mut self.vector);
+        } else {
+            self.vector.drain(count).for_each(drop);
+        }
+        count
+    }
+
+    #[inline(always)]
+    fn recount(&mut self) {
+        if mem::take(&mut self.changed) {
+            self.vector.recount();
+        }
+    }
+}
+
+impl<'i, A: App> IntoIterator for &'i mut Input<'_, A> {
+    type Item = Packet;
+    type IntoIter = Drain<'i>;
+
+    /// Fetches the data of packets ahead if the app [says](App::PREFETCH) that it reads the data.
+    #[inline(always)]
+    fn into_iter(self) -> Drain<'i> {
+        let most = self.budget();
+        let ahead = if A::PREFETCH > 0 { self.place.wiring.prefetch.get() } else { 0 };
+        self.vector.drain(most).prefetching(ahead)
+    }
+}
+
+impl<A> Drop for Input<'_, A> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.changed {
+            self.vector.recount();
+        }
+        close_input(self.place, self.link, mem::replace(&mut self.vector, Vector::none()), self.before);
+    }
+}
+
+/// By value, so that an open input can live in registers.
+#[inline(never)]
+fn close_input(place: Place<'_>, link: u32, vector: Vector, before: usize) {
+    let Place { core, fabric, .. } = place;
+    let taken = before - vector.len();
+    if taken > 0 {
+        core.progress.set(true);
+    }
+    if core.lossless {
+        core.budget.set(core.budget.get().saturating_sub(taken));
+    }
+    if !vector.is_none() {
+        fabric.put(link, vector, core);
+    }
+}
+
+/// An output that is open: packets sent to it leave, and are counted, when it is dropped.
+pub struct Output<'a> {
+    vector: Vector,
+    before: u32,
+    link: u32,
+    bytes_before: u64,
+    place: Place<'a>,
+}
+
+impl Output<'_> {
+    /// How many packets can be sent before they are dropped. Only apps that bring packets in need to look.
+    #[inline(always)]
+    pub fn room(&self) -> usize {
+        self.vector.room()
+    }
+
+    /// Sends a packet. On a full link it is dropped and counted as `txdrop`. Hot.
+    #[inline(always)]
+    pub fn push(&mut self, packet: Packet) {
+        if let Err(packet) = self.vector.push(packet) {
+            refuse(self.place, self.link, packet);
+        }
+    }
+
+    /// Sends new packets made from a template: as many as there is room and there are buffers for, at most `count`.
+    /// Returns how many. Hot.
+    #[inline(always)]
+    pub fn fill(&mut self, count: usize, template: &Template) -> usize {
+        push_filled(&mut self.vector, count, template)
+    }
+
+    /// Sends a copy of each packet. Those for which there is no room are counted as `txdrop`, those for which there
+    /// is no buffer as `no_buffer`. Hot.
+    #[inline]
+    pub fn push_copies(&mut self, packets: &[Packet]) {
+        let fitting = packets.len().min(self.room());
+        let mut fresh = Packet::fresh(fitting);
+        for packet in &packets[..fitting] {
+            let copy = if packet.len() <= ORDINARY {
+                fresh.next().map(|mut copy| {
+                    packet.copy_into(&mut copy);
+                    copy
+                })
+            } else {
+                packet.copy()
+            };
+            match copy {
+                Some(copy) => self.push(copy),
+                None => self.place.count_common(common::NO_BUFFER, 1),
+            }
+        }
+        if fitting < packets.len() {
+            refuse_many(self.place, self.link, packets.len() - fitting);
+        }
+    }
+
+    /// Sends all that waits in an input, by pointer if nothing waits in this output. Hot.
+    #[inline]
+    pub fn forward<A: App>(&mut self, input: &mut Input<'_, A>) {
+        input.recount();
+        let most = input.budget();
+        self.vector.append(&mut input.vector, most);
+        if !input.is_empty() && !self.place.core.lossless {
+            refuse_many(self.place, self.link, input.discard());
+        }
+    }
+}
+
+/// Data that fits into an ordinary buffer of any pool.
+const ORDINARY: usize = 128;
+
+impl Drop for Output<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let vector = mem::replace(&mut self.vector, Vector::none());
+        close_output(self.place, self.link, vector, self.before, self.bytes_before);
+    }
+}
+
+/// By value, so that an open output can live in registers.
+#[inline(never)]
+fn close_output(place: Place<'_>, index: u32, vector: Vector, before: u32, bytes_before: u64) {
+    let Place { core, fabric, .. } = place;
+    let sent = vector.len() as u64 - u64::from(before);
+    if sent > 0 {
+        core.progress.set(true);
+        let cell = fabric.links[index as usize].cell;
+        fabric.slab.add(cell + link::PACKETS, sent);
+        fabric.slab.add(cell + link::BYTES, vector.bytes() - bytes_before);
+    }
+    if !vector.is_none() {
+        fabric.put(index, vector, core);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn refuse(place: Place<'_>, index: u32, packet: Packet) {
+    drop(packet);
+    refuse_many(place, index, 1);
+}
+
+/// Counts packets that a full or missing link did not take.
+#[cold]
+#[inline(never)]
+fn refuse_many(place: Place<'_>, index: u32, count: usize) {
+    place.core.progress.set(true);
+    match place.fabric.links.get(index as usize) {
+        Some(full) => place.fabric.slab.add(full.cell + link::DROPS, count as u64),
+        None => place.count_common(common::UNLINKED, count),
+    }
+}

@@ -1,0 +1,82 @@
+//! Apps, links, and the engine that breathes packets through them.
+//!
+//! You join *apps* with *links* into a [`Network`]; an [`Engine`] *breathes*: it pulls packets in and pushes them
+//! through, some hundred at a time. The engine knows no protocol and does no input or output; apps do.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `app` | the trait that authors write, [`App`], and the face of it that the engine holds |
+//! | `io` | what an app works with while it is called: [`Io`], [`Input`], [`Output`] |
+//! | `network` | the description of a network and everything that can be wrong with it |
+//! | `order` | the order of a breath |
+//! | `world` | one configuration laid out for running |
+//! | `schedule` | the ways to take a breath |
+//! | `engine` | the run: breathing, sleeping, ending, swapping configurations |
+//! | `control` | the other threads' side of it: stop, reload, read |
+//! | `counters`, `snapshot`, `home` | counters in shared memory, their names, where they are found |
+//!
+//! # Example
+//!
+//! ```
+//! use bellows_engine::{App, End, Engine, Io, Network, Port, Ports, Settings};
+//! use bellows_packet::{Packet, Template};
+//!
+//! struct Hundred { left: usize }
+//!
+//! impl App for Hundred {
+//!     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets of four bytes")]);
+//!
+//!     fn pull(&mut self, io: &Io<Self>) {
+//!         let mut output = io.output(0);
+//!         for mut packet in Packet::fresh(io.burst().min(self.left)) {
+//!             packet.append(b"ping");
+//!             output.push(packet);
+//!             self.left -= 1;
+//!         }
+//!     }
+//!
+//!     fn exhausted(&self) -> bool {
+//!         self.left == 0
+//!     }
+//! }
+//!
+//! struct Sink;
+//!
+//! impl App for Sink {
+//!     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+//!
+//!     fn push(&mut self, io: &Io<Self>) {
+//!         io.input(0).discard();
+//!     }
+//! }
+//!
+//! let network = Network::new().app("hundred", Hundred { left: 100 }).app("sink", Sink);
+//! let network = network.link("hundred.output -> sink.input").unwrap();
+//! let mut engine = Engine::new(network, Settings::default(), None).unwrap();
+//! let end = engine.run();
+//! let outcome = engine.finish(end);
+//! assert_eq!(outcome.end, End::Done);
+//! assert_eq!((outcome.snapshot.links[0].packets, outcome.snapshot.links[0].bytes), (100, 400));
+//! ```
+
+mod app;
+mod control;
+mod counters;
+mod engine;
+mod home;
+mod io;
+mod network;
+mod order;
+mod schedule;
+mod snapshot;
+mod world;
+
+pub use app::{App, AppError, Counter, PROGRESS, PROGRESS_TOTAL, Port, Ports, Traits};
+pub use control::{Control, ReloadError, Reloaded};
+pub use counters::{AppEntry, Directory, LinkEntry, ReadError};
+pub use engine::{End, Engine, Outcome, Settings, StartError};
+pub use home::{Home, HomeError, root};
+pub use io::{Input, Io, Output};
+pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
+pub use schedule::{Schedule, UnknownSchedule};
+pub use snapshot::{AppCounts, LinkCounts, Observer, Snapshot};

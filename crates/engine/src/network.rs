@@ -1,0 +1,379 @@
+//! A network: named apps, and links between their ports.
+
+use std::fmt;
+
+use crate::app::{App, Erased, Ports, Traits};
+
+/// One app of a network, made but not started.
+pub struct AppSpec {
+    /// Its name in links and reports.
+    pub name: String,
+    /// Its type's name.
+    pub kind: String,
+    /// Two apps of one name, kind and fingerprint are the same: a reload keeps the old one.
+    pub fingerprint: String,
+    pub(crate) traits: Traits,
+    pub(crate) app: Box<dyn Erased>,
+}
+
+impl AppSpec {
+    /// An app of any type under a name.
+    pub fn new<A: App>(name: &str, kind: &str, fingerprint: &str, app: A) -> AppSpec {
+        AppSpec {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            traits: Traits::of::<A>(),
+            app: Box::new(app),
+        }
+    }
+
+    /// What the engine knows of its type.
+    pub fn traits(&self) -> Traits {
+        self.traits
+    }
+}
+
+impl fmt::Debug for AppSpec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.name, self.kind)
+    }
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct End {
+    /// The app's name.
+    pub app: String,
+    /// The port's name.
+    pub port: String,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.app, self.port)
+    }
+}
+
+/// A link: packets go from an output of one app to an input of another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LinkSpec {
+    /// The output.
+    pub from: End,
+    /// The input.
+    pub to: End,
+}
+
+impl fmt::Display for LinkSpec {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} -> {}", self.from, self.to)
+    }
+}
+
+/// A text is no link.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a link; write it as `app.output -> app.input`")]
+pub struct LinkSyntaxError(pub String);
+
+impl std::str::FromStr for LinkSpec {
+    type Err = LinkSyntaxError;
+
+    /// Reads `app.output -> app.input`. App names may hold dots; the port is what follows the last.
+    fn from_str(text: &str) -> Result<LinkSpec, LinkSyntaxError> {
+        let end = |text: &str| {
+            let (app, port) = text.trim().rsplit_once('.')?;
+            let plain =
+                |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || "<>".contains(c));
+            (plain(app) && plain(port)).then(|| End { app: app.to_owned(), port: port.to_owned() })
+        };
+        let parsed = text.split_once("->").and_then(|(from, to)| Some(LinkSpec { from: end(from)?, to: end(to)? }));
+        parsed.ok_or_else(|| LinkSyntaxError(text.to_owned()))
+    }
+}
+
+/// Apps and links, the description of what an engine runs.
+#[derive(Debug, Default)]
+pub struct Network {
+    /// The apps, in order.
+    pub apps: Vec<AppSpec>,
+    /// The links, in order.
+    pub links: Vec<LinkSpec>,
+    /// File that it was read from, for reports; may be empty.
+    pub source: String,
+    /// Its text, for reports; may be empty.
+    pub text: String,
+}
+
+impl Network {
+    /// A network of nothing.
+    pub fn new() -> Network {
+        Network::default()
+    }
+
+    /// Adds an app, for networks that are built by a program rather than read from a file.
+    pub fn app<A: App>(mut self, name: &str, app: A) -> Network {
+        self.apps.push(AppSpec::new(name, std::any::type_name::<A>(), "", app));
+        self
+    }
+
+    /// Adds a link, written as `app.output -> app.input`.
+    ///
+    /// # Errors
+    /// When the text is no link. Whether its ends exist is found by [`Network::faults`].
+    pub fn link(mut self, link: &str) -> Result<Network, LinkSyntaxError> {
+        self.links.push(link.parse()?);
+        Ok(self)
+    }
+
+    /// Everything that is wrong with the way the network is put together; empty if it can run.
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for (index, app) in self.apps.iter().enumerate() {
+            if self.apps[..index].iter().any(|other| other.name == app.name) {
+                faults.push(Fault::DuplicateApp { app: app.name.clone() });
+            }
+        }
+        for (index, link) in self.links.iter().enumerate() {
+            faults.extend(self.link_faults(index, link));
+        }
+        for app in &self.apps {
+            faults.extend(self.open_ports(app));
+        }
+        faults
+    }
+
+    fn find(&self, name: &str) -> Option<&AppSpec> {
+        self.apps.iter().find(|app| app.name == name)
+    }
+
+    fn link_faults(&self, index: usize, link: &LinkSpec) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let ends = [(Side::Output, &link.from), (Side::Input, &link.to)];
+        for (side, end) in ends {
+            let Some(app) = self.find(&end.app) else {
+                let known = self.apps.iter().map(|app| app.name.clone()).collect();
+                faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known });
+                continue;
+            };
+            let ports = app.ports(side);
+            if let Ports::Named(named) = ports
+                && !named.iter().any(|port| port.name == end.port)
+            {
+                let known = named.iter().map(|port| port.name.to_owned()).collect();
+                faults.push(Fault::UnknownPort { link: index, side, end: end.clone(), kind: app.kind.clone(), known });
+            }
+            let earlier = self.links[..index].iter().position(|other| other.end(side) == end);
+            if let Some(first) = earlier {
+                faults.push(Fault::LinkedTwice { link: index, side, end: end.clone(), first });
+            }
+        }
+        if link.from.app == link.to.app {
+            faults.push(Fault::SelfLink { link: index, app: link.from.app.clone() });
+        }
+        faults
+    }
+
+    fn open_ports(&self, app: &AppSpec) -> Vec<Fault> {
+        let linked = |side: Side| self.links.iter().map(move |link| link.end(side)).filter(|end| end.app == app.name);
+        let mut faults = Vec::new();
+        for side in [Side::Input, Side::Output] {
+            match app.ports(side) {
+                Ports::Named(ports) => {
+                    let open =
+                        ports.iter().filter(|port| port.required && !linked(side).any(|end| end.port == port.name));
+                    faults.extend(open.map(|port| Fault::OpenPort {
+                        side,
+                        end: End { app: app.name.clone(), port: port.name.to_owned() },
+                        help: port.help,
+                    }));
+                }
+                Ports::Any { at_least, .. } => {
+                    let count = linked(side).count();
+                    if count < at_least {
+                        faults.push(Fault::TooFewPorts { side, app: app.name.clone(), count, at_least });
+                    }
+                }
+            }
+        }
+        faults
+    }
+}
+
+impl AppSpec {
+    fn ports(&self, side: Side) -> Ports {
+        match side {
+            Side::Input => self.traits.inputs,
+            Side::Output => self.traits.outputs,
+        }
+    }
+}
+
+impl LinkSpec {
+    /// The end on a side: the output that it comes from, or the input that it goes to.
+    pub fn end(&self, side: Side) -> &End {
+        match side {
+            Side::Output => &self.from,
+            Side::Input => &self.to,
+        }
+    }
+}
+
+/// Which way packets go through a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Into the app.
+    Input,
+    /// Out of the app.
+    Output,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Side::Input => "input",
+            Side::Output => "output",
+        })
+    }
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// Something wrong with the way a network is put together. `link` is the link's position in [`Network::links`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Two apps have one name.
+    #[error("there are two apps named `{app}`")]
+    DuplicateApp {
+        /// The name.
+        app: String,
+    },
+    /// A link names an app that is not there.
+    #[error("there is no app `{name}`; the network has {}", list(known))]
+    UnknownApp {
+        /// The link.
+        link: usize,
+        /// Which end of it.
+        side: Side,
+        /// The name as written.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// A link names a port that its app has not.
+    #[error("`{}` ({kind}) has no {side} `{}`; its {side}s: {}", end.app, end.port, list(known))]
+    UnknownPort {
+        /// The link.
+        link: usize,
+        /// Which end of it.
+        side: Side,
+        /// The end as written.
+        end: End,
+        /// The app's type.
+        kind: String,
+        /// The ports that there are.
+        known: Vec<String>,
+    },
+    /// Two links share a port.
+    #[error("the {side} `{end}` is linked twice; put a `tee` or a `join` between")]
+    LinkedTwice {
+        /// The second link.
+        link: usize,
+        /// Which end of it.
+        side: Side,
+        /// The port.
+        end: End,
+        /// The first link.
+        first: usize,
+    },
+    /// A link leads from an app to itself.
+    #[error("a link leads from `{app}` to itself; put another app between")]
+    SelfLink {
+        /// The link.
+        link: usize,
+        /// The app.
+        app: String,
+    },
+    /// A required port has no link.
+    #[error("the {side} `{end}` is not linked ({help})")]
+    OpenPort {
+        /// Which way packets would go.
+        side: Side,
+        /// The port.
+        end: End,
+        /// What goes through it.
+        help: &'static str,
+    },
+    /// An app with any number of ports has too few.
+    #[error("`{app}` has {count} {side}s linked; it needs {at_least} or more")]
+    TooFewPorts {
+        /// Which way packets would go.
+        side: Side,
+        /// The app.
+        app: String,
+        /// How many there are.
+        count: usize,
+        /// How many it needs.
+        at_least: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::Port;
+
+    struct Source;
+    impl App for Source {
+        const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);
+    }
+
+    struct Tee;
+    impl App for Tee {
+        const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+        const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "copies" };
+    }
+
+    #[test]
+    fn links_read_as_they_are_written() {
+        let link: LinkSpec = " a.b.output->c.input ".parse().unwrap();
+        assert_eq!(link.to_string(), "a.b.output -> c.input");
+        for text in ["", "a.b", "a -> b.c", "a.b -> ", ".b -> c.d", "a. -> c.d", "a.b -> c.d -> e.f", "a b.c -> d.e"] {
+            assert!(text.parse::<LinkSpec>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_network_that_is_put_together_right_has_no_faults() {
+        let network = Network::new().app("s", Source).app("t", Tee).app("u", Tee);
+        let network = network.link("s.output -> t.input").unwrap();
+        assert_eq!(network.faults().len(), 3, "t has no output, u neither output nor input");
+        let network = network.link("t.any -> u.input").unwrap();
+        assert_eq!(
+            network.faults(),
+            [Fault::TooFewPorts { side: Side::Output, app: "u".into(), count: 0, at_least: 1 }]
+        );
+    }
+
+    #[test]
+    fn every_fault_is_found_and_says_what_there_is() {
+        let network = Network::new().app("s", Source).app("t", Tee).app("t", Tee);
+        let network =
+            network.link("s.out -> t.input").unwrap().link("x.a -> t.input").unwrap().link("t.a -> t.b").unwrap();
+        let faults: Vec<String> = network.faults().iter().map(Fault::to_string).collect();
+        for expected in [
+            "there are two apps named `t`",
+            "`s` (bellows_engine::network::tests::Source) has no output `out`; its outputs: `output`",
+            "there is no app `x`; the network has `s`, `t`, `t`",
+            "the input `t.input` is linked twice; put a `tee` or a `join` between",
+            "a link leads from `t` to itself; put another app between",
+            "the output `s.output` is not linked (packets)",
+        ] {
+            assert!(faults.iter().any(|fault| fault == expected), "{expected} is not in {faults:#?}");
+        }
+    }
+}

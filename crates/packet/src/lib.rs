@@ -1,0 +1,39 @@
+//! Packets, the pool their buffers come from, and the vectors in which they travel.
+//!
+//! - [`Packet`] is a 16-byte handle that owns one buffer: where the data starts, how long it is, flags, a tag.
+//! - [`pool`] is the process's one reservation of buffers; each thread keeps a cache of free ones, in
+//!   *magazines* that it trades with the others through a global depot.
+//! - [`Vector`] is an array of up to 1,024 packets: what a link holds.
+//!
+//! # A buffer
+//!
+//! ```text
+//!  0          64                 192                                     2,240
+//!  ┌──────────┬──────────────────┬────────────────────────────────────────┐
+//!  │ metadata │ headroom         │ data                                   │
+//!  └──────────┴──────────────────┴────────────────────────────────────────┘
+//! ```
+//!
+//! The metadata line ([`Meta`]) is touched only for packets that carry some. Two classes of buffers exist:
+//! 2,048 bytes of data, and 73,600 for jumbo frames and 64 KiB segments. The length of a buffer is an odd
+//! number of cache lines, so that packets spread over the sets of every cache by themselves.
+
+mod bulk;
+mod cache;
+mod packet;
+pub mod pool;
+mod vector;
+
+pub use bulk::instruction_set;
+pub use cache::{Fresh, Template, free_all, push_filled};
+pub use packet::{MAX_LENGTH, Meta, Packet};
+pub use vector::{CAPACITY, Drain, Vector};
+
+/// Bytes in a cache line.
+pub const LINE: usize = 64;
+
+/// Bytes in front of a new packet's data, for headers that are put on later.
+pub const HEADROOM: usize = 128;
+
+/// From the start of a buffer to the data of a new packet: one line of metadata and the headroom.
+pub(crate) const DATA_OFFSET: usize = LINE + HEADROOM;

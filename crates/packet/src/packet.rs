@@ -1,0 +1,331 @@
+//! The packet: a handle that owns one buffer.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::cache::{self, Fresh};
+use crate::pool;
+use crate::{DATA_OFFSET, LINE};
+
+const LENGTH_BITS: u32 = 20;
+const LENGTH_MASK: u32 = (1 << LENGTH_BITS) - 1;
+
+/// Flag: the buffer is of the large class.
+pub(crate) const LARGE: u32 = 1 << LENGTH_BITS;
+
+/// Flag: the buffer's metadata line is valid.
+const META: u32 = 2 << LENGTH_BITS;
+
+/// Flag: the data does not start where a new packet's does (or did not at some time).
+const MOVED: u32 = 4 << LENGTH_BITS;
+
+/// Flags of packets that cannot be freed just by noting where their data starts.
+pub(crate) const SPECIAL: u32 = LARGE | MOVED;
+
+/// The facts about a packet that few apps look at. They lie in the buffer, not in the handle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Meta {
+    /// When the packet was received or recorded: nanoseconds since the Unix epoch.
+    pub timestamp: u64,
+    /// Bytes it had on the wire; more than its length if it was cut.
+    pub original_length: u32,
+    /// On which interface of its source it arrived.
+    pub ingress_port: u32,
+    /// Link type of its outermost header, as numbered by pcap (1 for Ethernet).
+    pub link_type: u32,
+}
+
+const _: () = assert!(size_of::<Meta>() <= LINE && align_of::<Meta>() <= LINE);
+
+/// A packet: 16 bytes that own one buffer of the pool, which goes back when the packet is dropped.
+///
+/// The handle carries what is hot (length, flags, tag), so an app that does not look at the data never touches
+/// the buffer. Freeing many packets at once is cheaper through [`crate::free_all`].
+///
+/// Handles can be sent to other threads; the buffer then goes into the cache of the thread that drops it.
+#[repr(C, align(16))]
+pub struct Packet {
+    data: NonNull<u8>,
+    /// Length in the low 20 bits, flags in the high 12.
+    word: u32,
+    tag: u32,
+}
+
+/// Bytes that the length field can express. No class of buffers is that large.
+pub const MAX_LENGTH: usize = LENGTH_MASK as usize;
+
+// The loops that write handles eight at a time rely on this.
+const _: () = assert!(size_of::<Packet>() == 16 && std::mem::offset_of!(Packet, word) == 8);
+const _: () = assert!(std::mem::offset_of!(Packet, tag) == 12 && cfg!(target_endian = "little"));
+
+// SAFETY: a packet owns its buffer alone, and the pool takes buffers back on any thread.
+unsafe impl Send for Packet {}
+// SAFETY: through a shared reference the buffer can only be read.
+unsafe impl Sync for Packet {}
+
+impl Packet {
+    /// Up to `count` new packets of length 0, with room for 2,048 bytes each.
+    ///
+    /// Their data is whatever the buffer held before.
+    #[inline]
+    pub fn fresh(count: usize) -> Fresh {
+        Fresh::new(count)
+    }
+
+    /// One new packet of length 0, with room for at least `room` bytes; `None` when the pool has no such
+    /// buffer free, or no class of buffers is as large.
+    #[inline]
+    pub fn with_room(room: usize) -> Option<Packet> {
+        let pool = pool::get();
+        if room <= pool.small.room() {
+            Packet::fresh(1).next()
+        } else if room <= pool.large.room() {
+            cache::take_large()
+        } else {
+            None
+        }
+    }
+
+    /// The most that [`Packet::with_room`] can give.
+    pub fn largest_room() -> usize {
+        pool::get().large.room()
+    }
+
+    /// A packet with these bytes, or `None` as for [`Packet::with_room`].
+    #[inline]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Packet> {
+        let mut packet = Packet::with_room(bytes.len())?;
+        packet.append(bytes);
+        Some(packet)
+    }
+
+    /// `data` must be the start of the data of a buffer that is free and of the class that the word's flags name,
+    /// and the length in the word must fit into it.
+    #[inline(always)]
+    pub(crate) fn from_free_buffer(data: NonNull<u8>, word: u32) -> Packet {
+        Packet { data, word, tag: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self) -> u32 {
+        self.word
+    }
+
+    #[inline(always)]
+    pub(crate) fn address(&self) -> usize {
+        self.data.as_ptr() as usize
+    }
+
+    fn is_large(&self) -> bool {
+        self.word & LARGE != 0
+    }
+
+    /// Bytes of data.
+    #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "a packet of no bytes is not a case that code asks for")]
+    pub fn len(&self) -> usize {
+        (self.word & LENGTH_MASK) as usize
+    }
+
+    /// A number that one app leaves for the next: an adjacency index, a flow hash.
+    #[inline(always)]
+    pub fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    /// Leaves a number for the next app.
+    #[inline(always)]
+    pub fn set_tag(&mut self, tag: u32) {
+        self.tag = tag;
+    }
+
+    /// The data.
+    #[inline(always)]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: data..data+len lies in the buffer that this packet owns (every method that changes either
+        // checks), and the pool's memory is always initialised (mapped zeroed).
+        unsafe { std::slice::from_raw_parts(self.data.as_ptr(), self.len()) }
+    }
+
+    /// The data, to be changed in place.
+    #[inline(always)]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for bytes(), and the packet is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len()) }
+    }
+
+    /// Bytes that can be prepended.
+    pub fn headroom(&self) -> usize {
+        self.address() - (self.buffer_data() - DATA_OFFSET) - LINE
+    }
+
+    /// Bytes that can be appended.
+    #[inline]
+    pub fn tailroom(&self) -> usize {
+        let class = pool::get().class(self.is_large());
+        class.reset(self.address()) + class.room() - self.address() - self.len()
+    }
+
+    /// Where the data of a new packet in this buffer would start.
+    fn buffer_data(&self) -> usize {
+        pool::get().class(self.is_large()).reset(self.address())
+    }
+
+    /// Puts bytes behind the data.
+    ///
+    /// # Panics
+    /// If they are more than [`Packet::tailroom`].
+    #[inline]
+    pub fn append(&mut self, bytes: &[u8]) {
+        let start = self.len();
+        self.extend(bytes.len()).copy_from_slice(bytes);
+        debug_assert_eq!(self.len(), start + bytes.len());
+    }
+
+    /// Lengthens the data by `count` bytes and hands them out; they hold whatever the buffer held before.
+    ///
+    /// # Panics
+    /// If `count` is more than [`Packet::tailroom`].
+    #[inline]
+    pub fn extend(&mut self, count: usize) -> &mut [u8] {
+        assert!(count <= self.tailroom(), "{count} bytes do not fit behind a packet with {} free", self.tailroom());
+        let start = self.len();
+        self.word += count as u32;
+        &mut self.bytes_mut()[start..]
+    }
+
+    /// Cuts the data to `length` bytes; does nothing if it is not longer.
+    #[inline]
+    pub fn truncate(&mut self, length: usize) {
+        if length < self.len() {
+            self.word = (self.word & !LENGTH_MASK) | length as u32;
+        }
+    }
+
+    /// Takes `count` bytes off the front; all of them if there are no more.
+    #[inline]
+    pub fn trim_front(&mut self, count: usize) {
+        let count = count.min(self.len());
+        // SAFETY: count <= len, so the pointer stays in the buffer (or just behind the last byte of data,
+        // which is still inside because a length of a whole buffer leaves the front where it was).
+        self.data = unsafe { self.data.add(count) };
+        self.word = (self.word - count as u32) | MOVED;
+    }
+
+    /// Lengthens the data at the front by `count` bytes and hands out all of it.
+    ///
+    /// # Panics
+    /// If `count` is more than [`Packet::headroom`].
+    #[inline]
+    pub fn prepend(&mut self, count: usize) -> &mut [u8] {
+        assert!(count <= self.headroom(), "{count} bytes do not fit before a packet with {} free", self.headroom());
+        // SAFETY: headroom() counts the bytes between the metadata line and the data, inside this buffer.
+        self.data = unsafe { self.data.sub(count) };
+        self.word = (self.word + count as u32) | MOVED;
+        self.bytes_mut()
+    }
+
+    fn meta_pointer(&self) -> *mut Meta {
+        let address = self.buffer_data() - DATA_OFFSET;
+        pool::pointer(address).as_ptr().cast()
+    }
+
+    /// The metadata, if the packet carries any.
+    #[inline]
+    pub fn meta(&self) -> Option<Meta> {
+        // SAFETY: the flag says that set_meta wrote the line, which is aligned to 64 and belongs to this packet.
+        (self.word & META != 0).then(|| unsafe { *self.meta_pointer() })
+    }
+
+    /// Gives the packet metadata.
+    #[inline]
+    pub fn set_meta(&mut self, meta: Meta) {
+        self.word |= META;
+        // SAFETY: the first line of the buffer is aligned to 64, large enough (asserted above), and this packet's own.
+        unsafe { *self.meta_pointer() = meta };
+    }
+
+    /// A second packet with the same data, tag and metadata; `None` when the pool has no buffer free.
+    #[inline]
+    pub fn copy(&self) -> Option<Packet> {
+        let mut copy = Packet::with_room(self.len())?;
+        self.copy_into(&mut copy);
+        Some(copy)
+    }
+
+    /// Makes a packet of length 0 the copy of this one: data, tag and metadata. Hot.
+    ///
+    /// # Panics
+    /// If `copy` has less tailroom than this packet is long.
+    #[inline(always)]
+    pub fn copy_into(&self, copy: &mut Packet) {
+        copy.truncate(0);
+        copy_short(self.bytes(), copy.extend(self.len()));
+        copy.tag = self.tag;
+        if let Some(meta) = self.meta() {
+            copy.set_meta(meta);
+        }
+    }
+
+    /// Asks the processor to fetch the first line of the data, for an app that will read it soon.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        prefetch(self.data.as_ptr());
+    }
+}
+
+/// Copies between slices of one length; packets of up to 64 bytes without a call.
+///
+/// The overlapping pairs of 16 bytes cover each length between 16 and 64 and touch nothing beyond it.
+#[inline(always)]
+fn copy_short(from: &[u8], to: &mut [u8]) {
+    #[inline(always)]
+    fn piece(from: &[u8], to: &mut [u8], at: usize) {
+        to[at..at + 16].copy_from_slice(&from[at..at + 16]);
+    }
+    let length = from.len();
+    match length {
+        33..=64 => {
+            piece(from, to, 0);
+            piece(from, to, 16);
+            piece(from, to, length - 32);
+            piece(from, to, length - 16);
+        }
+        16..=32 => {
+            piece(from, to, 0);
+            piece(from, to, length - 16);
+        }
+        _ => to.copy_from_slice(from),
+    }
+}
+
+/// Asks the processor to fetch the line at an address. Any address will do; a bad one is ignored.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: PREFETCHT0 never faults and changes nothing that a program can see.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+impl Drop for Packet {
+    #[inline(always)]
+    fn drop(&mut self) {
+        cache::free(self.address(), self.is_large());
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Packet")
+            .field("length", &self.len())
+            .field("tag", &self.tag)
+            .field("meta", &self.meta())
+            .finish_non_exhaustive()
+    }
+}

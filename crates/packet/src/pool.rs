@@ -1,0 +1,344 @@
+//! The process's pool of packet buffers.
+//!
+//! One reservation of address space, made once and never unmapped, holds both classes of buffers. Memory is
+//! committed by the kernel as buffers are first used. [`init`] sizes the pool; the first packet made without it
+//! gets [`Config::default`].
+
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bellows_sys::memory::{Pages, Reservation};
+
+use crate::cache::{Magazine, Tally};
+use crate::{DATA_OFFSET, LINE};
+
+/// The size of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Buffers for ordinary packets (2,048 bytes of data each).
+    pub packets: usize,
+    /// Buffers for super-frames (73,600 bytes of data each).
+    pub large_packets: usize,
+    /// Distance in bytes from one ordinary buffer to the next: an odd multiple of 64, or any multiple of 64 to
+    /// experiment with, at least 320.
+    pub stride: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { packets: 65_536, large_packets: 512, stride: 35 * LINE }
+    }
+}
+
+/// Why a pool cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A number is out of its range.
+    #[error("{what} is {value}; it must lie between {least} and {most}")]
+    OutOfRange {
+        /// Which number.
+        what: &'static str,
+        /// What it is.
+        value: usize,
+        /// The smallest that works.
+        least: usize,
+        /// The largest that works.
+        most: usize,
+    },
+    /// The stride is not a whole number of cache lines.
+    #[error("the stride {0} is no multiple of {LINE}")]
+    UnevenStride(usize),
+    /// The pool exists already, with other numbers.
+    #[error(
+        "the process has its pool already, of {0} packets; its size is fixed when the process starts: restart to change it"
+    )]
+    Exists(usize),
+    /// The system did not give the memory.
+    #[error("no memory for a pool of {packets} packets ({mebibytes} MiB): {source}; ask for a smaller pool")]
+    Memory {
+        /// Ordinary packets asked for.
+        packets: usize,
+        /// Size of the whole reservation.
+        mebibytes: usize,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// What the pool holds now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Buffers of the ordinary class.
+    pub packets: usize,
+    /// Buffers of the large class.
+    pub large_packets: usize,
+    /// Buffers of both classes that packets own at this moment.
+    pub in_use: usize,
+}
+
+/// Buffers of one size, one after the other.
+pub(crate) struct Class {
+    first: usize,
+    stride: usize,
+    count: u32,
+    /// `buffer = (line * reciprocal) >> 40`. Exact as long as `line * (stride in lines) < 2^40`, since the
+    /// reciprocal is too large by less than the stride in lines; no overflow below 2^24 buffers.
+    reciprocal: u64,
+    /// Buffers that have ever been handed out; those above are untouched.
+    touched: AtomicU32,
+}
+
+impl Class {
+    const SHIFT: u32 = 40;
+
+    /// The most buffers for which finding one by its reciprocal is exact and does not overflow.
+    fn most(stride: usize) -> usize {
+        ((1 << 28) / (stride / LINE)).min(1 << 23)
+    }
+
+    fn new(first: usize, stride: usize, count: usize) -> Class {
+        let lines = (stride / LINE) as u64;
+        Class {
+            first,
+            stride,
+            count: count as u32,
+            reciprocal: (1u64 << Class::SHIFT).div_ceil(lines),
+            touched: AtomicU32::new(0),
+        }
+    }
+
+    /// Where a new packet's data starts in the buffer that `data` points into.
+    #[inline(always)]
+    pub(crate) fn reset(&self, data: usize) -> usize {
+        let line = (data - self.first) as u64 / LINE as u64;
+        let buffer = (line * self.reciprocal) >> Class::SHIFT;
+        self.first + buffer as usize * self.stride + DATA_OFFSET
+    }
+
+    /// Bytes from a new packet's data to the end of its buffer.
+    #[inline(always)]
+    pub(crate) fn room(&self) -> usize {
+        self.stride - DATA_OFFSET
+    }
+
+    /// Up to `wanted` buffers that nobody has had yet: the first one's index and how many.
+    pub(crate) fn untouched(&self, wanted: u32) -> std::ops::Range<u32> {
+        let claim = |touched: u32| Some(touched + wanted.min(self.count - touched));
+        match self.touched.fetch_update(Relaxed, Relaxed, claim) {
+            Ok(start) | Err(start) => start..start + wanted.min(self.count - start),
+        }
+    }
+
+    /// Where a new packet's data starts in the buffer of this index.
+    pub(crate) fn data(&self, buffer: u32) -> usize {
+        self.first + buffer as usize * self.stride + DATA_OFFSET
+    }
+}
+
+pub(crate) struct Pool {
+    pub(crate) small: Class,
+    pub(crate) large: Class,
+    /// Full and partly full magazines of ordinary buffers that no thread holds.
+    #[expect(clippy::vec_box, reason = "magazines change hands by pointer")]
+    depot: Mutex<Vec<Box<Magazine>>>,
+    /// Free large buffers. They are few, and a 64 KiB frame pays for the lock.
+    large_free: Mutex<Vec<usize>>,
+    tallies: Mutex<Vec<std::sync::Arc<Tally>>>,
+    /// What threads that ended had taken less what they had given back; may be negative, in two's complement.
+    settled: AtomicU64,
+    memory: Reservation,
+    config: Config,
+}
+
+static POOL: OnceLock<Pool> = OnceLock::new();
+static SIZING: Mutex<()> = Mutex::new(());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the process's pool. Asking again for what is there already is no error.
+///
+/// # Errors
+/// See [`Error`]. After one, the pool can still be made with other numbers.
+pub fn init(config: Config) -> Result<(), Error> {
+    let _one_at_a_time = lock(&SIZING);
+    if let Some(pool) = POOL.get() {
+        return if pool.config == config { Ok(()) } else { Err(Error::Exists(pool.config.packets)) };
+    }
+    let _ = POOL.set(Pool::new(config)?);
+    Ok(())
+}
+
+/// The pool; made by default if nobody has asked for another size before.
+///
+/// # Panics
+/// If the default pool cannot be had. A program that must not panic calls [`init`] first.
+#[inline(always)]
+pub(crate) fn get() -> &'static Pool {
+    match POOL.get() {
+        Some(pool) => pool,
+        None => make_default(),
+    }
+}
+
+#[cold]
+fn make_default() -> &'static Pool {
+    if let Err(error) = init(Config::default()) {
+        assert!(POOL.get().is_some(), "{error}");
+    }
+    POOL.get().expect("the pool was made just now")
+}
+
+/// Turns an address in the pool's reservation into a pointer.
+///
+/// The reservation came from the kernel, whose mappings have exposed provenance.
+#[inline(always)]
+pub(crate) fn pointer(address: usize) -> NonNull<u8> {
+    let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    debug_assert!(!pointer.is_null());
+    // SAFETY: the pool's lists hold addresses inside a mapping, which never begins at 0.
+    unsafe { NonNull::new_unchecked(pointer) }
+}
+
+/// What the pool holds now. Exact when no other thread takes or frees packets meanwhile.
+pub fn usage() -> Usage {
+    let pool = get();
+    let settled = pool.settled.load(Relaxed);
+    let in_use = lock(&pool.tallies).iter().fold(settled, |sum, tally| sum.wrapping_add(tally.outstanding()));
+    Usage {
+        packets: pool.config.packets,
+        large_packets: pool.config.large_packets,
+        // Transiently negative while a packet is handed from thread to thread.
+        in_use: usize::try_from(in_use as i64).unwrap_or(0),
+    }
+}
+
+/// The pages on which the pool's memory lies.
+pub fn pages() -> Pages {
+    get().memory.pages()
+}
+
+/// How the pool was made.
+pub fn config() -> Config {
+    get().config
+}
+
+impl Pool {
+    const LARGE_STRIDE: usize = 1_153 * LINE;
+
+    fn new(config: Config) -> Result<Pool, Error> {
+        let within = |what, value, least, most| {
+            if (least..=most).contains(&value) { Ok(()) } else { Err(Error::OutOfRange { what, value, least, most }) }
+        };
+        within("the stride", config.stride, 5 * LINE, 1 << 18)?;
+        if !config.stride.is_multiple_of(LINE) {
+            return Err(Error::UnevenStride(config.stride));
+        }
+        within("the number of packets", config.packets, 64, Class::most(config.stride))?;
+        within("the number of large packets", config.large_packets, 0, Class::most(Pool::LARGE_STRIDE))?;
+        let small = config.packets * config.stride;
+        let bytes = small + config.large_packets * Pool::LARGE_STRIDE;
+        let memory = Reservation::new(bytes).map_err(|source| Error::Memory {
+            packets: config.packets,
+            mebibytes: bytes >> 20,
+            source,
+        })?;
+        let first = memory.start().as_ptr().expose_provenance();
+        Ok(Pool {
+            small: Class::new(first, config.stride, config.packets),
+            large: Class::new(first + small, Pool::LARGE_STRIDE, config.large_packets),
+            depot: Mutex::default(),
+            large_free: Mutex::default(),
+            tallies: Mutex::default(),
+            settled: AtomicU64::new(0),
+            memory,
+            config,
+        })
+    }
+
+    /// The class of a buffer whose packet has, or has not, the flag for large ones.
+    #[inline(always)]
+    pub(crate) fn class(&self, large: bool) -> &Class {
+        if large { &self.large } else { &self.small }
+    }
+
+    pub(crate) fn give(&self, magazine: Box<Magazine>) {
+        lock(&self.depot).push(magazine);
+    }
+
+    /// The magazine that was given last.
+    pub(crate) fn receive(&self) -> Option<Box<Magazine>> {
+        lock(&self.depot).pop()
+    }
+
+    pub(crate) fn take_large(&self) -> Option<usize> {
+        let recycled = lock(&self.large_free).pop();
+        recycled.or_else(|| self.large.untouched(1).next().map(|buffer| self.large.data(buffer)))
+    }
+
+    pub(crate) fn give_large(&self, data: usize) {
+        lock(&self.large_free).push(data);
+    }
+
+    pub(crate) fn enrol(&self, tally: std::sync::Arc<Tally>) {
+        lock(&self.tallies).push(tally);
+    }
+
+    /// A thread ends: what it took and gave back stays in the books.
+    pub(crate) fn settle(&self, tally: &std::sync::Arc<Tally>) {
+        let mut tallies = lock(&self.tallies);
+        tallies.retain(|other| !std::sync::Arc::ptr_eq(other, tally));
+        self.settled.fetch_add(tally.outstanding(), Relaxed);
+    }
+
+    /// A thread without a cache (it is ending) frees a buffer.
+    pub(crate) fn free_uncached(&self, data: usize, large: bool) {
+        if large {
+            self.give_large(data);
+        } else {
+            let mut magazine = Box::<Magazine>::default();
+            magazine.push(data);
+            self.give(magazine);
+        }
+        self.settled.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Multiplying by the reciprocal finds the buffer that dividing finds, for every stride and address.
+        #[test]
+        fn the_reciprocal_divides_exactly(lines in 5usize..4096, at in any::<u64>()) {
+            let class = Class::new(1 << 40, lines * LINE, 1);
+            let address = class.first + at as usize % (Class::most(class.stride) * class.stride);
+            let expected = (address - class.first) / class.stride * class.stride + class.first + DATA_OFFSET;
+            prop_assert_eq!(class.reset(address), expected);
+        }
+    }
+
+    #[test]
+    fn sizes_out_of_range_are_refused_by_name() {
+        let refused = |config| Pool::new(config).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused(Config { packets: 3, ..Config::default() }).contains("the number of packets is 3"));
+        assert!(refused(Config { packets: usize::MAX, ..Config::default() }).contains("between 64 and"));
+        assert!(refused(Config { stride: 2_241, ..Config::default() }).contains("no multiple of 64"));
+        assert!(refused(Config { stride: 64, ..Config::default() }).contains("the stride is 64"));
+        assert!(refused(Config { large_packets: 1 << 40, ..Config::default() }).contains("large packets"));
+    }
+
+    #[test]
+    fn untouched_buffers_are_handed_out_once_and_then_no_more() {
+        let class = Class::new(0, 35 * LINE, 10);
+        assert_eq!(class.untouched(4), 0..4);
+        assert_eq!(class.untouched(4), 4..8);
+        assert_eq!(class.untouched(4), 8..10);
+        assert_eq!(class.untouched(4), 10..10);
+    }
+}

@@ -1,0 +1,18 @@
+//! Safe faces of the system calls that a packet engine needs.
+//!
+//! This is the only crate of the project that talks to the kernel directly. Each module wraps one
+//! facility so that the crates above it need no `unsafe` to use it:
+//!
+//! | module | what it gives |
+//! |---|---|
+//! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
+//! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
+//! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
+//! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
+//! | [`cpu`] | pinning a thread, asking what the processor is |
+
+pub mod clock;
+pub mod cpu;
+pub mod memory;
+pub mod shared;
+pub mod wake;

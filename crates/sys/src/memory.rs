@@ -1,0 +1,138 @@
+//! Large private mappings on the best pages the system will give.
+
+use std::fmt;
+use std::io;
+use std::ptr::{NonNull, null_mut};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Size of the pages that the kernel calls huge on x86-64 and arm64 with 4 KiB base pages.
+pub const HUGE_PAGE: usize = 2 << 20;
+
+/// What kind of pages a mapping lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// 2 MiB pages from the system's reserve (`/proc/sys/vm/nr_hugepages`).
+    HugeTlb,
+    /// 2 MiB pages that the kernel assembles by itself (transparent huge pages).
+    Transparent,
+    /// Plain pages.
+    Plain,
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Pages::HugeTlb => "hugetlb",
+            Pages::Transparent => "thp",
+            Pages::Plain => "4k",
+        })
+    }
+}
+
+/// A private, zeroed, readable and writable mapping, aligned to 2 MiB, that lives until the process ends.
+///
+/// Nothing ever unmaps it, so addresses inside stay valid on every thread for ever.
+pub struct Reservation {
+    start: NonNull<u8>,
+    length: usize,
+    hugetlb: bool,
+}
+
+// SAFETY: the mapping is never unmapped or moved; the type only hands out its address and length.
+unsafe impl Send for Reservation {}
+// SAFETY: as above: nothing of the value changes after construction.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// Maps `length` bytes (rounded up to 2 MiB): on huge pages if the system has enough in reserve,
+    /// else on ordinary memory for which transparent huge pages are asked.
+    ///
+    /// Memory is committed by the kernel when it is first touched.
+    ///
+    /// # Errors
+    /// `ENOMEM` when the address space, a resource limit or a container's limit does not allow it.
+    pub fn new(length: usize) -> io::Result<Reservation> {
+        let overflow = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let length = length.max(1).checked_next_multiple_of(HUGE_PAGE).ok_or_else(overflow)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory that anyone uses.
+        let hugetlb = unsafe { mmap_anonymous(null_mut(), length, access, MapFlags::PRIVATE | MapFlags::HUGETLB) };
+        if let Ok(address) = hugetlb {
+            let start = NonNull::new(address.cast()).ok_or_else(overflow)?;
+            return Ok(Reservation { start, length, hugetlb: true });
+        }
+        let padded = length.checked_add(HUGE_PAGE).ok_or_else(overflow)?;
+        // SAFETY: as above.
+        let address = unsafe { mmap_anonymous(null_mut(), padded, access, MapFlags::PRIVATE | MapFlags::NORESERVE)? }
+            .cast::<u8>();
+        let skip = address.align_offset(HUGE_PAGE);
+        // SAFETY: skip < HUGE_PAGE, so both cut-off ends and the middle lie inside the mapping just made,
+        // of which nobody else knows. An end that cannot be given back only wastes address space.
+        let start = unsafe {
+            let start = address.add(skip);
+            let _ = munmap(address.cast(), skip);
+            let _ = munmap(start.add(length).cast(), HUGE_PAGE - skip);
+            let _ = madvise(start.cast(), length, Advice::LinuxHugepage);
+            start
+        };
+        Ok(Reservation { start: NonNull::new(start).ok_or_else(overflow)?, length, hugetlb: false })
+    }
+
+    /// The first byte.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Length in bytes, a multiple of 2 MiB.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// On what pages the part that was touched so far really lies, as `/proc/self/smaps` tells.
+    pub fn pages(&self) -> Pages {
+        if self.hugetlb {
+            return Pages::HugeTlb;
+        }
+        let range = self.start.as_ptr() as usize..self.start.as_ptr() as usize + self.length;
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let mut inside = false;
+        for line in smaps.lines() {
+            let first = line.split_ascii_whitespace().next().unwrap_or("");
+            if let Some((from, _)) = first.split_once('-') {
+                inside = usize::from_str_radix(from, 16).is_ok_and(|from| range.contains(&from));
+            } else if inside && first == "AnonHugePages:" && !line.contains(" 0 kB") {
+                return Pages::Transparent;
+            }
+        }
+        Pages::Plain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_is_aligned_zeroed_and_writable_to_its_end() {
+        let memory = Reservation::new(3 * HUGE_PAGE + 1).unwrap();
+        assert_eq!(memory.length(), 4 * HUGE_PAGE);
+        assert_eq!(memory.start().as_ptr() as usize % HUGE_PAGE, 0);
+        for offset in [0, HUGE_PAGE, memory.length() - 1] {
+            // SAFETY: offset < length, and this test alone knows the mapping.
+            unsafe {
+                let byte = memory.start().as_ptr().add(offset);
+                assert_eq!(*byte, 0);
+                *byte = 7;
+                assert_eq!(*byte, 7);
+            }
+        }
+        assert!(["hugetlb", "thp", "4k"].contains(&memory.pages().to_string().as_str()));
+    }
+
+    #[test]
+    fn an_impossible_length_is_an_error() {
+        assert!(Reservation::new(usize::MAX).is_err());
+        assert!(Reservation::new(usize::MAX / 2).is_err());
+    }
+}

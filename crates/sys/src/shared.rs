@@ -1,0 +1,109 @@
+//! A file of 64-bit cells, written by one process and read by any.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::AtomicU64;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// A mapped file, seen as 64-bit cells.
+///
+/// The writer's file has its full length allocated before it is mapped, so that writing to a cell
+/// cannot fault for want of space. A reader never trusts the length that a file claims: it maps what
+/// the file has.
+pub struct SharedCells {
+    start: NonNull<AtomicU64>,
+    cells: usize,
+}
+
+// SAFETY: the mapping lives as long as the value, and all access to it goes through atomics.
+unsafe impl Send for SharedCells {}
+// SAFETY: as above.
+unsafe impl Sync for SharedCells {}
+
+impl SharedCells {
+    /// Makes the file at `path` (mode 0600, replacing one that is there), fills it with `content`, and maps it.
+    ///
+    /// The file appears under its name complete: it is written beside it and renamed.
+    /// `content` is padded with zeros to whole cells.
+    ///
+    /// # Errors
+    /// Those of creating, growing, renaming and mapping a file: `ENOSPC` when the tmpfs is full, for one.
+    pub fn create(path: &Path, content: &[u8]) -> io::Result<SharedCells> {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(format!(".{}", std::process::id()));
+        let temporary = Path::new(&temporary);
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
+        let made = (|| {
+            file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+            let length = content.len().max(1).next_multiple_of(8);
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length as u64)?;
+            file.write_all(content)?;
+            let cells = SharedCells::map(&file, length / 8, true)?;
+            std::fs::rename(temporary, path)?;
+            Ok(cells)
+        })();
+        if made.is_err() {
+            let _ = std::fs::remove_file(temporary);
+        }
+        made
+    }
+
+    /// Maps an existing file for reading.
+    ///
+    /// # Errors
+    /// Those of opening and mapping; a file shorter than one cell is `UnexpectedEof`.
+    pub fn open(path: &Path) -> io::Result<SharedCells> {
+        let file = File::open(path)?;
+        let cells = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX) / 8;
+        if cells == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        SharedCells::map(&file, cells, false)
+    }
+
+    fn map(file: &File, cells: usize, writable: bool) -> io::Result<SharedCells> {
+        let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
+        let address = unsafe { mmap(null_mut(), cells * 8, access, MapFlags::SHARED, file, 0)? };
+        let start = NonNull::new(address.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(SharedCells { start, cells })
+    }
+
+    /// All cells. In a mapping made by [`SharedCells::open`] they must only be loaded: a store faults.
+    pub fn cells(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping has `cells` cells from `start` (page-aligned), is initialised by the file's
+        // content, lives as long as self, and other processes touch it through atomics of the same size.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.cells) }
+    }
+}
+
+impl Drop for SharedCells {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and the borrow of cells() has ended.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.cells * 8) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_reader_sees_what_the_writer_writes() {
+        let path = std::env::temp_dir().join(format!("bellows-shared-{}", std::process::id()));
+        let writer = SharedCells::create(&path, &[1, 0, 0, 0, 0, 0, 0, 0, 2]).unwrap();
+        let reader = SharedCells::open(&path).unwrap();
+        assert_eq!(reader.cells().len(), 2);
+        assert_eq!([reader.cells()[0].load(Relaxed), reader.cells()[1].load(Relaxed)], [1, 2]);
+        writer.cells()[1].store(u64::MAX, Relaxed);
+        assert_eq!(reader.cells()[1].load(Relaxed), u64::MAX);
+        std::fs::remove_file(&path).unwrap();
+        assert!(SharedCells::open(&path).is_err());
+    }
+}

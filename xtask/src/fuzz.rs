@@ -1,0 +1,284 @@
+//! `cargo xtask fuzz`: builds a fuzz target of `fuzz/`, gives it seeds, runs it, and sums up.
+//!
+//! The targets are libFuzzer's, built by the stable toolchain: the flags below switch the coverage counters on that
+//! `cargo fuzz` would switch on, so that nobody needs a nightly toolchain to fuzz.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::workspace::{cargo, host_triple};
+use crate::{Failure, tools};
+
+/// Coverage counters for libFuzzer, and checks that a release build leaves out.
+const RUSTFLAGS: &str = "--cfg fuzzing \
+    -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares \
+    -Ccodegen-units=1 \
+    -Cdebug-assertions";
+
+const TARGETS: &str = "fuzz/fuzz_targets";
+const MINUTES: f64 = 10.0;
+/// An input that needs more memory or more time than this is reported as a crash.
+const MEMORY_MIB: u32 = 2048;
+const SECONDS_AN_INPUT: u32 = 10;
+
+/// Where a target finds inputs to start from.
+struct Seeds {
+    target: &'static str,
+    folders: &'static [&'static str],
+    /// Only files whose names end so; all when empty.
+    endings: &'static [&'static str],
+}
+
+const SEEDS: &[Seeds] = &[
+    Seeds {
+        target: "capture_read",
+        folders: &["examples/captures", "../shared/captures"],
+        endings: &[".pcap", ".pcapng"],
+    },
+    Seeds { target: "config_parse", folders: &["examples"], endings: &[".toml"] },
+];
+
+/// Longer seeds are left out: libFuzzer learns little from them and slowly.
+const MAX_SEED_BYTES: u64 = 64 * 1024;
+
+#[derive(Debug, PartialEq)]
+enum Request {
+    List,
+    Run { target: String, minutes: f64 },
+}
+
+impl Request {
+    fn parse(words: &[String]) -> Result<Request, Failure> {
+        let mut target = None;
+        let mut minutes = MINUTES;
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--list" => return Ok(Request::List),
+                "--minutes" => {
+                    minutes = words
+                        .next()
+                        .and_then(|number| number.parse().ok())
+                        .filter(|minutes: &f64| minutes.is_finite() && *minutes > 0.0)
+                        .ok_or_else(|| Failure::usage("--minutes needs a number above 0"))?;
+                }
+                option if option.starts_with('-') => {
+                    return Err(Failure::usage(format!("fuzz: '{option}' is not an option")));
+                }
+                name if target.is_none() => target = Some(name.to_owned()),
+                other => return Err(Failure::usage(format!("fuzz: one target at a time; '{other}' is a second one"))),
+            }
+        }
+        match target {
+            Some(target) => Ok(Request::Run { target, minutes }),
+            None => Err(Failure::usage(format!("fuzz needs a target: {}", join(&targets()?)))),
+        }
+    }
+}
+
+/// Runs the chore.
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    match Request::parse(words)? {
+        Request::List => {
+            targets()?.iter().for_each(|target| println!("{target}"));
+            Ok(())
+        }
+        Request::Run { target, minutes } => fuzz(&target, minutes),
+    }
+}
+
+/// The targets: each is a file.
+fn targets() -> Result<BTreeSet<String>, Failure> {
+    let files = fs::read_dir(TARGETS).map_err(|error| Failure::chore(format!("cannot read {TARGETS}: {error}")))?;
+    Ok(files
+        .filter_map(|file| file.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.strip_suffix(".rs").map(str::to_owned))
+        .collect())
+}
+
+fn join(targets: &BTreeSet<String>) -> String {
+    targets.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn fuzz(target: &str, minutes: f64) -> Result<(), Failure> {
+    let targets = targets()?;
+    if !targets.contains(target) {
+        return Err(Failure::usage(format!("there is no fuzz target '{target}'; there are: {}", join(&targets))));
+    }
+    let program = build(target)?;
+    let corpus = folder("fuzz/corpus", target)?;
+    let artifacts = folder("fuzz/artifacts", target)?;
+    let seeds = plant(target, &corpus)?;
+    println!("{seeds} seeds; corpus in {}", corpus.display());
+
+    let old_artifacts = files_in(&artifacts)?;
+    let start = Instant::now();
+    let seconds = (minutes * 60.0).ceil() as u64;
+    let mut command = Command::new(program);
+    command
+        .arg(&corpus)
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-artifact_prefix={}/", artifacts.display()))
+        .arg(format!("-rss_limit_mb={MEMORY_MIB}"))
+        .arg(format!("-timeout={SECONDS_AN_INPUT}"))
+        .arg("-print_final_stats=1")
+        .env("PATH", tools::search_path());
+    let (clean, stats) = watch(&mut command)?;
+
+    let summary = format!(
+        "fuzz {target}: {} runs in {:.0} s, {} inputs in the corpus, peak memory {} MiB",
+        stats.runs,
+        start.elapsed().as_secs_f64(),
+        files_in(&corpus)?.len(),
+        stats.peak_mib
+    );
+    let found: Vec<PathBuf> = files_in(&artifacts)?.difference(&old_artifacts).cloned().collect();
+    if clean && found.is_empty() {
+        println!("{summary}: no crash");
+        Ok(())
+    } else {
+        for input in &found {
+            println!("the input is in {}", input.display());
+        }
+        println!("{summary}: FAILED");
+        Err(Failure::chore(format!("fuzz target {target} failed; its last output tells how")))
+    }
+}
+
+/// Builds a target and returns its program.
+fn build(target: &str) -> Result<PathBuf, Failure> {
+    let triple = host_triple()?;
+    let folder = crate::workspace::target_dir().join("fuzz");
+    // With an explicit triple the flags do not reach build scripts and procedural macros.
+    let status =
+        cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &triple, "--bin", target])
+            .env("RUSTFLAGS", RUSTFLAGS)
+            .env("CARGO_TARGET_DIR", &folder)
+            .status()
+            .map_err(|error| Failure::chore(format!("cannot run cargo: {error}")))?;
+    if !status.success() {
+        return Err(Failure::chore(format!("fuzz target {target} does not build")));
+    }
+    Ok(folder.join(triple).join("release").join(target))
+}
+
+fn folder(parent: &str, target: &str) -> Result<PathBuf, Failure> {
+    let folder = Path::new(parent).join(target);
+    fs::create_dir_all(&folder)
+        .map_err(|error| Failure::chore(format!("cannot create {}: {error}", folder.display())))?;
+    Ok(folder)
+}
+
+fn files_in(folder: &Path) -> Result<BTreeSet<PathBuf>, Failure> {
+    let files =
+        fs::read_dir(folder).map_err(|error| Failure::chore(format!("cannot read {}: {error}", folder.display())))?;
+    Ok(files.filter_map(|file| Some(file.ok()?.path())).filter(|path| path.is_file()).collect())
+}
+
+/// Copies the target's seeds into its corpus, under names that later runs find again; returns how many there are.
+fn plant(target: &str, corpus: &Path) -> Result<usize, Failure> {
+    let mut planted = 0;
+    for seeds in SEEDS.iter().filter(|seeds| seeds.target == target) {
+        for path in seeds.folders.iter().flat_map(|folder| walk(Path::new(folder))) {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let wanted = seeds.endings.is_empty() || seeds.endings.iter().any(|ending| name.ends_with(ending));
+            let small = fs::metadata(&path).is_ok_and(|file| file.len() <= MAX_SEED_BYTES);
+            if wanted && small {
+                fs::copy(&path, corpus.join(format!("seed-{name}")))
+                    .map_err(|error| Failure::chore(format!("cannot copy {}: {error}", path.display())))?;
+                planted += 1;
+            }
+        }
+    }
+    Ok(planted)
+}
+
+/// All files below a folder; none when the folder is not there.
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        // The type of the entry itself: a symbolic link is not followed, so that no cycle is walked.
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => found.extend(walk(&entry.path())),
+            Ok(kind) if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What libFuzzer says when it ends.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Stats {
+    runs: u64,
+    peak_mib: u64,
+}
+
+impl Stats {
+    fn read_line(&mut self, line: &str) {
+        let Some((name, value)) = line.strip_prefix("stat::").and_then(|stat| stat.split_once(':')) else { return };
+        let Ok(value) = value.trim().parse() else { return };
+        match name {
+            "number_of_executed_units" => self.runs = value,
+            "peak_rss_mb" => self.peak_mib = value,
+            _ => {}
+        }
+    }
+}
+
+/// Runs the fuzzer, shows its output, and returns whether it ended well and its statistics.
+fn watch(command: &mut Command) -> Result<(bool, Stats), Failure> {
+    let failure = |error| Failure::chore(format!("cannot run the fuzz target: {error}"));
+    let mut fuzzer = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failure)?;
+    let mut stats = Stats::default();
+    if let Some(output) = fuzzer.stderr.take() {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            eprintln!("{line}");
+            stats.read_line(&line);
+        }
+    }
+    let status = fuzzer.wait().map_err(failure)?;
+    Ok((status.success(), stats))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Request, Failure> {
+        Request::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_target_and_its_minutes_are_understood() {
+        let request = |minutes| Request::Run { target: "config_parse".into(), minutes };
+        assert_eq!(parse(&["config_parse"]).ok(), Some(request(MINUTES)));
+        assert_eq!(parse(&["--minutes", "0.5", "config_parse"]).ok(), Some(request(0.5)));
+        assert_eq!(parse(&["--list"]).ok(), Some(Request::List));
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for words in [&["a", "b"] as &[&str], &["a", "--minutes"], &["a", "--minutes", "-1"], &["a", "--minute", "1"]] {
+            assert!(matches!(parse(words), Err(Failure::Usage(_))), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn the_statistics_are_read() {
+        let mut stats = Stats::default();
+        for line in ["#2 INITED", "stat::number_of_executed_units: 16777216", "stat::peak_rss_mb:              443"] {
+            stats.read_line(line);
+        }
+        assert_eq!(stats, Stats { runs: 16_777_216, peak_mib: 443 });
+    }
+}

@@ -1,0 +1,105 @@
+//! The project's own chores: `cargo xtask help` lists them.
+//!
+//! `main` only reads the command line; each chore is a module. They print what they run, so that a reader can run the
+//! same by hand. Exit codes: 0 done, 1 a chore failed, 2 a command line that cannot be understood.
+#![forbid(unsafe_code)]
+
+mod capture_check;
+mod fuzz;
+mod memcheck;
+mod netlab;
+mod quickstart;
+mod report;
+mod tally;
+mod test;
+mod tools;
+mod workspace;
+
+use std::fmt;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+The project's own chores.
+
+Usage: cargo xtask CHORE [OPTIONS]
+
+  test [--filter NAME]                formatting, lints, documentation, release build, and every test
+  test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (when a
+                                      nightly toolchain is installed) or else under valgrind
+  fuzz --list                         the fuzz targets
+  fuzz TARGET [--minutes N]           fuzzes one target, for 10 minutes unless told otherwise
+  record-quickstart                   records examples/captures/quickstart.pcap anew (as root)
+  help                                this text
+
+  --filter NAME runs only the tests whose name contains NAME, and neither lints nor documentation.
+
+`test` installs the programs that tests compare with (tcpdump, capinfos, zstd, ...) when it runs as root on a system
+with apt; otherwise it names what is missing and which tests are skipped for it.
+";
+
+/// Why a chore ended without success.
+enum Failure {
+    /// The command line cannot be understood: exit code 2.
+    Usage(String),
+    /// The chore failed: exit code 1.
+    Chore(String),
+    /// The chore failed, and its report, which stays the last thing printed, says why: exit code 1.
+    Reported,
+}
+
+impl Failure {
+    fn chore(message: impl Into<String>) -> Failure {
+        Failure::Chore(message.into())
+    }
+
+    fn usage(message: impl Into<String>) -> Failure {
+        Failure::Usage(message.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(message) => write!(f, "{message}\nTry: cargo xtask help"),
+            Failure::Chore(message) => write!(f, "{message}"),
+            Failure::Reported => write!(f, "see the report above"),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match dispatch(std::env::args().skip(1).collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::Reported) {
+                eprintln!("xtask: {failure}");
+            }
+            ExitCode::from(match failure {
+                Failure::Usage(_) => 2,
+                Failure::Chore(_) | Failure::Reported => 1,
+            })
+        }
+    }
+}
+
+fn dispatch(arguments: Vec<String>) -> Result<(), Failure> {
+    workspace::enter()?;
+    let (chore, options) = match arguments.split_first() {
+        None => ("help", &[] as &[String]),
+        Some((chore, options)) => (chore.as_str(), options),
+    };
+    if options.iter().any(|option| option == "--help" || option == "-h") {
+        print!("{HELP}");
+        return Ok(());
+    }
+    match chore {
+        "test" => test::run(options),
+        "fuzz" => fuzz::run(options),
+        "record-quickstart" => quickstart::run(options),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        other => Err(Failure::usage(format!("there is no chore '{other}'"))),
+    }
+}

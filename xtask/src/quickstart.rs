@@ -1,0 +1,142 @@
+//! `cargo xtask record-quickstart`: records the capture that a newcomer's first run reads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::tools::{self, Tool};
+use crate::{Failure, capture_check, netlab, workspace};
+
+const CAPTURE: &str = "examples/captures/quickstart.pcap";
+const README: &str = "examples/README.md";
+/// The table of what the capture holds stands between these lines of the README.
+const TABLE_START: &str = "<!-- what quickstart.pcap holds; `cargo xtask record-quickstart` writes this table -->\n";
+const TABLE_END: &str = "<!-- end of the table -->\n";
+
+/// Tells this program that it already runs in namespaces of its own; not for users.
+const INSIDE: &str = "--inside-namespaces";
+
+const TOOLS: &[Tool] = &[
+    Tool { programs: &["unshare"], package: "util-linux", purpose: "the recording" },
+    Tool { programs: &["taskset"], package: "util-linux", purpose: "the recording" },
+    Tool { programs: &["ip"], package: "iproute2", purpose: "the recording" },
+    Tool { programs: &["ethtool"], package: "ethtool", purpose: "the recording" },
+    Tool { programs: &["tcpdump"], package: "tcpdump", purpose: "the recording" },
+    Tool { programs: &["dnsmasq"], package: "dnsmasq-base", purpose: "the name server" },
+    Tool { programs: &["busybox"], package: "busybox", purpose: "the web server" },
+    Tool { programs: &["dig"], package: "bind9-dnsutils", purpose: "the clients" },
+    Tool { programs: &["curl"], package: "curl", purpose: "the clients" },
+    Tool { programs: &["ping"], package: "iputils-ping", purpose: "the clients" },
+    Tool { programs: &["kill"], package: "procps", purpose: "the end of the recording" },
+];
+
+/// Runs the chore.
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    match words {
+        [] => record(),
+        [inside, scratch] if inside == INSIDE => netlab::record(Path::new(scratch)),
+        [other, ..] => Err(Failure::usage(format!("record-quickstart: '{other}' is not an option"))),
+    }
+}
+
+fn record() -> Result<(), Failure> {
+    if !tools::is_root() {
+        return Err(Failure::chore("record-quickstart makes network namespaces: run it as root"));
+    }
+    let missing = tools::provide(TOOLS);
+    if !missing.is_empty() {
+        return Err(Failure::chore(format!("missing: {}", tools::packages(&missing).join(" "))));
+    }
+    let scratch = Scratch::new()?;
+    in_namespaces(&scratch)?;
+    let recorded = scratch.0.join(netlab::CAPTURE);
+    let table = capture_check::describe(&recorded)?;
+    print!("{table}");
+    let readme = fs::read_to_string(README).map_err(|error| Failure::chore(format!("{README}: {error}")))?;
+    let readme = with_table(&readme, &table).ok_or_else(|| {
+        Failure::chore(format!("{README} lacks the lines around the table:\n{TABLE_START}{TABLE_END}"))
+    })?;
+    fs::copy(&recorded, CAPTURE).map_err(|error| Failure::chore(format!("cannot write {CAPTURE}: {error}")))?;
+    fs::write(README, readme).map_err(|error| Failure::chore(format!("cannot write {README}: {error}")))?;
+    println!("\nwrote {CAPTURE}, and the table in {README}");
+    Ok(())
+}
+
+/// One CPU for all hosts: with several, packets may reach the recorder in another order than their times.
+fn first_cpu() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0").trim();
+    allowed.chars().take_while(char::is_ascii_digit).collect()
+}
+
+/// Runs the recording as the first process of namespaces of its own. When it ends, in whatever way, the kernel ends the
+/// servers and takes the networks and mounts away.
+fn in_namespaces(scratch: &Scratch) -> Result<(), Failure> {
+    let program = std::env::current_exe().map_err(|error| Failure::chore(format!("cannot find xtask: {error}")))?;
+    let status = Command::new("unshare")
+        .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+        .args(["taskset", "--cpu-list", &first_cpu()])
+        .arg(program)
+        .args(["record-quickstart", INSIDE])
+        .arg(&scratch.0)
+        .env("PATH", tools::search_path())
+        .status()
+        .map_err(|error| Failure::chore(format!("cannot run unshare: {error}")))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::chore(format!(
+            "the recording failed ({status}); network namespaces need CAP_SYS_ADMIN, which containers often lack"
+        )))
+    }
+}
+
+/// Puts the table between its two lines.
+fn with_table(readme: &str, table: &str) -> Option<String> {
+    let (before, rest) = readme.split_once(TABLE_START)?;
+    let (_, after) = rest.split_once(TABLE_END)?;
+    Some(format!("{before}{TABLE_START}\n{table}\n{TABLE_END}{after}"))
+}
+
+/// A folder that goes away with this value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, Failure> {
+        let folder = workspace::target_dir().join("quickstart");
+        // A recording that was killed left its folder behind.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder)
+            .and_then(|()| folder.canonicalize())
+            .map(Scratch)
+            .map_err(|error| Failure::chore(format!("cannot create {}: {error}", folder.display())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It lies in the target folder, so that a leftover disturbs nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_table_replaces_the_old_one() {
+        let old = format!("# Captures\n{TABLE_START}\n| old |\n\n{TABLE_END}The end.\n");
+        let new = with_table(&old, "| new |\n");
+        assert_eq!(new, Some(format!("# Captures\n{TABLE_START}\n| new |\n\n{TABLE_END}The end.\n")));
+        assert_eq!(with_table("# Captures\n", "| new |\n"), None);
+    }
+
+    #[test]
+    fn the_readme_describes_the_capture_that_is_there() {
+        let readme = fs::read_to_string(Path::new("..").join(README)).expect("examples/README.md is there");
+        let capture = fs::metadata(Path::new("..").join(CAPTURE)).expect("the capture is there");
+        assert!(with_table(&readme, "").is_some());
+        assert!(readme.contains(&format!(" {} bytes:\n", capture.len())));
+    }
+}

@@ -1,0 +1,204 @@
+//! Runs the steps of a chore, and reports on them: time and verdict of each, tests counted, tests skipped and why.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::tally::Tally;
+use crate::{Failure, tools, workspace};
+
+/// Names the file to which a test that skips itself appends a line `NAME: reason`.
+const SKIPS: &str = "BELLOWS_SKIPS";
+/// When set to 1, a test that lacks a tool or a privilege fails instead of skipping itself.
+const REQUIRE_PEERS: &str = "BELLOWS_REQUIRE_PEERS";
+
+struct Step {
+    name: String,
+    time: Duration,
+    verdict: Result<(), String>,
+}
+
+/// The steps run so far, and what they found.
+pub struct Report {
+    steps: Vec<Step>,
+    tally: Tally,
+    skips: PathBuf,
+    require_peers: bool,
+}
+
+impl Report {
+    /// An empty report, with a fresh file for the tests that skip themselves.
+    pub fn new() -> Result<Report, Failure> {
+        let folder = workspace::target_dir();
+        let skips = folder.join(format!("skips-{}.txt", std::process::id()));
+        fs::create_dir_all(&folder)
+            .and_then(|()| fs::write(&skips, ""))
+            .map_err(|error| Failure::chore(format!("cannot write {}: {error}", skips.display())))?;
+        // Tests run in the folders of their crates, so that they need the whole path.
+        let skips = skips.canonicalize().unwrap_or(skips);
+        let require_peers = std::env::var_os("CI").is_some_and(|ci| ci == "true") && tools::is_root();
+        Ok(Report { steps: Vec::new(), tally: Tally::default(), skips, require_peers })
+    }
+
+    /// Installs the missing ones of `wanted` where that is possible. What is still missing then fails the report
+    /// where tests must not be skipped, and is only named elsewhere.
+    pub fn provide(&mut self, wanted: &[tools::Tool]) {
+        let start = Instant::now();
+        let missing = tools::provide(wanted);
+        for tool in &missing {
+            println!("missing: {tool}; skipped for it: {}", tool.purpose);
+        }
+        let verdict = if missing.is_empty() || !self.require_peers {
+            Ok(())
+        } else {
+            Err(format!("missing: {}", tools::packages(&missing).join(" ")))
+        };
+        self.steps.push(Step { name: "tools".into(), time: start.elapsed(), verdict });
+    }
+
+    /// Runs a command as the step `name`, its output streamed, and counts the tests in it.
+    pub fn run(&mut self, name: &str, command: &mut Command) {
+        println!("\n== {name}: {}", describe(command));
+        self.set_environment(command);
+        let start = Instant::now();
+        let tally = &mut self.tally;
+        let verdict = stream(command, &mut std::io::stdout(), |line| tally.read_line(line));
+        self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
+    }
+
+    fn set_environment(&self, command: &mut Command) {
+        command.env(SKIPS, &self.skips).env("PATH", tools::search_path());
+        // The messages and number formats of the programs that tests compare with are those of the C locale.
+        command.env("LC_ALL", "C");
+        if std::env::var_os("RUST_BACKTRACE").is_none() {
+            command.env("RUST_BACKTRACE", "1");
+        }
+        if self.require_peers {
+            command.env(REQUIRE_PEERS, "1");
+        }
+    }
+
+    /// Prints the summary and gives the verdict on the whole: a failure when a step failed or no test ran.
+    pub fn finish(self) -> Result<(), Failure> {
+        let skipped = self.skipped();
+        let Tally { passed, failed, ignored, failures, ignored_why } = &self.tally;
+        println!("\n== summary");
+        for Step { name, time, verdict } in &self.steps {
+            let verdict = verdict.as_ref().map_or_else(|why| format!("FAILED: {why}"), |()| "ok".into());
+            println!("{name:<14} {:>7.1} s  {verdict}", time.as_secs_f64());
+        }
+        print_list("failed tests", failures.iter());
+        print_list("skipped tests, each with its reason", skipped.iter().chain(ignored_why));
+
+        let failed_steps: Vec<&str> =
+            self.steps.iter().filter(|step| step.verdict.is_err()).map(|step| step.name.as_str()).collect();
+        // A test that skips itself returns as if it had passed.
+        let passed = passed.saturating_sub(skipped_tests(&skipped));
+        let skipped = skipped_tests(&skipped) + ignored;
+        let reasons = if skipped > 0 { " (reasons above)" } else { "" };
+        println!();
+        let good = failed_steps.is_empty() && passed + failed > 0;
+        if !failed_steps.is_empty() {
+            println!("failed: {}", failed_steps.join(", "));
+        } else if !good {
+            println!("failed: no test ran");
+        }
+        println!("tests: {passed} passed, {failed} failed, {skipped} skipped{reasons}");
+        if good { Ok(()) } else { Err(Failure::Reported) }
+    }
+
+    /// The distinct lines that tests wrote when they skipped themselves.
+    fn skipped(&self) -> BTreeSet<String> {
+        let text = fs::read_to_string(&self.skips).unwrap_or_default();
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        // A file that is left behind lies in the target folder and disturbs nobody.
+        let _ = fs::remove_file(&self.skips);
+    }
+}
+
+/// How many tests wrote these lines: one test may give several reasons.
+fn skipped_tests(lines: &BTreeSet<String>) -> u64 {
+    let names: BTreeSet<&str> =
+        lines.iter().map(|line| line.split_once(": ").map_or(&**line, |(name, _)| name)).collect();
+    names.len() as u64
+}
+
+fn print_list<'a>(title: &str, lines: impl Iterator<Item = &'a String>) {
+    for (index, line) in lines.enumerate() {
+        if index == 0 {
+            println!("\n{title}:");
+        }
+        println!("  {line}");
+    }
+}
+
+/// The command as one would type it, with the variables set for it.
+fn describe(command: &Command) -> String {
+    let program = command.get_program();
+    let name = std::path::Path::new(program).file_name().unwrap_or(program);
+    let variables = command
+        .get_envs()
+        .filter_map(|(key, value)| Some(format!("{}='{}'", key.to_string_lossy(), value?.to_string_lossy())));
+    let words =
+        std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).map(|word| word.into_owned());
+    variables.chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs a command and passes its standard output on to `out`, line by line as it comes, and to `read_line`.
+fn stream(command: &mut Command, out: &mut impl Write, mut read_line: impl FnMut(&str)) -> Result<(), String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run {}: {error}", command.get_program().to_string_lossy()))?;
+    if let Some(output) = child.stdout.take() {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            // Somebody who closes our output early does not want the rest; the verdict still counts.
+            let _ = out.write_all(&line);
+            read_line(String::from_utf8_lossy(&line).trim_end());
+            line.clear();
+        }
+    }
+    let status = child.wait().map_err(|error| format!("cannot wait for the step: {error}"))?;
+    if status.success() { Ok(()) } else { Err(status.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let mut command = Command::new("/usr/bin/cargo");
+        command.args(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings");
+        assert_eq!(describe(&command), "RUSTDOCFLAGS='-Dwarnings' cargo doc --no-deps");
+    }
+
+    #[test]
+    fn output_is_streamed_by_the_line_and_the_exit_code_is_the_verdict() {
+        let (mut shown, mut lines) = (Vec::new(), Vec::new());
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; printf two; exit 3"]);
+        let verdict = stream(&mut command, &mut shown, |line| lines.push(line.to_owned()));
+        assert_eq!(shown, b"one\ntwo");
+        assert_eq!(lines, ["one", "two"]);
+        assert_eq!(verdict, Err("exit status: 3".to_owned()));
+    }
+
+    #[test]
+    fn one_test_with_two_reasons_is_one_skipped_test() {
+        let lines = ["reads_zstd: no zstd", "reads_zstd: no gzip", "pings: not root"];
+        assert_eq!(skipped_tests(&lines.map(str::to_owned).into()), 2);
+    }
+}

@@ -1,0 +1,89 @@
+//! Counts tests from the lines that Rust's test harness prints.
+
+/// The tests seen so far.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub passed: u64,
+    pub failed: u64,
+    pub ignored: u64,
+    /// The names of the failed tests.
+    pub failures: Vec<String>,
+    /// The ignored tests, each as `NAME: reason`.
+    pub ignored_why: Vec<String>,
+}
+
+impl Tally {
+    /// Takes in one line of output; lines that are not the harness's are passed over.
+    pub fn read_line(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            self.read_counts(counts);
+        } else if let Some((name, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) {
+            if outcome.starts_with("FAILED") {
+                self.failures.push(name.to_owned());
+            } else if let Some(why) = outcome.strip_prefix("ignored") {
+                let why = why.trim_start_matches(", ");
+                let why = if why.is_empty() { "ignored" } else { why };
+                self.ignored_why.push(format!("{name}: {why}"));
+            }
+        }
+    }
+
+    /// `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s`
+    fn read_counts(&mut self, counts: &str) {
+        for part in counts.split(['.', ';']) {
+            let Some((count, what)) = part.trim().split_once(' ') else { continue };
+            let Ok(count) = count.parse::<u64>() else { continue };
+            match what {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                "ignored" => self.ignored += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_over_test_programs() {
+        let output = "\
+running 3 tests
+test header::parses ... ok
+test header::slow ... ignored, takes minutes
+test header::rejects ... FAILED
+
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.07s
+test crates/wire/src/lib.rs - view (line 12) ... ignored
+test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 12.30s
+";
+        let mut tally = Tally::default();
+        output.lines().for_each(|line| tally.read_line(line));
+        assert_eq!(
+            tally,
+            Tally {
+                passed: 42,
+                failed: 1,
+                ignored: 2,
+                failures: vec!["header::rejects".into()],
+                ignored_why: vec![
+                    "header::slow: takes minutes".into(),
+                    "crates/wire/src/lib.rs - view (line 12): ignored".into()
+                ],
+            }
+        );
+    }
+
+    #[test]
+    fn other_output_counts_nothing() {
+        let mut tally = Tally::default();
+        for line in
+            ["", "test", "test result: ", "running 5 tests", "12 passed", "test result: 99999999999999999999 passed"]
+        {
+            tally.read_line(line);
+        }
+        assert_eq!(tally, Tally::default());
+    }
+}

@@ -1,0 +1,108 @@
+//! `cargo xtask test`: everything that must hold before a change is committed.
+
+use std::path::Path;
+
+use crate::report::Report;
+use crate::tools::{self, Tool};
+use crate::workspace::{cargo, has_crate};
+use crate::{Failure, memcheck};
+
+/// Where the tests expect real captures.
+const CAPTURES: &str = "../shared/captures";
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        programs: &["tcpdump"],
+        package: "tcpdump",
+        purpose: "comparison of captures, read and written, with tcpdump",
+    },
+    Tool { programs: &["capinfos"], package: "wireshark-common", purpose: "comparison of packet counts with capinfos" },
+    Tool { programs: &["zstd"], package: "zstd", purpose: "captures compressed by the zstd program" },
+    Tool { programs: &["gzip"], package: "gzip", purpose: "captures compressed by the gzip program" },
+    Tool { programs: &["ip"], package: "iproute2", purpose: "tests across network namespaces" },
+    Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
+];
+
+/// What `test` is asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    memcheck: bool,
+    /// Run only the tests whose name contains this.
+    pub filter: Option<String>,
+}
+
+impl Options {
+    fn parse(words: &[String]) -> Result<Options, Failure> {
+        let mut options = Options::default();
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--memcheck" => options.memcheck = true,
+                "--filter" => {
+                    let name = words.next().ok_or_else(|| Failure::usage("--filter needs a part of a test's name"))?;
+                    options.filter = Some(name.clone());
+                }
+                other => return Err(Failure::usage(format!("test: '{other}' is not an option"))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs the chore.
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    let options = Options::parse(words)?;
+    let mut report = Report::new()?;
+    report.provide(TOOLS);
+    if !tools::is_root() {
+        println!("not root: tests that need network namespaces skip themselves");
+    }
+    if !Path::new(CAPTURES).is_dir() {
+        println!("no folder {CAPTURES}: the tests on its captures skip themselves");
+    }
+    if options.memcheck {
+        memcheck::run(&mut report, &options)?;
+    } else {
+        if options.filter.is_none() {
+            lint(&mut report);
+        }
+        // Command-line and end-to-end tests run the command as its users build it.
+        if has_crate("bellows") {
+            report.run("release build", &mut cargo(&["build", "--release", "--package", "bellows"]));
+        }
+        let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+        report.run("tests", tests.args(&options.filter));
+    }
+    report.finish()
+}
+
+fn lint(report: &mut Report) {
+    report.run("formatting", &mut cargo(&["fmt", "--all", "--check"]));
+    report.run("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    report.run("documentation", cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options, Failure> {
+        Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_come_in_any_order() {
+        let both = Options { memcheck: true, filter: Some("ring".into()) };
+        assert_eq!(parse(&[]).ok(), Some(Options::default()));
+        assert_eq!(parse(&["--memcheck", "--filter", "ring"]).ok().as_ref(), Some(&both));
+        assert_eq!(parse(&["--filter", "ring", "--memcheck"]).ok(), Some(both));
+    }
+
+    #[test]
+    fn a_mistaken_option_is_named() {
+        for words in [&["--filter"] as &[&str], &["--memchek"], &["ring"]] {
+            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            assert!(message.contains(words[0]), "{message}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The programs that chores need: found on the PATH, installed by apt where that is allowed.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A program that a chore needs.
+pub struct Tool {
+    /// The program, or several of which any will do.
+    pub programs: &'static [&'static str],
+    /// The Debian package that holds the first of them.
+    pub package: &'static str,
+    /// What cannot be done without it.
+    pub purpose: &'static str,
+}
+
+impl fmt::Display for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (Debian package {})", self.programs.join(" or "), self.package)
+    }
+}
+
+/// Whether this process runs as root.
+pub fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// The PATH with the system administrator's folders, which an ordinary user's often lacks.
+pub fn search_path() -> OsString {
+    let mut folders: Vec<PathBuf> =
+        env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default();
+    for folder in ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    // It fails only for a folder with a colon in its name, which split_paths cannot yield.
+    env::join_paths(folders).unwrap_or_default()
+}
+
+/// Whether a program is on the search path.
+pub fn is_installed(program: &str) -> bool {
+    env::split_paths(&search_path()).any(|folder| folder.join(program).is_file())
+}
+
+/// Installs what is missing of `tools` when this process is root and apt is there. Returns what is missing after that.
+pub fn provide(tools: &[Tool]) -> Vec<&Tool> {
+    let missing = missing(tools);
+    if missing.is_empty() || !is_root() || !is_installed("apt-get") {
+        if !missing.is_empty() {
+            println!("some tools are missing; as root: apt-get install {}", packages(&missing).join(" "));
+        }
+        return missing;
+    }
+    apt(&["update"]);
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(packages(&missing));
+    apt(&install);
+    self::missing(tools)
+}
+
+/// The packages that hold these tools.
+pub fn packages(tools: &[&Tool]) -> Vec<&'static str> {
+    tools.iter().map(|tool| tool.package).collect()
+}
+
+fn missing(tools: &[Tool]) -> Vec<&Tool> {
+    tools.iter().filter(|tool| !tool.programs.iter().any(|program| is_installed(program))).collect()
+}
+
+/// Runs apt-get. Whether it succeeded shows in what is installed afterwards.
+fn apt(arguments: &[&str]) {
+    println!("== tools: apt-get {}", arguments.join(" "));
+    let status = Command::new("apt-get")
+        .args(["-qq", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=120"])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("PATH", search_path())
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => eprintln!("xtask: apt-get {}: {status}", arguments[0]),
+        Err(error) => eprintln!("xtask: cannot run apt-get: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_tool_is_there_when_any_of_its_programs_is() {
+        let tools = [
+            Tool { programs: &["no-such-program", "sh"], package: "dash", purpose: "scripts" },
+            Tool { programs: &["no-such-program"], package: "nothing", purpose: "nothing" },
+        ];
+        assert_eq!(packages(&missing(&tools)), ["nothing"]);
+    }
+
+    #[test]
+    fn the_search_path_has_the_administrators_folders() {
+        assert!(env::split_paths(&search_path()).any(|folder| folder == Path::new("/usr/sbin")));
+    }
+}
