@@ -5,9 +5,10 @@ use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Takes packets out of the network and frees them. They are not counted as drops; the link that leads here says
-/// how many there were.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+/// Takes packets out of the network and frees them.
+///
+/// They are not counted as drops: the link that leads here says how many there were. The app has no keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {}
 
@@ -15,12 +16,10 @@ pub struct Config {}
 pub struct Sink;
 
 impl App for Sink {
-    const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets whose way ends here" };
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets whose way ends here")]);
 
     fn push(&mut self, io: &Io<Self>) {
-        for index in 0..io.inputs() {
-            io.input(index).discard();
-        }
+        io.input(0).discard();
     }
 }
 
@@ -30,5 +29,22 @@ impl Configure for Sink {
 
     fn configure(_: Config, _: &Context) -> Result<Sink, Mistake> {
         Ok(Sink)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_engine::testing::Rig;
+
+    #[test]
+    fn packets_end_here_and_are_no_drops() {
+        let sink = Sink::configure(Config {}, &Context::default()).unwrap();
+        let mut rig = Rig::new(sink, &["input"], &[]);
+        rig.send("input", vec![[0; 60]; 3000]);
+        rig.settle();
+        let counts = rig.counts();
+        assert_eq!((counts.in_packets, counts.in_bytes, counts.dropped()), (3000, 180_000, 0));
+        assert!(rig.is_done());
     }
 }

@@ -3,16 +3,16 @@
 use crate::format::Endianness;
 
 impl Endianness {
-    // Every caller passes constant offsets into arrays of known size, so the bounds checks fold away.
+    // A slice of constant length becomes one load; into an array of known size, without a bounds check.
     #[inline(always)]
     pub(crate) fn u16(self, bytes: &[u8], at: usize) -> u16 {
-        let value = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let value = u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap_or_default());
         if self == Endianness::Big { value.swap_bytes() } else { value }
     }
 
     #[inline(always)]
     pub(crate) fn u32(self, bytes: &[u8], at: usize) -> u32 {
-        let value = u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let value = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
         if self == Endianness::Big { value.swap_bytes() } else { value }
     }
 

@@ -20,7 +20,8 @@ pub struct Record<'a> {
 pub struct Interface {
     /// What the first bytes of each packet are.
     pub link_type: LinkType,
-    /// The most bytes that were kept of a packet; 0 when there was no limit.
+    /// The most bytes that were kept of a packet, as the file says; 0 when there was no limit. Some files hold longer
+    /// packets all the same, which are read whole.
     pub snap_length: u32,
     /// The unit that timestamps have in the file.
     pub resolution: TimestampResolution,

@@ -13,7 +13,8 @@
 //! orders, with every timestamp resolution and offset, from enhanced, simple and (obsolete) packet blocks. Either may
 //! be compressed with gzip or zstd; formats are told by their first bytes, never by the file's name.
 //!
-//! What is not kept: comments, packet flags, name resolution, statistics and decryption secrets of pcapng files.
+//! What is not kept: comments, packet flags, name resolution, statistics and decryption secrets of pcapng files, and the
+//! interface, protocol and direction in the record headers of modified pcap.
 //!
 //! ```
 //! use bellows_capture::{Interface, LinkType, OutputFormat, Reader, Record, Writer, WriterOptions};
@@ -44,7 +45,7 @@
 //! A reader holds 256 KiB, and more only for as long as a single record or block needs it *and the file really holds
 //! those bytes*: buffers grow as data comes in, not by what a length field claims. A record may hold
 //! [`LinkType::max_length`] bytes (256 KiB for most link types, the limits of libpcap), a pcapng block 16 MiB, a file
-//! 65,536 interfaces. Compressed files are decompressed as a stream.
+//! 65,536 interfaces. Compressed files are decompressed as a stream, zstd with a window of up to 128 MiB.
 //!
 //! # Sources
 //!

@@ -65,7 +65,7 @@ impl Reader {
 
     /// Reads from anything; `name` stands for it in errors.
     ///
-    /// Returns when the first packet begins or the input ends, so it waits for a live stream's first packet.
+    /// On a live pcapng stream this waits for the first packet, since interfaces may be described until then.
     ///
     /// # Errors
     ///

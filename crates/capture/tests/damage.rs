@@ -256,6 +256,19 @@ fn files_are_read_again_from_the_start() {
 }
 
 #[test]
+fn readers_and_writers_move_between_threads() {
+    let reader = open(pcap(&[record(60)])).unwrap();
+    let interfaces = reader.interfaces().to_vec();
+    let writer = Writer::new(Vec::new(), "memory", WriterOptions::default(), &interfaces).unwrap();
+    let copy = |mut reader: Reader, mut writer: Writer<Vec<u8>>| {
+        writer.write(&reader.next_record().unwrap().unwrap()).unwrap();
+        writer.finish().unwrap()
+    };
+    let file = std::thread::spawn(move || copy(reader, writer)).join().unwrap();
+    assert_eq!(file.len(), 24 + 16 + 60);
+}
+
+#[test]
 fn a_stream_cannot_be_read_again() {
     let mut reader = open(pcap(&vec![record(1500); 1000])).unwrap();
     while reader.next_record().unwrap().is_some() {}

@@ -1,6 +1,39 @@
 //! The network file: TOML to a [`Network`](bellows_engine::Network), with diagnostics that point at the text.
+//!
+//! A [`Registry`] holds the types of apps that can be named; each implements [`Configure`]. [`load`] reads a file and
+//! all that it includes, and gives either a network that can run or [`Diagnostics`]: everything that is wrong, not just
+//! the first.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `configure` | the trait that makes an app type nameable, [`Configure`] |
+//! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`] |
+//! | `registry`, `manual` | the catalogue of app types, and the manuals made from their schemas |
+//! | `engine` | the table `[engine]` |
+//! | `diagnostics` | what is wrong, and how it is shown |
+//! | `value` | values that know their places, and serde's way to read them |
+//! | `source` | files, includes, variables, and settings from outside, put together |
+//! | `schema` | what a JSON Schema says of values |
+//! | `load` | the apps made, the links checked |
+//!
+//! `source` uses `value` and `diagnostics`; `load` uses them all.
 #![forbid(unsafe_code)]
 
 mod configure;
+mod diagnostics;
+mod engine;
+mod load;
+mod manual;
+mod registry;
+mod schema;
+mod source;
+mod value;
+mod values;
 
 pub use configure::{Configure, Context, Mistake};
+pub use diagnostics::{Diagnostics, Severity};
+pub use engine::EngineConfig;
+pub use load::{Loaded, Overrides, load, load_str};
+pub use manual::Key;
+pub use registry::{EngineManual, Entry, Registry, engine_manual};
+pub use values::{BitRate, Bytes, Duration, Rate, ValueError};

@@ -271,21 +271,21 @@ fn contained(call: impl FnOnce()) -> bool {
 unsafe fn pull<A: App>(app: *mut (), place: Place<'_>) -> bool {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *app.cast::<A>() };
-    contained(|| app.pull(&Io::new(place)))
+    contained(|| app.pull(&Io::new(&place)))
 }
 
 /// Safety: as for [`Call`], for the type A.
 unsafe fn push<A: App>(app: *mut (), place: Place<'_>) -> bool {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *app.cast::<A>() };
-    contained(|| app.push(&Io::new(place)))
+    contained(|| app.push(&Io::new(&place)))
 }
 
 /// Safety: as for [`Call`], for the type A.
 unsafe fn tick<A: App>(app: *mut (), place: Place<'_>) -> bool {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *app.cast::<A>() };
-    contained(|| app.tick(&Io::new(place)))
+    contained(|| app.tick(&Io::new(&place)))
 }
 
 impl<A: App> Erased for A {

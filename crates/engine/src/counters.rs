@@ -14,6 +14,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_sys::shared::SharedCells;
@@ -175,13 +176,27 @@ enum Memory {
     Shared(SharedCells),
 }
 
+impl Memory {
+    fn cells(&self) -> &[AtomicU64] {
+        match self {
+            Memory::Private(cells) => cells,
+            Memory::Shared(cells) => cells.cells(),
+        }
+    }
+}
+
 /// One generation of counters.
 pub(crate) struct Slab {
     memory: Memory,
-    first: usize,
-    count: usize,
+    /// The counters, inside the memory.
+    counters: NonNull<[AtomicU64]>,
     pub(crate) directory: Directory,
 }
+
+// SAFETY: the pointer leads into the value's own memory, which any thread may read and write as atomics.
+unsafe impl Send for Slab {}
+// SAFETY: as above.
+unsafe impl Sync for Slab {}
 
 /// Why a file is not a block of counters.
 #[derive(Debug, thiserror::Error)]
@@ -213,7 +228,7 @@ impl Slab {
                 Memory::Private(words.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect())
             }
         };
-        Ok(Slab { memory, first, count, directory })
+        Slab::new(memory, first, directory).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
     }
 
     /// Maps another process's generation. Whatever the file holds, reading it is safe.
@@ -234,40 +249,39 @@ impl Slab {
                 json.ok_or("it is cut short")?.iter().flat_map(|cell| cell.load(Relaxed).to_ne_bytes()).collect();
             let directory: Directory =
                 serde_json::from_slice(&json[..length.min(json.len())]).map_err(|_| "its directory cannot be read")?;
-            if cells.len().checked_sub(first).is_none_or(|room| room < directory.cells) {
-                return Err("it is cut short");
-            }
             Ok((first, directory))
         };
-        match parse(shared.cells()) {
-            Ok((first, directory)) => {
-                Ok(Slab { first, count: directory.cells, memory: Memory::Shared(shared), directory })
-            }
+        let parsed = parse(shared.cells());
+        let slab = parsed.and_then(|(first, directory)| {
+            Slab::new(Memory::Shared(shared), first, directory).ok_or("it is cut short")
+        });
+        match slab {
+            Ok(slab) => Ok(slab),
             Err(why) => Err(ReadError::Foreign(path, why)),
         }
     }
 
-    #[inline(always)]
-    fn all(&self) -> &[AtomicU64] {
-        match &self.memory {
-            Memory::Private(cells) => cells,
-            Memory::Shared(cells) => cells.cells(),
-        }
+    /// `None` if the memory does not hold as many counters from cell `first` on as the directory says.
+    fn new(memory: Memory, first: usize, directory: Directory) -> Option<Slab> {
+        let counters = NonNull::from(memory.cells().get(first..)?.get(..directory.cells)?);
+        Some(Slab { memory, counters, directory })
     }
 
     /// The counters. Each has one writer, the engine's thread.
     #[inline(always)]
     pub(crate) fn cells(&self) -> &[AtomicU64] {
-        &self.all()[self.first..][..self.count]
+        // SAFETY: new() made the pointer from a slice of the memory that this value owns and never moves: a boxed
+        // slice or a mapping.
+        unsafe { self.counters.as_ref() }
     }
 
     /// Tells readers that a newer generation is there.
     pub(crate) fn supersede(&self) {
-        self.all()[SUPERSEDED].store(1, Relaxed);
+        self.memory.cells()[SUPERSEDED].store(1, Relaxed);
     }
 
     pub(crate) fn is_superseded(&self) -> bool {
-        self.all()[SUPERSEDED].load(Relaxed) != 0
+        self.memory.cells()[SUPERSEDED].load(Relaxed) != 0
     }
 
     #[inline(always)]

@@ -238,6 +238,11 @@ impl Engine {
         wishes & attention::STOP != 0
     }
 
+    /// Whether every app is exhausted and holds nothing.
+    pub(crate) fn is_done(&self) -> bool {
+        self.world.apps.iter().all(|app| app.exhausted() && app.held() == 0)
+    }
+
     /// Whether an idle run is over.
     fn ending(&self) -> Option<End> {
         if !self.world.apps.iter().all(|app| app.exhausted()) {

@@ -2,13 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 
-use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_filled};
+use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_copies, push_filled};
 use bellows_sys::clock;
 
 use crate::app::{App, Entry, Place};
-use crate::counters::{common, link};
+use crate::counters::{common, link as counters};
 use crate::world::{Fabric, OPEN};
 
 /// What all apps of one engine share during a breath.
@@ -96,6 +96,7 @@ impl Fabric {
         let other = link.vector.replace(Vector::none());
         let vector = if other.is_none() { vector } else { self.join(index, other, vector, core) };
         self.waiting[index as usize].set(vector.len() as u32);
+        link.bytes.set(vector.bytes());
         if vector.is_empty() {
             core.return_vector(vector);
         } else {
@@ -107,7 +108,7 @@ impl Fabric {
     #[cold]
     fn join(&self, index: u32, mut first: Vector, mut second: Vector, core: &Core) -> Vector {
         first.append(&mut second, usize::MAX);
-        self.slab.add(self.links[index as usize].cell + link::DROPS, second.len() as u64);
+        self.slab.add(self.links[index as usize].cell + counters::DROPS, second.len() as u64);
         free_all(&mut second);
         core.return_vector(second);
         first
@@ -119,13 +120,13 @@ impl Fabric {
 /// All packets that an app takes from an [`Input`] and does not send to an [`Output`] or keep must be given to
 /// [`Io::drop`], or counted by the app itself: a packet that is merely dropped is freed, but in no report.
 pub struct Io<'a, A> {
-    place: Place<'a>,
+    place: &'a Place<'a>,
     _app: PhantomData<fn(A)>,
 }
 
 impl<'a, A: App> Io<'a, A> {
     #[inline(always)]
-    pub(crate) fn new(place: Place<'a>) -> Io<'a, A> {
+    pub(crate) fn new(place: &'a Place<'a>) -> Io<'a, A> {
         Io { place, _app: PhantomData }
     }
 
@@ -147,7 +148,7 @@ impl<'a, A: App> Io<'a, A> {
     #[inline(always)]
     pub fn input(&self, index: usize) -> Input<'a, A> {
         let link = self.place.wiring.inputs.get(index).copied().unwrap_or(OPEN);
-        let vector = self.place.fabric.take(link);
+        let vector = ManuallyDrop::new(self.place.fabric.take(link));
         Input { before: vector.len(), vector, changed: false, link, place: self.place, _app: PhantomData }
     }
 
@@ -162,13 +163,32 @@ impl<'a, A: App> Io<'a, A> {
             vector = self.place.core.borrow_vector();
         }
         vector.compact();
-        Output { before: vector.len() as u32, bytes_before: vector.bytes(), vector, link, place: self.place }
+        Output { vector: ManuallyDrop::new(vector), link, place: self.place }
     }
 
     /// Hands all that waits in an input to an output, by pointer if the output is empty. Hot.
     #[inline]
     pub fn forward(&self, input: usize, output: usize) {
-        self.output(output).forward(&mut self.input(input));
+        let Place { core, fabric, wiring } = *self.place;
+        let (from, to) = (wiring.inputs.get(input), wiring.outputs.get(output));
+        let link = |index: Option<&u32>| fabric.links.get(*index? as usize);
+        if !core.lossless
+            && let (Some(&from_index), Some(&to_index)) = (from, to)
+            && let (Some(from), Some(to)) = (link(from), link(to))
+            && fabric.waiting[to_index as usize].get() == 0
+        {
+            // The whole link changes hands: nothing of the vector but its pointer is touched.
+            let count = fabric.waiting[from_index as usize].replace(0);
+            let bytes = from.bytes.replace(0);
+            to.bytes.set(bytes);
+            fabric.waiting[to_index as usize].set(count);
+            from.vector.swap(&to.vector);
+            core.progress.set(true);
+            fabric.slab.add(to.cell + counters::PACKETS, count.into());
+            fabric.slab.add(to.cell + counters::BYTES, bytes);
+        } else {
+            self.output(output).forward(&mut self.input(input));
+        }
     }
 
     /// The time, in nanoseconds of a clock that never goes back; the same throughout a breath.
@@ -187,7 +207,7 @@ impl<'a, A: App> Io<'a, A> {
     /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled.
     #[inline]
     pub fn wake_at(&self, time: u64) {
-        let Place { core, wiring, .. } = self.place;
+        let Place { core, wiring, .. } = *self.place;
         wiring.deadline.set(wiring.deadline.get().min(time));
         core.next_deadline.set(core.next_deadline.get().min(time));
     }
@@ -253,7 +273,7 @@ impl<'a, A: App> Io<'a, A> {
 
 impl Place<'_> {
     #[cold]
-    fn count_common(self, reason: usize, count: usize) {
+    fn count_common(&self, reason: usize, count: usize) {
         self.fabric.slab.add(self.wiring.cell + reason, count as u64);
     }
 }
@@ -262,11 +282,11 @@ impl Place<'_> {
 ///
 /// Iterate over `&mut input`; breaking out of the loop leaves the rest queued.
 pub struct Input<'a, A> {
-    vector: Vector,
+    vector: ManuallyDrop<Vector>,
     before: usize,
     changed: bool,
     link: u32,
-    place: Place<'a>,
+    place: &'a Place<'a>,
     _app: PhantomData<fn(A)>,
 }
 
@@ -339,17 +359,19 @@ impl<'i, A: App> IntoIterator for &'i mut Input<'_, A> {
 impl<A> Drop for Input<'_, A> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.changed {
-            self.vector.recount();
-        }
-        close_input(self.place, self.link, mem::replace(&mut self.vector, Vector::none()), self.before);
+        // SAFETY: the field is not used after this, the only place that takes it.
+        let vector = unsafe { ManuallyDrop::take(&mut self.vector) };
+        close_input(self.place, self.link, vector, self.before, self.changed);
     }
 }
 
 /// By value, so that an open input can live in registers.
 #[inline(never)]
-fn close_input(place: Place<'_>, link: u32, vector: Vector, before: usize) {
-    let Place { core, fabric, .. } = place;
+fn close_input(place: &Place<'_>, link: u32, mut vector: Vector, before: usize, changed: bool) {
+    let Place { core, fabric, .. } = *place;
+    if changed {
+        vector.recount();
+    }
     let taken = before - vector.len();
     if taken > 0 {
         core.progress.set(true);
@@ -364,11 +386,9 @@ fn close_input(place: Place<'_>, link: u32, vector: Vector, before: usize) {
 
 /// An output that is open: packets sent to it leave, and are counted, when it is dropped.
 pub struct Output<'a> {
-    vector: Vector,
-    before: u32,
+    vector: ManuallyDrop<Vector>,
     link: u32,
-    bytes_before: u64,
-    place: Place<'a>,
+    place: &'a Place<'a>,
 }
 
 impl Output<'_> {
@@ -398,20 +418,9 @@ impl Output<'_> {
     #[inline]
     pub fn push_copies(&mut self, packets: &[Packet]) {
         let fitting = packets.len().min(self.room());
-        let mut fresh = Packet::fresh(fitting);
-        for packet in &packets[..fitting] {
-            let copy = if packet.len() <= ORDINARY {
-                fresh.next().map(|mut copy| {
-                    packet.copy_into(&mut copy);
-                    copy
-                })
-            } else {
-                packet.copy()
-            };
-            match copy {
-                Some(copy) => self.push(copy),
-                None => self.place.count_common(common::NO_BUFFER, 1),
-            }
+        let made = push_copies(&mut self.vector, packets);
+        if made < fitting {
+            self.place.count_common(common::NO_BUFFER, fitting - made);
         }
         if fitting < packets.len() {
             refuse_many(self.place, self.link, packets.len() - fitting);
@@ -424,42 +433,41 @@ impl Output<'_> {
         input.recount();
         let most = input.budget();
         self.vector.append(&mut input.vector, most);
-        if !input.is_empty() && !self.place.core.lossless {
+        if !input.is_empty() && (!self.place.core.lossless || self.link == OPEN) {
             refuse_many(self.place, self.link, input.discard());
         }
     }
 }
 
-/// Data that fits into an ordinary buffer of any pool.
-const ORDINARY: usize = 128;
-
 impl Drop for Output<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        let vector = mem::replace(&mut self.vector, Vector::none());
-        close_output(self.place, self.link, vector, self.before, self.bytes_before);
+        // SAFETY: the field is not used after this, the only place that takes it.
+        let vector = unsafe { ManuallyDrop::take(&mut self.vector) };
+        close_output(self.place, self.link, vector);
     }
 }
 
 /// By value, so that an open output can live in registers.
 #[inline(never)]
-fn close_output(place: Place<'_>, index: u32, vector: Vector, before: u32, bytes_before: u64) {
-    let Place { core, fabric, .. } = place;
-    let sent = vector.len() as u64 - u64::from(before);
+fn close_output(place: &Place<'_>, index: u32, vector: Vector) {
+    let Place { core, fabric, .. } = *place;
+    if vector.is_none() {
+        return;
+    }
+    let link = &fabric.links[index as usize];
+    let sent = vector.len() as u64 - u64::from(fabric.waiting[index as usize].get());
     if sent > 0 {
         core.progress.set(true);
-        let cell = fabric.links[index as usize].cell;
-        fabric.slab.add(cell + link::PACKETS, sent);
-        fabric.slab.add(cell + link::BYTES, vector.bytes() - bytes_before);
+        fabric.slab.add(link.cell + counters::PACKETS, sent);
+        fabric.slab.add(link.cell + counters::BYTES, vector.bytes() - link.bytes.get());
     }
-    if !vector.is_none() {
-        fabric.put(index, vector, core);
-    }
+    fabric.put(index, vector, core);
 }
 
 #[cold]
 #[inline(never)]
-fn refuse(place: Place<'_>, index: u32, packet: Packet) {
+fn refuse(place: &Place<'_>, index: u32, packet: Packet) {
     drop(packet);
     refuse_many(place, index, 1);
 }
@@ -467,10 +475,10 @@ fn refuse(place: Place<'_>, index: u32, packet: Packet) {
 /// Counts packets that a full or missing link did not take.
 #[cold]
 #[inline(never)]
-fn refuse_many(place: Place<'_>, index: u32, count: usize) {
+fn refuse_many(place: &Place<'_>, index: u32, count: usize) {
     place.core.progress.set(true);
     match place.fabric.links.get(index as usize) {
-        Some(full) => place.fabric.slab.add(full.cell + link::DROPS, count as u64),
+        Some(full) => place.fabric.slab.add(full.cell + counters::DROPS, count as u64),
         None => place.count_common(common::UNLINKED, count),
     }
 }

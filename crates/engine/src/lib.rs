@@ -13,6 +13,7 @@
 //! | `schedule` | the ways to take a breath |
 //! | `engine` | the run: breathing, sleeping, ending, swapping configurations |
 //! | `control` | the other threads' side of it: stop, reload, read |
+//! | [`testing`] | a rig for testing one app by itself |
 //! | `counters`, `snapshot`, `home` | counters in shared memory, their names, where they are found |
 //!
 //! # Example
@@ -69,6 +70,7 @@ mod network;
 mod order;
 mod schedule;
 mod snapshot;
+pub mod testing;
 mod world;
 
 pub use app::{App, AppError, Counter, PROGRESS, PROGRESS_TOTAL, Port, Ports, Traits};

@@ -23,6 +23,8 @@ pub(crate) const OPEN: u32 = u32::MAX;
 /// It has memory only while it holds packets; see [`Core::borrow_vector`](crate::io::Core::borrow_vector).
 pub(crate) struct Link {
     pub(crate) vector: Cell<Vector>,
+    /// The bytes in it, as far as they are in the counters.
+    pub(crate) bytes: Cell<u64>,
     /// The first of its counters.
     pub(crate) cell: usize,
 }
@@ -132,7 +134,7 @@ impl World {
                 .directory
                 .links
                 .iter()
-                .map(|entry| Link { vector: Cell::new(Vector::none()), cell: entry.cell })
+                .map(|entry| Link { vector: Cell::new(Vector::none()), bytes: Cell::new(0), cell: entry.cell })
                 .collect(),
             waiting: links.iter().map(|_| Cell::new(0)).collect(),
             slab,

@@ -14,24 +14,37 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::LINE;
 use crate::bulk::kernels;
-use crate::packet::{LARGE, Packet};
+use crate::packet::{LARGE, META, Packet};
 use crate::pool::{self, Pool};
 use crate::vector::Vector;
 
 /// A stack of free buffers, each as the address of a new packet's data.
+///
+/// It takes a page, of which the addresses fill the second half. Vectors begin at the start of a page, so that
+/// the loops that go over a vector and a magazine together touch different halves of a page: a load that lies at
+/// the same place in its page as a recent store waits for it, and whether it does must not depend on where the
+/// allocator happened to put the two.
+#[repr(C, align(4096))]
 pub(crate) struct Magazine {
+    _first_half: [u64; 255],
     length: usize,
     addresses: [usize; Magazine::SIZE],
 }
 
-impl Default for Magazine {
-    fn default() -> Magazine {
-        Magazine { length: 0, addresses: [0; Magazine::SIZE] }
-    }
-}
-
 impl Magazine {
     const SIZE: usize = 256;
+
+    fn empty() -> Box<Magazine> {
+        // SAFETY: a magazine is made of integers, and 0 is the length of an empty one.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    /// A magazine that holds one buffer.
+    pub(crate) fn of(data: usize) -> Box<Magazine> {
+        let mut magazine = Magazine::empty();
+        magazine.push(data);
+        magazine
+    }
 
     fn room(&self) -> usize {
         Magazine::SIZE - self.length
@@ -39,7 +52,7 @@ impl Magazine {
 
     /// Adds a buffer if there is room.
     #[inline(always)]
-    pub(crate) fn push(&mut self, data: usize) -> bool {
+    fn push(&mut self, data: usize) -> bool {
         let Some(slot) = self.addresses.get_mut(self.length) else { return false };
         *slot = data;
         self.length += 1;
@@ -74,7 +87,6 @@ impl Tally {
     }
 }
 
-#[expect(clippy::vec_box, reason = "magazines change hands by pointer")]
 struct Cache {
     current: Box<Magazine>,
     /// Full or partly full magazines, the most recently used last.
@@ -92,7 +104,7 @@ impl Cache {
     fn new(pool: &'static Pool) -> Cache {
         let tally = Arc::new(Tally::default());
         pool.enrol(Arc::clone(&tally));
-        Cache { current: Box::default(), loaded: Vec::new(), empty: Vec::new(), tally, pool, home: kernels().home }
+        Cache { current: Magazine::empty(), loaded: Vec::new(), empty: Vec::new(), tally, pool, home: kernels().home }
     }
 
     #[inline(always)]
@@ -111,7 +123,7 @@ impl Cache {
     /// Puts a full current magazine away and starts an empty one.
     #[cold]
     fn change_current(&mut self) {
-        let empty = self.empty.pop().unwrap_or_default();
+        let empty = self.empty.pop().unwrap_or_else(Magazine::empty);
         let full = mem::replace(&mut self.current, empty);
         self.store(full);
     }
@@ -128,7 +140,7 @@ impl Cache {
     #[inline]
     fn take(&mut self) -> Box<Magazine> {
         if self.current.length > 0 {
-            let empty = self.empty.pop().unwrap_or_default();
+            let empty = self.empty.pop().unwrap_or_else(Magazine::empty);
             return mem::replace(&mut self.current, empty);
         }
         self.take_elsewhere()
@@ -139,7 +151,7 @@ impl Cache {
         if let Some(magazine) = self.loaded.pop().or_else(|| self.pool.receive()) {
             return magazine;
         }
-        let mut magazine = self.empty.pop().unwrap_or_default();
+        let mut magazine = self.empty.pop().unwrap_or_else(Magazine::empty);
         for buffer in self.pool.small.untouched(Magazine::SIZE as u32) {
             magazine.push(self.pool.small.data(buffer));
         }
@@ -172,7 +184,7 @@ impl Cache {
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        let current = mem::take(&mut self.current);
+        let current = mem::replace(&mut self.current, Magazine::empty());
         for magazine in self.loaded.drain(..).chain([current]) {
             if magazine.length > 0 {
                 self.pool.give(magazine);
@@ -252,7 +264,7 @@ pub struct Fresh {
 impl Fresh {
     #[inline]
     pub(crate) fn new(wanted: usize) -> Fresh {
-        let magazine = with_cache(Cache::take).unwrap_or_default();
+        let magazine = with_cache(Cache::take).unwrap_or_else(Magazine::empty);
         let top = magazine.length;
         let magazine = ManuallyDrop::new(magazine);
         Fresh { magazine, top, wanted, used_before: 0, full: top, _not_send: PhantomData }
@@ -303,7 +315,7 @@ fn trade(mut spent: Box<Magazine>) -> Box<Magazine> {
         }
         next
     });
-    next.or(spent).unwrap_or_default()
+    next.or(spent).unwrap_or_else(Magazine::empty)
 }
 
 impl Iterator for Fresh {
@@ -353,8 +365,8 @@ fn put_back(mut magazine: Box<Magazine>, left: usize, used: usize) {
 #[derive(Clone, Debug)]
 pub struct Template {
     lines: Vec<[u8; LINE]>,
-    word: u32,
-    fill: unsafe fn(&[usize], &[[u8; LINE]], u32, *mut Packet),
+    word: u64,
+    fill: unsafe fn(&[usize], &[[u8; LINE]], u64, *mut Packet),
 }
 
 impl Template {
@@ -365,7 +377,7 @@ impl Template {
         }
         let mut lines = vec![[0; LINE]; bytes.len().div_ceil(LINE)];
         lines.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
-        Some(Template { lines, word: bytes.len() as u32, fill: kernels().fill })
+        Some(Template { lines, word: bytes.len() as u64, fill: kernels().fill })
     }
 
     /// Length in bytes of the packets made from it.
@@ -455,24 +467,50 @@ fn free_one_by_one(vector: &mut Vector, left: usize) {
 /// Returns how many. Hot.
 #[inline]
 pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> usize {
-    let wanted = count.min(vector.room());
-    let mut made = 0;
-    while made < wanted {
+    with_free_buffers(count.min(vector.room()), |buffers, _| {
+        // SAFETY: the buffers are free ordinary ones, which have room for the template's lines (Template::new
+        // checked); the vector has room for all packets asked for behind its end.
+        unsafe {
+            (template.fill)(buffers, &template.lines, template.word, vector.free_slots());
+            vector.pushed(buffers.len(), (buffers.len() * template.len()) as u64);
+        }
+    })
+}
+
+/// Adds a copy of each packet to the end of a vector, until it or the pool has no more room.
+///
+/// Returns how many. Hot.
+#[inline]
+pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
+    let packets = &packets[..packets.len().min(vector.room())];
+    let words = packets.iter().fold(0, |words, packet| words | packet.word());
+    if words & (LARGE | META) != 0 || packets.iter().any(|packet| packet.len() > pool::get().small.room()) {
+        return packets.iter().map_while(Packet::copy).map_while(|copy| vector.push(copy).ok()).count();
+    }
+    let copy = kernels().copy;
+    with_free_buffers(packets.len(), |buffers, done| {
+        let packets = &packets[done..][..buffers.len()];
+        let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
+        // SAFETY: the buffers are free ordinary ones, into which the packets fit, and none of these carries
+        // metadata, as checked above; the vector has room for all packets behind its end.
+        unsafe {
+            copy(packets, buffers, vector.free_slots());
+            vector.pushed(buffers.len(), bytes);
+        }
+    })
+}
+
+/// Hands `count` free buffers, as far as the pool has them, to `work`: some at a time, with how many went before.
+/// `work` makes packets in them. Returns how many.
+#[inline(always)]
+fn with_free_buffers(count: usize, mut work: impl FnMut(&[usize], usize)) -> usize {
+    let mut done = 0;
+    while done < count {
         let Some(mut magazine) = with_cache(Cache::take) else { break };
-        let now = magazine.length.min(wanted - made);
+        let now = magazine.length.min(count - done);
+        let rest = magazine.length - now;
         if now > 0 {
-            let rest = magazine.length - now;
-            // SAFETY: a magazine holds the data addresses of free ordinary buffers, which have room for the
-            // template's lines (Template::new checked); the vector has room for `wanted` packets behind its end.
-            unsafe {
-                (template.fill)(
-                    &magazine.addresses[rest..][..now],
-                    &template.lines,
-                    template.word,
-                    vector.free_slots(),
-                );
-                vector.pushed(now, template.len());
-            }
+            work(&magazine.addresses[rest..][..now], done);
             magazine.length = rest;
         }
         with_cache(|cache| {
@@ -482,7 +520,7 @@ pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> us
         if now == 0 {
             break;
         }
-        made += now;
+        done += now;
     }
-    made
+    done
 }

@@ -25,7 +25,7 @@ pub mod pool;
 mod vector;
 
 pub use bulk::instruction_set;
-pub use cache::{Fresh, Template, free_all, push_filled};
+pub use cache::{Fresh, Template, free_all, push_copies, push_filled};
 pub use packet::{MAX_LENGTH, Meta, Packet};
 pub use vector::{CAPACITY, Drain, Vector};
 

@@ -8,19 +8,20 @@ use crate::pool;
 use crate::{DATA_OFFSET, LINE};
 
 const LENGTH_BITS: u32 = 20;
-const LENGTH_MASK: u32 = (1 << LENGTH_BITS) - 1;
+const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
+const TAG_SHIFT: u32 = 32;
 
 /// Flag: the buffer is of the large class.
-pub(crate) const LARGE: u32 = 1 << LENGTH_BITS;
+pub(crate) const LARGE: u64 = 1 << LENGTH_BITS;
 
 /// Flag: the buffer's metadata line is valid.
-const META: u32 = 2 << LENGTH_BITS;
+pub(crate) const META: u64 = 2 << LENGTH_BITS;
 
 /// Flag: the data does not start where a new packet's does (or did not at some time).
-const MOVED: u32 = 4 << LENGTH_BITS;
+const MOVED: u64 = 4 << LENGTH_BITS;
 
 /// Flags of packets that cannot be freed just by noting where their data starts.
-pub(crate) const SPECIAL: u32 = LARGE | MOVED;
+pub(crate) const SPECIAL: u64 = LARGE | MOVED;
 
 /// The facts about a packet that few apps look at. They lie in the buffer, not in the handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,12 +45,13 @@ const _: () = assert!(size_of::<Meta>() <= LINE && align_of::<Meta>() <= LINE);
 /// the buffer. Freeing many packets at once is cheaper through [`crate::free_all`].
 ///
 /// Handles can be sent to other threads; the buffer then goes into the cache of the thread that drops it.
-#[repr(C, align(16))]
+///
+/// Two words, so that the handle travels in two registers.
+#[repr(C)]
 pub struct Packet {
     data: NonNull<u8>,
-    /// Length in the low 20 bits, flags in the high 12.
-    word: u32,
-    tag: u32,
+    /// From the low end: 20 bits of length, 12 bits of flags, 32 bits of tag.
+    word: u64,
 }
 
 /// Bytes that the length field can express. No class of buffers is that large.
@@ -57,7 +59,6 @@ pub const MAX_LENGTH: usize = LENGTH_MASK as usize;
 
 // The loops that write handles eight at a time rely on this.
 const _: () = assert!(size_of::<Packet>() == 16 && std::mem::offset_of!(Packet, word) == 8);
-const _: () = assert!(std::mem::offset_of!(Packet, tag) == 12 && cfg!(target_endian = "little"));
 
 // SAFETY: a packet owns its buffer alone, and the pool takes buffers back on any thread.
 unsafe impl Send for Packet {}
@@ -103,13 +104,19 @@ impl Packet {
     /// `data` must be the start of the data of a buffer that is free and of the class that the word's flags name,
     /// and the length in the word must fit into it.
     #[inline(always)]
-    pub(crate) fn from_free_buffer(data: NonNull<u8>, word: u32) -> Packet {
-        Packet { data, word, tag: 0 }
+    pub(crate) fn from_free_buffer(data: NonNull<u8>, word: u64) -> Packet {
+        Packet { data, word }
     }
 
     #[inline(always)]
-    pub(crate) fn word(&self) -> u32 {
+    pub(crate) fn word(&self) -> u64 {
         self.word
+    }
+
+    /// The word of a copy in an ordinary buffer: length and tag.
+    #[inline(always)]
+    pub(crate) fn word_of_copy(&self) -> u64 {
+        self.word & !(LARGE | META | MOVED)
     }
 
     #[inline(always)]
@@ -131,13 +138,13 @@ impl Packet {
     /// A number that one app leaves for the next: an adjacency index, a flow hash.
     #[inline(always)]
     pub fn tag(&self) -> u32 {
-        self.tag
+        (self.word >> TAG_SHIFT) as u32
     }
 
     /// Leaves a number for the next app.
     #[inline(always)]
     pub fn set_tag(&mut self, tag: u32) {
-        self.tag = tag;
+        self.word = self.word & ((1 << TAG_SHIFT) - 1) | u64::from(tag) << TAG_SHIFT;
     }
 
     /// The data.
@@ -191,7 +198,7 @@ impl Packet {
     pub fn extend(&mut self, count: usize) -> &mut [u8] {
         assert!(count <= self.tailroom(), "{count} bytes do not fit behind a packet with {} free", self.tailroom());
         let start = self.len();
-        self.word += count as u32;
+        self.word += count as u64;
         &mut self.bytes_mut()[start..]
     }
 
@@ -199,7 +206,7 @@ impl Packet {
     #[inline]
     pub fn truncate(&mut self, length: usize) {
         if length < self.len() {
-            self.word = (self.word & !LENGTH_MASK) | length as u32;
+            self.word = (self.word & !LENGTH_MASK) | length as u64;
         }
     }
 
@@ -210,7 +217,7 @@ impl Packet {
         // SAFETY: count <= len, so the pointer stays in the buffer (or just behind the last byte of data,
         // which is still inside because a length of a whole buffer leaves the front where it was).
         self.data = unsafe { self.data.add(count) };
-        self.word = (self.word - count as u32) | MOVED;
+        self.word = (self.word - count as u64) | MOVED;
     }
 
     /// Lengthens the data at the front by `count` bytes and hands out all of it.
@@ -222,7 +229,7 @@ impl Packet {
         assert!(count <= self.headroom(), "{count} bytes do not fit before a packet with {} free", self.headroom());
         // SAFETY: headroom() counts the bytes between the metadata line and the data, inside this buffer.
         self.data = unsafe { self.data.sub(count) };
-        self.word = (self.word + count as u32) | MOVED;
+        self.word = (self.word + count as u64) | MOVED;
         self.bytes_mut()
     }
 
@@ -262,7 +269,7 @@ impl Packet {
     pub fn copy_into(&self, copy: &mut Packet) {
         copy.truncate(0);
         copy_short(self.bytes(), copy.extend(self.len()));
-        copy.tag = self.tag;
+        copy.set_tag(self.tag());
         if let Some(meta) = self.meta() {
             copy.set_meta(meta);
         }
@@ -279,7 +286,7 @@ impl Packet {
 ///
 /// The overlapping pairs of 16 bytes cover each length between 16 and 64 and touch nothing beyond it.
 #[inline(always)]
-fn copy_short(from: &[u8], to: &mut [u8]) {
+pub(crate) fn copy_short(from: &[u8], to: &mut [u8]) {
     #[inline(always)]
     fn piece(from: &[u8], to: &mut [u8], at: usize) {
         to[at..at + 16].copy_from_slice(&from[at..at + 16]);
@@ -324,7 +331,7 @@ impl fmt::Debug for Packet {
         formatter
             .debug_struct("Packet")
             .field("length", &self.len())
-            .field("tag", &self.tag)
+            .field("tag", &self.tag())
             .field("meta", &self.meta())
             .finish_non_exhaustive()
     }

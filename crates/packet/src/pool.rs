@@ -141,7 +141,6 @@ pub(crate) struct Pool {
     pub(crate) small: Class,
     pub(crate) large: Class,
     /// Full and partly full magazines of ordinary buffers that no thread holds.
-    #[expect(clippy::vec_box, reason = "magazines change hands by pointer")]
     depot: Mutex<Vec<Box<Magazine>>>,
     /// Free large buffers. They are few, and a 64 KiB frame pays for the lock.
     large_free: Mutex<Vec<usize>>,
@@ -299,9 +298,7 @@ impl Pool {
         if large {
             self.give_large(data);
         } else {
-            let mut magazine = Box::<Magazine>::default();
-            magazine.push(data);
-            self.give(magazine);
+            self.give(Magazine::of(data));
         }
         self.settled.fetch_sub(1, Relaxed);
     }

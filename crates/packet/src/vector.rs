@@ -16,7 +16,8 @@ pub const CAPACITY: usize = 1_024;
 /// Slots behind the last that a prefetch may look at: they hold handles of long ago, or zeros.
 const SLACK: usize = 64;
 
-const LAYOUT: Layout = match Layout::from_size_align((CAPACITY + SLACK) * size_of::<Packet>(), 64) {
+/// At the start of a page: see the magazines of free buffers, which lie in the second half of theirs.
+const LAYOUT: Layout = match Layout::from_size_align((CAPACITY + SLACK) * size_of::<Packet>(), 4096) {
     Ok(layout) => layout,
     Err(_) => unreachable!(),
 };
@@ -154,8 +155,8 @@ impl Vector {
         // SAFETY: count <= len, so the end is inside the slots or just behind the last of them.
         let end = unsafe { next.add(count) };
         // Until the iterator is dropped the vector owns none of them: forgetting the iterator leaks them.
-        let start = mem::replace(&mut self.start, self.end);
-        Drain { next, end, first: next, start, vector: self, ahead: 0, _packets: PhantomData }
+        self.start = self.end;
+        Drain { next, end, vector: self, ahead: 0, _packets: PhantomData }
     }
 
     /// Moves up to `most` packets from the front of `other` to the end of this one, as many as fit.
@@ -203,11 +204,11 @@ impl Vector {
     /// Takes possession of packets that were written into the free slots.
     ///
     /// # Safety
-    /// The first `count` free slots hold packets of `length` bytes that nobody else owns.
+    /// The first `count` free slots hold packets that nobody else owns, of `bytes` bytes together.
     #[inline(always)]
-    pub(crate) unsafe fn pushed(&mut self, count: usize, length: usize) {
+    pub(crate) unsafe fn pushed(&mut self, count: usize, bytes: u64) {
         self.end += count as u32;
-        self.bytes += (count * length) as u64;
+        self.bytes += bytes;
     }
 
     /// Ends the ownership of all packets: their buffers have been given back.
@@ -258,9 +259,6 @@ impl fmt::Debug for Vector {
 pub struct Drain<'a> {
     next: *mut Packet,
     end: *mut Packet,
-    /// Where `next` started, and which slot that is.
-    first: *mut Packet,
-    start: u32,
     vector: &'a mut Vector,
     ahead: usize,
     _packets: PhantomData<Packet>,
@@ -329,12 +327,11 @@ impl Drop for Drain<'_> {
         if self.vector.is_none() {
             return;
         }
-        // SAFETY: both pointers lie in the slots, next not before first.
-        let taken = unsafe { self.next.offset_from_unsigned(self.first) } as u32;
-        self.vector.start = self.start + taken;
+        // SAFETY: both pointers lie in the slots, next not before the first of them.
+        self.vector.start = unsafe { self.next.offset_from_unsigned(self.vector.slots.as_ptr()) } as u32;
         if self.vector.is_empty() {
             self.vector.forget_all();
-        } else if taken > 0 {
+        } else {
             recount(self.vector);
         }
     }

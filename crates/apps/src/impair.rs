@@ -1,0 +1,390 @@
+//! `impair`: a bad line.
+
+use std::collections::VecDeque;
+
+use bellows_config::{Configure, Context, Duration, Mistake};
+use bellows_engine::{App, AppError, Counter, Io, Output, Port, Ports};
+use bellows_packet::Packet;
+use fastrand::Rng;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Loses, corrupts, duplicates and reorders packets, each at random with a probability of its own.
+///
+/// It is decided in this order. A packet may be *lost*: it is dropped as `lost`. If not, it may be *corrupted*: one bit of
+/// it, anywhere, is flipped. It may be *duplicated*: a copy follows right behind it. And it may be *reordered*, with its copy: it is held back until
+/// `gap` packets that came after it have been sent or held back, or for as long as `hold`.
+///
+/// What happens depends on the seed and on the packets before, not on how many come at a time; only `hold` depends on the
+/// clock. Each impairment has random numbers of its own: changing one probability does not change where the others
+/// strike.
+///
+/// A copy for which there is no buffer is counted as `no_buffer`. A reload keeps the packets that are held back.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// How likely a packet is lost: 0 for never, 1 for always.
+    #[serde(default)]
+    #[schemars(extend("x-unit" = "probability"), range(min = 0, max = 1))]
+    pub loss: f64,
+
+    /// How likely a bit of a packet is flipped.
+    #[serde(default)]
+    #[schemars(extend("x-unit" = "probability"), range(min = 0, max = 1))]
+    pub corrupt: f64,
+
+    /// How likely a packet is sent twice.
+    #[serde(default)]
+    #[schemars(extend("x-unit" = "probability"), range(min = 0, max = 1))]
+    pub duplicate: f64,
+
+    /// How likely a packet is held back.
+    #[serde(default)]
+    #[schemars(extend("x-unit" = "probability"), range(min = 0, max = 1))]
+    pub reorder: f64,
+
+    /// Behind how many packets one that is held back comes, from 1 to 65,536.
+    #[serde(default = "default_gap")]
+    #[schemars(extend("x-unit" = "packets"), range(min = 1, max = 65536))]
+    pub gap: u64,
+
+    /// How long a packet is held back at most, for when too few follow it.
+    #[serde(default = "default_hold")]
+    #[schemars(extend("x-unit" = "time"))]
+    pub hold: Duration,
+
+    /// Where the random numbers begin: the same seed does the same to the same packets.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+fn default_gap() -> u64 {
+    3
+}
+
+fn default_hold() -> Duration {
+    Duration::from_millis(10)
+}
+
+const MOST_GAP: u64 = 1 << 16;
+
+/// Something that happens at random.
+#[derive(Clone, Debug)]
+struct Chance {
+    probability: f64,
+    random: Rng,
+}
+
+impl Chance {
+    fn new(probability: f64, random: &mut Rng) -> Chance {
+        Chance { probability, random: random.fork() }
+    }
+
+    fn strikes(&mut self) -> bool {
+        self.probability > 0.0 && self.random.f64() < self.probability
+    }
+}
+
+/// A packet that is held back.
+struct Held {
+    /// Until so many packets have passed.
+    until: u64,
+    /// Or until this time.
+    deadline: u64,
+    packet: Packet,
+}
+
+/// Loses, corrupts, duplicates and reorders packets.
+pub struct Impair {
+    loss: Chance,
+    corrupt: Chance,
+    duplicate: Chance,
+    reorder: Chance,
+    gap: u64,
+    hold: u64,
+    seed: u64,
+    /// How many packets have passed: all that came and were not lost.
+    passed: u64,
+    held: VecDeque<Held>,
+}
+
+const LOST: usize = 0;
+
+const CORRUPTED: usize = 0;
+const DUPLICATED: usize = 1;
+const REORDERED: usize = 2;
+
+impl Impair {
+    /// Sends those held back that are due now by number or by time.
+    fn release(&mut self, now: Option<u64>, output: &mut Output<'_>) {
+        let due = |held: &mut Held| held.until <= self.passed || now.is_some_and(|now| held.deadline <= now);
+        while output.room() > 0
+            && let Some(held) = self.held.pop_front_if(due)
+        {
+            output.push(held.packet);
+        }
+    }
+
+    /// Sends a packet now or later.
+    fn pass(&mut self, packet: Packet, holds: Option<u64>, output: &mut Output<'_>) {
+        match holds {
+            Some(deadline) => self.held.push_back(Held { until: self.passed + self.gap, deadline, packet }),
+            None => output.push(packet),
+        }
+    }
+
+    fn plan(&self, io: &Io<Self>) {
+        if let Some(held) = self.held.front() {
+            let is_late = held.until <= self.passed;
+            io.wake_at(if is_late { io.now() } else { held.deadline.max(io.now()) });
+        }
+    }
+}
+
+impl App for Impair {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "what is left of them")]);
+    /// Itself, its copy, and another with its copy that was held back behind it.
+    const GAIN: usize = 4;
+    const DROPS: &'static [Counter] = &[Counter::new("lost", "packets that were lost at random")];
+    const COUNTERS: &'static [Counter] = &[
+        Counter::new("corrupted", "packets of which a bit was flipped"),
+        Counter::new("duplicated", "packets that were sent twice"),
+        Counter::new("reordered", "packets that were held back"),
+    ];
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for mut packet in &mut io.input(0) {
+            if self.loss.strikes() {
+                io.drop(packet, LOST);
+                continue;
+            }
+            self.passed += 1;
+            if self.corrupt.strikes() && packet.len() > 0 {
+                let bit = self.corrupt.random.usize(..packet.len() * 8);
+                packet.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
+                io.count(CORRUPTED, 1);
+            }
+            let copies = self.duplicate.strikes();
+            let holds = self.reorder.strikes().then(|| io.now().saturating_add(self.hold));
+            io.count(REORDERED, u64::from(holds.is_some()));
+            let copy = if copies { packet.copy() } else { None };
+            self.pass(packet, holds, &mut output);
+            match copy {
+                Some(copy) => {
+                    io.count(DUPLICATED, 1);
+                    self.pass(copy, holds, &mut output);
+                }
+                None if copies => io.missed(1),
+                None => {}
+            }
+            self.release(None, &mut output);
+        }
+        drop(output);
+        self.plan(io);
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.release(Some(io.now()), &mut io.output(0));
+        self.plan(io);
+    }
+
+    fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        if let Some(old) = old {
+            self.held = std::mem::take(&mut old.held);
+            self.passed = old.passed;
+            if self.seed == old.seed {
+                for (chance, old) in [
+                    (&mut self.loss, &old.loss),
+                    (&mut self.corrupt, &old.corrupt),
+                    (&mut self.duplicate, &old.duplicate),
+                    (&mut self.reorder, &old.reorder),
+                ] {
+                    chance.random = old.random.clone();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, old: &mut Self) {
+        old.held = std::mem::take(&mut self.held);
+    }
+}
+
+impl Configure for Impair {
+    const NAME: &'static str = "impair";
+    type Config = Config;
+
+    fn configure(config: Config, _: &Context) -> Result<Impair, Mistake> {
+        let Config { loss, corrupt, duplicate, reorder, gap, hold, seed } = config;
+        for (key, probability) in
+            [("loss", loss), ("corrupt", corrupt), ("duplicate", duplicate), ("reorder", reorder)]
+        {
+            if !(0.0..=1.0).contains(&probability) {
+                let help = "give a number from 0 to 1, such as 0.01 for one in a hundred";
+                return Err(Mistake::at(key, format!("{probability} is no probability"), help));
+            }
+        }
+        if !(1..=MOST_GAP).contains(&gap) {
+            return Err(Mistake::at("gap", format!("{gap} packets are no gap"), format!("give 1 to {MOST_GAP}")));
+        }
+        let mut random = Rng::with_seed(seed);
+        Ok(Impair {
+            loss: Chance::new(loss, &mut random),
+            corrupt: Chance::new(corrupt, &mut random),
+            duplicate: Chance::new(duplicate, &mut random),
+            reorder: Chance::new(reorder, &mut random),
+            gap,
+            hold: hold.nanos(),
+            seed,
+            passed: 0,
+            held: VecDeque::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_engine::Settings;
+    use bellows_engine::testing::Rig;
+    use proptest::prelude::*;
+
+    fn impair(config: &str) -> Result<Impair, Mistake> {
+        Impair::configure(serde_json::from_str(config).unwrap(), &Context::default())
+    }
+
+    fn rig(config: &str) -> Rig {
+        Rig::new(impair(config).unwrap(), &["input"], &["output"])
+    }
+
+    /// Packets of one byte: 0, 1, 2 and so on.
+    fn numbers(count: u8) -> impl Iterator<Item = [u8; 1]> {
+        (0..count).map(|number| [number])
+    }
+
+    fn received(rig: &mut Rig) -> Vec<u8> {
+        rig.received("output").concat()
+    }
+
+    #[test]
+    fn a_perfect_line_changes_nothing() {
+        let mut rig = rig("{}");
+        rig.send("input", numbers(200));
+        rig.settle();
+        assert_eq!(received(&mut rig), (0..200).collect::<Vec<u8>>());
+        assert!(rig.is_done() && rig.counts().dropped() == 0);
+    }
+
+    #[test]
+    fn each_impairment_alone_does_what_it_says_and_counts_it() {
+        let counts = |config: &str| {
+            let mut rig = rig(config);
+            rig.send("input", numbers(4));
+            rig.settle();
+            rig.set_time(2_000_000_000);
+            rig.settle();
+            assert!(rig.is_done());
+            (received(&mut rig), rig.counts())
+        };
+        let (sent, counted) = counts(r#"{"loss": 1}"#);
+        assert_eq!((sent, counted.drops["lost"]), (vec![], 4));
+        let (sent, counted) = counts(r#"{"duplicate": 1}"#);
+        assert_eq!((sent, counted.counters["duplicated"]), (vec![0, 0, 1, 1, 2, 2, 3, 3], 4));
+        let (sent, counted) = counts(r#"{"corrupt": 1}"#);
+        assert_eq!(sent.iter().zip(0..4).map(|(sent, was)| (sent ^ was).count_ones()).sum::<u32>(), 4);
+        assert_eq!(counted.counters["corrupted"], 4);
+        let (sent, counted) = counts(r#"{"reorder": 1, "gap": 2}"#);
+        assert_eq!((sent, counted.counters["reordered"]), (vec![0, 1, 2, 3], 4), "all held back alike keep their order");
+    }
+
+    #[test]
+    fn a_packet_is_held_back_behind_the_gap_or_until_its_time_is_over() {
+        // With this seed the first of two packets is held back.
+        let seed = (0..).find(|seed| {
+            let mut impair = impair(&format!(r#"{{"reorder": 0.3, "seed": {seed}}}"#)).unwrap();
+            impair.reorder.strikes() && (0..5).all(|_| !impair.reorder.strikes())
+        });
+        let config = format!(r#"{{"reorder": 0.3, "gap": 2, "hold": "1ms", "seed": {}}}"#, seed.unwrap());
+        let mut rig_of_four = rig(&config);
+        rig_of_four.send("input", numbers(4));
+        rig_of_four.settle();
+        assert_eq!(received(&mut rig_of_four), [1, 2, 0, 3]);
+
+        let mut rig_of_two = rig(&config);
+        rig_of_two.send("input", numbers(2));
+        rig_of_two.settle();
+        assert_eq!((received(&mut rig_of_two), rig_of_two.is_done()), (vec![1], false));
+        rig_of_two.set_time(1_001_000_000);
+        rig_of_two.settle();
+        assert_eq!((received(&mut rig_of_two), rig_of_two.is_done()), (vec![0], true));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_key() {
+        for (config, key) in [(r#"{"loss": 1.1}"#, "loss"), (r#"{"corrupt": -0.5}"#, "corrupt"), (r#"{"gap": 0}"#, "gap")] {
+            assert_eq!(impair(config).err().and_then(|mistake| mistake.key), Some(key));
+        }
+    }
+
+    fn probability() -> impl Strategy<Value = f64> {
+        prop_oneof![Just(0.0), Just(1.0), 0.0..1.0f64]
+    }
+
+    proptest! {
+        /// What happens to packets does not depend on how many come at a time, in lossless networks or others, and
+        /// every packet is accounted for: sent, sent twice, or lost.
+        #[test]
+        fn a_seed_decides_whatever_the_burst(
+            [loss, corrupt, duplicate, reorder] in [probability(), probability(), probability(), probability()],
+            (gap, seed) in (1u64..9, any::<u64>()),
+            // Twice as many must fit into a link at once.
+            cuts in proptest::collection::vec(1usize..60, 1..9),
+            lossless: bool,
+        ) {
+            let config = format!(
+                r#"{{"loss": {loss}, "corrupt": {corrupt}, "duplicate": {duplicate}, "reorder": {reorder},
+                    "gap": {gap}, "seed": {seed}}}"#
+            );
+            let packets: Vec<[u8; 2]> = (0..cuts.iter().sum::<usize>() as u16).map(u16::to_be_bytes).collect();
+            let run = |cuts: &[usize], lossless: bool| {
+                let settings = Settings { lossless, ..Settings::default() };
+                let mut rig = Rig::with_settings(impair(&config).unwrap(), &["input"], &["output"], settings);
+                let mut rest = packets.as_slice();
+                for &cut in cuts {
+                    let (now, later) = rest.split_at(cut);
+                    rig.send("input", now);
+                    rig.settle();
+                    rest = later;
+                }
+                rig.set_time(2_000_000_000);
+                rig.settle();
+                assert!(rig.is_done());
+                (rig.received("output"), rig.counts())
+            };
+            let (sent, counts) = run(&cuts, lossless);
+            let (sent_at_once, counts_at_once) = run(&[packets.len()], false);
+            prop_assert!(sent == sent_at_once);
+            prop_assert_eq!(&counts.counters, &counts_at_once.counters);
+            prop_assert_eq!(counts.drops["lost"], counts.dropped());
+            prop_assert_eq!(sent.len() as u64 + counts.drops["lost"], packets.len() as u64 + counts.counters["duplicated"]);
+            if corrupt == 0.0 && duplicate == 0.0 {
+                // Nobody is overtaken by more packets than the gap, and nobody is sent twice.
+                let mut seen = sent.clone();
+                seen.sort();
+                seen.dedup();
+                prop_assert_eq!(seen.len(), sent.len());
+                for (place, packet) in sent.iter().enumerate() {
+                    let overtaken_by = sent[..place].iter().filter(|before| *before > packet).count();
+                    prop_assert!(overtaken_by as u64 <= gap);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! `pcap-reader`: packets from a capture file.
+
+mod pace;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bellows_capture::{LinkType, Progress, Reader};
+use bellows_config::{Configure, Context, Mistake, Rate};
+use bellows_engine::{App, AppError, Counter, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports};
+use bellows_packet::{Meta, Packet, pool};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use self::pace::{Pace, Verdict};
+
+/// Brings the packets of a capture file into the network: pcap in both byte orders with microseconds or nanoseconds, and pcapng
+/// with any number of interfaces, plain or compressed with gzip or zstd. The format is told by the file's first bytes,
+/// never by its name.
+///
+/// Each packet carries the time at which it was recorded, its length on the wire, the number of its interface in the
+/// file and its link type, for apps such as `pcap-writer`.
+///
+/// No packet is lost for want of room or of buffers: what cannot be sent yet stays in the file. Only a packet that is
+/// longer than the largest buffer (73,600 bytes) is dropped, as `too_long`. When a file is damaged, all whole packets
+/// before the damage are sent, the counter `damaged` becomes 1, and the run ends with an error that names the file
+/// and the offset.
+///
+/// A reload that leaves `path` as it is goes on where the file was; new settings hold from there.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The file, relative to the network file. It must be a regular one: a pipe would hold up the whole network
+    /// while it has nothing to give.
+    pub path: PathBuf,
+
+    /// When the packets leave: `max` for as soon as there is room, `recorded` with the pauses that they had when
+    /// they were recorded. Packets that come late for their time follow at once; those without a time, too.
+    #[serde(default)]
+    pub speed: Speed,
+
+    /// With `speed = "recorded"`: how many times faster than it was recorded; above 0.
+    #[serde(default = "one")]
+    #[schemars(extend("x-unit" = "times"))]
+    pub factor: f64,
+
+    /// Send at this rate, evenly. What falls behind is caught up with, up to a tenth of a second of it. Not together
+    /// with `speed = "recorded"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unit" = "packets/s"))]
+    pub rate: Option<Rate>,
+
+    /// How many times to send the whole file, 1 or more, or `"forever"`. The packets carry their recorded times each
+    /// time; in recorded time each pass begins when the one before has ended.
+    #[serde(default)]
+    #[schemars(extend("x-unit" = "passes"))]
+    pub repeat: Repeat,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// When packets leave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Speed {
+    /// As soon as there is room.
+    #[default]
+    Max,
+    /// With the pauses that they had when they were recorded.
+    Recorded,
+}
+
+/// How many times a file is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeat {
+    /// So many times.
+    Times(u64),
+    /// Again and again.
+    Forever,
+}
+
+impl Default for Repeat {
+    fn default() -> Repeat {
+        Repeat::Times(1)
+    }
+}
+
+impl Repeat {
+    /// Whether there is another pass when so many have ended.
+    fn goes_on_after(self, passes: u64) -> bool {
+        match self {
+            Repeat::Times(times) => passes < times,
+            Repeat::Forever => true,
+        }
+    }
+}
+
+impl Serialize for Repeat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Repeat::Times(times) => serializer.serialize_u64(*times),
+            Repeat::Forever => serializer.serialize_str("forever"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Repeat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Repeat, D::Error> {
+        struct Times;
+
+        impl Visitor<'_> for Times {
+            type Value = Repeat;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a number of times, 1 or more, or \"forever\"")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, times: u64) -> Result<Repeat, E> {
+                match times {
+                    0 => Err(E::custom("0 times is never; give 1 or more, or \"forever\"")),
+                    _ => Ok(Repeat::Times(times)),
+                }
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, times: i64) -> Result<Repeat, E> {
+                let times = u64::try_from(times);
+                times.map_err(|_| E::custom("the number of times is negative; give 1 or more")).and_then(|t| self.visit_u64(t))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Repeat, E> {
+                match word {
+                    "forever" => Ok(Repeat::Forever),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(Times)
+    }
+}
+
+impl JsonSchema for Repeat {
+    fn schema_name() -> Cow<'static, str> {
+        "Repeat".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "integer", "minimum": 1 }, { "const": "forever" }] })
+    }
+}
+
+/// Sends the packets of a capture file.
+pub struct PcapReader {
+    path: PathBuf,
+    pace: Pace,
+    repeat: Repeat,
+    /// `None` before the start, and when another app took the place of this one.
+    reading: Option<Reading>,
+    /// Locked against being overwritten by an app of this or another process while this one means to read it.
+    _claim: File,
+}
+
+/// A file and where in it the app is.
+struct Reading {
+    reader: Reader,
+    /// A record that has left the file and not yet the app.
+    waiting: Option<Waiting>,
+    /// How many times the file has been sent to its end.
+    passes: u64,
+    /// Whether the reader stands at the end of a pass.
+    at_end: bool,
+    /// The last pass brought no record, so that another would not, either.
+    barren: bool,
+    error: Option<bellows_capture::Error>,
+}
+
+enum Waiting {
+    /// Its time has not come.
+    Packet(Packet),
+    /// There was no buffer that is large enough.
+    Bytes(Box<[u8]>, Meta),
+}
+
+const TOO_LONG: usize = 0;
+
+const SENT: usize = 0;
+const TOTAL: usize = 1;
+const DAMAGED: usize = 2;
+
+impl App for PcapReader {
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets of the file")]);
+    const DROPS: &'static [Counter] = &[Counter::new("too_long", "packets longer than the largest buffer")];
+    const COUNTERS: &'static [Counter] = &[
+        Counter::new(PROGRESS, "bytes of the file that were read, over all passes"),
+        Counter::new(PROGRESS_TOTAL, "bytes to read in all; 0 if there is no end"),
+        Counter::new("damaged", "1 once the file was found to be damaged"),
+    ];
+
+    fn pull(&mut self, io: &Io<Self>) {
+        if self.exhausted() {
+            return;
+        }
+        let Some(reading) = &mut self.reading else { return };
+        let mut output = io.output(0);
+        if let Pace::Max = self.pace {
+            reading.send(io, &mut output, self.repeat, |_, _| true);
+        } else {
+            let now = io.now();
+            reading.send(io, &mut output, self.repeat, |pass, timestamp| match self.pace.judge(now, pass, timestamp) {
+                Verdict::Go => true,
+                Verdict::Wait { until } => {
+                    io.wake_at(until);
+                    false
+                }
+            });
+        }
+        drop(output);
+        let (sent, total) = reading.progress(self.repeat);
+        io.set(SENT, sent);
+        io.set(TOTAL, total);
+    }
+
+    fn held(&self) -> usize {
+        let waiting = self.reading.as_ref().and_then(|reading| reading.waiting.as_ref());
+        usize::from(matches!(waiting, Some(Waiting::Packet(_))))
+    }
+
+    fn exhausted(&self) -> bool {
+        self.reading.as_ref().is_none_or(|reading| reading.is_over(self.repeat))
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        let inherited = old.filter(|old| old.path == self.path).and_then(|old| old.reading.take());
+        self.reading = Some(match inherited {
+            Some(reading) => reading,
+            None => Reading::open(&self.path)?,
+        });
+        Ok(())
+    }
+
+    fn give_back(&mut self, old: &mut Self) {
+        if old.reading.is_none() {
+            old.reading = self.reading.take();
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        match self.reading.take().and_then(|reading| reading.error) {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Reading {
+    fn open(path: &Path) -> Result<Reading, bellows_capture::Error> {
+        let reader = Reader::open(path)?;
+        Ok(Reading { reader, waiting: None, passes: 0, at_end: false, barren: false, error: None })
+    }
+
+    fn is_over(&self, repeat: Repeat) -> bool {
+        let last_pass_is_over = self.at_end && (self.barren || !repeat.goes_on_after(self.passes));
+        self.waiting.is_none() && (self.error.is_some() || last_pass_is_over)
+    }
+
+    /// Sends a burst, as far as there is room, there are buffers, and `goes` says so when it is shown the pass and a
+    /// packet's time; the first that it refuses waits. Hot.
+    #[inline(always)]
+    fn send(
+        &mut self,
+        io: &Io<PcapReader>,
+        output: &mut Output<'_>,
+        repeat: Repeat,
+        mut goes: impl FnMut(u64, u64) -> bool,
+    ) {
+        let mut most = io.burst().min(output.room());
+        if most == 0 {
+            return;
+        }
+        if let Some(waiting) = self.waiting.take() {
+            let Some(packet) = self.make(waiting) else { return };
+            let timestamp = packet.meta().map_or(0, |meta| meta.timestamp);
+            if !goes(self.passes, timestamp) {
+                self.waiting = Some(Waiting::Packet(packet));
+                return;
+            }
+            output.push(packet);
+            most -= 1;
+        }
+        if self.error.is_some() || (self.at_end && !self.begin_pass(io, repeat)) {
+            return;
+        }
+        // There is a packet before a record is read: where the pool is empty the record stays in the file.
+        let mut fresh = Packet::fresh(most);
+        while let Some(mut packet) = fresh.next() {
+            let record = match self.reader.next_record() {
+                Ok(Some(record)) => record,
+                Ok(None) => {
+                    self.end_pass();
+                    if self.begin_pass(io, repeat) {
+                        continue;
+                    }
+                    return;
+                }
+                Err(error) => return self.fail(io, error),
+            };
+            let ingress_port = record.interface;
+            let mut meta =
+                Meta { timestamp: record.timestamp, original_length: record.original_length, ingress_port, link_type: 0 };
+            if record.data.len() <= packet.tailroom() {
+                packet.append(record.data);
+            } else if let Some(large) = Packet::from_bytes(record.data) {
+                packet = large;
+            } else if exceeds_buffers(record.data.len()) {
+                io.drop(packet, TOO_LONG);
+                continue;
+            } else {
+                let bytes = record.data.into();
+                meta.link_type = self.link_type(ingress_port);
+                self.waiting = Some(Waiting::Bytes(bytes, meta));
+                return;
+            }
+            meta.link_type = self.link_type(ingress_port);
+            packet.set_meta(meta);
+            if !goes(self.passes, meta.timestamp) {
+                self.waiting = Some(Waiting::Packet(packet));
+                return;
+            }
+            output.push(packet);
+        }
+    }
+
+    #[inline(always)]
+    fn link_type(&self, interface: u32) -> u32 {
+        self.reader.interfaces().get(interface as usize).map_or(LinkType::ETHERNET.0, |interface| interface.link_type.0)
+    }
+
+    /// Makes a record that waits a packet, if there is a buffer now.
+    #[cold]
+    fn make(&mut self, waiting: Waiting) -> Option<Packet> {
+        match waiting {
+            Waiting::Packet(packet) => Some(packet),
+            Waiting::Bytes(bytes, meta) => match Packet::from_bytes(&bytes) {
+                Some(mut packet) => {
+                    packet.set_meta(meta);
+                    Some(packet)
+                }
+                None => {
+                    self.waiting = Some(Waiting::Bytes(bytes, meta));
+                    None
+                }
+            },
+        }
+    }
+
+    #[cold]
+    fn end_pass(&mut self) {
+        self.passes += 1;
+        self.at_end = true;
+        self.barren = self.reader.records() == 0;
+    }
+
+    /// Goes back to the first record, if there is another pass.
+    #[cold]
+    fn begin_pass(&mut self, io: &Io<PcapReader>, repeat: Repeat) -> bool {
+        if self.is_over(repeat) {
+            return false;
+        }
+        match self.reader.rewind() {
+            Ok(()) => self.at_end = false,
+            Err(error) => self.fail(io, error),
+        }
+        !self.at_end
+    }
+
+    #[cold]
+    fn fail(&mut self, io: &Io<PcapReader>, error: bellows_capture::Error) {
+        io.set(DAMAGED, 1);
+        self.error = Some(error);
+    }
+
+    /// Bytes read so far, and bytes to read in all passes (0 if they have no end).
+    fn progress(&self, repeat: Repeat) -> (u64, u64) {
+        let Progress { consumed, total } = self.reader.progress();
+        let size = total.unwrap_or(0);
+        let this_pass = if self.at_end { 0 } else { consumed };
+        let all = match repeat {
+            Repeat::Times(times) => size.saturating_mul(times),
+            Repeat::Forever => 0,
+        };
+        (size.saturating_mul(self.passes).saturating_add(this_pass), all)
+    }
+}
+
+/// Whether no buffer of the pool can ever hold so many bytes.
+#[cold]
+fn exceeds_buffers(length: usize) -> bool {
+    length > Packet::largest_room() || pool::usage().large_packets == 0
+}
+
+impl Configure for PcapReader {
+    const NAME: &'static str = "pcap-reader";
+    type Config = Config;
+
+    fn configure(config: Config, context: &Context) -> Result<PcapReader, Mistake> {
+        if !(config.factor > 0.0 && config.factor.is_finite()) {
+            let message = format!("{} is no factor for time", config.factor);
+            return Err(Mistake::at("factor", message, "give a number above 0, such as 10 for ten times as fast"));
+        }
+        if config.factor != 1.0 && config.speed != Speed::Recorded {
+            let help = "add `speed = \"recorded\"`, or leave `factor` out";
+            return Err(Mistake::at("factor", "`factor` works in recorded time only", help));
+        }
+        let pace = match (config.speed, config.rate) {
+            (Speed::Max, None) => Pace::Max,
+            (Speed::Recorded, None) => Pace::recorded(config.factor),
+            (Speed::Max, Some(rate)) if rate.is_zero() => {
+                let help = "give a rate above 0, or leave it out to send as fast as possible";
+                return Err(Mistake::at("rate", "at a rate of 0 nothing is ever sent", help));
+            }
+            (Speed::Max, Some(rate)) => Pace::rate(rate.interval_nanos()),
+            (Speed::Recorded, Some(_)) => {
+                let help = "leave one of `rate` and `speed` out";
+                return Err(Mistake::at("rate", "packets leave in recorded time or at a rate, not both", help));
+            }
+        };
+        let path = context.path(&config.path);
+        let claim = look_into(&path)?;
+        Ok(PcapReader { path, pace, repeat: config.repeat, reading: None, _claim: claim })
+    }
+}
+
+/// Checks that a file is there and its start is that of a capture. What is returned keeps a `pcap-writer` of any
+/// process from overwriting the file, as far as the file system knows locks.
+fn look_into(path: &Path) -> Result<File, Mistake> {
+    let wrong = |message: String, help: &str| Mistake::at("path", message, help);
+    let cannot_open = |error: io::Error| {
+        wrong(format!("{}: cannot be opened: {error}", path.display()), "check the path; it is relative to the network file")
+    };
+    // A look before opening, which would wait for ever on a pipe.
+    if !std::fs::metadata(path).map_err(cannot_open)?.is_file() {
+        let message = format!("{} is not a regular file", path.display());
+        return Err(wrong(message, "give a capture file; save what comes through a pipe into one first"));
+    }
+    let claim = File::open(path).map_err(cannot_open)?;
+    Reader::open(path).map_err(|error| wrong(error.to_string(), "give a pcap or pcapng file"))?;
+    // Where another process writes the file, it can be read all the same.
+    let _ = claim.try_lock_shared();
+    Ok(claim)
+}

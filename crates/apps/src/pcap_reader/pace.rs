@@ -1,0 +1,127 @@
+//! When packets leave.
+
+/// What falls behind a rate by more than this is given up.
+const PATIENCE: u64 = 100_000_000;
+
+/// Decides when packets leave.
+pub(super) enum Pace {
+    /// As soon as there is room.
+    Max,
+    /// With the pauses that they had when they were recorded.
+    Recorded {
+        /// How many times faster than that.
+        factor: f64,
+        /// A pass, when its first packet went, and the time that that carried.
+        anchor: Option<(u64, u64, u64)>,
+    },
+    /// Evenly.
+    Rate {
+        /// Nanoseconds from one packet to the next.
+        interval: f64,
+        /// The moment from which packets are counted, and how many went since.
+        anchor: Option<(u64, u64)>,
+    },
+}
+
+/// Whether a packet may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Go,
+    Wait { until: u64 },
+}
+
+impl Pace {
+    pub(super) fn recorded(factor: f64) -> Pace {
+        Pace::Recorded { factor, anchor: None }
+    }
+
+    pub(super) fn rate(interval: f64) -> Pace {
+        Pace::Rate { interval, anchor: None }
+    }
+
+    /// Whether a packet that was recorded at `timestamp` may go `now`, in this pass over the file; if so, it is taken
+    /// to go. Times are in nanoseconds.
+    pub(super) fn judge(&mut self, now: u64, pass: u64, timestamp: u64) -> Verdict {
+        let due = match self {
+            Pace::Max => now,
+            // A simple packet block of pcapng carries no time.
+            Pace::Recorded { .. } if timestamp == 0 => now,
+            Pace::Recorded { factor, anchor } => {
+                let (_, start, first) = match *anchor {
+                    Some(anchor) if anchor.0 == pass => anchor,
+                    _ => *anchor.insert((pass, now, timestamp)),
+                };
+                start.saturating_add((timestamp.saturating_sub(first) as f64 / *factor) as u64)
+            }
+            Pace::Rate { interval, anchor } => {
+                let (start, count) = anchor.get_or_insert((now, 0));
+                let mut due = start.saturating_add((*count as f64 * *interval) as u64);
+                if now.saturating_sub(due) > PATIENCE {
+                    (*start, *count) = (now - PATIENCE, 0);
+                    due = *start;
+                }
+                *count += u64::from(due <= now);
+                due
+            }
+        };
+        if due <= now { Verdict::Go } else { Verdict::Wait { until: due } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The moments at which packets of these times go, when each is asked for as soon as the one before has gone.
+    fn departures(mut pace: Pace, start: u64, times: &[u64]) -> Vec<u64> {
+        let mut now = start;
+        let departure = |&timestamp: &u64| {
+            if let Verdict::Wait { until } = pace.judge(now, 0, timestamp) {
+                now = until;
+                assert_eq!(pace.judge(now, 0, timestamp), Verdict::Go);
+            }
+            now
+        };
+        times.iter().map(departure).collect()
+    }
+
+    #[test]
+    fn recorded_pauses_are_kept_and_those_that_make_no_sense_are_not() {
+        let recorded = |factor, times: &[u64]| departures(Pace::recorded(factor), 1_000, times);
+        assert_eq!(recorded(1.0, &[500, 600, 650]), [1_000, 1_100, 1_150]);
+        assert_eq!(recorded(0.5, &[500, 600, 650]), [1_000, 1_200, 1_300]);
+        assert_eq!(recorded(10.0, &[500, 600, 650]), [1_000, 1_010, 1_015]);
+        assert_eq!(recorded(1.0, &[500, 400, 0, 600]), [1_000, 1_000, 1_000, 1_100]);
+        assert_eq!(recorded(1.0, &[0, 500, 600]), [1_000, 1_000, 1_100]);
+        assert_eq!(recorded(1e-300, &[1, 2])[1], u64::MAX);
+    }
+
+    #[test]
+    fn a_pass_begins_when_the_one_before_has_ended() {
+        let mut pace = Pace::recorded(1.0);
+        assert_eq!(pace.judge(0, 0, 1_000), Verdict::Go);
+        assert_eq!(pace.judge(5, 0, 1_010), Verdict::Wait { until: 10 });
+        assert_eq!(pace.judge(10, 1, 1_000), Verdict::Go);
+        assert_eq!(pace.judge(10, 1, 1_010), Verdict::Wait { until: 20 });
+    }
+
+    #[test]
+    fn a_long_delay_is_not_made_up_for() {
+        let mut pace = Pace::rate(1e6);
+        assert_eq!(pace.judge(0, 0, 0), Verdict::Go);
+        let late = (0..1_000).take_while(|_| pace.judge(60_000_000_000, 0, 0) == Verdict::Go).count();
+        assert_eq!(late, 101);
+    }
+
+    proptest! {
+        /// Any rate is kept to the nanosecond, however many packets have gone.
+        #[test]
+        fn rates_do_not_drift(start in 0u64..1 << 60, interval in 1.0..1e9f64, count in 1usize..2_000) {
+            let departures = departures(Pace::rate(interval), start, &vec![7; count]);
+            for (index, departure) in departures.iter().enumerate() {
+                prop_assert_eq!(*departure, start + (index as f64 * interval) as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+use std::io::Write;
+use std::path::PathBuf;
+
+use bellows_capture::{Interface, OutputFormat, Record, Writer, WriterOptions};
+use bellows_engine::Settings;
+use bellows_engine::testing::Rig;
+use proptest::prelude::*;
+
+use super::*;
+
+/// A file in the folder for temporary files, removed with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(content: &[u8]) -> Scratch {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("bellows-pcap-reader-{}-{number}", std::process::id()));
+        File::create_new(&path).unwrap().write_all(content).unwrap();
+        Scratch(path)
+    }
+
+    fn reader(&self, keys: &str) -> Result<PcapReader, Mistake> {
+        let path = serde_json::to_string(&self.0).unwrap();
+        let config = serde_json::from_str(&format!(r#"{{"path": {path}{keys}}}"#));
+        PcapReader::configure(config.expect("keys that can be read"), &Context::default())
+    }
+
+    fn rig(&self, keys: &str) -> Rig {
+        Rig::new(self.reader(keys).unwrap(), &[], &["output"])
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+const START: u64 = 1_700_000_000_000_000_000;
+
+/// A pcapng file with packets of these times after START, and lengths, in turn from an Ethernet and a raw IP interface.
+fn capture(packets: &[(u64, usize)]) -> Vec<u8> {
+    let interfaces = [Interface::new(LinkType::ETHERNET), Interface::new(LinkType::RAW)];
+    let options = WriterOptions { format: OutputFormat::Pcapng, ..WriterOptions::default() };
+    let mut writer = Writer::new(Vec::new(), "memory", options, &interfaces).unwrap();
+    for (index, &(time, length)) in packets.iter().enumerate() {
+        let data = &vec![index as u8; length][..];
+        let record =
+            Record { data, timestamp: START + time, original_length: length as u32 + 7, interface: index as u32 % 2 };
+        writer.write(&record).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// The numbers of the packets that were sent since the last call.
+fn numbers(rig: &mut Rig) -> Vec<u8> {
+    rig.received("output").iter().map(|bytes| bytes[0]).collect()
+}
+
+#[test]
+fn packets_carry_what_the_file_says_of_them() {
+    let file = Scratch::new(&capture(&[(5, 60), (9, 100)]));
+    let mut rig = file.rig("");
+    rig.settle();
+    let packets = rig.received_packets("output");
+    let [first, second] = &packets[..] else { panic!("{packets:?}") };
+    assert_eq!((first.bytes(), second.bytes()), (&[0; 60][..], &[1; 100][..]));
+    let meta = |timestamp, original_length, ingress_port, link_type| {
+        Some(Meta { timestamp: START + timestamp, original_length, ingress_port, link_type })
+    };
+    assert_eq!((first.meta(), second.meta()), (meta(5, 67, 0, 1), meta(9, 107, 1, 101)));
+    let counters = rig.counts().counters;
+    assert_eq!((counters[PROGRESS], counters["damaged"]), (counters[PROGRESS_TOTAL], 0));
+    assert!(rig.is_done() && rig.finish().unfinished.is_empty());
+}
+
+#[test]
+fn compressed_files_are_read_like_others() {
+    let plain = capture(&[(0, 60); 3]);
+    // A zstd frame (RFC 8878) of one raw block: magic, a header with the size in 4 bytes, the block's header, the block.
+    let mut zstd = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
+    zstd.extend((plain.len() as u32).to_le_bytes());
+    zstd.extend(&((plain.len() as u32) << 3 | 1).to_le_bytes()[..3]);
+    zstd.extend(plain);
+    let mut rig = Scratch::new(&zstd).rig("");
+    rig.settle();
+    assert_eq!(numbers(&mut rig), [0, 1, 2]);
+}
+
+#[test]
+fn recorded_time_is_kept_in_each_pass() {
+    let file = Scratch::new(&capture(&[(0, 60), (2_000, 60), (2_000, 60), (5_000, 60)]));
+    let mut rig = file.rig(r#", "speed": "recorded", "factor": 0.5, "repeat": 2"#);
+    let mut sent = Vec::new();
+    for time in (0..=20_000).step_by(1_000) {
+        rig.set_time(1_000_000_000 + time);
+        rig.settle();
+        sent.extend(numbers(&mut rig).into_iter().map(|number| (time, number)));
+    }
+    let first = [(0, 0), (4_000, 1), (4_000, 2), (10_000, 3)];
+    let second = first.map(|(time, number)| (time + 10_000, number));
+    assert_eq!(sent, [first, second].concat());
+    assert!(rig.is_done());
+}
+
+#[test]
+fn a_rate_is_kept_whatever_the_recorded_times() {
+    let file = Scratch::new(&capture(&[(1 << 40, 60), (0, 60), (5, 60)]));
+    let mut rig = file.rig(r#", "rate": 1000"#);
+    for (milliseconds, expected) in [(0, vec![0]), (1, vec![1]), (2, vec![2])] {
+        assert!(!rig.is_done());
+        rig.set_time(1_000_000_000 + milliseconds * 1_000_000);
+        rig.settle();
+        assert_eq!(numbers(&mut rig), expected);
+    }
+    assert!(rig.is_done());
+}
+
+#[test]
+fn a_file_that_is_sent_forever_has_no_end_unless_it_is_empty() {
+    let mut forever = Scratch::new(&capture(&[(0, 60); 3])).rig(r#", "repeat": "forever""#);
+    (0..100).for_each(|_| assert!(forever.breathe()));
+    assert!(numbers(&mut forever).chunks_exact(3).take(1_000).filter(|pass| *pass == [0, 1, 2]).count() == 1_000);
+    assert_eq!(forever.counts().counters[PROGRESS_TOTAL], 0);
+
+    let mut empty = Scratch::new(&capture(&[])).rig(r#", "repeat": "forever""#);
+    empty.settle();
+    assert!(empty.is_done());
+}
+
+#[test]
+fn a_damaged_file_gives_its_whole_packets_and_an_error() {
+    let whole = capture(&[(0, 60); 5]);
+    let file = Scratch::new(&whole[..whole.len() - 1]);
+    let mut rig = file.rig(r#", "repeat": "forever""#);
+    rig.settle();
+    assert_eq!(numbers(&mut rig), [0, 1, 2, 3]);
+    assert_eq!(rig.counts().counters["damaged"], 1);
+    assert!(rig.is_done());
+    let outcome = rig.finish();
+    let [(app, error)] = &outcome.unfinished[..] else { panic!("{outcome:?}") };
+    let offset = format!("offset {}", whole.len() - 32 - 60);
+    assert!(app == "app" && error.contains(&*file.0.to_string_lossy()) && error.contains(&offset), "{error}");
+}
+
+#[test]
+fn a_packet_that_no_buffer_holds_is_dropped_and_counted() {
+    let largest = Packet::largest_room();
+    let file = Scratch::new(&capture(&[(0, 60), (0, 9_000), (0, largest), (0, largest + 1), (0, 262_144), (0, 61)]));
+    let mut rig = file.rig("");
+    rig.settle();
+    let packets = rig.received_packets("output");
+    let lengths: Vec<usize> = packets.iter().map(Packet::len).collect();
+    assert_eq!(lengths, [60, 9_000, largest, 61]);
+    assert_eq!(packets[2].meta().map(|meta| meta.link_type), Some(1));
+    assert_eq!(rig.counts().drops["too_long"], 2);
+}
+
+#[test]
+fn a_successor_goes_on_where_the_file_was() {
+    let file = Scratch::new(&capture(&[(0, 60); 3]));
+    let mut old = file.reader("").unwrap();
+    old.start(None).unwrap();
+    old.reading.as_mut().unwrap().reader.next_record().unwrap();
+
+    let mut new = file.reader(r#", "repeat": 2"#).unwrap();
+    new.start(Some(&mut old)).unwrap();
+    assert_eq!(new.reading.as_ref().unwrap().reader.records(), 1);
+    new.give_back(&mut old);
+    assert!(new.reading.is_none());
+    assert_eq!(old.reading.as_ref().unwrap().reader.records(), 1);
+
+    let mut elsewhere = Scratch::new(&capture(&[(0, 60)])).reader("").unwrap();
+    assert!(elsewhere.start(Some(&mut old)).is_err(), "the file was removed after the check");
+    assert!(old.reading.is_some());
+}
+
+#[test]
+fn mistakes_are_told_with_their_key() {
+    let file = Scratch::new(&capture(&[(0, 60)]));
+    for (keys, key) in [
+        (r#", "rate": 0"#, "rate"),
+        (r#", "rate": 5, "speed": "recorded""#, "rate"),
+        (r#", "factor": 2"#, "factor"),
+        (r#", "factor": 0, "speed": "recorded""#, "factor"),
+    ] {
+        assert_eq!(file.reader(keys).err().and_then(|mistake| mistake.key), Some(key), "{keys}");
+    }
+    let text = Scratch::new(b"Not a capture.");
+    let absent = Scratch(text.0.with_extension("absent"));
+    let folder = Scratch(std::env::temp_dir());
+    for (file, says) in
+        [(&text, "not a capture"), (&absent, "cannot be opened"), (&folder, "not a regular file")]
+    {
+        let mistake = file.reader("").err().unwrap();
+        assert_eq!(mistake.key, Some("path"));
+        let message = &mistake.message;
+        assert!(message.contains(&*file.0.to_string_lossy()) && message.contains(says), "{message}");
+    }
+    for repeat in ["0", "-1", "1.5", "\"for ever\""] {
+        assert!(serde_json::from_str::<Repeat>(repeat).is_err(), "{repeat}");
+    }
+}
+
+proptest! {
+    /// Whatever the burst and the number of passes, each pass brings all packets in order.
+    #[test]
+    fn every_packet_comes_in_every_pass(
+        lengths in proptest::collection::vec(1usize..3_000, 1..200),
+        burst in 1usize..300,
+        passes in 1usize..5,
+    ) {
+        let packets: Vec<_> = lengths.iter().map(|&length| (0, length)).collect();
+        let file = Scratch::new(&capture(&packets));
+        let settings = Settings { burst, ..Settings::default() };
+        let reader = file.reader(&format!(r#", "repeat": {passes}"#)).unwrap();
+        let mut rig = Rig::with_settings(reader, &[], &["output"], settings);
+        rig.settle();
+        prop_assert!(rig.is_done());
+        let received: Vec<usize> = rig.received("output").iter().map(Vec::len).collect();
+        prop_assert_eq!(received, lengths.repeat(passes));
+    }
+}

@@ -1,0 +1,265 @@
+//! `pcap-writer`: packets into a capture file.
+
+mod output;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bellows_capture::{OutputFormat, WriterOptions};
+use bellows_config::{Bytes, Configure, Context, Mistake};
+use bellows_engine::{App, AppError, Counter, Io, Port, Ports};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use self::output::{OpenError, Output, Refusal, Rotation, Written};
+
+/// Writes packets to a capture file that tcpdump and Wireshark read. The packets end here.
+///
+/// The file is created, or emptied, when the network starts, and written through a buffer that is flushed every second,
+/// so that it can be read while it grows. A run without packets leaves a valid file without packets. A file that a
+/// `pcap-reader` or another `pcap-writer` has open is refused and not touched.
+///
+/// A packet that was read from a capture keeps its time, its length on the wire, and its link type; all others are
+/// Ethernet frames of their own length, recorded now. A pcap file has one link type, that of its first packet: packets of
+/// another are dropped as `link_type`. A pcapng file has an interface for each port and link type that packets came
+/// from, up to 1,024 of them. Times that pcap cannot express, after 2106-02-07, are dropped as `timestamp`.
+///
+/// When writing fails (a full disk), all packets from then on are dropped as `write_failed`, and the run ends
+/// with an error that names the file.
+///
+/// With `rotate`, a file that is full gets a number in its name, and a new one takes its place: of `out.pcap`,
+/// the oldest is `out.1.pcap`, the next `out.2.pcap`, and `out.pcap` is the one being written. Files that an earlier run left under
+/// these names are replaced.
+///
+/// A reload that leaves `path`, `format`, `resolution` and `snaplen` as they are goes on in the same file.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The file, relative to the network file. Its folder must exist.
+    pub path: PathBuf,
+
+    /// The format: `pcap`, which every tool reads, or `pcapng`, which can hold several interfaces and link types.
+    /// By default the one that the file's name says: `pcapng` for names in `.pcapng`, else `pcap`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+
+    /// The most bytes to keep of a packet, 1 or more; by default all, up to the 262,144 that tools accept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unit" = "bytes"), range(min = 1))]
+    pub snaplen: Option<u32>,
+
+    /// The unit of the times in a pcap file: `ns`, or `us` for old tools. Files of pcapng always have nanoseconds.
+    #[serde(default)]
+    pub resolution: Resolution,
+
+    /// Which time packets are written with: `original` for the one that they carry (now, if they carry none), or `now`.
+    #[serde(default)]
+    pub timestamps: Timestamps,
+
+    /// Begin a new file before one gets larger than this. By default there is one file of any size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub rotate: Option<Bytes>,
+
+    /// How many files to keep, 1 or more, the one being written included; older ones are removed. By default all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unit" = "files"), range(min = 1))]
+    pub keep: Option<u64>,
+}
+
+/// The format of a file to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Format {
+    /// Classic pcap.
+    Pcap,
+    /// pcapng.
+    Pcapng,
+}
+
+/// The unit of the times in a pcap file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub enum Resolution {
+    /// Microseconds.
+    #[serde(rename = "us")]
+    Microseconds,
+    /// Nanoseconds.
+    #[default]
+    #[serde(rename = "ns")]
+    Nanoseconds,
+}
+
+/// Which time packets are written with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Timestamps {
+    /// The one that they carry.
+    #[default]
+    Original,
+    /// That of their writing.
+    Now,
+}
+
+/// How long what was written may stay in the buffer, in nanoseconds.
+const FLUSH_EVERY: u64 = 1_000_000_000;
+
+/// Writes packets to a file.
+pub struct PcapWriter {
+    path: PathBuf,
+    options: WriterOptions,
+    rotation: Rotation,
+    timestamps: Timestamps,
+    /// `None` before the start, and when another app took the place of this one.
+    output: Option<Output>,
+    /// Whether a tick will come to flush.
+    will_flush: bool,
+}
+
+const LINK_TYPE: usize = 0;
+const TIMESTAMP: usize = 1;
+const WRITE_FAILED: usize = 2;
+
+const FILES: usize = 0;
+const CUT: usize = 1;
+
+impl App for PcapWriter {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to write")]);
+    const PREFETCH: usize = 8;
+    const DROPS: &'static [Counter] = &[
+        Counter::new("link_type", "packets of a link type or port that the file has no room for"),
+        Counter::new("timestamp", "packets of a time that the file cannot express"),
+        Counter::new("write_failed", "packets that came when the file could not be written any more"),
+    ];
+    const COUNTERS: &'static [Counter] = &[
+        Counter::new("full_files", "files that were full and gave way to another"),
+        Counter::new("cut", "packets of which only the first bytes were written"),
+    ];
+
+    fn push(&mut self, io: &Io<Self>) {
+        let Some(output) = &mut self.output else { return };
+        let mut now = None;
+        let mut now = || *now.get_or_insert_with(wall_clock);
+        let mut cut = 0;
+        for packet in &mut io.input(0) {
+            let meta = packet.meta();
+            let timestamp = match (self.timestamps, meta) {
+                (Timestamps::Original, Some(meta)) => meta.timestamp,
+                _ => now(),
+            };
+            match output.write(packet.bytes(), timestamp, meta, self.rotation) {
+                Ok(Written::Whole) => {}
+                Ok(Written::Cut) => cut += 1,
+                Err(Refusal::LinkType) => io.drop(packet, LINK_TYPE),
+                Err(Refusal::Timestamp) => io.drop(packet, TIMESTAMP),
+                Err(Refusal::Failed) => io.drop(packet, WRITE_FAILED),
+            }
+        }
+        io.set(FILES, output.full_files());
+        io.count(CUT, cut);
+        if !self.will_flush {
+            self.will_flush = true;
+            io.wake_at(io.now().saturating_add(FLUSH_EVERY));
+        }
+    }
+
+    fn tick(&mut self, _: &Io<Self>) {
+        self.will_flush = false;
+        if let Some(output) = &mut self.output {
+            output.flush();
+        }
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        self.output = Some(match old.filter(|old| old.path == self.path) {
+            Some(old) if old.options != self.options => {
+                return Err(OpenError::OtherFormat { path: self.path.clone() }.into());
+            }
+            Some(PcapWriter { output: output @ Some(_), .. }) => return Ok(self.output = output.take()),
+            _ => Output::open(&self.path, self.options)?,
+        });
+        Ok(())
+    }
+
+    fn give_back(&mut self, old: &mut Self) {
+        if old.output.is_none() {
+            old.output = self.output.take();
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        self.output.take().map_or(Ok(()), Output::finish)
+    }
+}
+
+/// Nanoseconds since the Unix epoch.
+fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
+}
+
+impl Configure for PcapWriter {
+    const NAME: &'static str = "pcap-writer";
+    type Config = Config;
+
+    fn configure(config: Config, context: &Context) -> Result<PcapWriter, Mistake> {
+        let path = context.path(&config.path);
+        look_at(&path)?;
+        let ends_in = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
+        let by_name = if ends_in("pcapng") { Format::Pcapng } else { Format::Pcap };
+        if config.snaplen == Some(0) {
+            return Err(Mistake::at("snaplen", "0 bytes of a packet are none", "leave `snaplen` out to keep all of it"));
+        }
+        if config.rotate == Some(Bytes::new(0)) {
+            return Err(Mistake::at("rotate", "a file of 0 bytes is none", "leave `rotate` out to write one file"));
+        }
+        if config.keep == Some(0) {
+            return Err(Mistake::at("keep", "with 0 files nothing is kept", "give 1 or more, or leave `keep` out"));
+        }
+        if config.keep.is_some() && config.rotate.is_none() {
+            let help = "add `rotate = \"100MB\"`, say, or leave `keep` out";
+            return Err(Mistake::at("keep", "without `rotate` there is one file only", help));
+        }
+        let format = match (config.format.unwrap_or(by_name), config.resolution) {
+            (Format::Pcapng, Resolution::Microseconds) => {
+                let help = "leave `resolution` out, or set `format = \"pcap\"`";
+                return Err(Mistake::at("resolution", "pcapng files are written with nanoseconds", help));
+            }
+            (Format::Pcapng, Resolution::Nanoseconds) => OutputFormat::Pcapng,
+            (Format::Pcap, Resolution::Microseconds) => OutputFormat::PcapMicroseconds,
+            (Format::Pcap, Resolution::Nanoseconds) => OutputFormat::PcapNanoseconds,
+        };
+        let options =
+            WriterOptions { format, snap_length: config.snaplen.unwrap_or(0), ..WriterOptions::default() };
+        let rotation = Rotation { limit: config.rotate.map(Bytes::bytes), keep: config.keep };
+        Ok(PcapWriter { path, options, rotation, timestamps: config.timestamps, output: None, will_flush: false })
+    }
+}
+
+/// Finds out, without touching anything, whether a file can be created.
+fn look_at(path: &Path) -> Result<(), Mistake> {
+    use std::os::unix::fs::FileTypeExt;
+    let wrong = |message: &str, help: &str| {
+        Err(Mistake::at("path", format!("{}: {message}", path.display()), help))
+    };
+    if let Some(ending) = path.extension().filter(|&ending| ending == "gz" || ending == "zst") {
+        let help = format!("leave `.{}` off the name, and compress the file afterwards", ending.display());
+        return wrong("files are written uncompressed", &help);
+    }
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => wrong("is a folder", "give the name of a file in it"),
+        Ok(found) if !found.is_file() && !found.file_type().is_char_device() => {
+            wrong("is not a regular file", "give a regular file; others would hold up the whole network when they are full")
+        }
+        Ok(_) => Ok(()),
+        Err(_) => match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            Some(folder) if !folder.is_dir() => {
+                wrong(&format!("there is no folder {}", folder.display()), "create the folder, or give another path")
+            }
+            _ => Ok(()),
+        },
+    }
+}

@@ -1,0 +1,267 @@
+use std::fs;
+use std::path::PathBuf;
+
+use bellows_capture::{LinkType, Reader};
+use bellows_engine::testing::Rig;
+use bellows_packet::{Meta, Packet};
+
+use super::*;
+
+/// A folder of the test's own, removed with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(test: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("bellows-pcap-writer-{test}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn writer(&self, name: &str, keys: &str) -> Result<PcapWriter, Mistake> {
+        let config = serde_json::from_str(&format!(r#"{{"path": "{name}"{keys}}}"#));
+        let context = Context { folder: self.0.clone(), app: "out".into() };
+        PcapWriter::configure(config.expect("keys that can be read"), &context)
+    }
+
+    fn rig(&self, name: &str, keys: &str) -> Rig {
+        Rig::new(self.writer(name, keys).unwrap(), &["input"], &[])
+    }
+
+    /// What is in a file: bytes, time, length on the wire, link type.
+    fn read(&self, name: &str) -> Vec<(Vec<u8>, u64, u32, LinkType)> {
+        let mut reader = Reader::open(self.0.join(name)).unwrap();
+        let mut records = Vec::new();
+        while let Some(record) = reader.next_record().unwrap() {
+            let (data, interface) = (record.data.to_vec(), record.interface as usize);
+            let facts = (record.timestamp, record.original_length);
+            records.push((data, facts.0, facts.1, reader.interfaces()[interface].link_type));
+        }
+        records
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const TIME: u64 = 1_700_000_000_123_456_789;
+
+fn packet(bytes: &[u8], meta: Meta) -> Packet {
+    let mut packet = Packet::from_bytes(bytes).unwrap();
+    packet.set_meta(meta);
+    packet
+}
+
+fn of_link_type(link_type: u32) -> Packet {
+    packet(b"data", Meta { timestamp: TIME, original_length: 99, ingress_port: link_type, link_type })
+}
+
+#[test]
+fn packets_are_written_with_what_they_carry() {
+    let scratch = Scratch::new("carry");
+    for (name, keys, time) in [
+        ("a.pcap", "", TIME),
+        ("b.pcap", r#", "resolution": "us""#, TIME / 1_000 * 1_000),
+        ("c.pcapng", "", TIME),
+        ("d.pcap", r#", "format": "pcapng""#, TIME),
+    ] {
+        let mut rig = scratch.rig(name, keys);
+        rig.send_packets("input", [of_link_type(1), of_link_type(1)]);
+        rig.settle();
+        assert!(rig.finish().unfinished.is_empty());
+        assert_eq!(scratch.read(name), vec![(b"data".to_vec(), time, 99, LinkType::ETHERNET); 2], "{name}{keys}");
+    }
+}
+
+#[test]
+fn packets_that_carry_nothing_are_frames_of_now() {
+    let scratch = Scratch::new("now");
+    for (keys, packet) in
+        [("", Packet::from_bytes(b"data").unwrap()), (r#", "timestamps": "now""#, of_link_type(1))]
+    {
+        let before = wall_clock();
+        let original_length = packet.meta().map_or(4, |meta| meta.original_length);
+        let mut rig = scratch.rig("out.pcap", keys);
+        rig.send_packets("input", [packet]);
+        rig.settle();
+        rig.finish();
+        let records = scratch.read("out.pcap");
+        let [(data, time, length, link_type)] = &records[..] else { panic!("{records:?}") };
+        assert_eq!((&data[..], *length, *link_type), (&b"data"[..], original_length, LinkType::ETHERNET));
+        assert!((before..=wall_clock()).contains(time));
+    }
+}
+
+#[test]
+fn a_pcap_file_has_the_link_type_of_its_first_packet_and_a_pcapng_file_any() {
+    let scratch = Scratch::new("link-type");
+    for (name, kept, dropped) in [("out.pcap", vec![101, 101], 2), ("out.pcapng", vec![101, 1, 101], 1)] {
+        let mut rig = scratch.rig(name, "");
+        rig.send_packets("input", [101, 1, 101, 1 << 30].map(of_link_type));
+        rig.settle();
+        assert_eq!(rig.counts().drops["link_type"], dropped);
+        rig.finish();
+        let link_types: Vec<u32> = scratch.read(name).iter().map(|record| record.3.0).collect();
+        assert_eq!(link_types, kept);
+    }
+}
+
+#[test]
+fn a_time_beyond_what_pcap_can_say_is_a_counted_drop() {
+    let scratch = Scratch::new("time");
+    let mut rig = scratch.rig("out.pcap", "");
+    let late = Meta { timestamp: u64::MAX, original_length: 4, ingress_port: 0, link_type: 1 };
+    rig.send_packets("input", [packet(b"late", late), of_link_type(1)]);
+    rig.settle();
+    assert_eq!(rig.counts().drops["timestamp"], 1);
+    rig.finish();
+    assert_eq!(scratch.read("out.pcap").len(), 1);
+}
+
+#[test]
+fn a_run_without_packets_leaves_a_valid_file() {
+    let scratch = Scratch::new("empty");
+    for name in ["out.pcap", "out.pcapng"] {
+        let mut rig = scratch.rig(name, "");
+        rig.settle();
+        rig.finish();
+        let mut reader = Reader::open(scratch.0.join(name)).unwrap();
+        assert!(reader.next_record().unwrap().is_none());
+        assert_eq!(reader.interfaces()[0].link_type, LinkType::ETHERNET);
+    }
+}
+
+#[test]
+fn a_file_can_be_read_while_it_grows() {
+    let scratch = Scratch::new("grows");
+    let mut rig = scratch.rig("out.pcap", "");
+    rig.settle();
+    rig.send("input", ["one"]);
+    rig.settle();
+    assert_eq!(fs::metadata(scratch.0.join("out.pcap")).unwrap().len(), 0);
+    for second in 2..4 {
+        rig.set_time(second * FLUSH_EVERY);
+        rig.settle();
+        assert_eq!(scratch.read("out.pcap").len() as u64, second - 1);
+        rig.send("input", ["another"]);
+        rig.settle();
+    }
+}
+
+#[test]
+fn long_packets_are_cut_and_counted() {
+    let scratch = Scratch::new("snaplen");
+    let mut rig = scratch.rig("out.pcap", r#", "snaplen": 3"#);
+    rig.send("input", ["abc", "abcd"]);
+    rig.settle();
+    assert_eq!(rig.counts().counters["cut"], 1);
+    rig.finish();
+    let records = scratch.read("out.pcap");
+    assert_eq!(records.iter().map(|record| (&record.0[..], record.2)).collect::<Vec<_>>(), [(&b"abc"[..], 3), (b"abc", 4)]);
+}
+
+#[test]
+fn full_files_give_way_and_the_oldest_are_removed() {
+    for (keep, files) in [
+        ("", vec!["out.1.pcap", "out.2.pcap", "out.3.pcap", "out.pcap"]),
+        (r#", "keep": 2"#, vec!["out.3.pcap", "out.pcap"]),
+        (r#", "keep": 1"#, vec!["out.pcap"]),
+    ] {
+        let scratch = Scratch::new("rotate");
+        // A header of 24 bytes and two records of 16 + 4.
+        let mut rig = scratch.rig("out.pcap", &format!(r#", "rotate": 64{keep}"#));
+        rig.send_packets("input", (0..7).map(|_| of_link_type(101)));
+        rig.settle();
+        assert_eq!(rig.counts().counters["full_files"], 3);
+        assert!(rig.finish().unfinished.is_empty());
+        assert_eq!(scratch.files(), files);
+        for file in files {
+            let records = scratch.read(file);
+            assert_eq!(records.len(), if file == "out.pcap" { 1 } else { 2 });
+            assert!(records.iter().all(|record| record.3 == LinkType::RAW));
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_counted_drops_and_an_error() {
+    let mut rig = Scratch::new("full").rig("/dev/full", "");
+    rig.send("input", ["one", "two"]);
+    rig.settle();
+    rig.set_time(3 * FLUSH_EVERY);
+    rig.settle();
+    rig.send("input", ["three", "four"]);
+    rig.settle();
+    assert_eq!(rig.counts().drops["write_failed"], 2);
+    let outcome = rig.finish();
+    let [(_, error)] = &outcome.unfinished[..] else { panic!("{outcome:?}") };
+    assert!(error.starts_with("/dev/full: writing failed"), "{error}");
+}
+
+#[test]
+fn a_file_that_an_app_has_open_is_not_touched() {
+    let scratch = Scratch::new("in-use");
+    let mut first = scratch.rig("out.pcap", "");
+    first.send("input", ["one"]);
+    first.settle();
+    let refused = |path: &str| scratch.writer(path, "").unwrap().start(None).unwrap_err().to_string();
+    assert!(refused("out.pcap").contains("is being read or written"));
+    first.finish();
+    assert_eq!(scratch.read("out.pcap").len(), 1);
+
+    let reader = fs::File::open(scratch.0.join("out.pcap")).unwrap();
+    reader.lock_shared().unwrap();
+    assert!(refused("out.pcap").contains("is being read or written"));
+    assert_eq!(scratch.read("out.pcap").len(), 1);
+}
+
+#[test]
+fn a_successor_goes_on_in_the_same_file() {
+    let scratch = Scratch::new("successor");
+    let write = |writer: &mut PcapWriter, data: &[u8]| {
+        let output = writer.output.as_mut().unwrap();
+        assert_eq!(output.write(data, TIME, None, Rotation::default()), Ok(Written::Whole));
+    };
+    let mut old = scratch.writer("out.pcap", "").unwrap();
+    old.start(None).unwrap();
+    write(&mut old, b"one");
+    let mut new = scratch.writer("out.pcap", r#", "rotate": "1MB""#).unwrap();
+    new.start(Some(&mut old)).unwrap();
+    new.give_back(&mut old);
+    write(&mut old, b"two");
+    new.start(Some(&mut old)).unwrap();
+    old.stop().unwrap();
+    write(&mut new, b"three");
+    let mut other = scratch.writer("out.pcap", r#", "snaplen": 60"#).unwrap();
+    assert!(other.start(Some(&mut new)).unwrap_err().to_string().contains("cannot change"));
+    new.stop().unwrap();
+    assert_eq!(scratch.read("out.pcap").iter().map(|record| &record.0[..]).collect::<Vec<_>>(), [&b"one"[..], b"two", b"three"]);
+}
+
+#[test]
+fn mistakes_are_told_with_their_key_and_touch_no_file() {
+    let scratch = Scratch::new("mistakes");
+    for (name, keys, key) in [
+        ("out.pcap", r#", "snaplen": 0"#, "snaplen"),
+        ("out.pcap", r#", "rotate": 0"#, "rotate"),
+        ("out.pcap", r#", "rotate": 1, "keep": 0"#, "keep"),
+        ("out.pcap", r#", "keep": 3"#, "keep"),
+        ("out.pcapng", r#", "resolution": "us""#, "resolution"),
+        ("out.pcap.gz", "", "path"),
+        ("missing/out.pcap", "", "path"),
+        (".", "", "path"),
+    ] {
+        assert_eq!(scratch.writer(name, keys).err().and_then(|mistake| mistake.key), Some(key), "{name}{keys}");
+    }
+    scratch.writer("out.pcap", "").unwrap();
+    assert_eq!(scratch.files(), Vec::<String>::new());
+}

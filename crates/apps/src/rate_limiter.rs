@@ -1,0 +1,439 @@
+//! `rate-limiter`: a token bucket.
+
+use std::collections::VecDeque;
+
+use bellows_config::{BitRate, Bytes, Configure, Context, Mistake, Rate};
+use bellows_engine::{App, AppError, Counter, Io, Output, Port, Ports};
+use bellows_packet::Packet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Lets packets through at a rate: so many bits or so many packets per second, or both. It is a token bucket (RFC
+/// 2697, section 3, with one bucket): what is not used is saved, up to `burst`, so that over any time t no more than `burst` plus `rate` times t gets through.
+///
+/// Without a `queue` it polices: what exceeds the rate is dropped as `over_rate`. With one it shapes: packets wait in it,
+/// in order, until they may leave, and only those for which there is no place are dropped, as `queue_full`. A packet
+/// that is larger than `burst` can never leave and is dropped as `over_burst`.
+///
+/// A reload keeps the packets in the queue and what has been saved.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Bits per second of the packets' data, above 0. This or `packets` must be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unit" = "bits/s"))]
+    pub rate: Option<BitRate>,
+
+    /// Packets per second: from one in a thousand seconds to 1 T.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unit" = "packets/s"))]
+    pub packets: Option<Rate>,
+
+    /// The most that can be saved of `rate`, 1 byte or more. By default what it gives in 10 ms, but at least 96 KiB,
+    /// so that the largest packets fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub burst: Option<Bytes>,
+
+    /// The most that can be saved of `packets`, 1 or more. By default what it gives in 10 ms, but at least 128.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-unit" = "packets"), range(min = 1))]
+    pub burst_packets: Option<u64>,
+
+    /// How many packets wait at most, up to 1,048,576; 0 to drop what exceeds the rate at once.
+    #[serde(default)]
+    #[schemars(extend("x-unit" = "packets"), range(max = 1048576))]
+    pub queue: usize,
+
+    /// Count what a packet takes on an Ethernet wire, as link speeds do: at least 60 bytes of frame, and with them 24 bytes of
+    /// preamble, start delimiter, frame check sequence and gap between packets (IEEE 802.3).
+    #[serde(default)]
+    pub layer1: bool,
+}
+
+/// The shortest Ethernet frame, without its check sequence.
+const SHORTEST_FRAME: usize = 60;
+/// Preamble and start delimiter 8, check sequence 4, gap 12.
+const LAYER1_OVERHEAD: usize = 24;
+const MOST_QUEUED: usize = 1 << 20;
+
+/// Tokens that come at a steady rate and are saved up to a limit.
+///
+/// Kept in units × nanoseconds per second, so that nothing is ever rounded: a unit is a bit, or a thousandth of a
+/// packet.
+#[derive(Clone, Debug)]
+struct Bucket {
+    /// Units per second.
+    rate: u64,
+    depth: u128,
+    level: u128,
+    filled_at: u64,
+}
+
+const SECOND: u128 = 1_000_000_000;
+
+impl Bucket {
+    /// A bucket that is full.
+    fn new(rate: u64, depth: u128) -> Bucket {
+        let depth = depth * SECOND;
+        Bucket { rate, depth, level: depth, filled_at: 0 }
+    }
+
+    fn fill(&mut self, now: u64) {
+        let came = u128::from(self.rate) * u128::from(now.saturating_sub(self.filled_at));
+        self.level = self.depth.min(self.level + came);
+        self.filled_at = now;
+    }
+
+    /// Nanoseconds until there are so many units.
+    fn wait(&self, units: u128) -> u64 {
+        let missing = (units * SECOND).saturating_sub(self.level);
+        u64::try_from(missing.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX)
+    }
+
+    /// Goes on from what another bucket has saved.
+    fn inherit(&mut self, old: &Bucket) {
+        self.level = self.depth.min(old.level);
+        self.filled_at = old.filled_at;
+    }
+}
+
+/// Lets packets through at a rate.
+pub struct RateLimiter {
+    bits: Option<Bucket>,
+    packets: Option<Bucket>,
+    layer1: bool,
+    most_queued: usize,
+    queue: VecDeque<Packet>,
+}
+
+/// Units of the bucket of packets that one packet takes.
+const PER_PACKET: u128 = 1_000;
+
+const OVER_RATE: usize = 0;
+const QUEUE_FULL: usize = 1;
+const OVER_BURST: usize = 2;
+
+impl RateLimiter {
+    /// What a packet takes of each bucket.
+    fn costs(&self, packet: &Packet) -> [u128; 2] {
+        let length = packet.len();
+        let bytes = if self.layer1 { length.max(SHORTEST_FRAME) + LAYER1_OVERHEAD } else { length };
+        [bytes as u128 * 8, PER_PACKET]
+    }
+
+    fn buckets(&mut self) -> [Option<&mut Bucket>; 2] {
+        [self.bits.as_mut(), self.packets.as_mut()]
+    }
+
+    fn fill(&mut self, now: u64) {
+        self.buckets().into_iter().flatten().for_each(|bucket| bucket.fill(now));
+    }
+
+    /// Nanoseconds until a packet may leave.
+    fn wait(&self, packet: &Packet) -> u64 {
+        let [bits, packets] = self.costs(packet);
+        let wait = |bucket: &Option<Bucket>, cost| bucket.as_ref().map_or(0, |bucket| bucket.wait(cost));
+        wait(&self.bits, bits).max(wait(&self.packets, packets))
+    }
+
+    /// Pays for a packet, if there is enough.
+    fn pay(&mut self, packet: &Packet) -> bool {
+        let costs = self.costs(packet).map(|cost| cost * SECOND);
+        let enough = self.buckets().into_iter().zip(costs).all(|(bucket, cost)| bucket.is_none_or(|b| b.level >= cost));
+        if enough {
+            for (bucket, cost) in self.buckets().into_iter().zip(costs) {
+                bucket.into_iter().for_each(|bucket| bucket.level -= cost);
+            }
+        }
+        enough
+    }
+
+    fn can_ever_leave(&mut self, packet: &Packet) -> bool {
+        let costs = self.costs(packet);
+        self.buckets().into_iter().zip(costs).all(|(bucket, cost)| bucket.is_none_or(|b| b.depth >= cost * SECOND))
+    }
+
+    /// Sends what may leave of the queue.
+    fn release(&mut self, output: &mut Output<'_>) {
+        while output.room() > 0
+            && let Some(packet) = self.queue.pop_front()
+        {
+            if !self.pay(&packet) {
+                self.queue.push_front(packet);
+                return;
+            }
+            output.push(packet);
+        }
+    }
+
+    /// Asks to be called when the first packet of the queue may leave.
+    fn plan(&self, io: &Io<Self>) {
+        if let Some(packet) = self.queue.front() {
+            io.wake_at(io.now().saturating_add(self.wait(packet)));
+        }
+    }
+}
+
+impl App for RateLimiter {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets at any rate")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "those that keep to the rate")]);
+    const DROPS: &'static [Counter] = &[
+        Counter::new("over_rate", "packets that came too fast, without a queue"),
+        Counter::new("queue_full", "packets that found no place in the queue"),
+        Counter::new("over_burst", "packets larger than a whole burst"),
+    ];
+
+    fn push(&mut self, io: &Io<Self>) {
+        self.fill(io.now());
+        let mut output = io.output(0);
+        self.release(&mut output);
+        let shapes = self.most_queued > 0;
+        for packet in &mut io.input(0) {
+            let has_way = self.queue.is_empty() && (output.room() > 0 || !shapes);
+            if has_way && self.pay(&packet) {
+                output.push(packet);
+            } else if !self.can_ever_leave(&packet) {
+                io.drop(packet, OVER_BURST);
+            } else if !shapes {
+                io.drop(packet, OVER_RATE);
+            } else if self.queue.len() < self.most_queued {
+                self.queue.push_back(packet);
+            } else {
+                io.drop(packet, QUEUE_FULL);
+            }
+        }
+        drop(output);
+        self.plan(io);
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.fill(io.now());
+        self.release(&mut io.output(0));
+        self.plan(io);
+    }
+
+    fn held(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        if let Some(old) = old {
+            for (bucket, old) in self.buckets().into_iter().zip(old.buckets()) {
+                if let (Some(bucket), Some(old)) = (bucket, old) {
+                    bucket.inherit(old);
+                }
+            }
+            self.queue = std::mem::take(&mut old.queue);
+        }
+        Ok(())
+    }
+
+    fn give_back(&mut self, old: &mut Self) {
+        old.queue = std::mem::take(&mut self.queue);
+    }
+}
+
+impl Configure for RateLimiter {
+    const NAME: &'static str = "rate-limiter";
+    type Config = Config;
+
+    fn configure(config: Config, _: &Context) -> Result<RateLimiter, Mistake> {
+        let Config { rate, packets, burst, burst_packets, queue, layer1 } = config;
+        if rate.is_none() && packets.is_none() {
+            let help = "add `rate = \"100Mb/s\"` or `packets = \"10k\"`, say";
+            return Err(Mistake { key: None, message: "there is no rate to limit to".into(), help: help.into() });
+        }
+        if rate.is_some_and(|rate| rate.bits_per_second() == 0) {
+            return Err(Mistake::at("rate", "at 0 bits per second nothing ever leaves", "give a rate above 0"));
+        }
+        if packets.is_some_and(|rate| !(0.001..=1e12).contains(&rate.per_second())) {
+            let help = "give packets per second between 0.001 and 1e12";
+            return Err(Mistake::at("packets", "the rate is out of its range", help));
+        }
+        if burst == Some(Bytes::new(0)) {
+            return Err(Mistake::at("burst", "a burst of 0 bytes lets nothing through", "give 1 byte or more"));
+        }
+        if burst_packets == Some(0) {
+            return Err(Mistake::at("burst_packets", "a burst of 0 packets lets nothing through", "give 1 or more"));
+        }
+        for (key, without, alone) in [
+            ("burst", "rate", burst.is_some() && rate.is_none()),
+            ("burst_packets", "packets", burst_packets.is_some() && packets.is_none()),
+        ] {
+            if alone {
+                let help = format!("add `{without}`, or leave `{key}` out");
+                return Err(Mistake::at(key, format!("`{key}` works together with `{without}` only"), help));
+            }
+        }
+        if queue > MOST_QUEUED {
+            let message = format!("a queue of {queue} packets is more than the {MOST_QUEUED} that are possible");
+            return Err(Mistake::at("queue", message, "give a shorter queue"));
+        }
+        let bits = rate.map(|rate| {
+            let default = (rate.bits_per_second() / 800).max(96 << 10);
+            Bucket::new(rate.bits_per_second(), u128::from(burst.map_or(default, Bytes::bytes)) * 8)
+        });
+        let packets = packets.map(|rate| {
+            let default = (rate.per_second() / 100.0).max(128.0) as u64;
+            let units = (rate.per_second() * PER_PACKET as f64).round() as u64;
+            Bucket::new(units, u128::from(burst_packets.unwrap_or(default)) * PER_PACKET)
+        });
+        Ok(RateLimiter { bits, packets, layer1, most_queued: queue, queue: VecDeque::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_engine::testing::Rig;
+    use proptest::prelude::*;
+
+    fn limiter(config: &str) -> Result<RateLimiter, Mistake> {
+        RateLimiter::configure(serde_json::from_str(config).unwrap(), &Context::default())
+    }
+
+    fn rig(config: &str) -> Rig {
+        Rig::new(limiter(config).unwrap(), &["input"], &["output"])
+    }
+
+    fn lengths(rig: &mut Rig) -> Vec<usize> {
+        rig.received("output").iter().map(Vec::len).collect()
+    }
+
+    /// Moments are given in milliseconds since the rig's start.
+    fn set_time(rig: &mut Rig, milliseconds: u64) {
+        rig.set_time(1_000_000_000 + milliseconds * 1_000_000);
+    }
+
+    #[test]
+    fn a_policer_lets_a_burst_through_and_then_the_rate() {
+        let mut rig = rig(r#"{"rate": "8kb/s", "burst": 300}"#);
+        rig.send("input", [[1; 100]; 5]);
+        rig.settle();
+        assert_eq!(lengths(&mut rig), [100, 100, 100]);
+        set_time(&mut rig, 99);
+        rig.send("input", [[1; 100]]);
+        rig.settle();
+        assert_eq!(lengths(&mut rig), [0; 0]);
+        set_time(&mut rig, 100);
+        rig.send("input", [[1; 100]; 2]);
+        rig.settle();
+        assert_eq!(lengths(&mut rig), [100]);
+        rig.send("input", [[1; 301]]);
+        rig.settle();
+        assert_eq!((rig.counts().drops["over_rate"], rig.counts().drops["over_burst"]), (4, 1));
+    }
+
+    #[test]
+    fn a_shaper_sends_each_packet_as_soon_as_it_may() {
+        let mut rig = rig(r#"{"rate": "8kb/s", "burst": 100, "queue": 2}"#);
+        rig.send("input", [vec![1; 100], vec![2; 50], vec![3; 100], vec![4; 100]]);
+        rig.settle();
+        assert_eq!(lengths(&mut rig), [100]);
+        assert_eq!(rig.counts().drops["queue_full"], 1);
+        for (milliseconds, leaves) in [(49, vec![]), (50, vec![50]), (149, vec![]), (150, vec![100]), (900, vec![])] {
+            assert!(leaves.is_empty() || !rig.is_done());
+            set_time(&mut rig, milliseconds);
+            rig.settle();
+            assert_eq!(lengths(&mut rig), leaves, "at {milliseconds} ms");
+        }
+        assert!(rig.is_done());
+    }
+
+    #[test]
+    fn packets_are_counted_by_number_or_with_what_they_take_on_the_wire() {
+        let mut by_number = rig(r#"{"packets": 10, "burst_packets": 2, "queue": 10}"#);
+        by_number.send("input", [[1; 1]; 4]);
+        by_number.settle();
+        assert_eq!(lengths(&mut by_number), [1, 1]);
+        set_time(&mut by_number, 100);
+        by_number.settle();
+        assert_eq!(lengths(&mut by_number), [1]);
+
+        let mut on_the_wire = rig(r#"{"rate": "1Mb/s", "burst": 168, "layer1": true}"#);
+        on_the_wire.send("input", [[1; 1]; 3]);
+        on_the_wire.settle();
+        assert_eq!(lengths(&mut on_the_wire), [1, 1]);
+    }
+
+    #[test]
+    fn a_successor_takes_over_the_queue_and_what_was_saved() {
+        let mut old = limiter(r#"{"rate": "8kb/s", "burst": 100, "queue": 5}"#).unwrap();
+        old.fill(5);
+        assert!(old.pay(&Packet::from_bytes(&[1; 60]).unwrap()));
+        old.queue.push_back(Packet::from_bytes(&[2; 80]).unwrap());
+        let mut new = limiter(r#"{"rate": "16kb/s", "burst": 1000, "queue": 9}"#).unwrap();
+        new.start(Some(&mut old)).unwrap();
+        assert_eq!((old.held(), new.held()), (0, 1));
+        assert_eq!(new.wait(&new.queue[0]), 20_000_000);
+        new.give_back(&mut old);
+        assert_eq!((old.held(), new.held()), (1, 0));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_key() {
+        for (config, key) in [
+            ("{}", None),
+            (r#"{"rate": 0}"#, Some("rate")),
+            (r#"{"packets": 1e-9}"#, Some("packets")),
+            (r#"{"rate": 1, "burst": 0}"#, Some("burst")),
+            (r#"{"packets": 1, "burst": 10}"#, Some("burst")),
+            (r#"{"rate": 1, "burst_packets": 10}"#, Some("burst_packets")),
+            (r#"{"packets": 1, "burst_packets": 0}"#, Some("burst_packets")),
+            (r#"{"rate": 1, "queue": 10000000}"#, Some("queue")),
+        ] {
+            assert_eq!(limiter(config).err().map(|mistake| mistake.key), Some(key), "{config}");
+        }
+    }
+
+    /// Packets as pauses in microseconds before each, and lengths.
+    fn traffic() -> impl Strategy<Value = Vec<(u64, usize)>> {
+        proptest::collection::vec((prop_oneof![2 => Just(0u64), 1 => 0u64..4_000], 1usize..400), 1..80)
+    }
+
+    proptest! {
+        /// Over any time no more leaves than the burst and what the rate gives; a policer drops nothing that would
+        /// have kept to that; packets keep their order and none is unaccounted for.
+        #[test]
+        fn the_rate_is_kept(traffic in traffic(), kilobits in 1u64..4_000, burst in 400u64..3_000, queue in 0usize..20) {
+            let mut rig = rig(&format!(r#"{{"rate": {}, "burst": {burst}, "queue": {queue}}}"#, kilobits * 1_000));
+            let (mut now, mut sent) = (1_000_000_000, Vec::<(u64, usize)>::new());
+            // Bits that the bucket of the model holds, times 1,000,000.
+            let (mut saved, mut model) = (u128::from(burst) * 8_000_000, Vec::new());
+            for (index, &(pause, length)) in traffic.iter().enumerate() {
+                now += pause * 1_000;
+                saved = (saved + u128::from(pause * kilobits * 1_000)).min(u128::from(burst) * 8_000_000);
+                if saved >= length as u128 * 8_000_000 {
+                    saved -= length as u128 * 8_000_000;
+                    model.push(index);
+                }
+                rig.set_time(now);
+                let mut packet = Packet::from_bytes(&vec![0; length]).unwrap();
+                packet.set_tag(index as u32);
+                rig.send_packets("input", [packet]);
+                rig.settle();
+                sent.extend(rig.received_packets("output").iter().map(|packet| (now, packet.tag() as usize)));
+            }
+            while !rig.is_done() {
+                now += 1_000_000;
+                rig.set_time(now);
+                rig.settle();
+                sent.extend(rig.received_packets("output").iter().map(|packet| (now, packet.tag() as usize)));
+            }
+            prop_assert!(sent.is_sorted_by(|one, next| one.1 < next.1));
+            prop_assert_eq!(sent.len() as u64 + rig.counts().dropped(), traffic.len() as u64);
+            for first in 0..sent.len() {
+                let mut bits = 0;
+                for &(time, index) in &sent[first..] {
+                    bits += traffic[index].1 as u64 * 8;
+                    let allowed = burst * 8 * 1_000_000 + (time - sent[first].0) / 1_000 * kilobits * 1_000;
+                    prop_assert!(bits * 1_000_000 <= allowed, "{bits} bits from packet {first} to {index}");
+                }
+            }
+            if queue == 0 {
+                prop_assert_eq!(sent.iter().map(|&(_, index)| index).collect::<Vec<_>>(), model);
+            }
+        }
+    }
+}

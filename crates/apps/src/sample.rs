@@ -1,0 +1,165 @@
+//! `sample`: some packets of many.
+
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, Counter, Io, Port, Ports};
+use fastrand::Rng;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Lets one packet in so many pass, or each with a probability, and drops the others as `not_sampled`.
+///
+/// Give `every` or `probability`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Lets the first of each so many packets pass: `100` is one percent of them, evenly spaced.
+    #[schemars(extend("x-unit" = "packets"), range(min = 1))]
+    pub every: Option<u64>,
+
+    /// Lets each packet pass with this probability, from 0 to 1, whatever happened to those before it.
+    #[schemars(range(min = 0, max = 1))]
+    pub probability: Option<f64>,
+
+    /// Where the random choice starts: the same seed chooses the same packets.
+    pub seed: u64,
+}
+
+/// Lets some packets pass.
+pub struct Sample {
+    choice: Choice,
+}
+
+enum Choice {
+    /// One in `every`; `left` more do not pass before the next that does.
+    Every {
+        every: u64,
+        left: u64,
+    },
+    Random {
+        probability: f64,
+        random: Rng,
+    },
+}
+
+impl Choice {
+    #[inline]
+    fn passes(&mut self) -> bool {
+        match self {
+            Choice::Every { every, left } => match left.checked_sub(1) {
+                Some(fewer) => {
+                    *left = fewer;
+                    false
+                }
+                None => {
+                    *left = *every - 1;
+                    true
+                }
+            },
+            Choice::Random { probability, random } => random.f64() < *probability,
+        }
+    }
+}
+
+const NOT_SAMPLED: usize = 0;
+
+impl App for Sample {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to choose from")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets that were chosen")]);
+    const DROPS: &'static [Counter] = &[Counter::new("not_sampled", "packets that were not chosen")];
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for packet in &mut io.input(0) {
+            if self.choice.passes() {
+                output.push(packet);
+            } else {
+                io.drop(packet, NOT_SAMPLED);
+            }
+        }
+    }
+}
+
+impl Configure for Sample {
+    const NAME: &'static str = "sample";
+    type Config = Config;
+
+    fn configure(config: Config, _: &Context) -> Result<Sample, Mistake> {
+        let choice = match (config.every, config.probability) {
+            (Some(0), None) => {
+                return Err(Mistake::at("every", "one packet in 0 is not a choice", "give 1 to let all pass, or more"));
+            }
+            (Some(every), None) => Choice::Every { every, left: 0 },
+            (None, Some(probability)) if (0.0..=1.0).contains(&probability) => {
+                Choice::Random { probability, random: Rng::with_seed(config.seed) }
+            }
+            (None, Some(probability)) => {
+                let message = format!("{probability} is no probability");
+                return Err(Mistake::at("probability", message, "give a number from 0 to 1, such as 0.01"));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Mistake::at("probability", "there are both `every` and `probability`", "give one of them"));
+            }
+            (None, None) => {
+                let help = "give `every = 100`, say, or `probability = 0.01`";
+                return Err(Mistake {
+                    key: None,
+                    message: "it is not said which packets to choose".into(),
+                    help: help.into(),
+                });
+            }
+        };
+        Ok(Sample { choice })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_engine::testing::Rig;
+
+    fn sample(config: Config) -> Result<Sample, Mistake> {
+        Sample::configure(config, &Context::default())
+    }
+
+    /// The numbers of those of 3,000 packets that pass.
+    fn chosen(config: Config) -> Vec<u32> {
+        let mut rig = Rig::new(sample(config).unwrap(), &["input"], &["output"]);
+        rig.send("input", (0..3000u32).map(u32::to_be_bytes));
+        rig.settle();
+        let numbers: Vec<u32> =
+            rig.received("output").iter().map(|packet| u32::from_be_bytes(packet[..].try_into().unwrap())).collect();
+        let counts = rig.counts();
+        assert_eq!(counts.in_packets, 3000);
+        assert_eq!(counts.drops["not_sampled"], 3000 - numbers.len() as u64);
+        numbers
+    }
+
+    #[test]
+    fn one_in_so_many_passes_evenly_spaced() {
+        for every in [1, 2, 7, 1000, 5000] {
+            let expected: Vec<u32> = (0..3000).step_by(every as usize).collect();
+            assert_eq!(chosen(Config { every: Some(every), ..Config::default() }), expected);
+        }
+    }
+
+    #[test]
+    fn a_probability_is_kept_and_its_choice_repeats() {
+        let with = |probability, seed| chosen(Config { probability: Some(probability), seed, ..Config::default() });
+        assert_eq!((with(0.0, 1).len(), with(1.0, 1).len()), (0, 3000));
+        // The standard deviation is 25.
+        assert!(with(0.3, 1).len().abs_diff(900) < 125);
+        assert_eq!(with(0.3, 1), with(0.3, 1));
+        assert_ne!(with(0.3, 1), with(0.3, 2));
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        let mistake = |every, probability| sample(Config { every, probability, seed: 0 }).err().unwrap().key;
+        assert_eq!(mistake(Some(0), None), Some("every"));
+        assert_eq!(mistake(Some(1), Some(0.5)), Some("probability"));
+        for probability in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            assert_eq!(mistake(None, Some(probability)), Some("probability"));
+        }
+        assert_eq!(mistake(None, None), None);
+    }
+}

@@ -1,0 +1,349 @@
+//! What packets hold: their headers, their payload, and the turn in which their sizes come.
+
+use std::iter;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use bellows_config::Mistake;
+use bellows_engine::Output;
+use bellows_packet::{Packet, Template};
+use bellows_wire::{EtherType, EthernetHeader, MacAddr, Stamp, UdpFrame, VlanHeader, ethernet};
+use fastrand::Rng;
+
+use super::{Config, Headers, Mix, Payload};
+
+pub(super) const DEFAULT_SIZE: u32 = 60;
+pub(super) const SRC_MAC: &str = "02:00:00:00:00:01";
+pub(super) const DST_MAC: &str = "02:00:00:00:00:02";
+pub(super) const SRC_PORT: u16 = 49152;
+pub(super) const DST_PORT: u16 = 9;
+pub(super) const TTL: u8 = 64;
+
+/// The longest packet: what a large buffer holds.
+const LARGEST: usize = 73_600;
+
+/// Sizes that a list may have; each is laid out in memory.
+const MOST_SIZES: usize = 256;
+
+/// EtherType for local experiments (IEEE 802, "Local Experimental Ethertype 1").
+const EXPERIMENTAL: EtherType = EtherType(0x88b5);
+
+/// Frames of the simple IMIX, and how many of each follow one another.
+const IMIX: [(u32, u32); 3] = [(60, 7), (590, 4), (1514, 1)];
+
+/// The packets to make, and which is next.
+pub(super) struct Frames {
+    shapes: Vec<Shape>,
+    /// The shape whose run this is, and how many packets are left of it.
+    turn: usize,
+    left: usize,
+    payload: Filling,
+    layout: Layout,
+}
+
+/// Packets of one size.
+struct Shape {
+    bytes: Vec<u8>,
+    run: usize,
+    /// Writes the number and the checksum that goes with it; `None` if there is no checksum.
+    stamp: Option<Stamp>,
+    /// For packets that fit into an ordinary buffer.
+    template: Option<Template>,
+}
+
+/// [`Payload`], with the generator.
+enum Filling {
+    Fixed,
+    Sequence,
+    Random(Rng),
+}
+
+/// What comes before the payload.
+enum Layout {
+    None,
+    Ethernet(Vec<u8>),
+    Udp(UdpFrame),
+}
+
+impl Frames {
+    pub(super) fn of(config: &Config) -> Result<Frames, Mistake> {
+        let layout = Layout::of(config)?;
+        let payload = match config.payload {
+            Payload::Fixed => Filling::Fixed,
+            Payload::Sequence => Filling::Sequence,
+            Payload::Random => Filling::Random(Rng::with_seed(config.seed)),
+        };
+        let range = layout.sizes(config.payload);
+        let Sizes { key, runs } = Sizes::of(config, *range.start())?;
+        let shape = |(size, run): (u32, u32)| {
+            let size = size as usize;
+            if !range.contains(&size) {
+                let (least, most) = range.clone().into_inner();
+                let message = format!("a packet with these headers and this payload cannot have {size} bytes");
+                return Err(Mistake::at(key, message, format!("give a size from {least} to {most}")));
+            }
+            Shape::new(&layout, size, run as usize, matches!(payload, Filling::Sequence))
+                .map_err(|message| Mistake::at(key, message, "change the size or the headers"))
+        };
+        let shapes = runs.into_iter().map(shape).collect::<Result<Vec<Shape>, Mistake>>()?;
+        let left = shapes.first().map_or(0, |shape| shape.run);
+        Ok(Frames { shapes, turn: 0, left, payload, layout })
+    }
+
+    /// Makes the templates. Not before the app starts: they depend on the pool.
+    pub(super) fn prepare(&mut self) {
+        for shape in &mut self.shapes {
+            shape.template = Template::new(&shape.bytes);
+        }
+    }
+
+    /// Sends `count` packets, the first of them with this number. Returns how many there were buffers for. Hot.
+    pub(super) fn make(&mut self, count: usize, number: u64, output: &mut Output<'_>) -> usize {
+        let mut made = 0;
+        while made < count {
+            let wanted = self.left.min(count - made);
+            let now = self.make_alike(wanted, number + made as u64, output);
+            made += now;
+            self.left -= now;
+            if self.left == 0 {
+                self.turn = (self.turn + 1) % self.shapes.len();
+                self.left = self.shapes[self.turn].run;
+            }
+            if now < wanted {
+                break;
+            }
+        }
+        made
+    }
+
+    /// Sends packets of the size whose turn it is. Hot.
+    fn make_alike(&mut self, count: usize, number: u64, output: &mut Output<'_>) -> usize {
+        let shape = &self.shapes[self.turn];
+        match (&self.payload, &shape.template) {
+            (Filling::Fixed, Some(template)) => output.fill(count, template),
+            (_, Some(_)) => self.make_each(Packet::fresh(count), number, output),
+            (_, None) => {
+                let room = shape.bytes.len();
+                self.make_each(iter::from_fn(move || Packet::with_room(room)).take(count), number, output)
+            }
+        }
+    }
+
+    fn make_each(&mut self, packets: impl Iterator<Item = Packet>, number: u64, output: &mut Output<'_>) -> usize {
+        let shape = &self.shapes[self.turn];
+        let mut made = 0;
+        for mut packet in packets {
+            packet.append(&shape.bytes);
+            match &mut self.payload {
+                Filling::Fixed => {}
+                Filling::Sequence => shape.write_number(&self.layout, packet.bytes_mut(), number + made as u64),
+                Filling::Random(random) => self.layout.randomize(packet.bytes_mut(), random),
+            }
+            output.push(packet);
+            made += 1;
+        }
+        made
+    }
+}
+
+/// The sizes in turn.
+struct Sizes {
+    /// The key that they come from.
+    key: &'static str,
+    /// Each size, and how many packets of it follow one another.
+    runs: Vec<(u32, u32)>,
+}
+
+impl Sizes {
+    /// Packets cannot be shorter than `least`.
+    fn of(config: &Config, least: usize) -> Result<Sizes, Mistake> {
+        let Config { size, sizes, weights, mix, .. } = config;
+        if !weights.is_empty() && weights.len() != sizes.len() {
+            let message = format!("there are {} weights for {} sizes", weights.len(), sizes.len());
+            return Err(Mistake::at("weights", message, "give as many `weights` as `sizes`, or none"));
+        }
+        if sizes.len() > MOST_SIZES {
+            let help = format!("give up to {MOST_SIZES}, with `weights` if some are to come more often");
+            return Err(Mistake::at("sizes", format!("there are {} sizes", sizes.len()), help));
+        }
+        if weights.contains(&0) {
+            return Err(Mistake::at("weights", "a weight is 0", "leave out sizes that are not to come"));
+        }
+        let one_of = "give one of `size`, `sizes` and `mix`";
+        if mix.is_some() && (size.is_some() || !sizes.is_empty()) {
+            return Err(Mistake::at("mix", "a mix has its own sizes", one_of));
+        }
+        if size.is_some() && !sizes.is_empty() {
+            return Err(Mistake::at("sizes", "there are both `size` and `sizes`", one_of));
+        }
+        let (key, runs) = match mix {
+            Some(Mix::Imix) => ("mix", IMIX.map(|(size, run)| (size.max(least as u32), run)).to_vec()),
+            None if sizes.is_empty() => ("size", vec![(size.unwrap_or(DEFAULT_SIZE), u32::MAX)]),
+            None => {
+                let weights = weights.iter().copied().chain(iter::repeat(1));
+                ("sizes", sizes.iter().copied().zip(weights).collect())
+            }
+        };
+        Ok(Sizes { key, runs })
+    }
+}
+
+impl Shape {
+    fn new(layout: &Layout, size: usize, run: usize, numbered: bool) -> Result<Shape, String> {
+        let pattern = |payload: &mut [u8]| payload.iter_mut().zip(0u32..).for_each(|(byte, index)| *byte = index as u8);
+        let bytes = match layout {
+            Layout::Udp(headers) => headers.build(size, pattern).map_err(|error| error.to_string())?,
+            Layout::None | Layout::Ethernet(_) => {
+                let mut bytes = vec![0; size];
+                let (header, payload) = bytes.split_at_mut(layout.len());
+                layout.write_link_header(header);
+                pattern(payload);
+                bytes
+            }
+        };
+        let stamp = match layout {
+            Layout::Udp(headers) if numbered => Some(Stamp::new(headers, &bytes).map_err(|error| error.to_string())?),
+            _ => None,
+        };
+        Ok(Shape { bytes, run, stamp, template: None })
+    }
+
+    fn write_number(&self, layout: &Layout, frame: &mut [u8], number: u64) {
+        match &self.stamp {
+            Some(stamp) => stamp.write(frame, number),
+            None => frame[layout.len()..][..Stamp::LEN].copy_from_slice(&number.to_be_bytes()),
+        }
+    }
+}
+
+impl Layout {
+    fn of(config: &Config) -> Result<Layout, Mistake> {
+        let link_keys = [
+            ("src_mac", config.src_mac.is_some()),
+            ("dst_mac", config.dst_mac.is_some()),
+            ("vlan", config.vlan.is_some()),
+        ];
+        let ip_keys = [
+            ("src", config.src.is_some()),
+            ("dst", config.dst.is_some()),
+            ("src_port", config.src_port.is_some()),
+            ("dst_port", config.dst_port.is_some()),
+            ("ttl", config.ttl.is_some()),
+        ];
+        let refuse = |keys: &[(&'static str, bool)], help: &str| match keys.iter().find(|(_, given)| *given) {
+            Some((key, _)) => {
+                Err(Mistake::at(key, format!("`{key}` is for headers that the packets do not have"), help))
+            }
+            None => Ok(()),
+        };
+        match config.headers {
+            Headers::None => {
+                refuse(&link_keys, "set `headers` to \"ethernet\", \"ipv4\" or \"ipv6\"")?;
+                refuse(&ip_keys, "set `headers` to \"ipv4\" or \"ipv6\"")?;
+                Ok(Layout::None)
+            }
+            Headers::Ethernet => {
+                refuse(&ip_keys, "set `headers` to \"ipv4\" or \"ipv6\"")?;
+                Layout::ethernet(config)
+            }
+            Headers::Ipv4 => Layout::udp(config, IpAddr::from([198, 18, 0, 1]), IpAddr::from([198, 19, 0, 1])),
+            Headers::Ipv6 => {
+                let address = |subnet| IpAddr::from([0x2001, 2, 0, subnet, 0, 0, 0, 1]);
+                Layout::udp(config, address(0), address(1))
+            }
+        }
+    }
+
+    fn ethernet(config: &Config) -> Result<Layout, Mistake> {
+        let (src, dst, vlan) = link_values(config)?;
+        let vlan_length = if vlan.is_some() { ethernet::vlan_field::HEADER_LEN } else { 0 };
+        let mut bytes = vec![0; ethernet::field::HEADER_LEN + vlan_length];
+        let outer = if vlan.is_some() { EtherType::VLAN } else { EXPERIMENTAL };
+        let too_short = |error: bellows_wire::Error| Mistake::at("headers", error.to_string(), "leave out `headers`");
+        EthernetHeader { dst, src, ether_type: outer }.emit(&mut bytes).map_err(too_short)?;
+        if let Some(id) = vlan {
+            let tag = VlanHeader { id, priority: 0, drop_eligible: false, ether_type: EXPERIMENTAL };
+            tag.emit(&mut bytes[ethernet::field::HEADER_LEN..]).map_err(too_short)?;
+        }
+        Ok(Layout::Ethernet(bytes))
+    }
+
+    fn udp(config: &Config, default_src: IpAddr, default_dst: IpAddr) -> Result<Layout, Mistake> {
+        let (src_mac, dst_mac, vlan) = link_values(config)?;
+        let address = |key: &'static str, given: Option<IpAddr>, default: IpAddr| match given {
+            Some(address) if address.is_ipv4() != default.is_ipv4() => {
+                let (family, other) = if default.is_ipv4() { ("IPv4", "ipv6") } else { ("IPv6", "ipv4") };
+                let help = format!("give an {family} address, or set `headers` to \"{other}\"");
+                Err(Mistake::at(key, format!("{address} is no {family} address"), help))
+            }
+            given => Ok(given.unwrap_or(default)),
+        };
+        Ok(Layout::Udp(UdpFrame {
+            src_mac,
+            dst_mac,
+            vlan,
+            src: address("src", config.src, default_src)?,
+            dst: address("dst", config.dst, default_dst)?,
+            src_port: config.src_port.unwrap_or(SRC_PORT),
+            dst_port: config.dst_port.unwrap_or(DST_PORT),
+            ttl: config.ttl.unwrap_or(TTL),
+        }))
+    }
+
+    /// Bytes before the payload.
+    fn len(&self) -> usize {
+        match self {
+            Layout::None => 0,
+            Layout::Ethernet(header) => header.len(),
+            Layout::Udp(headers) => headers.header_len(),
+        }
+    }
+
+    /// The sizes that packets can have.
+    fn sizes(&self, payload: Payload) -> RangeInclusive<usize> {
+        let number = if payload == Payload::Sequence { Stamp::LEN } else { 0 };
+        let most = match self {
+            Layout::Udp(headers) => headers.max_len().min(LARGEST),
+            Layout::None | Layout::Ethernet(_) => LARGEST,
+        };
+        (self.len() + number).max(1)..=most
+    }
+
+    fn write_link_header(&self, bytes: &mut [u8]) {
+        if let Layout::Ethernet(header) = self {
+            bytes.copy_from_slice(header);
+        }
+    }
+
+    /// Makes the payload random, and the checksums right again.
+    fn randomize(&self, frame: &mut [u8], random: &mut Rng) {
+        random.fill(&mut frame[self.len()..]);
+        if let Layout::Udp(headers) = self {
+            let written = headers.emit(frame);
+            debug_assert!(written.is_ok(), "the same headers built a frame of this length before");
+        }
+    }
+}
+
+/// Sender, receiver, VLAN.
+fn link_values(config: &Config) -> Result<(MacAddr, MacAddr, Option<u16>), Mistake> {
+    let address = |key: &'static str, given: &Option<String>, default: &str| {
+        given.as_deref().unwrap_or(default).parse().map_err(|error: bellows_wire::MacAddrError| {
+            Mistake::at(key, error.to_string(), format!("write it like \"{default}\""))
+        })
+    };
+    if let Some(id) = config.vlan.filter(|id| *id > 4094) {
+        return Err(Mistake::at("vlan", format!("there is no VLAN {id}"), "give an identifier from 0 to 4094"));
+    }
+    Ok((address("src_mac", &config.src_mac, SRC_MAC)?, address("dst_mac", &config.dst_mac, DST_MAC)?, config.vlan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_packet_is_what_the_pool_can_hold() {
+        assert_eq!(LARGEST, Packet::largest_room());
+    }
+}

@@ -1,0 +1,385 @@
+//! `source`: packets made here.
+//!
+//! `frames` lays out what the packets hold, `pace` says when they are due. Packets that are alike are made from a
+//! template, many at a time and without a look at any of them.
+
+mod frames;
+mod pace;
+
+use std::net::IpAddr;
+
+use bellows_config::{Configure, Context, Mistake, Rate};
+use bellows_engine::{App, AppError, Io, Port, Ports};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use frames::Frames;
+use pace::Pace;
+
+/// Makes packets: of one size or a mix of sizes, at a rate or as fast as they are taken, a given number or for ever.
+///
+/// Without `headers` a packet is bare payload. With them it is an Ethernet frame, and if asked an IPv4 or IPv6 packet
+/// with a UDP datagram in it, whose lengths and checksums are right. Sizes count the whole frame without the frame
+/// check sequence. A size too small for its headers is refused, as is one above 73,600 bytes (65,549 with IPv4, 65,589
+/// with IPv6, and 4 more with a VLAN tag).
+///
+/// A full output makes the source wait. When the pool has no buffer, the packets are made later; each attempt that
+/// failed is counted as `no_buffer`. After a reload the source goes on to number and to count where it was.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Length of each packet.
+    #[schemars(extend("x-unit" = "bytes", "default" = frames::DEFAULT_SIZE), range(min = 1, max = 73_600))]
+    pub size: Option<u32>,
+
+    /// Several lengths in turn, in place of `size`: `[60, 570, 1514]`.
+    #[schemars(extend("x-unit" = "bytes", "default" = ()), inner(range(min = 1, max = 73_600)))]
+    pub sizes: Vec<u32>,
+
+    /// For each of `sizes`, how many packets of it follow one another before the next has its turn. One each by
+    /// default.
+    #[schemars(extend("x-unit" = "packets", "default" = ()), inner(range(min = 1)))]
+    pub weights: Vec<u32>,
+
+    /// A well-known mix, in place of `size`.
+    pub mix: Option<Mix>,
+
+    /// Packets per second, evenly spaced. A source that was kept from sending catches up with at most one burst. As
+    /// fast as they are taken by default.
+    pub rate: Option<Rate>,
+
+    /// How many packets to make; then the source is dry, and the run may end. No end by default.
+    #[schemars(extend("x-unit" = "packets"))]
+    pub count: Option<u64>,
+
+    /// What the packets hold behind their headers.
+    pub payload: Payload,
+
+    /// Where the random payload starts: the same seed gives the same packets.
+    pub seed: u64,
+
+    /// The headers that each packet has.
+    pub headers: Headers,
+
+    /// Ethernet address of the sender; with headers only.
+    #[schemars(extend("default" = frames::SRC_MAC, "x-type" = "Ethernet address"))]
+    pub src_mac: Option<String>,
+
+    /// Ethernet address of the receiver; with headers only.
+    #[schemars(extend("default" = frames::DST_MAC, "x-type" = "Ethernet address"))]
+    pub dst_mac: Option<String>,
+
+    /// VLAN identifier of an IEEE 802.1Q tag; with headers only. No tag by default.
+    #[schemars(range(max = 4094))]
+    pub vlan: Option<u16>,
+
+    /// IP address of the sender. By default 198.18.0.1 or 2001:2::1, of the networks for benchmarks (RFC 2544,
+    /// RFC 5180).
+    #[schemars(extend("x-type" = "IPv4 or IPv6 address"))]
+    pub src: Option<IpAddr>,
+
+    /// IP address of the receiver. By default 198.19.0.1 or 2001:2:0:1::1, of the same networks.
+    #[schemars(extend("x-type" = "IPv4 or IPv6 address"))]
+    pub dst: Option<IpAddr>,
+
+    /// UDP port of the sender.
+    #[schemars(extend("default" = frames::SRC_PORT))]
+    pub src_port: Option<u16>,
+
+    /// UDP port of the receiver. The default discards what it receives (RFC 863).
+    #[schemars(extend("default" = frames::DST_PORT))]
+    pub dst_port: Option<u16>,
+
+    /// Time to live (IPv4) or hop limit (IPv6).
+    #[schemars(extend("x-unit" = "hops", "default" = frames::TTL))]
+    pub ttl: Option<u8>,
+}
+
+/// A well-known mix of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mix {
+    /// The "simple IMIX": of 12 packets 7 of 40 bytes of IP, 4 of 576 and 1 of 1,500; as Ethernet frames 60, 590 and
+    /// 1,514 bytes. Where headers need more than 60 bytes, the small ones are as short as can be.
+    Imix,
+}
+
+/// What packets hold behind their headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Payload {
+    /// The bytes 0, 1, 2, … in every packet.
+    #[default]
+    Fixed,
+    /// As `fixed`, but the first 8 bytes are the packet's number: 0, 1, 2, … in network byte order.
+    Sequence,
+    /// Random bytes.
+    Random,
+}
+
+/// Headers of the packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Headers {
+    /// None: all is payload.
+    #[default]
+    None,
+    /// Ethernet, with the EtherType for local experiments, 0x88b5.
+    Ethernet,
+    /// Ethernet, IPv4 and UDP.
+    Ipv4,
+    /// Ethernet, IPv6 and UDP.
+    Ipv6,
+}
+
+/// Makes packets.
+pub struct Source {
+    frames: Frames,
+    pace: Option<Pace>,
+    /// How many to make in all.
+    count: u64,
+    made: u64,
+}
+
+impl App for Source {
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets")]);
+
+    fn pull(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        let left = usize::try_from(self.count - self.made).unwrap_or(usize::MAX);
+        let mut wanted = io.burst().min(output.room()).min(left);
+        if let Some(pace) = &mut self.pace {
+            wanted = wanted.min(pace.due(io.now(), io.burst()));
+        }
+        let made = self.frames.make(wanted, self.made, &mut output);
+        self.made += made as u64;
+        if made < wanted {
+            io.missed(wanted - made);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.sent(made);
+            if pace.next() > io.now() && self.made < self.count {
+                io.wake_at(pace.next());
+            }
+        }
+    }
+
+    fn exhausted(&self) -> bool {
+        self.made >= self.count
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        self.frames.prepare();
+        if let Some(old) = old {
+            self.made = old.made.min(self.count);
+        }
+        Ok(())
+    }
+}
+
+impl Configure for Source {
+    const NAME: &'static str = "source";
+    type Config = Config;
+
+    fn configure(config: Config, _: &Context) -> Result<Source, Mistake> {
+        if config.rate.is_some_and(Rate::is_zero) {
+            return Err(Mistake::at(
+                "rate",
+                "a rate of 0 sends nothing",
+                "leave `rate` out to send as fast as possible",
+            ));
+        }
+        Ok(Source {
+            frames: Frames::of(&config)?,
+            pace: config.rate.map(Pace::new),
+            count: config.count.unwrap_or(u64::MAX),
+            made: 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_engine::Settings;
+    use bellows_engine::testing::Rig;
+    use bellows_wire::verify_checksums;
+    use proptest::prelude::*;
+
+    fn rig(config: Config) -> Rig {
+        rig_with(config, Settings::default())
+    }
+
+    fn rig_with(config: Config, settings: Settings) -> Rig {
+        let source = Source::configure(config, &Context::default()).expect("a good config");
+        Rig::with_settings(source, &[], &["output"], settings)
+    }
+
+    fn mistake(config: Config) -> (Option<&'static str>, String) {
+        let mistake = Source::configure(config, &Context::default()).err().expect("a mistake");
+        (mistake.key, mistake.help)
+    }
+
+    #[test]
+    fn the_plain_source_fills_bursts_of_60_bytes_without_end() {
+        let mut rig = rig(Config::default());
+        for _ in 0..3 {
+            assert!(rig.breathe());
+            let packets = rig.received("output");
+            assert_eq!(packets.len(), 128);
+            assert!(packets.iter().all(|packet| packet[..] == (0..60).collect::<Vec<u8>>()));
+        }
+        assert!(!rig.is_done());
+    }
+
+    #[test]
+    fn it_is_dry_after_the_count() {
+        let mut rig = rig(Config { count: Some(300), ..Config::default() });
+        rig.settle();
+        assert_eq!(rig.received("output").len(), 300);
+        assert!(rig.is_done());
+    }
+
+    #[test]
+    fn imix_is_seven_small_four_middling_and_one_large() {
+        let mut rig = rig(Config { mix: Some(Mix::Imix), count: Some(24), ..Config::default() });
+        rig.settle();
+        let lengths: Vec<usize> = rig.received("output").iter().map(Vec::len).collect();
+        let once = [vec![60; 7], vec![590; 4], vec![1514]].concat();
+        assert_eq!(lengths, [once.clone(), once].concat());
+    }
+
+    #[test]
+    fn sizes_take_turns_by_their_weights_across_bursts() {
+        let settings = Settings { burst: 2, ..Settings::default() };
+        let config =
+            Config { sizes: vec![64, 9000, 70_000], weights: vec![3, 1, 1], count: Some(10), ..Config::default() };
+        let mut rig = rig_with(config, settings);
+        rig.settle();
+        let lengths: Vec<usize> = rig.received("output").iter().map(Vec::len).collect();
+        assert_eq!(lengths, [64, 64, 64, 9000, 70_000, 64, 64, 64, 9000, 70_000]);
+    }
+
+    #[test]
+    fn the_rate_is_kept_and_at_most_a_burst_is_caught_up_with() {
+        let rate = Rate::new(1000.0).unwrap();
+        let mut rig = rig(Config { rate: Some(rate), ..Config::default() });
+        let mut sent = |milliseconds: u64| {
+            rig.set_time(1_000_000_000 + milliseconds * 1_000_000);
+            rig.breathe();
+            rig.received("output").len()
+        };
+        assert_eq!([0, 1, 1, 2, 12].map(&mut sent), [1, 1, 0, 1, 10]);
+        assert_eq!([10_000, 10_000, 10_001].map(&mut sent), [128, 0, 1], "after a long pause");
+    }
+
+    #[test]
+    fn a_reload_goes_on_with_the_numbers() {
+        let config = Config { payload: Payload::Sequence, count: Some(10), ..Config::default() };
+        let mut old = Source::configure(config.clone(), &Context::default()).unwrap();
+        old.made = 7;
+        let mut new = Source::configure(config, &Context::default()).unwrap();
+        new.start(Some(&mut old)).unwrap();
+        let mut output = Rig::new(new, &[], &["output"]);
+        output.settle();
+        // The rig starts the app again, without an old one, and so leaves the number alone.
+        let numbers: Vec<u8> = output.received("output").iter().map(|packet| packet[7]).collect();
+        assert_eq!(numbers, [7, 8, 9]);
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        let plain = Config::default();
+        let v4 = Config { headers: Headers::Ipv4, ..Config::default() };
+        assert_eq!(
+            mistake(Config { size: Some(41), ..v4.clone() }),
+            (Some("size"), "give a size from 42 to 65549".into())
+        );
+        assert_eq!(mistake(Config { size: Some(49), payload: Payload::Sequence, ..v4.clone() }).0, Some("size"));
+        assert_eq!(mistake(Config { size: Some(0), ..plain.clone() }).0, Some("size"));
+        assert_eq!(mistake(Config { size: Some(73_601), ..plain.clone() }).0, Some("size"));
+        assert_eq!(
+            mistake(Config { sizes: vec![60, 7], payload: Payload::Sequence, ..plain.clone() }).0,
+            Some("sizes")
+        );
+        assert_eq!(mistake(Config { size: Some(60), mix: Some(Mix::Imix), ..plain.clone() }).0, Some("mix"));
+        assert_eq!(mistake(Config { size: Some(60), sizes: vec![60], ..plain.clone() }).0, Some("sizes"));
+        assert_eq!(mistake(Config { sizes: vec![60, 70], weights: vec![1], ..plain.clone() }).0, Some("weights"));
+        assert_eq!(mistake(Config { sizes: vec![60], weights: vec![0], ..plain.clone() }).0, Some("weights"));
+        assert_eq!(mistake(Config { weights: vec![1], ..plain.clone() }).0, Some("weights"));
+        assert_eq!(mistake(Config { rate: Some(Rate::default()), ..plain.clone() }).0, Some("rate"));
+        assert_eq!(mistake(Config { ttl: Some(1), ..plain.clone() }).0, Some("ttl"));
+        assert_eq!(mistake(Config { vlan: Some(1), ..plain }).0, Some("vlan"));
+        assert_eq!(mistake(Config { vlan: Some(4095), ..v4.clone() }).0, Some("vlan"));
+        assert_eq!(mistake(Config { src: "2001:db8::1".parse().ok(), ..v4.clone() }).0, Some("src"));
+        assert_eq!(mistake(Config { dst_mac: Some("02:00".into()), ..v4 }).0, Some("dst_mac"));
+    }
+
+    #[test]
+    fn the_schema_knows_the_defaults() {
+        let schema = schemars::schema_for!(Config);
+        let default = |key: &str| schema.as_value()["properties"][key]["default"].clone();
+        assert_eq!(default("size"), 60);
+        assert_eq!(default("payload"), "fixed");
+        assert_eq!(default("src_mac"), "02:00:00:00:00:01");
+    }
+
+    fn any_headers() -> impl Strategy<Value = Headers> {
+        prop_oneof![Just(Headers::None), Just(Headers::Ethernet), Just(Headers::Ipv4), Just(Headers::Ipv6)]
+    }
+
+    fn any_payload() -> impl Strategy<Value = Payload> {
+        prop_oneof![Just(Payload::Fixed), Just(Payload::Sequence), Just(Payload::Random)]
+    }
+
+    proptest! {
+        /// Whatever is asked for: the sizes, the number of packets, the numbers in them and their checksums are right.
+        #[test]
+        fn frames_are_what_was_asked_for(
+            headers in any_headers(),
+            payload in any_payload(),
+            vlan in prop::option::of(0u16..4095),
+            sizes in prop::collection::vec(prop_oneof![74u32..200, 74u32..2100, 2000u32..9200], 1..4),
+            count in 1u64..200,
+        ) {
+            let tagged = vlan.filter(|_| headers != Headers::None);
+            let plain = Config::default();
+            let config = Config { headers, payload, vlan: tagged, sizes: sizes.clone(), count: Some(count), ..plain };
+            let mut rig = rig(config);
+            rig.settle();
+            let packets = rig.received("output");
+            let lengths: Vec<u32> = packets.iter().map(|packet| packet.len() as u32).collect();
+            let expected: Vec<u32> = sizes.iter().copied().cycle().take(count as usize).collect();
+            prop_assert_eq!(lengths, expected);
+            let header = match headers {
+                Headers::None => 0,
+                Headers::Ethernet => 14,
+                Headers::Ipv4 => 42,
+                Headers::Ipv6 => 62,
+            } + if tagged.is_some() { 4 } else { 0 };
+            for (number, packet) in packets.iter().enumerate() {
+                if matches!(headers, Headers::Ipv4 | Headers::Ipv6) {
+                    prop_assert!(verify_checksums(packet).unwrap().upper.is_some());
+                }
+                if payload == Payload::Sequence {
+                    prop_assert_eq!(&packet[header..header + 8], (number as u64).to_be_bytes());
+                }
+                if payload == Payload::Fixed {
+                    prop_assert!(packet[header..].iter().zip(0..).all(|(byte, index)| *byte == index as u32 as u8));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn random_payloads_depend_on_the_seed_alone() {
+        let packets = |seed| {
+            let mut rig = rig(Config { payload: Payload::Random, seed, count: Some(5), ..Config::default() });
+            rig.settle();
+            rig.received("output")
+        };
+        assert_eq!(packets(1), packets(1));
+        assert_ne!(packets(1), packets(2));
+        assert_ne!(packets(1)[0], packets(1)[1]);
+    }
+}

@@ -1,0 +1,239 @@
+//! Real captures, many of them malformed on purpose, through networks: every packet that the capture crate reads
+//! arrives, what is wrong with a file is said, and what is written back is the same capture.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bellows_apps::pcap_reader::PcapReader;
+use bellows_apps::pcap_writer::PcapWriter;
+use bellows_apps::sink::Sink;
+use bellows_capture::{Format, LinkType, Reader, TimestampResolution};
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
+use bellows_packet::{Packet, pool};
+
+/// Made through JSON, so that each test gives the keys that it is about.
+fn configured<A: Configure>(config: serde_json::Value) -> Result<A, Mistake> {
+    A::configure(serde_json::from_value(config).expect("the keys of an app"), &Context::default())
+}
+
+fn reader(path: &Path) -> Result<PcapReader, Mistake> {
+    configured(serde_json::json!({ "path": path }))
+}
+
+/// Says that a test is skipped, to the terminal and to the file that the test runner collects.
+fn skipped(test: &str, reason: &str) {
+    // Not `eprintln`, which the test harness keeps to itself when the test passes.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
+    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
+        let mut file = std::fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
+        writeln!(file, "{test}: {reason}").expect("BELLOWS_SKIPS can be written");
+    }
+}
+
+/// A folder of the test's own, removed with it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(test: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("bellows-captures-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the folder for temporary files can be written");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The captures beside the checkout, or `None` after saying that `test` is skipped.
+fn captures(test: &str) -> Option<Vec<PathBuf>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures/tcpdump");
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        skipped(test, "the folder ../shared/captures beside the checkout is absent");
+        return None;
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry can be read").path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    Some(files)
+}
+
+/// A packet of a file: its bytes, time, length on the wire, and link type.
+type Fact = (Vec<u8>, u64, u32, LinkType);
+
+/// What the capture crate reads: the packets, what is wrong behind them, and the file's format. An error if there is
+/// not even a header.
+struct Expected {
+    packets: Vec<Fact>,
+    too_long: u64,
+    damage: Option<String>,
+    format: Format,
+}
+
+fn expected(path: &Path) -> Result<Expected, bellows_capture::Error> {
+    let mut reader = Reader::open(path)?;
+    let format = reader.format();
+    let (mut packets, mut too_long) = (Vec::new(), 0);
+    let damage = loop {
+        match reader.next_record() {
+            Ok(Some(record)) if record.data.len() > Packet::largest_room() => too_long += 1,
+            Ok(Some(record)) => {
+                let (data, time, length) = (record.data.to_vec(), record.timestamp, record.original_length);
+                let interface = record.interface as usize;
+                packets.push((data, time, length, reader.interfaces()[interface].link_type));
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    Ok(Expected { packets, too_long, damage, format })
+}
+
+/// Runs a network of two apps, and checks that no packet is left anywhere.
+fn run<A: App, B: App>(from: A, to: B) -> Outcome {
+    let network = Network::new().app("in", from).app("out", to).link("in.output -> out.input").expect("a link");
+    let mut engine = Engine::new(network, Settings::default(), None).expect("a network that can start");
+    let end = engine.run();
+    assert_eq!(end, End::Done);
+    engine.finish(end)
+}
+
+/// Checks that a run delivered what the capture crate reads, and said what that says.
+fn check(path: &Path, outcome: &Outcome, expected: &Expected) {
+    let link = &outcome.snapshot.links[0];
+    let bytes: usize = expected.packets.iter().map(|packet| packet.0.len()).sum();
+    let delivered = (link.received(), link.received_bytes(), link.txdrop);
+    assert_eq!(delivered, (expected.packets.len() as u64, bytes as u64, 0), "{}", path.display());
+    assert_eq!(outcome.snapshot.apps[0].drops["too_long"], expected.too_long, "{}", path.display());
+    let said: Vec<_> = outcome.unfinished.iter().map(|(app, error)| (app.as_str(), error.as_str())).collect();
+    let damage: Vec<_> = expected.damage.iter().map(|error| ("in", error.as_str())).collect();
+    assert_eq!(said, damage, "{}", path.display());
+    if let Some(error) = &expected.damage {
+        assert!(error.contains(&*path.to_string_lossy()) && error.contains("offset"), "{error}");
+    }
+    assert!(outcome.panicked.is_empty());
+}
+
+/// Reads a file into a network, writes it back, and compares the copy. True if the file has a capture's header.
+fn goes_through(path: &Path, scratch: &Scratch) -> bool {
+    let expected = match expected(path) {
+        Ok(expected) => expected,
+        Err(error) => {
+            let mistake = reader(path).err().expect("a file that cannot be opened");
+            assert_eq!((mistake.key, &mistake.message), (Some("path"), &error.to_string()));
+            return false;
+        }
+    };
+    check(path, &run(reader(path).unwrap(), Sink), &expected);
+
+    let copy = scratch.0.join("copy");
+    let (format, resolution) = match expected.format {
+        Format::Pcapng { .. } => ("pcapng", "ns"),
+        Format::Pcap { resolution: TimestampResolution::MICROSECONDS, .. } => ("pcap", "us"),
+        Format::Pcap { .. } => ("pcap", "ns"),
+    };
+    let config = serde_json::json!({ "path": copy, "format": format, "resolution": resolution });
+    check(path, &run(reader(path).unwrap(), configured::<PcapWriter>(config).unwrap()), &expected);
+    let written = self::expected(&copy).expect("the copy has a header");
+    assert!(written.damage.is_none(), "{}: {:?}", path.display(), written.damage);
+    assert_eq!(std::mem::discriminant(&written.format), std::mem::discriminant(&expected.format));
+    assert!(written.packets == expected.packets, "{}: the copy differs", path.display());
+    true
+}
+
+#[test]
+fn every_capture_goes_through_and_back() {
+    let Some(files) = captures("every_capture_goes_through_and_back") else { return };
+    let scratch = Scratch::new("through");
+    let readable = files.iter().filter(|path| goes_through(path, &scratch)).count();
+    assert!(readable * 10 > files.len() * 9, "{readable} of {} files are captures", files.len());
+}
+
+fn quickstart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/captures/quickstart.pcap")
+}
+
+/// Writes the project's own capture back.
+fn copy_of_quickstart(scratch: &Scratch) -> PathBuf {
+    let copy = scratch.0.join("copy.pcap");
+    let writer = configured::<PcapWriter>(serde_json::json!({ "path": copy, "resolution": "us" })).unwrap();
+    let outcome = run(reader(&quickstart()).unwrap(), writer);
+    assert!(outcome.unfinished.is_empty() && outcome.snapshot.links[0].packets > 1_000);
+    copy
+}
+
+#[test]
+fn the_records_of_a_copy_are_the_original_byte_for_byte() {
+    const FILE_HEADER: usize = 24;
+    let scratch = Scratch::new("bytes");
+    let (original, copy) = (std::fs::read(quickstart()).unwrap(), std::fs::read(copy_of_quickstart(&scratch)).unwrap());
+    assert!(original[FILE_HEADER..] == copy[FILE_HEADER..]);
+}
+
+#[test]
+fn tcpdump_reads_the_copy_as_it_reads_the_original() {
+    const TEST: &str = "tcpdump_reads_the_copy_as_it_reads_the_original";
+    let scratch = Scratch::new("tcpdump");
+    let copy = copy_of_quickstart(&scratch);
+    let lines = |path: &Path| Command::new("tcpdump").args(["-n", "-e", "-vv", "-r"]).arg(path).output();
+    match (lines(&quickstart()), lines(&copy)) {
+        (Ok(original), Ok(copy)) => {
+            assert!(original.status.success() && copy.status.success());
+            assert!(original.stdout.split(|byte| *byte == b'\n').count() > 1_000);
+            assert!(original.stdout == copy.stdout, "tcpdump prints other lines of the copy");
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            let required = std::env::var("BELLOWS_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+            assert!(!required, "tcpdump: {error}, but BELLOWS_REQUIRE_PEERS=1 asks for it");
+            skipped(TEST, &format!("tcpdump cannot be run: {error}"));
+        }
+    }
+}
+
+/// Keeps the packets that come until no more can, and lets them go then.
+struct Hoard(VecDeque<Packet>);
+
+impl App for Hoard {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        self.0.extend(&mut io.input(0));
+        io.wake_at(io.now() + 1_000_000);
+    }
+
+    fn tick(&mut self, _: &Io<Self>) {
+        self.0.clear();
+    }
+
+    fn held(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[test]
+fn a_pool_that_is_too_small_slows_the_reader_and_loses_nothing() {
+    // Shared with the other tests of this process, none of which loses a packet for that.
+    pool::init(pool::Config { packets: 6_000, large_packets: 3, ..pool::Config::default() }).ok();
+    let scratch = Scratch::new("pool");
+    let path = scratch.0.join("in.pcap");
+    let mut writer = bellows_capture::Writer::create(
+        &path,
+        bellows_capture::WriterOptions::default(),
+        &[bellows_capture::Interface::new(LinkType::ETHERNET)],
+    )
+    .unwrap();
+    for number in 0..20_000 {
+        let data = &[1; 9_000][..if number % 1_000 == 0 { 9_000 } else { 60 }];
+        let length = data.len() as u32;
+        writer.write(&bellows_capture::Record { data, timestamp: number, original_length: length, interface: 0 }).unwrap();
+    }
+    writer.finish().unwrap();
+    let outcome = run(reader(&path).unwrap(), Hoard(VecDeque::new()));
+    assert_eq!(outcome.snapshot.links[0].received(), 20_000);
+    assert_eq!(outcome.snapshot.dropped(), 0);
+}

@@ -1,0 +1,37 @@
+//! A source that the pool has no buffers for makes its packets later. Alone in its process, because the pool is the
+//! process's.
+
+use bellows_apps::source::{Config, Headers, Payload, Source};
+use bellows_config::{Configure, Context};
+use bellows_engine::testing::Rig;
+use bellows_packet::{Packet, pool};
+
+#[test]
+fn a_starved_source_leaves_no_number_out() {
+    pool::init(pool::Config { packets: 1024, large_packets: 2, ..pool::Config::default() }).unwrap();
+    let config = Config {
+        sizes: vec![60, 9000, 1514],
+        weights: vec![20, 1, 20],
+        payload: Payload::Sequence,
+        headers: Headers::Ethernet,
+        count: Some(5000),
+        ..Config::default()
+    };
+    let mut rig = Rig::new(Source::configure(config, &Context::default()).unwrap(), &[], &["output"]);
+    let mut numbers = Vec::new();
+    while !rig.is_done() {
+        // Nobody frees what has been made until nothing more can be made.
+        while rig.breathe() {}
+        assert!(pool::usage().in_use > 0);
+        let packets = rig.received_packets("output");
+        numbers.extend(
+            packets.iter().map(|packet: &Packet| u64::from_be_bytes(packet.bytes()[14..22].try_into().unwrap())),
+        );
+    }
+    assert!(numbers.into_iter().eq(0..5000));
+    let counts = rig.counts();
+    assert_eq!((counts.out_packets, counts.drops["txdrop"]), (5000, 0));
+    assert!(counts.drops["no_buffer"] > 0);
+    drop(rig);
+    assert_eq!(pool::usage().in_use, 0);
+}

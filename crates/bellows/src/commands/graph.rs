@@ -1,0 +1,186 @@
+//! `bellows graph`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use bellows_config::Registry;
+use bellows_engine::{Network, Ports, Snapshot};
+use clap::{Args, ValueEnum};
+
+use crate::cli::NetworkFile;
+use crate::failure::Failure;
+use crate::graph::{self, Edge, Graph, Node};
+use crate::observe::{self, Change, Sample};
+use crate::terminal;
+use crate::text::before_unit;
+
+/// Draw a network, or one that runs with its live rates
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The network file (TOML); not needed with --name
+    #[arg(value_name = "NETWORK", required_unless_present = "name")]
+    network: Option<PathBuf>,
+    /// Set a key of the file, such as `apps.source.rate="1Mpps"`; may be given several times
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "network")]
+    overrides: Vec<String>,
+    /// A running network whose rates to show; it is drawn as it runs unless a file is given
+    #[arg(long)]
+    name: Option<String>,
+    /// The form of the picture [default: what the output's name ends in, else text]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// The file to write the picture to, in place of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// The form of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Box characters, for the terminal
+    Text,
+    /// For Graphviz
+    Dot,
+    /// For documents and browsers
+    Svg,
+}
+
+impl Format {
+    fn of_file(path: &Path) -> Format {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("svg") => Format::Svg,
+            Some("dot" | "gv") => Format::Dot,
+            _ => Format::Text,
+        }
+    }
+}
+
+/// How long rates are measured.
+const MEASURED: Duration = Duration::from_secs(1);
+
+/// How wide a picture in text may be where there is no terminal.
+const WIDTH: usize = 120;
+
+pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    let file = arguments.network.as_ref();
+    let from_file = file.map(|path| draft(path, &arguments.overrides, registry)).transpose()?;
+    let graph = match (&arguments.name, from_file) {
+        (Some(name), from_file) => {
+            let mut observer = observe::open(observe::pick(Some(name))?)?;
+            let before = Sample::take(&mut observer);
+            thread::sleep(MEASURED);
+            let change = Change::between(before, Sample::take(&mut observer));
+            let mut graph = from_file.unwrap_or_else(|| Graph::from(&change.after.counters));
+            graph.title = Some(name.clone());
+            add_rates(&mut graph, &change);
+            graph
+        }
+        (None, Some(graph)) => graph,
+        (None, None) => return Err(Failure::Mistake("name a network file, or a running network by --name".to_owned())),
+    };
+    let named = arguments.output.as_deref().map(Format::of_file);
+    let picture = match arguments.format.or(named).unwrap_or(Format::Text) {
+        Format::Svg => graph::svg(&graph),
+        Format::Dot => graph::dot(&graph),
+        Format::Text => {
+            let to_terminal = arguments.output.is_none();
+            let width = terminal::size().filter(|_| to_terminal).map_or(WIDTH, |(columns, _)| columns);
+            graph::text(&graph, width, !to_terminal || terminal::shows_unicode())
+        }
+    };
+    let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
+    match &arguments.output {
+        Some(path) => fs::write(path, picture)
+            .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))?,
+        None => terminal::print(&picture)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The network of a file, without rates.
+fn draft(path: &Path, overrides: &[String], registry: &Registry) -> Result<Graph, Failure> {
+    let file = NetworkFile { path: path.to_owned(), overrides: overrides.to_vec() };
+    match file.load(registry) {
+        Ok(loaded) => Ok(Graph::from(&loaded.network)),
+        Err(mistakes) => Err(Failure::Diagnosed(mistakes.render(terminal::stderr_is_rich()))),
+    }
+}
+
+impl From<&Network> for Graph {
+    fn from(network: &Network) -> Graph {
+        let names = |ports: Ports| match ports {
+            Ports::Named(ports) => ports.iter().map(|port| port.name.to_owned()).collect(),
+            Ports::Any { .. } => Vec::new(),
+        };
+        let node = |app: &bellows_engine::AppSpec| Node {
+            name: app.name.clone(),
+            kind: app.kind.clone(),
+            inputs: names(app.traits().inputs),
+            outputs: names(app.traits().outputs),
+            ..Node::default()
+        };
+        let index = |name: &str| network.apps.iter().position(|app| app.name == name);
+        let edge = |link: &bellows_engine::LinkSpec| {
+            let from = (index(&link.from.app)?, link.from.port.clone());
+            let to = (index(&link.to.app)?, link.to.port.clone());
+            Some(Edge { from, to, ..Edge::default() })
+        };
+        Graph {
+            title: None,
+            apps: network.apps.iter().map(node).collect(),
+            links: network.links.iter().filter_map(edge).collect(),
+        }
+    }
+}
+
+impl From<&Snapshot> for Graph {
+    fn from(counters: &Snapshot) -> Graph {
+        let node = |app: &bellows_engine::AppCounts| Node {
+            name: app.name.clone(),
+            kind: app.kind.clone(),
+            ..Node::default()
+        };
+        let end = |end: &str| {
+            let (app, port) = end.rsplit_once('.')?;
+            Some((counters.apps.iter().position(|other| other.name == app)?, port.to_owned()))
+        };
+        let edge = |link: &bellows_engine::LinkCounts| {
+            Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
+        };
+        Graph {
+            title: None,
+            apps: counters.apps.iter().map(node).collect(),
+            links: counters.links.iter().filter_map(edge).collect(),
+        }
+    }
+}
+
+/// Writes what went through a running network to the links and apps that it has in common with a picture.
+fn add_rates(graph: &mut Graph, change: &Change) {
+    let mut links = std::mem::take(&mut graph.links);
+    let end = |(app, port): &(usize, String)| Some(format!("{}.{port}", graph.apps.get(*app)?.name));
+    for edge in &mut links {
+        let (Some(from), Some(to)) = (end(&edge.from), end(&edge.to)) else { continue };
+        let Some(link) = change.after.counters.links.iter().find(|link| link.from == from && link.to == to) else {
+            continue;
+        };
+        let rate = change.link(link);
+        edge.label = Some(format!("{}pps {}b/s", before_unit(rate.packets), before_unit(rate.bits)));
+        edge.drops = Some(rate.dropped).filter(|drops| *drops > 0.0).map(|drops| before_unit(drops) + "pps");
+    }
+    graph.links = links;
+    for (before, app) in change.apps() {
+        // What full links drop is written beside them.
+        let own = |app: &bellows_engine::AppCounts| app.dropped() - app.drops.get("txdrop").copied().unwrap_or(0);
+        let drops = change.per_second(before.map_or(0, own), own(app));
+        if let Some(node) = graph.apps.iter_mut().find(|node| node.name == app.name)
+            && drops > 0.0
+        {
+            node.note = Some(format!("drops {}pps", before_unit(drops)));
+            node.warn = app.drops.get("app_failed").is_some_and(|failed| *failed > 0);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! `bellows man`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use clap_mangen::Man;
+
+use crate::failure::Failure;
+use crate::terminal;
+
+/// Print the man page, or write the pages of all subcommands into a folder
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The folder, made if need be; one page for each subcommand goes there
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+pub fn execute(arguments: &Arguments, definition: clap::Command) -> Result<ExitCode, Failure> {
+    match &arguments.output {
+        None => {
+            let mut page = Vec::new();
+            Man::new(definition).render(&mut page)?;
+            terminal::print(&String::from_utf8_lossy(&page))?;
+        }
+        Some(folder) => write_pages(definition, folder)
+            .map_err(|error| Failure::Mistake(format!("cannot write man pages to {}: {error}", folder.display())))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_pages(definition: clap::Command, folder: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(definition, folder)
+}

@@ -1,0 +1,13 @@
+//! The subcommands, a file each: what each takes, and what it does.
+
+pub mod apps;
+pub mod check;
+pub mod completions;
+pub mod graph;
+pub mod man;
+pub mod ps;
+pub mod reload;
+pub mod run;
+pub mod show;
+pub mod stop;
+pub mod top;

@@ -1,0 +1,117 @@
+//! `bellows show`.
+
+use std::process::ExitCode;
+
+use bellows_engine::Snapshot;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::observe::{self, Sample, State};
+use crate::report;
+use crate::terminal::{self, harmless};
+use crate::text::{count, span};
+
+/// Show the counters of a running network, or those that one left when it crashed
+///
+/// Without a part, all of them are shown. NAME is needed only if several networks run.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The part: apps, links, errors (what was dropped and why) or config (the network file)
+    #[arg(value_name = "PART")]
+    first: Option<String>,
+    /// The network's name
+    #[arg(value_name = "NAME")]
+    second: Option<String>,
+    /// Print all counters as JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    Apps,
+    Links,
+    Errors,
+    Config,
+}
+
+impl Arguments {
+    /// Which part of which network. A single word that names no part is a network's name.
+    fn read(&self) -> Result<(Part, Option<&str>), Failure> {
+        let part = match self.first.as_deref() {
+            None => Some(Part::All),
+            Some("apps") => Some(Part::Apps),
+            Some("links") => Some(Part::Links),
+            Some("errors") => Some(Part::Errors),
+            Some("config") => Some(Part::Config),
+            Some(_) => None,
+        };
+        match (part, &self.second) {
+            (Some(part), name) => Ok((part, name.as_deref())),
+            (None, None) => Ok((Part::All, self.first.as_deref())),
+            (None, Some(_)) => {
+                let first = self.first.as_deref().unwrap_or_default();
+                Err(Failure::Mistake(format!("there is no part `{first}`; there are apps, links, errors and config")))
+            }
+        }
+    }
+}
+
+pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let (part, name) = arguments.read()?;
+    let home = observe::pick(name)?;
+    let (name, state, pid) = (home.name(), observe::state(&home), home.process());
+    let mut observer = observe::open(home)?;
+    let sample = Sample::take(&mut observer);
+    let counters = &sample.counters;
+    if arguments.json {
+        let mut value = json!(counters);
+        value["name"] = json!(name);
+        value["state"] = json!(state);
+        value["config"] = Value::from(observer.directory().config.clone());
+        terminal::print(&format!("{value:#}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let rich = terminal::stdout_is_rich();
+    if state == State::Crashed {
+        eprintln!("`{name}` (process {}) has crashed; this is what it left", counters.pid);
+    }
+    let text = match part {
+        Part::All => {
+            let head = match pid {
+                Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
+                None => format!("{name}: crashed (process {})", counters.pid),
+            };
+            format!("{head}, {}\n\n{}\n{}", counters.source, report::counters(counters, rich), engine(counters))
+        }
+        Part::Apps => report::apps(counters).render(rich),
+        Part::Links => report::links(counters).render(rich),
+        Part::Errors => {
+            let drops = report::drops(counters);
+            if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
+        }
+        Part::Config => {
+            let text = &observer.directory().config;
+            if text.ends_with('\n') { text.clone() } else { format!("{text}\n") }
+        }
+    };
+    // Headings may be bold; what the counters' file says may drive no terminal.
+    terminal::print(&if rich { text } else { harmless(&text) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The engine's own counters, in a line.
+fn engine(counters: &Snapshot) -> String {
+    format!(
+        "schedule {}; {} breaths, {} of them idle; {} naps; {} of {} buffers in use; {} reloads\n",
+        counters.schedule,
+        count(counters.engine("breaths")),
+        count(counters.engine("idle_breaths")),
+        count(counters.engine("naps")),
+        count(counters.engine("buffers_in_use")),
+        count(counters.engine("buffers")),
+        count(counters.engine("reloads")),
+    )
+}

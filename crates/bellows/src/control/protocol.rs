@@ -1,0 +1,86 @@
+//! What goes over the control socket.
+
+use std::path::PathBuf;
+
+use bellows_engine::Reloaded;
+use serde::{Deserialize, Serialize};
+
+/// The longest line that either side accepts, in bytes.
+pub const LONGEST_REQUEST: usize = 64 << 10;
+
+/// What a client may ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Request {
+    /// Who is there?
+    Status,
+    /// End the run as a signal would.
+    Stop,
+    /// Read the network again, or another one in its place.
+    Reload {
+        /// The other network's file: an absolute path.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<PathBuf>,
+    },
+}
+
+/// What the engine's process answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "lowercase")]
+pub enum Reply {
+    /// To [`Request::Status`].
+    Status {
+        /// The name of the run.
+        name: String,
+        /// The process.
+        pid: u32,
+        /// The network's file.
+        network: String,
+        /// How long it has been running.
+        uptime_seconds: f64,
+    },
+    /// To [`Request::Stop`]: the run is about to end.
+    Stopping,
+    /// To [`Request::Reload`].
+    Reloaded(ReloadReport),
+    /// It could not be done.
+    Refused {
+        /// Whether the caller made a mistake; else something failed.
+        mistake: bool,
+        /// What is wrong; may have several lines.
+        message: String,
+    },
+}
+
+/// What a reload did: [`Reloaded`], as it goes over the wire.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadReport {
+    /// Apps that run on as they were.
+    pub kept: Vec<String>,
+    /// Apps that took the place of one of the same name and type.
+    pub replaced: Vec<String>,
+    /// Apps that are new.
+    pub added: Vec<String>,
+    /// Apps that are gone.
+    pub removed: Vec<String>,
+    /// Links that are new.
+    pub links_added: Vec<String>,
+    /// Links that are gone.
+    pub links_removed: Vec<String>,
+    /// Packets that were in what is gone.
+    pub dropped: u64,
+    /// How long no packet moved, in nanoseconds.
+    pub pause_nanos: u64,
+    /// What could not be done as asked, in sentences.
+    pub warnings: Vec<String>,
+}
+
+impl From<Reloaded> for ReloadReport {
+    fn from(reloaded: Reloaded) -> ReloadReport {
+        let Reloaded { kept, replaced, added, removed, links_added, links_removed, dropped, pause_nanos, unfinished } =
+            reloaded;
+        let warning = |(app, reason)| format!("app `{app}` could not finish: {reason}");
+        let warnings = unfinished.into_iter().map(warning).collect();
+        ReloadReport { kept, replaced, added, removed, links_added, links_removed, dropped, pause_nanos, warnings }
+    }
+}

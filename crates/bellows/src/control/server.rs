@@ -1,0 +1,183 @@
+//! The side that answers, in the engine's process.
+//!
+//! Each client has a thread of its own, so that a slow one holds up nobody else; they share nothing with the
+//! engine's thread but what a reload needs. Lines have a greatest length, clients a greatest number, and a line that
+//! does not come in time ends its connection.
+
+use std::fs::{self, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::protocol::{LONGEST_REQUEST, Reply, Request};
+
+/// The most clients at a time.
+const MOST_CLIENTS: usize = 32;
+
+/// How long a request may take to arrive, or a reply to be taken.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the server needs of the process that it is in.
+pub trait Engine: Send + Sync + 'static {
+    /// Does what a client asks for.
+    fn answer(&self, request: Request) -> Reply;
+}
+
+/// Listens at `path` for as long as the process lives. The socket is its owner's alone (mode 0700).
+///
+/// # Errors
+/// Those of making a socket; a path of more than 107 bytes is one.
+pub fn serve(path: &Path, engine: Arc<dyn Engine>) -> io::Result<()> {
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    let clients = Arc::new(AtomicUsize::new(0));
+    thread::Builder::new().name("control".to_owned()).spawn(move || {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => welcome(stream, &engine, &clients),
+                Err(error) => {
+                    // Out of descriptors, most likely: others will be closed.
+                    tracing::warn!("the control socket cannot take a client: {error}");
+                    thread::sleep(Duration::from_millis(500));
+                }
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Counts a client for as long as it is there.
+struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+fn welcome(stream: UnixStream, engine: &Arc<dyn Engine>, clients: &Arc<AtomicUsize>) {
+    let others = clients.fetch_add(1, Relaxed);
+    let seat = Seat(Arc::clone(clients));
+    if others >= MOST_CLIENTS {
+        tracing::warn!("the control socket has {MOST_CLIENTS} clients and sends another one away");
+        return;
+    }
+    let engine = Arc::clone(engine);
+    let client = thread::Builder::new().name("control client".to_owned()).spawn(move || {
+        let _seat = seat;
+        if let Err(error) = converse(stream, &*engine) {
+            tracing::debug!("a control client is gone: {error}");
+        }
+    });
+    if let Err(error) = client {
+        tracing::warn!("no thread for a control client: {error}");
+    }
+}
+
+fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut unread = Vec::new();
+    while let Some(line) = next_line(&mut stream, &mut unread)? {
+        let reply = match serde_json::from_slice(&line) {
+            Ok(request) => engine.answer(request),
+            Err(error) => Reply::Refused { mistake: true, message: format!("this is no request: {error}") },
+        };
+        let mut reply = serde_json::to_vec(&reply)?;
+        reply.push(b'\n');
+        stream.write_all(&reply)?;
+    }
+    Ok(())
+}
+
+/// The next line; `None` when the client has hung up. `unread` keeps what came after it.
+fn next_line(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+            let rest = unread.split_off(end + 1);
+            return Ok(Some(std::mem::replace(unread, rest)));
+        }
+        if unread.len() >= LONGEST_REQUEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its line is too long"));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut piece = [0; 4096];
+        match stream.read(&mut piece) {
+            Ok(0) => return Ok(None),
+            Ok(count) => unread.extend_from_slice(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+
+    struct Echo;
+
+    impl Engine for Echo {
+        fn answer(&self, request: Request) -> Reply {
+            Reply::Refused { mistake: false, message: format!("{request:?}") }
+        }
+    }
+
+    fn server() -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        serve(&path, Arc::new(Echo)).unwrap();
+        (folder, path)
+    }
+
+    fn say(path: &Path, bytes: &[u8]) -> String {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let _ = stream.write_all(bytes);
+        let mut reply = String::new();
+        let _ = BufReader::new(stream).read_line(&mut reply);
+        reply
+    }
+
+    #[test]
+    fn requests_are_answered_one_by_one() {
+        let (_folder, path) = server();
+        assert!(say(&path, b"{\"command\":\"stop\"}\n").contains("Stop"));
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(b"{\"command\":\"status\"}\n{\"command\":\"reload\"}\n").unwrap();
+        let replies: Vec<String> = BufReader::new(stream).lines().take(2).map(Result::unwrap).collect();
+        assert!(replies[0].contains("Status") && replies[1].contains("Reload"), "{replies:?}");
+    }
+
+    #[test]
+    fn garbage_gets_an_answer_and_endless_lines_an_end() {
+        let (_folder, path) = server();
+        for garbage in [&b"\n"[..], b"hello\n", b"\xff\xfe\n", b"{\"command\":\"explode\"}\n", b"[[[[[[[[[\n"] {
+            assert!(say(&path, garbage).contains("this is no request"), "{garbage:?}");
+        }
+        assert_eq!(say(&path, &vec![b'x'; 4 * LONGEST_REQUEST]), "");
+        assert!(say(&path, b"{\"command\":\"stop\"}\n").contains("Stop"), "others are served");
+    }
+
+    #[test]
+    fn silent_clients_lose_their_seats() {
+        let (_folder, path) = server();
+        let silent: Vec<UnixStream> = (0..2 * MOST_CLIENTS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let deadline = Instant::now() + 4 * PATIENCE;
+        while !say(&path, b"{\"command\":\"stop\"}\n").contains("Stop") {
+            assert!(Instant::now() < deadline, "no seat becomes free");
+            thread::sleep(Duration::from_millis(100));
+        }
+        drop(silent);
+    }
+}

@@ -1,0 +1,186 @@
+//! An app network as a picture: SVG for documents, DOT for Graphviz, and box characters for the terminal.
+//!
+//! The caller fills a [`Graph`] from a network file or from the counters of a running engine; this module neither
+//! reads a config nor knows an app. All three pictures are pure functions of the graph: the same graph gives the
+//! same bytes.
+//!
+//! The layers, from the bottom:
+//!
+//! - `simplex` solves the one optimisation problem the layout needs twice: integers that keep minimum distances
+//!   and make the weighted sum of all distances smallest.
+//! - `layout` is the layered method of Sugiyama, Tagawa and Toda (1981) with the network simplex of Gansner,
+//!   Koutsofios, North and Vo ("A Technique for Drawing Directed Graphs", 1993): loops are cut, apps get a column,
+//!   columns get an order with few crossings, and everything gets a height. It counts in the caller's units:
+//!   pixels for `svg`, character cells for `text`.
+//! - `svg` and `text` route the links through the space between the columns and draw. `dot` needs no layout.
+
+mod dot;
+mod layout;
+mod simplex;
+mod svg;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use dot::dot;
+pub use svg::svg;
+pub use text::text;
+
+/// An app network to draw.
+///
+/// Links that name an app beyond the end of `apps` are left out. A port that only a link names is drawn after the
+/// ports that the app declares.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// A heading; none is drawn without it.
+    pub title: Option<String>,
+    /// The apps, in the order of the config, which breaks ties of the layout.
+    pub apps: Vec<Node>,
+    /// The links, in the order of the config.
+    pub links: Vec<Edge>,
+}
+
+/// An app.
+#[derive(Clone, Debug, Default)]
+pub struct Node {
+    /// Its name in the network.
+    pub name: String,
+    /// The type of app, such as `pcap-reader`; may be empty.
+    pub kind: String,
+    /// Names of the input ports, from the top.
+    pub inputs: Vec<String>,
+    /// Names of the output ports, from the top.
+    pub outputs: Vec<String>,
+    /// A short remark, such as its rate or what it dropped.
+    pub note: Option<String>,
+    /// Draws the app in the warning colour.
+    pub warn: bool,
+}
+
+/// A link from an output port to an input port.
+#[derive(Clone, Debug, Default)]
+pub struct Edge {
+    /// Index of the app in [`Graph::apps`] and the name of its output port.
+    pub from: (usize, String),
+    /// Index of the app in [`Graph::apps`] and the name of its input port.
+    pub to: (usize, String),
+    /// What the link carries, such as `1.2 Mpps 0.6 Gb/s`.
+    pub label: Option<String>,
+    /// What the link drops, such as `3.1 kpps`; drawn as `drops 3.1 kpps` in the warning colour.
+    pub drops: Option<String>,
+}
+
+impl Edge {
+    fn drops_text(&self) -> Option<String> {
+        self.drops.as_ref().map(|drops| format!("drops {}", printable(drops)))
+    }
+}
+
+/// A graph whose links are resolved to port indexes.
+struct Ports {
+    /// For each app, the names of its input ports.
+    inputs: Vec<Vec<String>>,
+    /// For each app, the names of its output ports.
+    outputs: Vec<Vec<String>>,
+    links: Vec<Link>,
+}
+
+/// A link between ports, both by index.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    /// Where it stands in [`Graph::links`].
+    edge: usize,
+    /// App and output port.
+    from: (usize, usize),
+    /// App and input port.
+    to: (usize, usize),
+}
+
+impl Ports {
+    fn of(graph: &Graph) -> Self {
+        let declared = |ports: fn(&Node) -> &Vec<String>| {
+            graph.apps.iter().map(|app| ports(app).iter().map(|name| printable(name)).collect()).collect()
+        };
+        let mut ports =
+            Ports { inputs: declared(|app| &app.inputs), outputs: declared(|app| &app.outputs), links: Vec::new() };
+        for (edge, Edge { from, to, .. }) in graph.links.iter().enumerate() {
+            if from.0 < graph.apps.len() && to.0 < graph.apps.len() {
+                let output = index_or_insert(&mut ports.outputs[from.0], &printable(&from.1));
+                let input = index_or_insert(&mut ports.inputs[to.0], &printable(&to.1));
+                ports.links.push(Link { edge, from: (from.0, output), to: (to.0, input) });
+            }
+        }
+        ports
+    }
+
+    /// The input ports' names as they are drawn: empty where the name says nothing.
+    fn shown_inputs(&self, app: usize) -> Vec<&str> {
+        shown(&self.inputs[app], "input")
+    }
+
+    /// The output ports' names as they are drawn: empty where the name says nothing.
+    fn shown_outputs(&self, app: usize) -> Vec<&str> {
+        shown(&self.outputs[app], "output")
+    }
+
+    /// A link as the config writes it: `capture.output -> copy.input`.
+    fn describe(&self, graph: &Graph, link: Link, arrow: &str) -> String {
+        format!(
+            "{}.{} {arrow} {}.{}",
+            printable(&graph.apps[link.from.0].name),
+            self.outputs[link.from.0][link.from.1],
+            printable(&graph.apps[link.to.0].name),
+            self.inputs[link.to.0][link.to.1],
+        )
+    }
+}
+
+fn shown<'a>(ports: &'a [String], default: &str) -> Vec<&'a str> {
+    match ports {
+        [only] if only == default => vec![""],
+        ports => ports.iter().map(String::as_str).collect(),
+    }
+}
+
+fn index_or_insert(ports: &mut Vec<String>, name: &str) -> usize {
+    ports.iter().position(|port| port == name).unwrap_or_else(|| {
+        ports.push(name.to_string());
+        ports.len() - 1
+    })
+}
+
+/// `text` without characters that XML forbids or a terminal obeys.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c }).collect()
+}
+
+/// `text` for XML and for Graphviz's HTML-like labels, in content and in attributes.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in printable(text).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// `text` cut in the middle to at most `most` characters.
+fn shortened(text: &str, most: usize) -> String {
+    let characters: Vec<char> = printable(text).chars().collect();
+    if characters.len() <= most {
+        return characters.into_iter().collect();
+    }
+    let kept = most.saturating_sub(1);
+    let tail = kept / 2;
+    let mut short: String = characters[..kept - tail].iter().collect();
+    short.push('…');
+    short.extend(&characters[characters.len() - tail..]);
+    short
+}

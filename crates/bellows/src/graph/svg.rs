@@ -1,0 +1,707 @@
+//! The picture for documents: a self-contained SVG with its own background, light or dark as the reader prefers.
+//!
+//! [`Drawing`] is the geometry in whole pixels, which the tests look at; [`svg`] writes it down. A gap between columns
+//! holds, from the left: the labels of the links that leave the column, the turns of links that run back, the curves
+//! from height to height, the turns before the next column, and the arrow heads. So no label lies on a link or an app.
+
+use std::fmt::Write as _;
+
+use super::layout::{self, Part, Placement, Shape, Spacing, Stretch, Turn};
+use super::{Graph, Link, Ports, escaped, printable, shortened};
+
+const SPACING: Spacing = Spacing { apps: 26, app_to_lane: 16, lanes: 16, lane: 0 };
+
+const MARGIN: i32 = 24;
+/// Between parts of the network that no link joins.
+const PART_GAP: i32 = 40;
+/// Height of the line that the title takes.
+const TITLE: i32 = 34;
+/// Between a box's edge and its text, and between its columns of text.
+const PADDING: i32 = 10;
+/// Half of what a port takes of its side, at least; a line of a label takes twice that.
+const PORT: i32 = 8;
+const LABEL_LINE: i32 = 12;
+/// From an app's edge to the label of its link, and from there to where the link may bend.
+const LABEL_GAP: i32 = 8;
+const ARROW: i32 = 8;
+/// Between the parallel parts of links that turn.
+const TURN_GAP: i32 = 9;
+const CORNER: i32 = 8;
+/// Characters of a name and of other text that are drawn at most; the tooltip has them all.
+const NAME_LENGTH: usize = 44;
+const TEXT_LENGTH: usize = 36;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rect {
+    pub x: i32,
+    pub y: i32,
+    pub width: i32,
+    pub height: i32,
+}
+
+/// An app's box, with its texts.
+#[derive(Debug)]
+pub struct AppBox {
+    pub rect: Rect,
+    /// The header's centre.
+    middle: i32,
+    /// Heights of the ports.
+    pub inputs: Vec<i32>,
+    pub outputs: Vec<i32>,
+}
+
+/// A stroke of a link from the point before.
+#[derive(Clone, Copy, Debug)]
+pub enum Stroke {
+    Line(i32, i32),
+    /// A rounded corner: the corner itself, and where the stroke ends.
+    Corner((i32, i32), (i32, i32)),
+    /// Level at both ends.
+    Curve(i32, i32),
+}
+
+impl Stroke {
+    pub fn end(self) -> (i32, i32) {
+        match self {
+            Stroke::Line(x, y) | Stroke::Curve(x, y) | Stroke::Corner(_, (x, y)) => (x, y),
+        }
+    }
+}
+
+/// A link's line. The arrow head's tip lies at the end.
+#[derive(Debug)]
+pub struct Path {
+    pub link: Link,
+    pub back: bool,
+    pub start: (i32, i32),
+    pub strokes: Vec<Stroke>,
+    /// Where an arrow head on a lane shows that the link runs back.
+    chevron: Option<(i32, i32)>,
+}
+
+#[derive(Debug)]
+pub struct Label {
+    pub rect: Rect,
+    pub text: String,
+    pub drops: bool,
+}
+
+/// What is where, in pixels.
+#[derive(Debug)]
+pub struct Drawing {
+    pub width: i32,
+    pub height: i32,
+    pub apps: Vec<AppBox>,
+    pub paths: Vec<Path>,
+    pub labels: Vec<Label>,
+}
+
+/// What a text takes at most: widths of the widest of the usual sans-serif fonts, DejaVu Sans.
+fn text_width(text: &str, size: i32, bold: bool) -> i32 {
+    let thousandths = |c: char| match c {
+        'i' | 'j' | 'l' | '\'' => 290,
+        ' ' | '.' | ',' | ':' | ';' | '|' | 'I' => 345,
+        'f' | 't' | 'r' | '-' | '(' | ')' | '[' | ']' | '/' | '!' | '"' => 420,
+        'm' | 'M' | 'W' | '@' | '%' => 1000,
+        'w' | 'G' | 'O' | 'Q' | 'D' | 'H' | 'N' | 'U' | '&' | '#' | '+' | '=' | '<' | '>' | '~' => 840,
+        'A'..='Z' | '…' => 700,
+        c if c.is_ascii() => 640,
+        c if (c as u32) < 0x1100 => 760,
+        _ => 1050,
+    };
+    let sum: i32 = text.chars().map(thousandths).sum();
+    let sum = if bold { sum + sum * 11 / 100 } else { sum };
+    (sum * size + 999) / 1000
+}
+
+/// The texts of an app's box.
+struct Texts<'a> {
+    name: String,
+    kind: String,
+    note: String,
+    inputs: Vec<&'a str>,
+    outputs: Vec<&'a str>,
+}
+
+impl<'a> Texts<'a> {
+    fn of(graph: &Graph, ports: &'a Ports, app: usize) -> Self {
+        let node = &graph.apps[app];
+        Texts {
+            name: shortened(&node.name, NAME_LENGTH),
+            kind: shortened(&node.kind, TEXT_LENGTH),
+            note: shortened(node.note.as_deref().unwrap_or(""), TEXT_LENGTH),
+            inputs: ports.shown_inputs(app),
+            outputs: ports.shown_outputs(app),
+        }
+    }
+
+    /// The header's lines: text, class, line height, font size.
+    fn lines(&self) -> Vec<(&str, &'static str, i32, i32)> {
+        let mut lines = vec![(self.name.as_str(), "name", 17, 13)];
+        if !self.kind.is_empty() {
+            lines.push((&self.kind, "kind", 15, 11));
+        }
+        if !self.note.is_empty() {
+            lines.push((&self.note, "note", 14, 10));
+        }
+        lines
+    }
+
+    fn header_width(&self) -> i32 {
+        self.lines().iter().map(|&(text, class, _, size)| text_width(text, size, class == "name")).max().unwrap_or(0)
+    }
+
+    fn header_height(&self) -> i32 {
+        self.lines().iter().map(|line| line.2).sum()
+    }
+
+    /// What a column of port names takes, the space before the next column included.
+    fn ports_width(names: &[&str]) -> i32 {
+        let widest = names.iter().map(|name| text_width(&shortened(name, TEXT_LENGTH), 10, false)).max().unwrap_or(0);
+        if widest == 0 { 0 } else { widest + PADDING }
+    }
+
+    fn width(&self) -> i32 {
+        let width = Self::ports_width(&self.inputs) + self.header_width() + Self::ports_width(&self.outputs);
+        (width + 2 * PADDING).max(72)
+    }
+}
+
+/// Label texts of each link, above its line and below it.
+struct LinkTexts {
+    above: Option<String>,
+    below: Option<String>,
+}
+
+impl LinkTexts {
+    fn of(graph: &Graph, link: Link) -> Self {
+        let edge = &graph.links[link.edge];
+        LinkTexts {
+            above: edge.label.as_deref().filter(|text| !text.is_empty()).map(|text| shortened(text, TEXT_LENGTH)),
+            below: edge.drops_text().map(|text| shortened(&text, TEXT_LENGTH)),
+        }
+    }
+
+    fn width(&self) -> i32 {
+        self.above.iter().chain(&self.below).map(|text| text_width(text, 10, false)).max().unwrap_or(0)
+    }
+}
+
+/// Height of a box and of the ports on its sides.
+fn shape(texts: &Texts, outputs: &[(i32, i32)]) -> Shape {
+    let half: Vec<i32> =
+        outputs.iter().map(|&(above, below)| PORT.max(LABEL_LINE * above + 1).max(LABEL_LINE * below + 1)).collect();
+    let inputs = i32::try_from(texts.inputs.len()).unwrap_or(0);
+    let sides = (2 * PORT * inputs).max(2 * half.iter().sum::<i32>()) + 6;
+    let height = (texts.header_height() + 14).max(sides).max(40);
+    let height = height + height % 2;
+    let spread = |half: &[i32]| {
+        let mut top = height / 2 - half.iter().sum::<i32>();
+        half.iter()
+            .map(|half| {
+                top += 2 * half;
+                top - half
+            })
+            .collect()
+    };
+    Shape { height, inputs: spread(&vec![PORT; texts.inputs.len()]), outputs: spread(&half) }
+}
+
+/// What all parts of a drawing are made from.
+struct Plan<'a> {
+    placement: Placement,
+    shapes: Vec<Shape>,
+    texts: Vec<Texts<'a>>,
+    /// By the place in [`Graph::links`]; none for links that are left out.
+    link_texts: Vec<Option<LinkTexts>>,
+}
+
+impl<'a> Plan<'a> {
+    fn of(graph: &Graph, ports: &'a Ports) -> Self {
+        let texts: Vec<Texts> = (0..graph.apps.len()).map(|app| Texts::of(graph, ports, app)).collect();
+        let mut lines: Vec<Vec<(i32, i32)>> = ports.outputs.iter().map(|ports| vec![(0, 0); ports.len()]).collect();
+        let mut link_texts: Vec<Option<LinkTexts>> = graph.links.iter().map(|_| None).collect();
+        for &link in &ports.links {
+            let texts = LinkTexts::of(graph, link);
+            let (above, below) = &mut lines[link.from.0][link.from.1];
+            *above += i32::from(texts.above.is_some());
+            *below += i32::from(texts.below.is_some());
+            link_texts[link.edge] = Some(texts);
+        }
+        let shapes: Vec<Shape> = texts.iter().zip(&lines).map(|(texts, lines)| shape(texts, lines)).collect();
+        let placement = layout::place(&shapes, ports, SPACING);
+        Plan { placement, shapes, texts, link_texts }
+    }
+}
+
+impl Drawing {
+    pub fn of(graph: &Graph) -> Self {
+        let ports = Ports::of(graph);
+        let plan = Plan::of(graph, &ports);
+        let blank =
+            || AppBox { rect: Rect { x: 0, y: 0, width: 0, height: 0 }, middle: 0, inputs: vec![], outputs: vec![] };
+        let mut drawing = Drawing {
+            width: 0,
+            height: 0,
+            apps: graph.apps.iter().map(|_| blank()).collect(),
+            paths: Vec::new(),
+            labels: Vec::new(),
+        };
+        let columns: Vec<Columns> = plan.placement.parts.iter().map(|part| Columns::of(part, &plan)).collect();
+        let widest = columns.iter().map(|columns| columns.width).max().unwrap_or(0).max(480);
+        let top = MARGIN + if graph.title.is_some() { TITLE } else { 0 };
+        let (mut x, mut y, mut shelf) = (MARGIN, top, 0);
+        for (part, columns) in plan.placement.parts.iter().zip(&columns) {
+            if x > MARGIN && x + columns.width > MARGIN + widest {
+                (x, y, shelf) = (MARGIN, y + shelf + PART_GAP, 0);
+            }
+            drawing.add_part(&plan, part, columns, (x, y));
+            drawing.width = drawing.width.max(x + columns.width + MARGIN);
+            x += columns.width + PART_GAP;
+            shelf = shelf.max(part.height);
+        }
+        drawing.height = y + shelf + MARGIN;
+        let title = graph.title.as_deref().map_or(0, |title| text_width(&printable(title), 15, true));
+        drawing.width = drawing.width.max(title + 2 * MARGIN);
+        drawing
+    }
+
+    fn add_part(&mut self, plan: &Plan, part: &Part, columns: &Columns, (left, top): (i32, i32)) {
+        let Plan { placement, shapes, texts, link_texts } = plan;
+        for &app in &part.apps {
+            let column = placement.column[app];
+            let width = columns.box_width(column, texts[app].width());
+            let x = left + columns.left[column] + (columns.columns[column] - width) / 2;
+            let y = top + placement.top[app];
+            let rect = Rect { x, y, width, height: shapes[app].height };
+            let (before, after) = (Texts::ports_width(&texts[app].inputs), Texts::ports_width(&texts[app].outputs));
+            let middle = x + width / 2 + (before - after) / 2;
+            let heights = |ports: &[i32]| ports.iter().map(|port| y + port).collect();
+            self.apps[app] =
+                AppBox { rect, middle, inputs: heights(&shapes[app].inputs), outputs: heights(&shapes[app].outputs) };
+        }
+        for (index, wire) in part.wires.iter().enumerate() {
+            let from = self.apps[wire.link.from.0].rect;
+            let to = self.apps[wire.link.to.0].rect;
+            let mut pen = Pen::new(from.x + from.width, top + wire.start);
+            let (from_column, to_column) = (placement.column[wire.link.from.0], placement.column[wire.link.to.0]);
+            let gaps: Vec<usize> = if wire.back {
+                (to_column..=from_column + 1).rev().collect()
+            } else {
+                (from_column + 1..=to_column).collect()
+            };
+            for gap in gaps {
+                for stretch in wire.stretches(placement, index, gap) {
+                    pen.cross(columns, gap, &stretch, (left, top));
+                }
+            }
+            pen.line(to.x, top + wire.end);
+            let chevron = wire.back.then(|| {
+                let middle = wire.lanes.len() / 2;
+                let column = wire.first + middle;
+                (left + columns.left[column] + columns.columns[column] / 2, top + wire.lanes[middle])
+            });
+            self.paths.push(Path { link: wire.link, back: wire.back, start: pen.start, strokes: pen.strokes, chevron });
+        }
+        let mut stacked = std::collections::BTreeMap::new();
+        for wire in &part.wires {
+            let Some(texts) = &link_texts[wire.link.edge] else { continue };
+            let app = self.apps[wire.link.from.0].rect;
+            let x = app.x + app.width + LABEL_GAP;
+            let port = top + wire.start;
+            let (above, below) = stacked.entry(wire.link.from).or_insert((0, 0));
+            if let Some(text) = &texts.above {
+                *above += LABEL_LINE;
+                let rect = Rect { x, y: port - *above - 1, width: text_width(text, 10, false), height: LABEL_LINE };
+                self.labels.push(Label { rect, text: text.clone(), drops: false });
+            }
+            if let Some(text) = &texts.below {
+                let rect = Rect { x, y: port + *below + 1, width: text_width(text, 10, false), height: LABEL_LINE };
+                *below += LABEL_LINE;
+                self.labels.push(Label { rect, text: text.clone(), drops: true });
+            }
+        }
+    }
+}
+
+/// Where the columns and gaps of a part lie, from its left edge.
+struct Columns {
+    left: Vec<i32>,
+    columns: Vec<i32>,
+    gaps: Vec<Gap>,
+    width: i32,
+}
+
+/// The gap left of a column, or right of the last one.
+struct Gap {
+    /// Where the curves begin and end.
+    curves: (i32, i32),
+    /// For each turn: its stretch, and where it lies.
+    at: Vec<(Stretch, i32)>,
+}
+
+impl Columns {
+    fn of(part: &Part, plan: &Plan) -> Self {
+        let Plan { placement, texts, link_texts, .. } = plan;
+        let mut columns = vec![0; part.columns];
+        for &app in &part.apps {
+            let widest = &mut columns[placement.column[app]];
+            *widest = texts[app].width().max(*widest);
+        }
+        let mut this = Columns { left: Vec::new(), columns, gaps: Vec::new(), width: 0 };
+        let mut x = 0;
+        for gap in 0..=part.columns {
+            let stretches = part.stretches(placement, gap);
+            let labels = part.wires.iter().filter(|wire| placement.column[wire.link.from.0] + 1 == gap);
+            let room = labels.map(|wire| {
+                let text = link_texts[wire.link.edge].as_ref().map_or(0, LinkTexts::width);
+                let column = this.columns[gap - 1];
+                let width = this.box_width(gap - 1, texts[wire.link.from.0].width());
+                if text == 0 { 0 } else { 2 * LABEL_GAP + text - (column - width) / 2 }
+            });
+            let turns = x + room.max().unwrap_or(0).max(0);
+            let (behind, behind_lanes) = nested(&stretches, Turn::Behind);
+            let (before, before_lanes) = nested(&stretches, Turn::Before);
+            let curves = stretches.iter().filter(|stretch| {
+                matches!(stretch.shape, Turn::Forward | Turn::Backward) && stretch.from != stretch.to
+            });
+            let steepest = curves.clone().map(|stretch| (stretch.to - stretch.from).abs()).max().unwrap_or(0);
+            let bend = if gap == 0 || gap == part.columns {
+                0
+            } else {
+                28 + (steepest / 4).min(70) + i32::try_from(curves.count()).unwrap_or(0).min(20) * 2
+            };
+            let start = turns + behind_lanes * TURN_GAP + if behind_lanes > 0 { TURN_GAP } else { 0 };
+            let end = start + bend;
+            let arrows = if gap == 0 { stretches.len().min(1) } else { usize::from(gap < part.columns) };
+            x = end
+                + before_lanes * TURN_GAP
+                + if before_lanes > 0 { TURN_GAP } else { 0 }
+                + if arrows > 0 { ARROW + 4 } else { 0 };
+            let mut at = Vec::new();
+            at.extend(behind.into_iter().map(|(stretch, lane)| (stretch, turns + (lane + 1) * TURN_GAP)));
+            let before_edge = x - ARROW - 4;
+            at.extend(before.into_iter().map(|(stretch, lane)| (stretch, before_edge - (lane + 1) * TURN_GAP)));
+            this.gaps.push(Gap { curves: (start, end), at });
+            if gap < part.columns {
+                this.left.push(x);
+                x += this.columns[gap];
+            }
+        }
+        this.width = x;
+        this
+    }
+
+    /// How wide a box is drawn whose text takes `width`: as its column if that is not much wider.
+    fn box_width(&self, column: usize, width: i32) -> i32 {
+        if self.columns[column] * 2 <= width * 3 {
+            self.columns[column]
+        } else {
+            width + (self.columns[column] - width) % 2
+        }
+    }
+}
+
+/// Gives each turn of the kind a lane, short turns nearest to the column, and counts the lanes.
+fn nested(stretches: &[Stretch], kind: Turn) -> (Vec<(Stretch, i32)>, i32) {
+    let mut turns: Vec<Stretch> = stretches.iter().copied().filter(|stretch| stretch.shape == kind).collect();
+    turns.sort_by_key(|turn| ((turn.to - turn.from).abs(), turn.from));
+    let mut lanes: Vec<Vec<(i32, i32)>> = Vec::new();
+    let mut placed = Vec::new();
+    for turn in turns {
+        let span = (turn.from.min(turn.to) - 6, turn.from.max(turn.to) + 6);
+        // Outside of every turn that it shares heights with.
+        let lane = lanes
+            .iter()
+            .rposition(|taken| taken.iter().any(|other| span.0 <= other.1 && other.0 <= span.1))
+            .map_or(0, |blocked| blocked + 1);
+        if lane == lanes.len() {
+            lanes.push(Vec::new());
+        }
+        lanes[lane].push(span);
+        placed.push((turn, i32::try_from(lane).unwrap_or(0)));
+    }
+    (placed, i32::try_from(lanes.len()).unwrap_or(0))
+}
+
+/// Draws a link.
+struct Pen {
+    start: (i32, i32),
+    at: (i32, i32),
+    strokes: Vec<Stroke>,
+}
+
+impl Pen {
+    fn new(x: i32, y: i32) -> Self {
+        Pen { start: (x, y), at: (x, y), strokes: Vec::new() }
+    }
+
+    fn stroke(&mut self, stroke: Stroke) {
+        self.at = stroke.end();
+        // One line in place of two that follow each other on one height.
+        if let (Some(Stroke::Line(_, last)), Stroke::Line(_, y)) = (self.strokes.last(), stroke)
+            && *last == y
+        {
+            self.strokes.pop();
+        }
+        self.strokes.push(stroke);
+    }
+
+    fn line(&mut self, x: i32, y: i32) {
+        if self.at != (x, y) {
+            self.stroke(Stroke::Line(x, y));
+        }
+    }
+
+    fn curve(&mut self, x: i32, y: i32) {
+        if self.at.1 == y { self.line(x, y) } else { self.stroke(Stroke::Curve(x, y)) }
+    }
+
+    fn cross(&mut self, columns: &Columns, gap: usize, stretch: &Stretch, (left, top): (i32, i32)) {
+        let Gap { curves, at } = &columns.gaps[gap];
+        let (begin, end) = (left + curves.0, left + curves.1);
+        let (from, to) = (top + stretch.from, top + stretch.to);
+        match stretch.shape {
+            Turn::Forward => {
+                self.line(begin, from);
+                self.curve(end, to);
+            }
+            Turn::Backward => {
+                self.line(end, from);
+                self.curve(begin, to);
+            }
+            Turn::Behind | Turn::Before => {
+                let x = at.iter().find(|(other, _)| other == stretch).map_or(self.at.0, |&(_, x)| left + x);
+                self.turn(x, from, to, stretch.shape == Turn::Behind);
+            }
+        }
+    }
+
+    /// Out to `x`, up or down, and back the way it came.
+    fn turn(&mut self, x: i32, from: i32, to: i32, rightwards: bool) {
+        let radius = CORNER.min((to - from).abs() / 2);
+        let aside = if rightwards { x - radius } else { x + radius };
+        let along = if to > from { radius } else { -radius };
+        self.line(aside, from);
+        self.stroke(Stroke::Corner((x, from), (x, from + along)));
+        self.line(x, to - along);
+        self.stroke(Stroke::Corner((x, to), (aside, to)));
+    }
+}
+
+impl Path {
+    /// The path's data, without the piece that the arrow head covers.
+    fn data(&self) -> String {
+        let mut data = format!("M{} {}", self.start.0, self.start.1);
+        let mut at = self.start;
+        let count = self.strokes.len();
+        for (index, stroke) in self.strokes.iter().enumerate() {
+            let short = if index + 1 == count { ARROW - 2 } else { 0 };
+            let end = stroke.end();
+            let _ = match *stroke {
+                Stroke::Line(x, y) if y == at.1 => write!(data, "H{}", x - short),
+                Stroke::Line(x, y) => write!(data, "V{y}M{x} {y}"),
+                Stroke::Corner((cx, cy), (x, y)) => write!(data, "Q{cx} {cy} {x} {y}"),
+                Stroke::Curve(x, y) => {
+                    let bend = (x - at.0) / 2;
+                    write!(data, "C{} {} {} {} {x} {y}", at.0 + bend, at.1, x - bend, y)
+                }
+            };
+            at = end;
+        }
+        data
+    }
+}
+
+/// The style of one colour scheme.
+struct Colours {
+    paper: &'static str,
+    ink: &'static str,
+    faint: &'static str,
+    wire: &'static str,
+    /// Fill and outline.
+    app: (&'static str, &'static str),
+    source: (&'static str, &'static str),
+    sink: (&'static str, &'static str),
+    warn: (&'static str, &'static str),
+    warning: &'static str,
+}
+
+const LIGHT: Colours = Colours {
+    paper: "#ffffff",
+    ink: "#1a2230",
+    faint: "#566375",
+    wire: "#66748a",
+    app: ("#f4f6f9", "#8996a9"),
+    source: ("#ecf6f0", "#5f9c7b"),
+    sink: ("#f1effb", "#8a80bd"),
+    warn: ("#fdf1e7", "#d0661a"),
+    warning: "#b93a0d",
+};
+
+const DARK: Colours = Colours {
+    paper: "#12171f",
+    ink: "#e8edf4",
+    faint: "#a3afbf",
+    wire: "#8b9ab0",
+    app: ("#1d2530", "#5f6e83"),
+    source: ("#182b23", "#4f8f6c"),
+    sink: ("#24213a", "#7d73b5"),
+    warn: ("#382414", "#d9792f"),
+    warning: "#ff9a5c",
+};
+
+impl Colours {
+    fn rules(&self) -> String {
+        let Colours { paper, ink, faint, wire, app, source, sink, warn, warning } = self;
+        let boxes = [(".app", app), (".source", source), (".sink", sink), (".warn", warn)]
+            .map(|(class, (fill, stroke))| format!("{ROOT} {class} rect{{fill:{fill};stroke:{stroke}}}"))
+            .concat();
+        format!(
+            "{ROOT} .paper{{fill:{paper}}}{ROOT} text{{fill:{ink}}}{ROOT} .kind,{ROOT} .note,\
+             {ROOT} .port{{fill:{faint}}}{ROOT} .wire{{stroke:{wire}}}{ROOT} .gap{{stroke:{paper}}}{ROOT} .tip{{fill:{wire}}}{boxes}\
+             {ROOT} .open{{fill:{paper};stroke:{wire}}}{ROOT} .lossy .wire{{stroke:{warning}}}\
+             {ROOT} .lossy .tip,{ROOT} .drops,{ROOT} .warn .note{{fill:{warning}}}"
+        )
+    }
+}
+
+/// What every rule begins with, so that an SVG that is put into a page leaves the page's style alone.
+const ROOT: &str = ".bellows-graph";
+
+/// Draws the network as SVG.
+pub fn svg(graph: &Graph) -> String {
+    let drawing = Drawing::of(graph);
+    let ports = Ports::of(graph);
+    let mut out = String::new();
+    let Drawing { width, height, .. } = drawing;
+    let title = escaped(graph.title.as_deref().unwrap_or("App network"));
+    let _ = writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"bellows-graph\" role=\"img\" width=\"{width}\" \
+         height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n<title>{title}</title>\n<desc>{}</desc>",
+        escaped(&description(graph, &ports)),
+    );
+    let _ = writeln!(
+        out,
+        "<style>{ROOT} text{{font-family:system-ui,-apple-system,\"Segoe UI\",Roboto,\"Helvetica Neue\",Arial,\
+         sans-serif;font-size:10px}}{ROOT} .title{{font-size:15px;font-weight:600}}{ROOT} .name{{font-size:13px;font-weight:bold}}\
+         {ROOT} .kind{{font-size:11px}}{ROOT} .middle{{text-anchor:middle}}{ROOT} .end{{text-anchor:end}}\
+         {ROOT} .wire{{fill:none;stroke-width:1.5}}{ROOT} .gap{{fill:none;stroke-width:5.5}}\
+         {ROOT} .back .wire{{stroke-dasharray:5 3}}{ROOT} .app rect{{stroke-width:1.2}}\n{}\n\
+         @media (prefers-color-scheme:dark){{{}}}</style>",
+        LIGHT.rules(),
+        DARK.rules(),
+    );
+    let _ = writeln!(out, "<rect class=\"paper\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>");
+    if graph.title.is_some() {
+        let _ = writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"{}\">{title}</text>", MARGIN + 12);
+    }
+    for path in &drawing.paths {
+        write_path(&mut out, graph, &ports, path);
+    }
+    for (index, app) in drawing.apps.iter().enumerate() {
+        write_app(&mut out, graph, &ports, index, app);
+    }
+    for Label { rect, text, drops } in &drawing.labels {
+        let class = if *drops { " class=\"drops\"" } else { "" };
+        let _ = writeln!(out, "<text{class} x=\"{}\" y=\"{}\">{}</text>", rect.x, rect.y + 9, escaped(text));
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+fn description(graph: &Graph, ports: &Ports) -> String {
+    const LISTED: usize = 40;
+    let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let mut description =
+        format!("App network of {} and {}", count(graph.apps.len(), "app"), count(ports.links.len(), "link"));
+    let links: Vec<String> = ports.links.iter().take(LISTED).map(|&link| ports.describe(graph, link, "to")).collect();
+    if !links.is_empty() {
+        description.push_str(": ");
+        description.push_str(&links.join(", "));
+    }
+    if ports.links.len() > LISTED {
+        description.push_str(", and more");
+    }
+    description + "."
+}
+
+fn write_path(out: &mut String, graph: &Graph, ports: &Ports, path: &Path) {
+    let edge = &graph.links[path.link.edge];
+    let mut class = String::from("link");
+    if path.back {
+        class.push_str(" back");
+    }
+    if edge.drops.is_some() {
+        class.push_str(" lossy");
+    }
+    let title = [Some(ports.describe(graph, path.link, "->")), edge.label.clone(), edge.drops_text()];
+    let title = title.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let data = path.data();
+    let _ = writeln!(
+        out,
+        "<g class=\"{class}\"><title>{}</title><path class=\"gap\" d=\"{data}\"/><path class=\"wire\" d=\"{data}\"/>",
+        escaped(&title)
+    );
+    let (x, y) = path.strokes.last().map_or(path.start, |stroke| stroke.end());
+    let _ = write!(out, "<path class=\"tip\" d=\"M{x} {y}l-{ARROW} -4v8z\"/>");
+    if let Some((x, y)) = path.chevron {
+        let _ = write!(out, "<path class=\"tip\" d=\"M{} {y}l{ARROW} -4v8z\"/>", x - ARROW / 2);
+    }
+    out.push_str("</g>\n");
+}
+
+fn write_app(out: &mut String, graph: &Graph, ports: &Ports, index: usize, app: &AppBox) {
+    let node = &graph.apps[index];
+    let texts = Texts::of(graph, ports, index);
+    let mut class = String::from("app");
+    match (ports.inputs[index].is_empty(), ports.outputs[index].is_empty()) {
+        (true, false) => class.push_str(" source"),
+        (false, true) => class.push_str(" sink"),
+        _ => {}
+    }
+    if node.warn {
+        class.push_str(" warn");
+    }
+    let title: Vec<&str> =
+        [&node.name, &node.kind, node.note.as_ref().unwrap_or(&node.kind)].map(String::as_str).to_vec();
+    let title = if node.note.is_some() { &title[..] } else { &title[..2] };
+    let Rect { x, y, width, height } = app.rect;
+    let _ = writeln!(
+        out,
+        "<g class=\"{class}\"><title>{}</title>\
+         <rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>",
+        escaped(&title.join(", ")),
+    );
+    let mut line = y + (height - texts.header_height()) / 2;
+    for (text, class, line_height, size) in texts.lines() {
+        let baseline = line + (line_height + size) / 2 - 2;
+        let _ = writeln!(
+            out,
+            "<text class=\"{class} middle\" x=\"{}\" y=\"{baseline}\">{}</text>",
+            app.middle,
+            escaped(text)
+        );
+        line += line_height;
+    }
+    let linked = |at: usize, output: bool| {
+        ports.links.iter().any(|link| if output { link.from == (index, at) } else { link.to == (index, at) })
+    };
+    let sides = [
+        (x, x + 8, "port", &texts.inputs, &app.inputs, false),
+        (x + width, x + width - 8, "port end", &texts.outputs, &app.outputs, true),
+    ];
+    for (edge, text, class, names, heights, output) in sides {
+        for (at, (name, height)) in names.iter().zip(heights).enumerate() {
+            if !linked(at, output) {
+                let _ = writeln!(out, "<circle class=\"open\" cx=\"{edge}\" cy=\"{height}\" r=\"2.5\"/>");
+            }
+            if !name.is_empty() {
+                let name = escaped(&shortened(name, TEXT_LENGTH));
+                let _ = writeln!(out, "<text class=\"{class}\" x=\"{text}\" y=\"{}\">{name}</text>", height + 3);
+            }
+        }
+    }
+    out.push_str("</g>\n");
+}

@@ -1,0 +1,502 @@
+//! What every picture of every network must keep, shown on random networks, and some pictures to look at.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use super::svg::{Drawing, Rect, Stroke};
+use super::*;
+
+/// A xorshift generator: tests repeat exactly.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % end as u64).unwrap()
+    }
+
+    fn pick(&mut self, texts: &[&str]) -> String {
+        texts[self.below(texts.len())].to_string()
+    }
+}
+
+const NAMES: [&str; 8] =
+    ["in", "esp-decap", "a \"quoted\" <name> & more", "ümläute", "パケット", "x\u{1}\u{7f}y", "", "\\"];
+
+/// Up to 60 apps with loops, links from an app to itself, ports that several links share, and apps without links.
+fn anything(random: &mut Random) -> Graph {
+    let apps = random.below(61);
+    let maybe = |random: &mut Random, texts: &[&str]| (random.below(3) == 0).then(|| random.pick(texts));
+    let mut graph = Graph { title: maybe(random, &NAMES), ..Graph::default() };
+    for app in 0..apps {
+        let ports = |random: &mut Random| (0..random.below(4)).map(|port| format!("p{port}")).collect();
+        graph.apps.push(Node {
+            name: format!("{}{app}", random.pick(&NAMES)),
+            kind: random.pick(&["tee", "", "bridge.learning.with.a.name.that.goes.on.for.ever"]),
+            inputs: ports(random),
+            outputs: ports(random),
+            note: maybe(random, &["1.2 Mpps", "drops <3> kpps"]),
+            warn: random.below(5) == 0,
+        });
+    }
+    let links = if apps == 0 { 0 } else { random.below(2 * apps + 1) };
+    for _ in 0..links {
+        let end =
+            |random: &mut Random| (random.below(apps), random.pick(&["p0", "p1", "p2", "output", "input", "<&>"]));
+        let (from, to) = (end(random), end(random));
+        let label = maybe(random, &["1.2 Mpps 0.6 Gb/s", "12 kpps", ""]);
+        graph.links.push(Edge { from, to, label, drops: maybe(random, &["3 kpps", "many & more"]) });
+    }
+    graph
+}
+
+fn random_graphs(count: usize) -> impl Iterator<Item = Graph> {
+    let mut random = Random(0x5eed);
+    (0..count).map(move |_| anything(&mut random))
+}
+
+/// A network from the config's notation; ports are declared in the order in which the links name them.
+fn network(links: &[&str]) -> Graph {
+    let mut graph = Graph::default();
+    for link in links {
+        let (from, to) = link.split_once(" -> ").unwrap();
+        let mut end = |text: &str, output: bool| {
+            let (name, port) = text.split_once('.').unwrap();
+            let app = graph.apps.iter().position(|app| app.name == name).unwrap_or_else(|| {
+                graph.apps.push(Node { name: name.to_string(), kind: "app".to_string(), ..Node::default() });
+                graph.apps.len() - 1
+            });
+            let ports = if output { &mut graph.apps[app].outputs } else { &mut graph.apps[app].inputs };
+            index_or_insert(ports, port);
+            (app, port.to_string())
+        };
+        let (from, to) = (end(from, true), end(to, false));
+        graph.links.push(Edge { from, to, ..Edge::default() });
+    }
+    graph
+}
+
+fn looped() -> Graph {
+    network(&[
+        "source.output -> join.new",
+        "join.output -> work.input",
+        "work.output -> split.input",
+        "split.done -> sink.input",
+        "split.retry -> join.again",
+    ])
+}
+
+/// Whether two areas share more than an edge.
+fn overlap(a: Rect, b: Rect) -> bool {
+    a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height
+}
+
+/// A stroke's area, at least a pixel wide and high.
+fn area(from: (i32, i32), stroke: Stroke) -> Rect {
+    let to = stroke.end();
+    let corner = if let Stroke::Corner(corner, _) = stroke { corner } else { to };
+    let least = |a: i32, b: i32, c: i32| a.min(b).min(c);
+    let most = |a: i32, b: i32, c: i32| a.max(b).max(c);
+    let (x, y) = (least(from.0, to.0, corner.0), least(from.1, to.1, corner.1));
+    let (right, bottom) = (most(from.0, to.0, corner.0), most(from.1, to.1, corner.1));
+    Rect { x, y, width: (right - x).max(1), height: (bottom - y).max(1) }
+}
+
+#[test]
+fn nothing_overlaps_and_links_join_their_ports() {
+    for graph in random_graphs(400) {
+        let drawing = Drawing::of(&graph);
+        let ports = Ports::of(&graph);
+        let canvas = Rect { x: 0, y: 0, width: drawing.width, height: drawing.height };
+        let inside = |rect: Rect| {
+            rect.x >= 0 && rect.y >= 0 && rect.x + rect.width <= canvas.width && rect.y + rect.height <= canvas.height
+        };
+        let boxes: Vec<Rect> = drawing.apps.iter().map(|app| app.rect).collect();
+        let labels: Vec<Rect> = drawing.labels.iter().map(|label| label.rect).collect();
+        for (index, &rect) in boxes.iter().chain(&labels).enumerate() {
+            assert!(inside(rect), "{rect:?} is outside of {canvas:?}");
+            for &other in boxes.iter().chain(&labels).skip(index + 1) {
+                assert!(!overlap(rect, other), "{rect:?} and {other:?} overlap in {graph:?}");
+            }
+        }
+        assert_eq!(drawing.paths.len(), ports.links.len());
+        let mut uprights: Vec<Rect> = Vec::new();
+        for path in &drawing.paths {
+            let (from, to) = (&drawing.apps[path.link.from.0], &drawing.apps[path.link.to.0]);
+            assert_eq!(path.start, (from.rect.x + from.rect.width, from.outputs[path.link.from.1]));
+            assert_eq!(path.strokes.last().unwrap().end(), (to.rect.x, to.inputs[path.link.to.1]));
+            let mut at = path.start;
+            for &stroke in &path.strokes {
+                let area = area(at, stroke);
+                if matches!(stroke, Stroke::Line(x, _) if x == at.0) {
+                    assert!(!uprights.iter().any(|&other| overlap(area, other)), "two links run as one in {graph:?}");
+                    uprights.push(area);
+                }
+                assert!(inside(area), "{stroke:?} is outside of {canvas:?}");
+                for &rect in &boxes {
+                    assert!(!overlap(area, rect), "{:?} runs through {rect:?} in {graph:?}", path.link);
+                }
+                for &label in &labels {
+                    assert!(!overlap(area, label), "{:?} runs through the label {label:?} in {graph:?}", path.link);
+                }
+                at = stroke.end();
+            }
+        }
+        for app in &drawing.apps {
+            let rows = [&app.inputs, &app.outputs];
+            for heights in rows {
+                assert!(heights.windows(2).all(|pair| pair[0] < pair[1]), "ports out of order");
+                assert!(heights.iter().all(|&y| app.rect.y < y && y < app.rect.y + app.rect.height));
+            }
+        }
+    }
+}
+
+#[test]
+fn links_lead_right_unless_they_close_a_loop() {
+    for graph in random_graphs(200) {
+        for path in Drawing::of(&graph).paths {
+            let end = path.strokes.last().unwrap().end();
+            assert_eq!(path.back, end.0 <= path.start.0, "{:?}", path.link);
+        }
+    }
+    let drawing = Drawing::of(&looped());
+    let back: Vec<usize> = drawing.paths.iter().filter(|path| path.back).map(|path| path.link.edge).collect();
+    assert_eq!(back, [4]);
+}
+
+#[test]
+fn a_chain_is_straight() {
+    let chain = network(&["a.output -> b.input", "b.output -> c.input", "c.output -> d.input"]);
+    for path in Drawing::of(&chain).paths {
+        assert_eq!(path.strokes.len(), 1, "{path:?}");
+    }
+}
+
+#[test]
+fn a_long_link_past_a_chain_bends_at_its_ends_alone() {
+    let past =
+        network(&["s.a -> b.input", "b.output -> c.input", "c.output -> d.input", "d.output -> t.x", "s.b -> t.y"]);
+    let drawing = Drawing::of(&past);
+    let long = drawing.paths.iter().find(|path| path.link.edge == 4).unwrap();
+    let curves = long.strokes.iter().filter(|stroke| matches!(stroke, Stroke::Curve(..))).count();
+    assert!(curves <= 2, "{long:?}");
+}
+
+#[test]
+fn the_same_network_gives_the_same_pictures() {
+    for graph in random_graphs(20) {
+        let again = graph.clone();
+        assert_eq!(svg(&graph), svg(&again));
+        assert_eq!(dot(&graph), dot(&again));
+        assert_eq!(text(&graph, 400, true), text(&again, 400, true));
+    }
+}
+
+#[test]
+fn links_to_apps_that_are_not_there_are_left_out() {
+    let mut graph = looped();
+    graph.links.push(Edge { from: (99, "output".to_string()), to: (0, "input".to_string()), ..Edge::default() });
+    assert_eq!(Drawing::of(&graph).paths.len(), 5);
+    assert!(svg(&Graph::default()).contains("0 apps"));
+}
+
+/// The text of every element, or why the document is not well-formed. It knows what [`svg`] writes: elements,
+/// attributes in double quotes, and the five entities.
+fn xml_texts(document: &str) -> Result<Vec<String>, String> {
+    let mut open: Vec<String> = Vec::new();
+    let mut texts = Vec::new();
+    let mut rest = document;
+    while let Some(start) = rest.find('<') {
+        let text = unescaped(&rest[..start])?;
+        if !text.trim().is_empty() {
+            if open.is_empty() {
+                return Err(format!("text outside of the root: {text}"));
+            }
+            texts.push(text);
+        }
+        let end = rest.find('>').filter(|&end| end > start).ok_or("a tag without end")?;
+        let tag = &rest[start + 1..end];
+        rest = &rest[end + 1..];
+        if let Some(name) = tag.strip_prefix('/') {
+            if open.pop().as_deref() != Some(name) {
+                return Err(format!("</{name}> closes nothing"));
+            }
+            continue;
+        }
+        let (tag, empty) = tag.strip_suffix('/').map_or((tag, false), |tag| (tag, true));
+        let (name, mut attributes) = tag.split_once(' ').unwrap_or((tag, ""));
+        while !attributes.trim().is_empty() {
+            let (key, value) = attributes.split_once("=\"").ok_or_else(|| format!("no value: {attributes}"))?;
+            if !key.trim().chars().all(|c| c.is_ascii_alphabetic() || matches!(c, '-' | ':')) {
+                return Err(format!("bad attribute {key}"));
+            }
+            let (value, more) = value.split_once('"').ok_or_else(|| format!("no end: {value}"))?;
+            unescaped(value)?;
+            attributes = more;
+        }
+        if !empty {
+            open.push(name.to_string());
+        }
+    }
+    if open.is_empty() && rest.trim().is_empty() { Ok(texts) } else { Err(format!("left open: {open:?} {rest}")) }
+}
+
+fn unescaped(text: &str) -> Result<String, String> {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find('&') {
+        plain.push_str(&rest[..start]);
+        let (entity, more) = rest[start + 1..].split_once(';').ok_or("an entity without end")?;
+        plain.push(match entity {
+            "amp" => '&',
+            "lt" => '<',
+            "gt" => '>',
+            "quot" => '"',
+            "#39" => '\'',
+            _ => return Err(format!("unknown entity {entity}")),
+        });
+        rest = more;
+    }
+    plain.push_str(rest);
+    match plain.chars().find(|&c| c.is_control() && c != '\n') {
+        Some(c) => Err(format!("control character {c:?}")),
+        None => Ok(plain),
+    }
+}
+
+#[test]
+fn the_svg_is_well_formed_and_has_every_name() {
+    assert!(xml_texts("<a><b></a>").is_err());
+    assert!(xml_texts("<a>&nbsp;</a>").is_err());
+    for graph in random_graphs(100) {
+        let document = svg(&graph);
+        let texts = xml_texts(&document).unwrap_or_else(|error| panic!("{error} in {document}"));
+        for app in &graph.apps {
+            assert!(texts.contains(&printable(&app.name)), "{} is not in {document}", app.name);
+        }
+        for label in graph.links.iter().filter_map(|link| link.label.as_ref()).filter(|label| !label.is_empty()) {
+            assert!(texts.contains(label), "{label} is not in {document}");
+        }
+    }
+}
+
+/// Runs `dot`, and gives what it wrote, or nothing and a visible note if it is not installed.
+fn graphviz(test: &str, source: &str) -> Option<std::process::Output> {
+    let child =
+        Command::new("dot").arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            assert!(
+                std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"),
+                "dot is not installed, but BELLOWS_REQUIRE_PEERS=1 asks for it"
+            );
+            let line = format!("SKIPPED {test}: dot is not installed");
+            // Not `eprintln`, which the test harness keeps to itself when the test passes.
+            let _ = writeln!(std::io::stderr(), "{line}");
+            if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
+                let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();
+                writeln!(file, "{line}").unwrap();
+            }
+            return None;
+        }
+        Err(error) => panic!("dot: {error}"),
+    };
+    child.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+    Some(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn graphviz_accepts_the_dot() {
+    let hostile = Graph {
+        title: Some("<b> & \"title\"".to_string()),
+        apps: NAMES.map(|name| Node { name: name.to_string(), ..Node::default() }).to_vec(),
+        ..Graph::default()
+    };
+    for graph in random_graphs(12).filter(|graph| graph.links.len() < 60).chain([looped(), hostile]) {
+        let source = dot(&graph);
+        let Some(output) = graphviz("graphviz_accepts_the_dot", &source) else { return };
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && complaints.is_empty(), "{complaints}\n{source}");
+        let picture = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(picture.matches("class=\"edge\"").count(), graph.links.len(), "{source}");
+    }
+}
+
+#[test]
+fn a_terminal_shows_a_loop() {
+    let picture = "\
+┌────────┐    ┌─────────────┐   ┌──────┐   ┌──────────────┐    ┌──────┐
+│ source ├───►│ new    join ├──►│ work ├──►│ split   done ├───►│ sink │
+│  app   │ ┌─►│ again  app  │   │ app  │   │  app   retry ├─┐  │ app  │
+└────────┘ │  └─────────────┘   └──────┘   └──────────────┘ │  └──────┘
+           └────────────────────────◄───────────────────────┘
+";
+    assert_eq!(text(&looped(), 80, true), picture);
+}
+
+#[test]
+fn a_terminal_without_box_characters_shows_labels() {
+    let mut graph = network(&["in.output -> copy.input", "copy.a -> out.input", "copy.b -> count.input"]);
+    graph.title = Some("quickstart".to_string());
+    graph.links[0].label = Some("1.2 Mpps".to_string());
+    graph.links[0].drops = Some("3 kpps".to_string());
+    let picture = "\
+quickstart
+
+                                                   +-------+
+                                                +->|  out  |
++-----+                             +---------+ |  |  app  |
+| in  +- 1.2 Mpps, drops 3 kpps --->| copy  a +-+  +-------+
+| app |                             | app   b +-+
++-----+                             +---------+ |  +-------+
+                                                +->| count |
+                                                   |  app  |
+                                                   +-------+
+";
+    assert_eq!(text(&graph, 80, false), picture);
+}
+
+#[test]
+fn what_is_too_wide_is_listed() {
+    let list = "\
+source  app
+  └─ output ─► join.new
+join    app
+  └─ output ─► work.input
+work    app
+  └─ output ─► split.input
+split   app
+  ├─ done   ─► sink.input
+  └─ retry  ─► join.again   ↺
+sink    app
+";
+    assert_eq!(text(&looped(), 40, true), list);
+}
+
+#[test]
+fn a_terminal_picture_keeps_to_its_width() {
+    for graph in random_graphs(100) {
+        for width in [0, 80, 200] {
+            let picture = text(&graph, width, true);
+            let title = graph.title.as_ref().map_or(0, |_| 2);
+            if picture.contains('►') && picture.contains('┌') {
+                for line in picture.lines().skip(title) {
+                    assert!(line.chars().count() <= width, "{line}");
+                }
+            }
+        }
+    }
+}
+
+/// Follows the line that begins at `(x, y)` to the right, straight on where lines cross, to an arrow head.
+fn followed(rows: &[Vec<char>], mut x: usize, mut y: usize) -> Result<(usize, usize), String> {
+    let (mut dx, mut dy) = (1_isize, 0_isize);
+    for _ in 0..1_000_000 {
+        x = x.checked_add_signed(dx).ok_or("off the left")?;
+        y = y.checked_add_signed(dy).ok_or("off the top")?;
+        let cell = rows.get(y).and_then(|row| row.get(x)).copied().unwrap_or(' ');
+        (dx, dy) = match (cell, (dx, dy)) {
+            ('►', (1, 0)) => return Ok((x, y)),
+            ('─' | '◄', (_, 0)) | ('│', (0, _)) | ('┼', _) => (dx, dy),
+            ('┐', (1, 0)) | ('┌', (-1, 0)) => (0, 1),
+            ('┘', (1, 0)) | ('└', (-1, 0)) => (0, -1),
+            ('┐', (0, -1)) | ('┘', (0, 1)) => (-1, 0),
+            ('┌', (0, -1)) | ('└', (0, 1)) => (1, 0),
+            _ => return Err(format!("{cell} at column {x}, row {y}")),
+        };
+    }
+    Err("a circle".to_string())
+}
+
+#[test]
+fn every_line_in_a_terminal_leads_from_its_output_to_its_input() {
+    let mut random = Random(77);
+    for _ in 0..300 {
+        let apps = 1 + random.below(40);
+        let mut graph = Graph::default();
+        graph.apps.resize_with(apps, || Node { name: "app".to_string(), ..Node::default() });
+        let links = random.below(2 * apps + 1);
+        for link in 0..links {
+            let (from, to) = ((random.below(apps), format!("out{link}")), (random.below(apps), format!("in{link}")));
+            graph.links.push(Edge { from, to, ..Edge::default() });
+        }
+        let picture = text(&graph, usize::MAX, true);
+        let rows: Vec<Vec<char>> = picture.lines().map(|line| line.chars().collect()).collect();
+        let find = |wanted: &str| {
+            let wanted: Vec<char> = wanted.chars().collect();
+            let found =
+                |(y, row): (usize, &Vec<char>)| row.windows(wanted.len()).position(|w| w == wanted).map(|x| (x, y));
+            rows.iter().enumerate().find_map(found).unwrap_or_else(|| panic!("{wanted:?} is not in\n{picture}"))
+        };
+        for link in 0..links {
+            let output = format!("out{link} ├");
+            let (x, y) = find(&output);
+            let end = followed(&rows, x + output.chars().count() - 1, y);
+            assert_eq!(end, Ok(find(&format!("►│ in{link} "))), "out{link} in\n{picture}");
+        }
+    }
+}
+
+#[test]
+fn two_hundred_apps_are_laid_out_at_once() {
+    let mut random = Random(200);
+    let mut graph = Graph::default();
+    graph.apps.resize_with(200, || Node { name: "app".to_string(), ..Node::default() });
+    for link in 0..600 {
+        let (from, to) = ((random.below(200), format!("o{link}")), (random.below(200), format!("i{link}")));
+        graph.links.push(Edge { from, to, ..Edge::default() });
+    }
+    let start = std::time::Instant::now();
+    assert!(svg(&graph).len() > 100_000);
+    assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+mod simplex_solutions {
+    use super::super::simplex::{Arc, solve};
+    use super::Random;
+
+    fn cost(at: &[i32], arcs: &[Arc]) -> i32 {
+        arcs.iter().map(|arc| arc.weight * (at[arc.head] - at[arc.tail])).sum()
+    }
+
+    fn feasible(at: &[i32], arcs: &[Arc]) -> bool {
+        arcs.iter().all(|arc| at[arc.head] - at[arc.tail] >= arc.distance)
+    }
+
+    /// The least cost of all solutions with values below `end`, by trying them.
+    fn least(count: usize, arcs: &[Arc], end: i32) -> i32 {
+        let mut at = vec![0; count];
+        let mut least = i32::MAX;
+        loop {
+            if feasible(&at, arcs) {
+                least = least.min(cost(&at, arcs));
+            }
+            let Some(place) = at.iter().position(|&value| value + 1 < end) else { return least };
+            at[place] += 1;
+            at[..place].fill(0);
+        }
+    }
+
+    #[test]
+    fn are_as_good_as_the_best_of_all() {
+        let mut random = Random(3);
+        for _ in 0..200 {
+            let count = 2 + random.below(4);
+            let arcs: Vec<Arc> = (0..random.below(9))
+                .map(|_| {
+                    let tail = random.below(count - 1);
+                    let head = tail + 1 + random.below(count - 1 - tail);
+                    let number = |random: &mut Random, end| i32::try_from(random.below(end)).unwrap();
+                    Arc { tail, head, distance: number(&mut random, 3) - 1, weight: number(&mut random, 4) }
+                })
+                .collect();
+            let at = solve(count, &arcs);
+            assert!(feasible(&at, &arcs), "{at:?} {arcs:?}");
+            assert_eq!(cost(&at, &arcs), least(count, &arcs, 9), "{at:?} {arcs:?}");
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! The picture for terminals, in box characters or plain ASCII, and a list where the picture would be too wide.
+//!
+//! Links run level, and change their height in the gaps between columns, each in a track of its own. Of two links, one
+//! that leaves the left column at a height where the other enters the right one must turn first. Links for which this
+//! makes a circle take a detour through a free row.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::layout::{self, Part, Placement, Shape, Spacing, Stretch, Turn};
+use super::{Graph, Link, Ports, printable, shortened};
+
+const SPACING: Spacing = Spacing { apps: 1, app_to_lane: 0, lanes: 0, lane: 1 };
+/// Between parts of the network that no link joins.
+const PART_GAP: (usize, usize) = (4, 1);
+const NAME_LENGTH: usize = 44;
+
+/// How closely a picture is drawn.
+#[derive(Clone, Copy)]
+struct Density {
+    /// From track to track.
+    track: usize,
+    /// Between a box's line and its text.
+    padding: usize,
+}
+
+const DENSITIES: [Density; 2] = [Density { track: 2, padding: 1 }, Density { track: 1, padding: 0 }];
+
+/// Draws the network in at most `width` columns, with box characters or in ASCII. A network that is too wide for that
+/// is listed, app by app from left to right, in lines that may be longer.
+pub fn text(graph: &Graph, width: usize, unicode: bool) -> String {
+    let ports = Ports::of(graph);
+    let shapes: Vec<Shape> = (0..graph.apps.len()).map(|app| Texts::of(graph, &ports, app).shape()).collect();
+    let placement = layout::place(&shapes, &ports, SPACING);
+    let drawn = DENSITIES.iter().find_map(|&density| {
+        let picture = Picture { graph, ports: &ports, placement: &placement, shapes: &shapes, density };
+        picture.draw(width, unicode)
+    });
+    let body = drawn.unwrap_or_else(|| list(graph, &ports, &placement, unicode));
+    let title = graph.title.as_deref().map(|title| printable(title) + "\n\n").unwrap_or_default();
+    let whole = title + &body;
+    if unicode { whole } else { whole.replace('…', "~").replace('\u{fffd}', "?") }
+}
+
+/// Columns that a character takes in a terminal.
+fn cells(c: char) -> usize {
+    match u32::from(c) {
+        0x300..=0x36f | 0x200b..=0x200f | 0xfe00..=0xfe0f => 0,
+        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => 2,
+        0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
+
+fn length(text: &str) -> usize {
+    text.chars().map(cells).sum()
+}
+
+fn longest<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
+    texts.into_iter().map(length).max().unwrap_or(0)
+}
+
+/// Rows and columns are counted from 0; what the layout calls a height is a row.
+fn row(height: i32) -> usize {
+    usize::try_from(height).unwrap_or(0)
+}
+
+/// The texts of an app's box.
+struct Texts<'a> {
+    lines: Vec<String>,
+    inputs: Vec<&'a str>,
+    outputs: Vec<&'a str>,
+}
+
+impl<'a> Texts<'a> {
+    fn of(graph: &Graph, ports: &'a Ports, app: usize) -> Self {
+        let node = &graph.apps[app];
+        let mut lines = vec![shortened(&node.name, NAME_LENGTH)];
+        if node.warn {
+            lines[0].push_str(" !");
+        }
+        let rest = [Some(&node.kind), node.note.as_ref()].into_iter().flatten().filter(|text| !text.is_empty());
+        lines.extend(rest.map(|text| shortened(text, NAME_LENGTH)));
+        Texts { lines, inputs: ports.shown_inputs(app), outputs: ports.shown_outputs(app) }
+    }
+
+    fn rows(&self) -> usize {
+        self.lines.len().max(self.inputs.len()).max(self.outputs.len())
+    }
+
+    /// The row below the box's top line in which `count` rows in the middle begin.
+    fn first(&self, count: usize) -> usize {
+        1 + (self.rows() - count) / 2
+    }
+
+    fn shape(&self) -> Shape {
+        let rows = |ports: &[&str]| {
+            let first = self.first(ports.len());
+            (first..first + ports.len()).map(|row| i32::try_from(row).unwrap_or(0)).collect()
+        };
+        Shape {
+            height: i32::try_from(self.rows() + 2).unwrap_or(i32::MAX),
+            inputs: rows(&self.inputs),
+            outputs: rows(&self.outputs),
+        }
+    }
+
+    /// Widths of the three columns of text, the space between them included.
+    fn widths(&self) -> [usize; 3] {
+        let side = |ports: &[&str]| match longest(ports.iter().copied()) {
+            0 => 0,
+            width => width + 2,
+        };
+        [side(&self.inputs), longest(self.lines.iter().map(String::as_str)), side(&self.outputs)]
+    }
+
+    fn width(&self, density: Density) -> usize {
+        self.widths().iter().sum::<usize>() + 2 * density.padding + 2
+    }
+}
+
+struct Picture<'a> {
+    graph: &'a Graph,
+    ports: &'a Ports,
+    placement: &'a Placement,
+    shapes: &'a [Shape],
+    density: Density,
+}
+
+/// Where the columns of a part lie.
+struct Columns {
+    /// First cell and number of cells of each column.
+    columns: Vec<(usize, usize)>,
+    /// For each gap, what runs through it.
+    tracks: Vec<Vec<Track>>,
+    width: usize,
+    /// Rows, detours below the last app included.
+    height: usize,
+}
+
+impl Picture<'_> {
+    /// The picture, if it is no wider than `width`.
+    fn draw(&self, width: usize, unicode: bool) -> Option<String> {
+        let labels = self.labels();
+        let parts: Vec<(&Part, Columns)> =
+            self.placement.parts.iter().map(|part| (part, self.columns(part, &labels))).collect();
+        let widest = parts.iter().map(|(_, columns)| columns.width).max().unwrap_or(0);
+        if widest > width {
+            return None;
+        }
+        let mut canvas = Canvas::default();
+        let (mut x, mut y, mut shelf) = (0, 0, 0);
+        for (part, columns) in &parts {
+            if x > 0 && x + columns.width > widest {
+                (x, y, shelf) = (0, y + shelf + PART_GAP.1, 0);
+            }
+            self.draw_part(&mut canvas, part, columns, &labels, (x, y));
+            x += columns.width + PART_GAP.0;
+            shelf = shelf.max(columns.height);
+        }
+        Some(canvas.text(unicode))
+    }
+
+    /// For each output port that has them, the labels of its links.
+    fn labels(&self) -> BTreeMap<(usize, usize), String> {
+        let mut labels: BTreeMap<(usize, usize), String> = BTreeMap::new();
+        for link in &self.ports.links {
+            let text = label(self.graph, *link);
+            if !text.is_empty() {
+                let label = labels.entry(link.from).or_default();
+                if !label.is_empty() {
+                    label.push_str("; ");
+                }
+                label.push_str(&text);
+            }
+        }
+        labels
+    }
+
+    fn columns(&self, part: &Part, labels: &BTreeMap<(usize, usize), String>) -> Columns {
+        let mut widths = vec![0; part.columns];
+        for &app in &part.apps {
+            let widest = &mut widths[self.placement.column[app]];
+            *widest = Texts::of(self.graph, self.ports, app).width(self.density).max(*widest);
+        }
+        let mut this = Columns { columns: Vec::new(), tracks: Vec::new(), width: 0, height: row(part.height) };
+        let mut x = 0;
+        for gap in 0..=part.columns {
+            let leaving = labels
+                .iter()
+                .filter(|((app, _), _)| self.placement.column[*app] + 1 == gap && part.apps.binary_search(app).is_ok());
+            // A label has a space and a piece of its line on both sides.
+            let room = leaving.map(|(_, label)| length(label) + 4).max().unwrap_or(0);
+            let mut tracks = tracks(&part.stretches(self.placement, gap), &mut this.height);
+            let count = tracks.iter().filter_map(|track| track.lane).map(|lane| lane + 1).max().unwrap_or(0);
+            if gap > 0 {
+                x += 1 + room;
+            }
+            for track in &mut tracks {
+                track.x = x + track.lane.unwrap_or(0) * self.density.track;
+            }
+            if count > 0 {
+                x += (count - 1) * self.density.track + 1;
+            }
+            if let Some(&width) = widths.get(gap) {
+                // Room for the arrow heads, and a piece of line before them.
+                x += if gap > 0 || count > 0 { 2 } else { 0 };
+                this.columns.push((x, width));
+                x += width;
+            } else if count == 0 {
+                x -= 1 + room;
+            }
+            this.tracks.push(tracks);
+        }
+        this.width = x;
+        this
+    }
+
+    fn draw_part(
+        &self,
+        canvas: &mut Canvas,
+        part: &Part,
+        columns: &Columns,
+        labels: &BTreeMap<(usize, usize), String>,
+        (left, top): (usize, usize),
+    ) {
+        canvas.reserve(left + columns.width, top + columns.height);
+        for &app in &part.apps {
+            let (x, width) = columns.columns[self.placement.column[app]];
+            self.draw_app(canvas, app, (left + x, top + row(self.placement.top[app])), width);
+        }
+        for (gap, tracks) in columns.tracks.iter().enumerate() {
+            // The last cell of the column on the left, and the first one of that on the right.
+            let from = gap.checked_sub(1).and_then(|column| columns.columns.get(column)).map_or(0, |(x, w)| x + w - 1);
+            let to = columns.columns.get(gap).map_or(0, |column| column.0);
+            for track in tracks {
+                for &(height, side) in &track.ends {
+                    let y = top + height;
+                    match side {
+                        Side::Left => canvas.level(left + from, left + track.x, y),
+                        Side::Right => canvas.level(left + track.x, left + to, y),
+                        Side::Detour => canvas.level(left + track.x, left + tracks[track.partner].x, y),
+                    }
+                }
+                let [(a, _), (b, _)] = track.ends;
+                canvas.upright(left + track.x, top + a, top + b);
+            }
+        }
+        for wire in &part.wires {
+            for (index, &height) in wire.lanes.iter().enumerate() {
+                let (x, width) = columns.columns[wire.first + index];
+                canvas.level(left + x, left + x + width - 1, top + row(height));
+                if wire.back && index == wire.lanes.len() / 2 {
+                    canvas.sign(left + x + width / 2, top + row(height), Sign::Left);
+                }
+            }
+            let (x, _) = columns.columns[self.placement.column[wire.link.to.0]];
+            let y = top + row(wire.end);
+            canvas.seal(left + x, y);
+            canvas.sign((left + x).saturating_sub(1), y, Sign::Right);
+        }
+        for (&(app, port), label) in labels {
+            if part.apps.binary_search(&app).is_ok() {
+                let (x, width) = columns.columns[self.placement.column[app]];
+                let y = row(self.placement.top[app] + self.shapes[app].outputs[port]);
+                canvas.write(left + x + width + 1, top + y, &format!(" {label} "));
+            }
+        }
+    }
+
+    fn draw_app(&self, canvas: &mut Canvas, app: usize, (x, y): (usize, usize), width: usize) {
+        let texts = Texts::of(self.graph, self.ports, app);
+        let [inputs, header, outputs] = texts.widths();
+        let (right, bottom) = (x + width - 1, y + texts.rows() + 1);
+        canvas.level(x, right, y);
+        canvas.level(x, right, bottom);
+        canvas.upright(x, y, bottom);
+        canvas.upright(right, y, bottom);
+        let inner = x + 1 + self.density.padding;
+        let spare = right - self.density.padding - inner - inputs - header - outputs;
+        for (index, line) in texts.lines.iter().enumerate() {
+            let centred = inner + inputs + (spare + header - length(line)) / 2;
+            canvas.write(centred, y + texts.first(texts.lines.len()) + index, line);
+        }
+        for (index, name) in texts.inputs.iter().enumerate() {
+            canvas.write(inner, y + texts.first(texts.inputs.len()) + index, name);
+        }
+        for (index, name) in texts.outputs.iter().enumerate() {
+            let start = right - self.density.padding - length(name);
+            canvas.write(start, y + texts.first(texts.outputs.len()) + index, name);
+        }
+    }
+}
+
+fn label(graph: &Graph, link: Link) -> String {
+    let edge = &graph.links[link.edge];
+    let texts = [edge.label.as_deref().map(printable), edge.drops_text()];
+    texts.into_iter().flatten().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+    /// The other half of a link that takes a detour.
+    Detour,
+}
+
+/// What runs through a gap: an upright line between its two ends, or a level one if both have one height.
+#[derive(Clone, Debug)]
+struct Track {
+    ends: [(usize, Side); 2],
+    /// Which of the gap's tracks it takes; none for a level line.
+    lane: Option<usize>,
+    /// The half that comes after this one on a detour; otherwise itself.
+    partner: usize,
+    x: usize,
+    /// Links that turn at once lie left, those that turn before an app right, and between them those that run down
+    /// from below upwards, those that run up from above downwards, which spares crossings.
+    rank: (u8, i64),
+}
+
+impl Track {
+    fn of(stretch: &Stretch) -> Self {
+        let (from, to) = (row(stretch.from), row(stretch.to));
+        let (first, last) = match stretch.shape {
+            Turn::Forward => ((from, Side::Left), (to, Side::Right)),
+            Turn::Backward => ((to, Side::Left), (from, Side::Right)),
+            Turn::Behind => ((from, Side::Left), (to, Side::Left)),
+            Turn::Before => ((from, Side::Right), (to, Side::Right)),
+        };
+        let signed = |row: usize| i64::try_from(row).unwrap_or(0);
+        let span = signed(from.abs_diff(to));
+        let rank = match stretch.shape {
+            Turn::Behind => (0, span),
+            Turn::Before => (2, -span),
+            _ if last.0 > first.0 => (1, -signed(first.0)),
+            _ => (1, signed(first.0)),
+        };
+        Track { ends: [first, last], lane: None, partner: 0, x: 0, rank }
+    }
+
+    fn is_level(&self) -> bool {
+        self.ends[0].0 == self.ends[1].0
+    }
+
+    fn span(&self) -> (usize, usize) {
+        let [(a, _), (b, _)] = self.ends;
+        (a.min(b), a.max(b))
+    }
+
+    /// Whether it must turn left of `other`, or their level pieces would share cells.
+    fn precedes(&self, other: &Track) -> bool {
+        self.ends.iter().any(|&(row, side)| side == Side::Left && other.ends.contains(&(row, Side::Right)))
+    }
+}
+
+/// Finds a track for every stretch of a gap. `height` grows if a detour needs a row below all others.
+fn tracks(stretches: &[Stretch], height: &mut usize) -> Vec<Track> {
+    let mut tracks: Vec<Track> = stretches.iter().map(Track::of).collect();
+    (0..tracks.len()).for_each(|index| tracks[index].partner = index);
+    let mut rows: BTreeSet<usize> = tracks.iter().flat_map(|track| track.ends.map(|end| end.0)).collect();
+    let mut waiting: Vec<usize> = (0..tracks.len()).filter(|&index| !tracks[index].is_level()).collect();
+    let mut lanes: Vec<Vec<(usize, usize)>> = Vec::new();
+    while !waiting.is_empty() {
+        let free = waiting.iter().copied().filter(|&index| {
+            let held = |&other: &usize| {
+                other != index && (tracks[other].precedes(&tracks[index]) || tracks[other].partner == index)
+            };
+            !waiting.iter().any(held)
+        });
+        let Some(next) = free.min_by_key(|&index| (tracks[index].rank, index)) else {
+            detour(&mut tracks, &mut waiting, &mut rows, height);
+            continue;
+        };
+        waiting.retain(|&index| index != next);
+        let placed = |index: usize| tracks[index].lane.map_or(0, |lane| lane + 1);
+        let least = (0..tracks.len())
+            .filter(|&other| other != next)
+            .filter(|&other| tracks[other].precedes(&tracks[next]) || tracks[other].partner == next)
+            .map(placed)
+            .max()
+            .unwrap_or(0);
+        let span = tracks[next].span();
+        let apart = |taken: &(usize, usize)| span.1 < taken.0 || taken.1 < span.0;
+        let lane = (least..lanes.len()).find(|&lane| lanes[lane].iter().all(apart)).unwrap_or(lanes.len().max(least));
+        lanes.resize(lanes.len().max(lane + 1), Vec::new());
+        lanes[lane].push(span);
+        tracks[next].lane = Some(lane);
+    }
+    tracks
+}
+
+/// Splits the first waiting track that both follows and precedes others in two, which meet in a free row.
+fn detour(tracks: &mut Vec<Track>, waiting: &mut Vec<usize>, rows: &mut BTreeSet<usize>, height: &mut usize) {
+    let through = |track: &Track| track.ends[0].1 == Side::Left && track.ends[1].1 == Side::Right;
+    let Some(&first) = waiting.iter().find(|&&index| through(&tracks[index])) else {
+        // Every other kind of track is free of constraints on one side, so that none of them waits for ever.
+        waiting.clear();
+        return;
+    };
+    let (low, high) = tracks[first].span();
+    let inside = (low + 1..high).min_by_key(|row| (rows.contains(row), row.abs_diff((low + high) / 2)));
+    let free = inside.filter(|row| !rows.contains(row)).or_else(|| (0..*height).find(|row| !rows.contains(row)));
+    let free = free.unwrap_or(*height);
+    *height = (*height).max(free + 1);
+    rows.insert(free);
+    let second = tracks.len();
+    let mut rest = tracks[first].clone();
+    rest.ends[0] = (free, Side::Detour);
+    rest.partner = second;
+    tracks.push(rest);
+    waiting.push(second);
+    tracks[first].ends[1] = (free, Side::Detour);
+    tracks[first].partner = second;
+}
+
+const UP: u8 = 1;
+const RIGHT: u8 = 2;
+const DOWN: u8 = 4;
+const LEFT: u8 = 8;
+
+/// Box characters by the directions in which lines leave a cell.
+const LINES: [char; 16] = [' ', '│', '─', '└', '│', '│', '┌', '├', '─', '┘', '─', '┴', '┐', '┤', '┬', '┼'];
+const ASCII_LINES: [char; 16] = [' ', '|', '-', '+', '|', '|', '+', '+', '-', '+', '-', '+', '+', '+', '+', '+'];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Left,
+    Right,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    Lines(u8),
+    Character(char),
+    Sign(Sign),
+    /// The second half of a wide character.
+    Covered,
+}
+
+#[derive(Default)]
+struct Canvas {
+    rows: Vec<Vec<Cell>>,
+    width: usize,
+}
+
+impl Canvas {
+    fn reserve(&mut self, width: usize, height: usize) {
+        self.width = self.width.max(width);
+        let width = self.width;
+        self.rows.iter_mut().for_each(|row| row.resize(width, Cell::Lines(0)));
+        self.rows.resize(self.rows.len().max(height), vec![Cell::Lines(0); width]);
+    }
+
+    fn set(&mut self, x: usize, y: usize, cell: Cell) {
+        if let Some(place) = self.rows.get_mut(y).and_then(|row| row.get_mut(x)) {
+            *place = cell;
+        }
+    }
+
+    fn join(&mut self, x: usize, y: usize, directions: u8) {
+        if let Some(Cell::Lines(lines)) = self.rows.get_mut(y).and_then(|row| row.get_mut(x)) {
+            *lines |= directions;
+        }
+    }
+
+    fn level(&mut self, a: usize, b: usize, y: usize) {
+        for x in a.min(b)..a.max(b) {
+            self.join(x, y, RIGHT);
+            self.join(x + 1, y, LEFT);
+        }
+    }
+
+    fn upright(&mut self, x: usize, a: usize, b: usize) {
+        for y in a.min(b)..a.max(b) {
+            self.join(x, y, DOWN);
+            self.join(x, y + 1, UP);
+        }
+    }
+
+    /// Closes a box's left side, where an arrow head takes the place of a line that leads to it.
+    fn seal(&mut self, x: usize, y: usize) {
+        if let Some(Cell::Lines(lines)) = self.rows.get_mut(y).and_then(|row| row.get_mut(x)) {
+            *lines &= !LEFT;
+        }
+    }
+
+    fn sign(&mut self, x: usize, y: usize, sign: Sign) {
+        self.set(x, y, Cell::Sign(sign));
+    }
+
+    fn write(&mut self, mut x: usize, y: usize, text: &str) {
+        for c in text.chars().filter(|&c| cells(c) > 0) {
+            self.set(x, y, Cell::Character(c));
+            if cells(c) == 2 {
+                self.set(x + 1, y, Cell::Covered);
+            }
+            x += cells(c);
+        }
+    }
+
+    fn text(&self, unicode: bool) -> String {
+        let lines = if unicode { LINES } else { ASCII_LINES };
+        let [left, right] = if unicode { ['◄', '►'] } else { ['<', '>'] };
+        let mut text = String::new();
+        for row in &self.rows {
+            let line: String = row
+                .iter()
+                .filter_map(|&cell| match cell {
+                    Cell::Lines(directions) => Some(lines[usize::from(directions)]),
+                    Cell::Character(c) => Some(c),
+                    Cell::Sign(Sign::Left) => Some(left),
+                    Cell::Sign(Sign::Right) => Some(right),
+                    Cell::Covered => None,
+                })
+                .collect();
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The network as a list: each app with the links that leave it.
+fn list(graph: &Graph, ports: &Ports, placement: &Placement, unicode: bool) -> String {
+    let [middle, last, arrow, back] =
+        if unicode { ["├─", "└─", "─►", "↺"] } else { ["|-", "`-", "->", "(loop)"] };
+    let mut text = String::new();
+    for part in &placement.parts {
+        let mut apps = part.apps.clone();
+        apps.sort_by_key(|&app| (placement.column[app], placement.top[app]));
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let widest = longest(part.apps.iter().map(|&app| graph.apps[app].name.as_str()));
+        let ends: Vec<(String, String)> = part
+            .wires
+            .iter()
+            .map(|wire| {
+                let (from, to) = (wire.link.from, wire.link.to);
+                let target = format!("{}.{}", printable(&graph.apps[to.0].name), ports.inputs[to.0][to.1]);
+                (ports.outputs[from.0][from.1].clone(), target)
+            })
+            .collect();
+        let outputs = longest(ends.iter().map(|ends| ends.0.as_str()));
+        let targets = longest(ends.iter().map(|ends| ends.1.as_str()));
+        for app in apps {
+            let node = &graph.apps[app];
+            let note = node.note.as_deref().map(|note| format!("  {}", printable(note))).unwrap_or_default();
+            let warning = if node.warn { "  !" } else { "" };
+            let name = padded(&printable(&node.name), widest);
+            push_line(&mut text, &format!("{name}  {}{note}{warning}", printable(&node.kind)));
+            let mut leaving: Vec<usize> =
+                (0..part.wires.len()).filter(|&wire| part.wires[wire].link.from.0 == app).collect();
+            leaving.sort_by_key(|&wire| part.wires[wire].link.from.1);
+            for (index, &wire) in leaving.iter().enumerate() {
+                let branch = if index + 1 == leaving.len() { last } else { middle };
+                let (output, target) = (padded(&ends[wire].0, outputs), padded(&ends[wire].1, targets));
+                let back = if part.wires[wire].back { back } else { "" };
+                let label = label(graph, part.wires[wire].link);
+                let gap = if back.is_empty() || label.is_empty() { "" } else { " " };
+                push_line(&mut text, &format!("  {branch} {output} {arrow} {target}  {back}{gap}{label}"));
+            }
+        }
+    }
+    text
+}
+
+fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(length(text))))
+}
+
+fn push_line(text: &mut String, line: &str) {
+    text.push_str(line.trim_end());
+    text.push('\n');
+}

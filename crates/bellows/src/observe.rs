@@ -1,0 +1,205 @@
+//! Running engines and those that crashed, seen from outside.
+
+use std::time::Duration;
+
+use bellows_engine::{Home, LinkCounts, Observer, Snapshot};
+use bellows_sys::clock;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::nearest::nearest;
+
+/// Whether an engine lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Its process runs.
+    Running,
+    /// Its process ended without clearing up.
+    Crashed,
+}
+
+/// The state of the engine in a folder.
+pub fn state(home: &Home) -> State {
+    if home.process().is_some() { State::Running } else { State::Crashed }
+}
+
+/// The engine of this name; without a name, the one that runs, or the one that crashed if there is but one.
+///
+/// # Errors
+/// When there is none, or several to choose from.
+pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
+    let mut homes = Home::all();
+    let names: Vec<String> = homes.iter().map(Home::name).collect();
+    if let Some(name) = name {
+        return homes.into_iter().find(|home| home.name() == name).ok_or_else(|| {
+            let known = match nearest(name, names.iter().map(String::as_str)) {
+                Some(near) => format!("; did you mean `{near}`?"),
+                None if names.is_empty() => "; none is running".to_owned(),
+                None => format!("; there are {}", names.join(", ")),
+            };
+            Failure::Mistake(format!("no network named `{name}` is running{known}"))
+        });
+    }
+    if homes.len() > 1 {
+        homes.retain(|home| state(home) == State::Running);
+    }
+    match homes.len() {
+        1 => Ok(homes.swap_remove(0)),
+        0 if names.is_empty() => {
+            Err(Failure::Mistake("no network is running; start one with `bellows run NETWORK`".to_owned()))
+        }
+        _ => Err(Failure::Mistake(format!("there are several networks; name one of {}", names.join(", ")))),
+    }
+}
+
+/// Opens the counters of an engine.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn open(home: Home) -> Result<Observer, Failure> {
+    let name = home.name();
+    Observer::open(home).map_err(|error| Failure::Failed(format!("the counters of `{name}` cannot be read: {error}")))
+}
+
+/// Counters and when they were read.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// The counters.
+    pub counters: Snapshot,
+    /// Nanoseconds since the Unix epoch.
+    pub at: u64,
+}
+
+impl Sample {
+    /// Reads the counters now.
+    pub fn take(observer: &mut Observer) -> Sample {
+        Sample { counters: observer.snapshot(), at: clock::unix_nanos() }
+    }
+
+    /// How long the engine has been running.
+    pub fn uptime(&self) -> Duration {
+        Duration::from_nanos(self.at.saturating_sub(self.counters.engine("started")))
+    }
+
+    /// Nanoseconds that the engine has slept in all. It writes them down when it wakes; one that has not written
+    /// its gauges for a while sleeps since then, for its process asks a busy one to write them all the time.
+    fn asleep(&self) -> u64 {
+        let silent = self.at.saturating_sub(self.counters.engine("updated"));
+        self.counters.engine("nap_nanos") + if silent > LONGEST_SILENCE { silent } else { 0 }
+    }
+}
+
+/// A busy engine writes its gauges more often than this, in nanoseconds.
+const LONGEST_SILENCE: u64 = 500_000_000;
+
+/// How often the process of an engine asks it to write its gauges.
+pub const REFRESH: Duration = Duration::from_millis(100);
+
+/// Packets and bits a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Rate {
+    /// Packets a second.
+    pub packets: f64,
+    /// Bits a second, of the packets' data.
+    pub bits: f64,
+    /// Packets a second that a full link did not take.
+    pub dropped: f64,
+}
+
+/// What changed between two samples of an engine.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The time between them, in seconds; never 0.
+    seconds: f64,
+    before: Sample,
+    /// The later sample.
+    pub after: Sample,
+}
+
+impl Change {
+    /// From one sample to a later one.
+    pub fn between(before: Sample, after: Sample) -> Change {
+        let seconds = (after.at.saturating_sub(before.at).max(1)) as f64 / 1e9;
+        Change { seconds, before, after }
+    }
+
+    /// How much a number has grown a second. A number that shrank belongs to something else by now.
+    pub fn per_second(&self, before: u64, after: u64) -> f64 {
+        after.saturating_sub(before) as f64 / self.seconds
+    }
+
+    /// The growth of a counter of the engine's.
+    pub fn engine(&self, name: &str) -> f64 {
+        self.per_second(self.before.counters.engine(name), self.after.counters.engine(name))
+    }
+
+    /// What goes through a link.
+    pub fn link(&self, link: &LinkCounts) -> Rate {
+        let same = |other: &&LinkCounts| other.from == link.from && other.to == link.to;
+        let before = self.before.counters.links.iter().find(same);
+        let grown = |count: fn(&LinkCounts) -> u64| self.per_second(before.map_or(0, count), count(link));
+        Rate {
+            packets: grown(|link| link.packets),
+            bits: 8.0 * grown(|link| link.bytes),
+            dropped: grown(|link| link.txdrop),
+        }
+    }
+
+    /// What goes through the link that the most packets go through.
+    pub fn busiest_link(&self) -> Rate {
+        let rates = self.after.counters.links.iter().map(|link| self.link(link));
+        rates.max_by(|one, other| one.packets.total_cmp(&other.packets)).unwrap_or_default()
+    }
+
+    /// The share of its time that the engine slept, from 0 to 1.
+    pub fn asleep(&self) -> f64 {
+        (self.per_second(self.before.asleep(), self.after.asleep()) / 1e9).min(1.0)
+    }
+
+    /// The share of its breaths in which nothing moved, from 0 to 1; `None` if it took none.
+    pub fn idle_breaths(&self) -> Option<f64> {
+        let breaths = self.engine("breaths");
+        (breaths > 0.0).then(|| (self.engine("idle_breaths") / breaths).min(1.0))
+    }
+
+    /// The apps' counts, each before (if it was there) and after.
+    pub fn apps(&self) -> impl Iterator<Item = (Option<&bellows_engine::AppCounts>, &bellows_engine::AppCounts)> {
+        let before = |name: &str| self.before.counters.apps.iter().find(|app| app.name == name);
+        self.after.counters.apps.iter().map(move |app| (before(&app.name), app))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at: u64, engine: &[(&str, u64)], packets: u64) -> Sample {
+        let link =
+            LinkCounts { from: "a.o".into(), to: "b.i".into(), packets, bytes: 100 * packets, ..Default::default() };
+        let counters = Snapshot {
+            engine: engine.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
+            links: vec![link],
+            ..Snapshot::default()
+        };
+        Sample { counters, at }
+    }
+
+    #[test]
+    fn rates_are_growth_by_time() {
+        let change = Change::between(sample(0, &[], 10), sample(500_000_000, &[], 1_010));
+        assert_eq!(change.busiest_link(), Rate { packets: 2_000.0, bits: 1_600_000.0, dropped: 0.0 });
+        let reset = Change::between(sample(0, &[], 10), sample(1, &[], 0));
+        assert_eq!(reset.busiest_link(), Rate::default());
+    }
+
+    #[test]
+    fn a_sleeper_that_has_not_woken_counts_as_asleep() {
+        let second = 1_000_000_000;
+        let before = sample(10 * second, &[("updated", 9 * second), ("nap_nanos", 5)], 0);
+        let sleeping = sample(12 * second, &[("updated", 9 * second), ("nap_nanos", 5)], 0);
+        assert_eq!(Change::between(before.clone(), sleeping).asleep(), 1.0);
+        let busy = sample(12 * second, &[("updated", 12 * second), ("nap_nanos", 2 * second)], 0);
+        assert!((Change::between(before, busy).asleep() - 0.5).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,383 @@
+//! The process around a running engine.
+//!
+//! The engine has a thread of its own, and nothing else runs there. The main thread waits for what happens: signals
+//! (a third thread collects them), requests (the control socket's threads), the end of the run, and the time.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use bellows_config::{EngineConfig, Loaded, Registry};
+use bellows_engine::{Control, Engine, Home, Network, Outcome, ReloadError, Settings, StartError};
+use bellows_sys::cpu;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::cli::NetworkFile;
+use crate::commands::reload::render;
+use crate::control::{self, ReloadReport, Reply, Request};
+use crate::failure::Failure;
+use crate::observe::REFRESH;
+use crate::progress::Progress;
+use crate::report::StoppedBy;
+
+/// How often watched files are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A network that is ready to run.
+pub struct Supervisor {
+    /// Where it came from.
+    pub file: NetworkFile,
+    /// The catalogue, for reloads.
+    pub registry: Arc<Registry>,
+    /// The network.
+    pub loaded: Loaded,
+    /// How to run it.
+    pub settings: Settings,
+    /// The processor to run on.
+    pub cpu: Option<usize>,
+    /// The run's folder.
+    pub home: Arc<Home>,
+    /// When to stop it.
+    pub duration: Option<Duration>,
+    /// Whether to reload when a file changes.
+    pub watch: bool,
+}
+
+/// What the main thread waits for.
+enum Event {
+    Signal(i32),
+    StopRequested,
+    /// The run is over; without an outcome if the engine itself panicked.
+    Ended(Option<Outcome>),
+}
+
+/// From now on, SIGINT, SIGTERM and SIGHUP wait to be handled.
+///
+/// # Errors
+/// Those of installing a signal handler.
+pub fn catch_signals() -> Result<Signals, Failure> {
+    Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|error| Failure::Failed(format!("signals cannot be handled: {error}")))
+}
+
+impl Supervisor {
+    /// Runs the network to its end.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    pub fn run(self, signals: Signals) -> Result<(Outcome, Option<StoppedBy>), Failure> {
+        let (sender, events) = channel();
+        let started = Instant::now();
+        let Loaded { network, engine, files, .. } = self.loaded;
+        let control = start_engine(network, self.settings, Arc::clone(&self.home), self.cpu, sender.clone())?;
+        tracing::info!("running `{}` as `{}` (process {})", self.file.path.display(), self.home.name(), process::id());
+
+        forward_signals(signals, sender.clone(), Arc::clone(&self.home));
+        let source = Mutex::new(Source { file: self.file, watched: Watched::new(files) });
+        let run = Arc::new(Run {
+            name: self.home.name(),
+            control: control.clone(),
+            registry: self.registry,
+            settings: engine,
+            source,
+            started,
+            events: sender,
+        });
+        if let Err(error) = control::serve(&self.home.control(), Arc::clone(&run) as Arc<dyn control::Engine>) {
+            tracing::warn!(
+                "no control socket, so neither `reload` nor `stop`: {}: {error}",
+                self.home.control().display()
+            );
+        }
+        // A moment too far away to be told is as good as none.
+        let deadline = self.duration.and_then(|duration| started.checked_add(duration));
+        wait(&run, &events, deadline, self.watch)
+    }
+}
+
+/// Starts the engine on a thread of its own.
+fn start_engine(
+    network: Network,
+    settings: Settings,
+    home: Arc<Home>,
+    cpu: Option<usize>,
+    events: Sender<Event>,
+) -> Result<Control, Failure> {
+    let (sender, started) = channel();
+    let work = move || {
+        if let Some(cpu) = cpu
+            && let Err(error) = cpu::pin_to(cpu)
+        {
+            let _ = sender.send(Err(Failure::Mistake(format!("the engine cannot run on processor {cpu}: {error}"))));
+            return;
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let mut engine = match Engine::new(network, settings, Some(home)) {
+                Ok(engine) => engine,
+                Err(error) => {
+                    let _ = sender.send(Err(cannot_start(&error)));
+                    return None;
+                }
+            };
+            let _ = sender.send(Ok(engine.control()));
+            let end = engine.run();
+            Some(engine.finish(end))
+        }));
+        let _ = events.send(Event::Ended(outcome.ok().flatten()));
+    };
+    let thread = thread::Builder::new().name("engine".to_owned()).spawn(work);
+    thread.map_err(|error| Failure::Failed(format!("no thread for the engine: {error}")))?;
+    started.recv().unwrap_or_else(|_| Err(Failure::Failed("an app panicked when it was started".to_owned())))
+}
+
+fn cannot_start(error: &StartError) -> Failure {
+    match error {
+        StartError::Faults(_) | StartError::App(..) => Failure::Mistake(error.to_string()),
+        StartError::Counters(_) => Failure::Failed(error.to_string()),
+    }
+}
+
+/// Passes signals on to the main thread. A second one to stop ends the process where it stands.
+fn forward_signals(mut signals: Signals, events: Sender<Event>, home: Arc<Home>) {
+    thread::spawn(move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            if signal == SIGINT && stopping {
+                let _ = home.remove();
+                process::exit(128 + SIGINT);
+            }
+            stopping |= signal != SIGHUP;
+            let _ = events.send(Event::Signal(signal));
+        }
+    });
+}
+
+/// The main thread while the engine runs.
+fn wait(
+    run: &Arc<Run>,
+    events: &Receiver<Event>,
+    deadline: Option<Instant>,
+    watch: bool,
+) -> Result<(Outcome, Option<StoppedBy>), Failure> {
+    let mut progress = Progress::on_terminal();
+    let mut stopped_by = None;
+    let mut stop = |why| {
+        if stopped_by.is_none() {
+            tracing::info!("stopping");
+        }
+        stopped_by.get_or_insert(why);
+        run.control.stop();
+    };
+    let mut look_at = Instant::now() + LOOK;
+    loop {
+        let now = Instant::now();
+        let until_deadline = deadline.map_or(REFRESH, |deadline| deadline.saturating_duration_since(now));
+        match events.recv_timeout(until_deadline.min(REFRESH)) {
+            Ok(Event::Ended(outcome)) => {
+                drop(progress);
+                let panicked = || Failure::Failed("the engine panicked; this is a bug in bellows".to_owned());
+                return Ok((outcome.ok_or_else(panicked)?, stopped_by));
+            }
+            Ok(Event::Signal(SIGHUP)) => reload_in_background(run),
+            Ok(Event::Signal(_)) => stop(StoppedBy::Signal),
+            Ok(Event::StopRequested) => stop(StoppedBy::Request),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            stop(StoppedBy::Duration);
+        }
+        if watch && look_at <= Instant::now() {
+            look_at = Instant::now() + LOOK;
+            if run.source().watched.have_changed() {
+                reload_in_background(run);
+            }
+        }
+        run.control.refresh();
+        progress.update(&run.control);
+    }
+}
+
+/// Reloads on a thread of its own, so that signals and the time are not held up, and logs what comes of it.
+fn reload_in_background(run: &Arc<Run>) {
+    let reloading = Arc::clone(run);
+    let work = move || match reloading.reload(None) {
+        Ok(report) => tracing::info!("reloaded\n{}", render(&report).trim_end()),
+        Err(failure) => tracing::error!("not reloaded, the old network runs on\n{failure}"),
+    };
+    if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
+        tracing::error!("no thread for a reload: {error}");
+    }
+}
+
+/// What the main thread and those that serve clients share.
+struct Run {
+    name: String,
+    control: Control,
+    registry: Arc<Registry>,
+    /// The table [engine] that the process was started with.
+    settings: EngineConfig,
+    source: Mutex<Source>,
+    started: Instant,
+    events: Sender<Event>,
+}
+
+/// Where the running network came from.
+struct Source {
+    file: NetworkFile,
+    watched: Watched,
+}
+
+impl Run {
+    fn source(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the network again, or another one, and swaps it in.
+    fn reload(&self, other: Option<PathBuf>) -> Result<ReloadReport, Failure> {
+        let mut file = self.source().file.clone();
+        if let Some(other) = other {
+            file.path = respelled(&other, &file.path);
+        }
+        let loaded = match file.load(&self.registry) {
+            Ok(loaded) => loaded,
+            Err(mistakes) => {
+                // One of these is going to be mended.
+                self.source().watched.add(mistakes.files());
+                return Err(Failure::Diagnosed(mistakes.render(false)));
+            }
+        };
+        let reloaded = self.control.reload(loaded.network).map_err(|error| match error {
+            ReloadError::Faults(_) | ReloadError::App(..) => Failure::Mistake(error.to_string()),
+            ReloadError::Counters(_) | ReloadError::Over => Failure::Failed(error.to_string()),
+        })?;
+        *self.source() = Source { file, watched: Watched::new(loaded.files) };
+        let mut report = ReloadReport::from(reloaded);
+        if !loaded.warnings.is_empty() {
+            report.warnings.push(loaded.warnings.render(false).trim_end().to_owned());
+        }
+        if loaded.engine != self.settings {
+            let warning = "the settings in [engine] are not those that the process was started with; \
+                           they take effect when it is started again";
+            report.warnings.push(warning.to_owned());
+        }
+        Ok(report)
+    }
+}
+
+/// The path of `other`, its folder written as in `current` if it is the same one: apps are the same only if the paths
+/// in their configs are relative to the same folder.
+fn respelled(other: &Path, current: &Path) -> PathBuf {
+    let folder = |path: &Path| std::fs::canonicalize(path.parent().filter(|path| !path.as_os_str().is_empty())?).ok();
+    let here = || std::env::current_dir().ok();
+    match (folder(other), folder(current).or_else(here), other.file_name()) {
+        (Some(one), Some(same), Some(name)) if one == same => current.with_file_name(name),
+        _ => other.to_owned(),
+    }
+}
+
+impl control::Engine for Run {
+    fn answer(&self, request: Request) -> Reply {
+        match request {
+            Request::Status => Reply::Status {
+                name: self.name.clone(),
+                pid: process::id(),
+                network: self.source().file.path.display().to_string(),
+                uptime_seconds: self.started.elapsed().as_secs_f64(),
+            },
+            Request::Stop => match self.events.send(Event::StopRequested) {
+                Ok(()) => Reply::Stopping,
+                Err(_) => Reply::Refused { mistake: false, message: "the run is over".to_owned() },
+            },
+            Request::Reload { network } => match self.reload(network) {
+                Ok(report) => {
+                    tracing::info!("reloaded on request\n{}", render(&report).trim_end());
+                    Reply::Reloaded(report)
+                }
+                Err(failure) => {
+                    let mistake = !matches!(failure, Failure::Failed(_));
+                    let message = match failure {
+                        Failure::Failed(message) => message,
+                        failure => failure.to_string(),
+                    };
+                    Reply::Refused { mistake, message }
+                }
+            },
+        }
+    }
+}
+
+/// What tells one content of a file from another.
+type Stamp = Option<(SystemTime, u64)>;
+
+fn stamp(file: &Path) -> Stamp {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// Files, as they were when they were read.
+struct Watched {
+    files: Vec<(PathBuf, Stamp)>,
+    /// What the files looked like the last time, if not as they were read.
+    changing: Option<Vec<Stamp>>,
+}
+
+impl Watched {
+    fn new(files: Vec<PathBuf>) -> Watched {
+        let stamped = |file: PathBuf| {
+            let stamp = stamp(&file);
+            (file, stamp)
+        };
+        Watched { files: files.into_iter().map(stamped).collect(), changing: None }
+    }
+
+    /// Takes more files in.
+    fn add(&mut self, files: &[PathBuf]) {
+        let new = files.iter().filter(|file| !self.files.iter().any(|(known, _)| known == *file));
+        let more = Watched::new(new.cloned().collect()).files;
+        self.files.extend(more);
+    }
+
+    /// Whether a file has changed since it was read, and no longer changes: what is half written is not read.
+    /// A change is reported once.
+    fn have_changed(&mut self) -> bool {
+        let now: Vec<Stamp> = self.files.iter().map(|(file, _)| stamp(file)).collect();
+        if now.iter().eq(self.files.iter().map(|(_, stamp)| stamp)) {
+            self.changing = None;
+            return false;
+        }
+        if self.changing.as_ref() != Some(&now) {
+            self.changing = Some(now);
+            return false;
+        }
+        self.changing = None;
+        for ((_, stamp), now) in self.files.iter_mut().zip(now) {
+            *stamp = now;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_reported_once_and_when_it_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("network.toml");
+        std::fs::write(&path, "a").unwrap();
+        let mut watched = Watched::new(vec![path.clone()]);
+        assert!(!watched.have_changed());
+        std::fs::write(&path, "ab").unwrap();
+        assert!(!watched.have_changed(), "it may still be changing");
+        std::fs::write(&path, "abc").unwrap();
+        assert!(!watched.have_changed(), "it was");
+        assert!(watched.have_changed());
+        assert!(!watched.have_changed());
+    }
+}

@@ -1,0 +1,143 @@
+//! Numbers and tables for people.
+
+use std::time::Duration;
+
+/// A count with its thousands apart: `1,234,567`.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with three digits that count and a decimal prefix: `1.23 M`, `45.6 k`, `7`.
+pub fn scaled(value: f64) -> String {
+    let (mut value, mut prefix) = (value, "");
+    for next in [" k", " M", " G", " T"] {
+        if value < 999.5 {
+            break;
+        }
+        (value, prefix) = (value / 1000.0, next);
+    }
+    let decimals = match value {
+        value if value == value.trunc() && prefix.is_empty() => 0,
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$}{prefix}")
+}
+
+/// As [`scaled`], ready for a unit behind it: `1.23 M`, `7 `.
+pub fn before_unit(value: f64) -> String {
+    let text = scaled(value);
+    if text.contains(' ') { text } else { text + " " }
+}
+
+/// A time span in the unit that suits it: `1.20 s`, `2 h 03 min`.
+pub fn span(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    match seconds {
+        seconds if seconds < 0.000_999_5 => format!("{:.0} µs", seconds * 1e6),
+        seconds if seconds < 0.9995 => format!("{:.1} ms", seconds * 1e3),
+        seconds if seconds < 100.0 => format!("{seconds:.2} s"),
+        seconds if seconds < 3600.0 => format!("{} min {:02} s", duration.as_secs() / 60, duration.as_secs() % 60),
+        _ => format!("{} h {:02} min", duration.as_secs() / 3600, duration.as_secs() / 60 % 60),
+    }
+}
+
+/// `1 packet`, `2 packets`.
+pub fn plural(value: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
+}
+
+/// How a column is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A table of text, its columns as wide as they need to be.
+#[derive(Debug)]
+pub struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings and no rows.
+    pub fn new(columns: &[(&'static str, Align)]) -> Table {
+        Table { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row, a cell for each column.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The table as lines, the headings first, made bold if `bold`.
+    pub fn render(&self, bold: bool) -> String {
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain([self.columns[column].0.chars().count()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let mut line = String::new();
+            for ((cell, width), (_, align)) in cells.zip(&widths).zip(&self.columns) {
+                let gap = " ".repeat(width - cell.chars().count());
+                line += if line.is_empty() { "" } else { "  " };
+                line += &match align {
+                    Align::Left => format!("{cell}{gap}"),
+                    Align::Right => format!("{gap}{cell}"),
+                };
+            }
+            line.truncate(line.trim_end().len());
+            line
+        };
+        let heading = line(&mut self.columns.iter().map(|(name, _)| *name));
+        let mut text = if bold { format!("\x1b[1m{heading}\x1b[0m\n") } else { heading + "\n" };
+        for row in &self.rows {
+            text += &line(&mut row.iter().map(String::as_str));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_easily() {
+        let counts = [0, 7, 999, 1_000, 1_234_567].map(count);
+        assert_eq!(counts, ["0", "7", "999", "1,000", "1,234,567"]);
+        let scaled = [0.0, 7.0, 0.5, 999.0, 999.7, 1_234.0, 45_600.0, 999_999.0, 2.5e9, 7e15].map(scaled);
+        let expected = ["0", "7", "0.50", "999", "1.00 k", "1.23 k", "45.6 k", "1.00 M", "2.50 G", "7000 T"];
+        assert_eq!(scaled, expected);
+        let spans = [2e-6, 0.0125, 1.5, 125.0, 7_380.0].map(|seconds| span(Duration::from_secs_f64(seconds)));
+        assert_eq!(spans, ["2 µs", "12.5 ms", "1.50 s", "2 min 05 s", "2 h 03 min"]);
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&[("NAME", Align::Left), ("PACKETS", Align::Right)]);
+        table.row(["a".into(), "1,000,000".into()]);
+        table.row(["länger".into(), "7".into()]);
+        assert_eq!(table.render(false), "NAME      PACKETS\na       1,000,000\nlänger          7\n");
+    }
+}

@@ -1,0 +1,206 @@
+//! `ps`, `show`, `top`, `reload`, `stop`: running networks, and one that crashed, from outside.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+use support::{ENDLESS, IDLE, Sandbox, eventually};
+
+/// [`ENDLESS`] with a counter between.
+const LONGER: &str = r#"
+links = ["source.output -> count.input", "count.output -> end.input"]
+[apps.source]
+app = "source"
+size = 60
+rate = "100kpps"
+[apps.count]
+app = "counter"
+[apps.end]
+app = "sink"
+"#;
+
+#[test]
+fn a_running_network_can_be_seen() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let running = sandbox.start(&[&network]);
+    let engines = sandbox.bellows(&["ps", "--json"]).fine().json();
+    assert_eq!(engines.as_array().unwrap().len(), 1);
+    assert_eq!((&engines[0]["name"], &engines[0]["state"]), (&json!("endless"), &json!("running")));
+    assert_eq!(engines[0]["pid"], json!(running.pid()));
+    assert!(engines[0]["packets_per_second"].as_f64().unwrap() > 0.0, "{engines:#}");
+    assert!(sandbox.bellows(&["ps"]).fine().stdout.contains("running"));
+
+    for words in [&["show"][..], &["show", "endless"], &["show", "links"], &["show", "links", "endless"]] {
+        let said = sandbox.bellows(words).fine();
+        assert!(said.stdout.contains("source.output -> end.input"), "{words:?}: {said:?}");
+    }
+    assert!(sandbox.bellows(&["show", "apps"]).fine().stdout.contains("sink"));
+    assert!(sandbox.bellows(&["show", "errors"]).fine().stdout.contains("nothing was dropped"));
+    assert!(sandbox.bellows(&["show", "config"]).fine().stdout.contains("rate = \"100kpps\""));
+    assert_eq!(running.counters()["config"].as_str().unwrap().contains("[apps.source]"), true);
+
+    let top = sandbox.bellows(&["top", "endless", "--once", "--interval", "300ms"]).fine();
+    assert!(top.stdout.contains("buffers in use") && top.stdout.contains("source.output -> end.input"), "{top:?}");
+
+    for words in [&["show", "endles"][..], &["show", "colours", "endless"], &["top", "nobody"], &["reload", "nobody"]] {
+        let said = sandbox.bellows(words);
+        assert_eq!(said.code, Some(2), "{words:?}: {said:?}");
+    }
+    assert!(sandbox.bellows(&["show", "endles"]).stderr.contains("did you mean `endless`?"));
+
+    sandbox.bellows(&["stop"]).fine();
+    assert!(running.wait().fine().stdout.contains("stopped on request"));
+    assert_eq!(sandbox.bellows(&["ps", "--json"]).fine().json(), json!([]));
+}
+
+#[test]
+fn an_idle_network_is_seen_asleep() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("idle.toml", IDLE);
+    let _running = sandbox.start(&[&network]);
+    thread::sleep(Duration::from_millis(1200));
+    let top = sandbox.bellows(&["top", "--once", "--interval", "200ms"]).fine();
+    assert!(top.stdout.contains("asleep 100.0 %"), "{top:?}");
+}
+
+#[test]
+fn names_do_not_clash() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let _first = sandbox.start(&[&network]);
+    let second = sandbox.start(&[&network]);
+    assert_eq!(second.name, "endless-2");
+    let said = sandbox.bellows(&["run", &network, "--name", "endless"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("is running already"), "{said:?}");
+    let said = sandbox.bellows(&["show"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("endless, endless-2"), "{said:?}");
+}
+
+#[test]
+fn what_a_killed_network_left_can_be_read_and_removed() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let running = sandbox.start(&[&network]);
+    eventually("some packets", || running.counters()["links"][0]["packets"].as_u64() > Some(100));
+    running.signal("-KILL");
+    assert_eq!(running.wait().code, None);
+
+    let engines = sandbox.bellows(&["ps", "--json"]).fine().json();
+    assert_eq!((&engines[0]["state"], &engines[0]["pid"]), (&json!("crashed"), &json!(null)));
+    let counters = sandbox.bellows(&["show", "--json"]).fine().json();
+    assert_eq!(counters["state"], json!("crashed"));
+    assert!(counters["links"][0]["packets"].as_u64() > Some(100));
+    let said = sandbox.bellows(&["show", "apps"]).fine();
+    assert!(said.stderr.contains("has crashed"), "{said:?}");
+    let said = sandbox.bellows(&["stop"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("ps --clean"), "{said:?}");
+
+    // The name is free again for a run, and can be cleared away.
+    let again = sandbox.start(&[&network]);
+    assert_eq!(again.name, "endless");
+    again.signal("-KILL");
+    again.wait();
+    assert!(sandbox.bellows(&["ps", "--clean"]).fine().stderr.contains("removed"));
+    assert_eq!(sandbox.bellows(&["ps", "--json"]).fine().json(), json!([]));
+}
+
+#[test]
+fn a_reload_keeps_what_stays_and_refuses_what_is_wrong() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", ENDLESS);
+    let running = sandbox.start(&[&network]);
+    eventually("some packets", || running.counters()["links"][0]["packets"].as_u64() > Some(100));
+
+    sandbox.write("network.toml", LONGER);
+    let report = sandbox.bellows(&["reload", "network", "--json"]).fine().json();
+    assert_eq!((&report["kept"], &report["added"]), (&json!(["source", "end"]), &json!(["count"])));
+    assert_eq!((&report["removed"], &report["replaced"]), (&json!([]), &json!([])));
+    assert_eq!(report["links_removed"], json!(["source.output -> end.input"]));
+    eventually("packets on the new way", || running.counters()["apps"][1]["in_packets"].as_u64() > Some(100));
+
+    sandbox.write("network.toml", "links = [\"a.b -> c.d\"]\n[apps.a]\napp = \"sauce\"\n");
+    let said = sandbox.bellows(&["reload", "network"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.stderr.contains("network.toml:3") && said.stderr.contains("source"), "{said:?}");
+    let before = running.counters();
+    assert_eq!(before["apps"].as_array().unwrap().len(), 3, "the old one runs on");
+    let sent = |counters: &serde_json::Value| counters["links"][0]["packets"].as_u64();
+    eventually("more packets", || sent(&running.counters()) > sent(&before));
+
+    // Another file in its place, by a path relative to the caller.
+    sandbox.write("other.toml", ENDLESS);
+    let said = sandbox.bellows(&["reload", "network", "other.toml"]).fine();
+    assert!(said.stdout.contains("kept: source, end") && said.stdout.contains("removed: count"), "{said:?}");
+    running.signal("-INT");
+    let said = running.wait().fine();
+    assert!(said.stdout.contains("2 reloads"), "{said:?}");
+}
+
+#[test]
+fn a_hangup_and_a_changed_file_reload() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("network.toml", ENDLESS);
+    let mut running = sandbox.start(&[&network, "--watch"]);
+    running.signal("-HUP");
+    running.wait_for_log("kept: source, end");
+    sandbox.write("network.toml", LONGER);
+    running.wait_for_log("added: count");
+    sandbox.write("network.toml", "links = nonsense");
+    running.wait_for_log("not reloaded");
+    sandbox.write("network.toml", ENDLESS);
+    running.wait_for_log("removed: count");
+    running.signal("-TERM");
+    assert_eq!(running.wait().code, Some(0));
+}
+
+#[test]
+fn the_control_socket_is_private_and_survives_anything() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let running = sandbox.start(&[&network]);
+    let socket = running.folder().join("control");
+    eventually("mode 0700", || fs::metadata(&socket).unwrap().permissions().mode() & 0o777 == 0o700);
+    for garbage in [&b"{\"command\":\"reload\",\"network\":7}\n"[..], b"\0\xff\n", &[b'{'; 200_000]] {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let _ = stream.write_all(garbage);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut reply = String::new();
+        let _ = stream.read_to_string(&mut reply);
+        assert!(reply.is_empty() || reply.contains("\"refused\""), "{reply}");
+    }
+    let _silent: Vec<UnixStream> = (0..10).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"{\"command\":\"status\"}\n").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
+    assert_eq!((&reply["reply"], &reply["pid"]), (&json!("status"), &json!(running.pid())));
+    sandbox.bellows(&["stop", "endless"]).fine();
+    running.wait().fine();
+}
+
+#[test]
+fn a_running_network_is_drawn_with_its_rates() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let _running = sandbox.start(&[&network]);
+    let dot = sandbox.bellows(&["graph", "--name", "endless", "--format", "dot"]).fine().stdout;
+    assert!(dot.contains("digraph") && dot.contains("kpps"), "{dot}");
+    sandbox.bellows(&["graph", &network, "--name", "endless", "-o", "picture.svg"]).fine();
+    let svg = fs::read_to_string(sandbox.path("picture.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("kpps"), "{svg}");
+    let text = sandbox.bellows(&["graph", &network]).fine().stdout;
+    assert!(text.contains("source") && !text.contains("pps"), "{text}");
+    assert_eq!(sandbox.bellows(&["graph"]).code, Some(2));
+}

@@ -1,0 +1,140 @@
+//! A command with apps of its own that misbehave: one panics, one never returns.
+//!
+//! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
+
+mod support;
+
+use std::process::ExitCode;
+
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, Io, Port, Ports};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use support::Sandbox;
+
+/// Panics at the packet of a certain number.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    /// The number, from 0.
+    at: u64,
+}
+
+struct Bomb {
+    left: u64,
+}
+
+impl App for Bomb {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for packet in &mut io.input(0) {
+            assert!(self.left > 0, "the fuse is \"short\"");
+            self.left -= 1;
+            output.push(packet);
+        }
+    }
+}
+
+impl Configure for Bomb {
+    const NAME: &'static str = "bomb";
+    type Config = Config;
+
+    fn configure(config: Config, _: &Context) -> Result<Bomb, Mistake> {
+        Ok(Bomb { left: config.at })
+    }
+}
+
+/// Never returns.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StuckConfig {}
+
+struct Stuck;
+
+impl App for Stuck {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+
+    fn push(&mut self, _: &Io<Self>) {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+impl Configure for Stuck {
+    const NAME: &'static str = "stuck";
+    type Config = StuckConfig;
+
+    fn configure(_: StuckConfig, _: &Context) -> Result<Stuck, Mistake> {
+        Ok(Stuck)
+    }
+}
+
+const EXPLOSIVE: &str = r#"
+links = [
+  "source.output -> copy.input",
+  "copy.a -> bomb.input",
+  "bomb.output -> end.a",
+  "copy.b -> end.b",
+  "end.output -> sink.input",
+]
+[apps.source]
+app = "source"
+count = 10_000
+[apps.copy]
+app = "tee"
+[apps.bomb]
+app = "bomb"
+at = 1_000
+[apps.end]
+app = "join"
+[apps.sink]
+app = "sink"
+"#;
+
+fn main() -> ExitCode {
+    if std::env::var_os("COMMAND").is_some() {
+        return bellows::Command::new("bombs").app::<Bomb>().app::<Stuck>().main();
+    }
+    an_app_that_panics_is_contained();
+    a_second_interrupt_ends_a_run_that_is_stuck();
+    ExitCode::SUCCESS
+}
+
+fn an_app_that_panics_is_contained() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write("network.toml", EXPLOSIVE);
+    let said = sandbox.bellows(&["run", &network, "--json"]);
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let report = said.json();
+    assert_eq!((&report["panicked"], &report["end"]), (&json!(["bomb"]), &json!("done")), "{report:#}");
+    assert_eq!(report["links"][3]["packets"], json!(10_000), "the rest runs on");
+    let failed = report["apps"][2]["drops"]["app_failed"].as_u64().unwrap();
+    assert!(failed >= 8_000, "what comes to it later is dropped and counted: {report:#}");
+    let panics: Vec<&str> = said.stderr.lines().filter(|line| line.contains("panicked")).collect();
+    assert_eq!(panics.len(), 1, "one line, no backtrace: {}", said.stderr);
+    assert!(panics[0].contains("the fuse is \"short\""), "{}", panics[0]);
+    println!("an app that panics is contained: ok");
+}
+
+fn a_second_interrupt_ends_a_run_that_is_stuck() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"source.output -> stuck.input\"]\n[apps.source]\napp = \"source\"\n[apps.stuck]\napp = \"stuck\"\n",
+    );
+    let mut running = sandbox.start(&[&network]);
+    running.signal("-INT");
+    running.wait_for_log("stopping");
+    assert!(running.is_alive(), "the engine waits for its app");
+    let folder = running.folder();
+    running.signal("-INT");
+    let said = running.wait();
+    assert_eq!((said.code, said.stdout.as_str()), (Some(130), ""), "{said:#?}");
+    assert!(!folder.exists());
+    println!("a second interrupt ends a run that is stuck: ok");
+}

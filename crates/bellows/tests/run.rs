@@ -1,0 +1,260 @@
+//! `bellows run`: real packets through real networks, reports, exit codes, signals.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::{ENDLESS, IDLE, Sandbox, eventually, has_peer, root};
+
+/// The packets of `examples/captures/quickstart.pcap`.
+const PACKETS: u64 = 2_972;
+
+/// The examples, as a newcomer has them.
+fn copy_examples(sandbox: &Sandbox) {
+    fs::create_dir(sandbox.path("captures")).unwrap();
+    let capture = "captures/quickstart.pcap";
+    fs::copy(root().join("examples").join(capture), sandbox.path(capture)).unwrap();
+    for file in example_files() {
+        fs::copy(&file, sandbox.path(&file.file_name().unwrap().to_string_lossy())).unwrap();
+    }
+}
+
+fn example_files() -> Vec<std::path::PathBuf> {
+    let files = fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
+    files.sort();
+    assert!(files.len() >= 5, "{files:?}");
+    files
+}
+
+fn link<'a>(report: &'a Value, to: &str) -> &'a Value {
+    report["links"].as_array().unwrap().iter().find(|link| link["to"] == to).unwrap()
+}
+
+#[test]
+fn the_quickstart_says_where_every_packet_went() {
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    let said = sandbox.bellows(&["run", "quickstart.toml"]).fine();
+    for expected in ["capture.output -> protocols.input    2,972", "not_sampled", "icmpv6", "all done", "2,972"] {
+        assert!(said.stdout.contains(expected), "{expected} is not in\n{}", said.stdout);
+    }
+    assert!(!said.stdout.contains('\x1b'), "colours go to terminals only");
+    assert!(!sandbox.path("run/bellows/quickstart").exists(), "a run that ends well leaves nothing");
+}
+
+#[test]
+fn tcpdump_reads_what_the_quickstart_wrote() {
+    if !has_peer("tcpdump_reads_what_the_quickstart_wrote", "tcpdump") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    sandbox.bellows(&["run", "quickstart.toml"]).fine();
+    let read = |file: &str| {
+        let output = Command::new("tcpdump").args(["-ttnexxr", file]).current_dir(sandbox.path("")).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let written = read("quickstart-out.pcap");
+    // Each packet is a line that starts with its time; the bytes are in lines that start with a tab.
+    assert_eq!(written.lines().filter(|line| !line.starts_with('\t')).count() as u64, PACKETS);
+    assert_eq!(written, read("captures/quickstart.pcap"));
+}
+
+#[test]
+fn the_json_report_has_all_that_the_text_has() {
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    let report = sandbox.bellows(&["run", "quickstart.toml", "--json", "--name", "mine"]).fine().json();
+    let part = |key: &str| report[key].clone();
+    assert_eq!((part("name"), part("end"), part("stopped_by")), (json!("mine"), json!("done"), Value::Null));
+    assert_eq!((part("panicked"), part("unfinished"), part("warnings")), (json!([]), json!([]), json!([])));
+    assert!(["hugetlb", "thp", "4k"].contains(&report["memory"]["pages"].as_str().unwrap()));
+    assert!(report["elapsed_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(link(&report, "file.input")["packets"], json!(PACKETS));
+    let passed = link(&report, "end.input")["packets"].as_u64().unwrap();
+    let dropped = report["apps"][4]["drops"]["not_sampled"].as_u64().unwrap();
+    assert_eq!((passed, passed + dropped), (PACKETS.div_ceil(10), PACKETS));
+    assert_eq!(report["memory"]["buffers_in_use"], json!(0), "no packet is left behind");
+}
+
+#[test]
+fn every_example_is_right_and_runs() {
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    for file in example_files() {
+        let name = file.file_name().unwrap().to_string_lossy();
+        let checked = sandbox.bellows(&["check", &name]).fine();
+        assert!(checked.stdout.contains("fine"), "{checked:?}");
+        let said = sandbox.bellows(&["run", &name, "--duration", "2s", "--json"]);
+        let report = said.json();
+        assert!(report["links"][0]["packets"].as_u64().unwrap() > 0, "{name}");
+        // The one that impairs its packets compares them and fails the run on purpose.
+        assert_eq!(said.code, Some(i32::from(name == "impairment.toml")), "{name}: {report:#}");
+    }
+}
+
+#[test]
+fn both_schedules_do_the_same() {
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    let counts = |schedule: &str| {
+        let report = sandbox.bellows(&["run", "loop.toml", "--json", "--schedule", schedule]).fine().json();
+        assert_eq!(report["schedule"], json!(schedule));
+        (report["links"].clone(), report["apps"].clone())
+    };
+    assert_eq!(counts("nested"), counts("flat"));
+}
+
+#[test]
+fn mistakes_are_reported_all_at_once_and_nothing_is_touched() {
+    let sandbox = Sandbox::new();
+    sandbox.write("out.pcap", "keep me");
+    let network = sandbox.write(
+        "wrong.toml",
+        "links = [\"capture.output -> out.inptu\", \"capture.output -> nobody.input\"]\n\
+         [apps.capture]\napp = \"pcap-raeder\"\npath = \"x.pcap\"\n\
+         [apps.out]\napp = \"pcap-writer\"\npath = \"out.pcap\"\nsnaplen = \"long\"\n",
+    );
+    for command in ["run", "check"] {
+        let said = sandbox.bellows(&[command, &network]);
+        assert_eq!(said.code, Some(2));
+        assert_eq!(said.stdout, "");
+        for expected in ["pcap-reader", "nobody", "inptu", "snaplen", "wrong.toml:3", "wrong.toml:8"] {
+            assert!(said.stderr.contains(expected), "{expected} is not in\n{}", said.stderr);
+        }
+    }
+    assert_eq!(fs::read_to_string(sandbox.path("out.pcap")).unwrap(), "keep me");
+    assert!(!sandbox.path("run/bellows").exists(), "nothing was started");
+}
+
+#[test]
+fn an_output_that_cannot_be_made_is_a_mistake_too() {
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    let said = sandbox.bellows(&["run", "quickstart.toml", "--set", "apps.file.path=nowhere/out.pcap"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.stderr.contains("nowhere"), "{said:?}");
+}
+
+#[test]
+fn wrong_words_are_mistakes() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let wrong: [&[&str]; 7] = [
+        &["run"],
+        &["run", "missing.toml"],
+        &["run", &network, "--schedule", "lunar"],
+        &["run", &network, "--duration", "soon"],
+        &["run", &network, "--cpu", "100000"],
+        &["run", &network, "--name", "../up"],
+        &["run", &network, "--set", "apps.source.colour=red"],
+    ];
+    for words in wrong {
+        let said = sandbox.bellows(words);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{words:?}: {said:?}");
+        assert!(!said.stderr.is_empty());
+    }
+}
+
+#[test]
+fn a_damaged_capture_fails_the_run_after_all_whole_packets() {
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    let whole = fs::read(sandbox.path("captures/quickstart.pcap")).unwrap();
+    fs::write(sandbox.path("captures/quickstart.pcap"), &whole[..whole.len() - 10]).unwrap();
+    let said = sandbox.bellows(&["run", "quickstart.toml", "--json"]);
+    assert_eq!(said.code, Some(1));
+    let report = said.json();
+    assert_eq!(link(&report, "file.input")["packets"], json!(PACKETS - 1));
+    assert_eq!(report["unfinished"][0]["app"], json!("capture"));
+    assert!(report["unfinished"][0]["reason"].as_str().unwrap().contains("quickstart.pcap"), "{report:#}");
+}
+
+#[test]
+fn a_pool_that_runs_dry_is_a_counted_drop() {
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    let said = sandbox.bellows(&["run", "quickstart.toml", "--json", "--set", "engine.pool=100"]).fine();
+    let report = said.json();
+    let copies = link(&report, "file.input")["packets"].as_u64().unwrap();
+    let missed = report["apps"][2]["drops"]["no_buffer"].as_u64().unwrap();
+    assert_eq!(copies + missed, PACKETS, "{report:#}");
+    assert_eq!(report["warnings"].as_array().unwrap().len(), usize::from(missed > 0));
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_over() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let started = Instant::now();
+    let report = sandbox.bellows(&["run", &network, "--duration", "300ms", "--json"]).fine().json();
+    assert!(started.elapsed() >= Duration::from_millis(300));
+    assert_eq!((&report["end"], &report["stopped_by"]), (&json!("stopped"), &json!("duration")));
+    assert!(link(&report, "end.input")["packets"].as_u64().unwrap() > 1_000);
+}
+
+#[test]
+fn signals_end_a_run_as_a_normal_end_does() {
+    for signal in ["-INT", "-TERM"] {
+        let sandbox = Sandbox::new();
+        let file = "links = [\"source.output -> out.input\"]\n[apps.source]\napp = \"source\"\nrate = \"1kpps\"\n\
+                    [apps.out]\napp = \"pcap-writer\"\npath = \"out.pcap\"\n";
+        let network = sandbox.write("network.toml", file);
+        let running = sandbox.start(&[&network, "--json"]);
+        eventually("some packets", || running.counters()["links"][0]["packets"].as_u64() > Some(10));
+        running.signal(signal);
+        let said = running.wait().fine();
+        let report = said.json();
+        assert_eq!(report["stopped_by"], json!("signal"));
+        // 24 bytes of file header; each record has 16 bytes before its 60.
+        let packets = report["apps"][1]["in_packets"].as_u64().unwrap();
+        assert_eq!(fs::metadata(sandbox.path("out.pcap")).unwrap().len(), 24 + packets * 76);
+    }
+}
+
+#[test]
+fn idling_costs_next_to_nothing() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("idle.toml", IDLE);
+    let running = sandbox.start(&[&network]);
+    thread::sleep(Duration::from_millis(300));
+    let ticks = || {
+        let stat = fs::read_to_string(Path::new("/proc").join(running.pid().to_string()).join("stat")).unwrap();
+        let fields: Vec<u64> = stat
+            .rsplit_once(')')
+            .unwrap()
+            .1
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|field| field.parse().unwrap())
+            .collect();
+        fields[0] + fields[1]
+    };
+    let before = ticks();
+    thread::sleep(Duration::from_secs(2));
+    // A tick is 10 ms: 2 are 1 percent of a core, and one more for rounding.
+    assert!(ticks() - before <= 3, "{} ticks in 2 s", ticks() - before);
+}
+
+#[test]
+fn the_log_can_be_json_lines_or_silent() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let run = |words: &[&str]| sandbox.bellows(&[&["run", &network, "--duration", "10ms"], words].concat()).fine();
+    let said = run(&["--log-format", "json"]);
+    for line in said.stderr.lines() {
+        let entry: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(entry["level"].is_string() && entry["message"].is_string(), "{line}");
+    }
+    assert!(said.stderr.contains("INFO"));
+    assert_eq!(run(&["--log-level", "warn"]).stderr, "");
+}

@@ -1,0 +1,221 @@
+//! Runs the built command, each test in a folder and with a runtime directory of its own.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a slow and busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A network that makes packets until it is stopped.
+pub const ENDLESS: &str = r#"
+links = ["source.output -> end.input"]
+[apps.source]
+app = "source"
+size = 60
+rate = "100kpps"
+[apps.end]
+app = "sink"
+"#;
+
+/// A network in which nothing happens for a long time: one packet an hour.
+pub const IDLE: &str = r#"
+links = ["source.output -> end.input"]
+[apps.source]
+app = "source"
+size = 60
+rate = 0.0003
+[apps.end]
+app = "sink"
+"#;
+
+/// The workspace's folder.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// A folder with network files and a runtime directory.
+pub struct Sandbox {
+    folder: TempDir,
+    program: PathBuf,
+}
+
+/// What a command that has ended said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Said {
+    /// Standard output as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:#?}"))
+    }
+
+    /// Fails the test unless the command went well.
+    pub fn fine(self) -> Said {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        self
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Said {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+impl Sandbox {
+    pub fn new() -> Sandbox {
+        Sandbox::of(env!("CARGO_BIN_EXE_bellows").into())
+    }
+
+    /// One for another program than the command itself. It gets the variable `COMMAND`.
+    pub fn of(program: PathBuf) -> Sandbox {
+        let folder = tempfile::Builder::new().prefix("bellows-").tempdir().unwrap();
+        fs::create_dir(folder.path().join("run")).unwrap();
+        Sandbox { folder, program }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file and returns its path as a word of a command.
+    pub fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.path(name), text).unwrap();
+        self.path(name).display().to_string()
+    }
+
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(words).current_dir(self.folder.path()).env("XDG_RUNTIME_DIR", self.path("run"));
+        command.env("COMMAND", "1").env_remove("RUST_BACKTRACE").env_remove("NO_COLOR").stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the command to its end.
+    pub fn bellows(&self, words: &[&str]) -> Said {
+        self.command(words).output().unwrap().into()
+    }
+
+    /// Starts `run` with these words and waits until others can see the network running.
+    pub fn start(&self, words: &[&str]) -> Running<'_> {
+        let mut command = self.command(&[&["run"], words].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut seen = String::new();
+        while !seen.contains("running `") {
+            let length = log.read_line(&mut seen).unwrap();
+            assert!(length > 0, "it ended: {seen}");
+        }
+        let name = seen.split('`').nth(3).unwrap_or_else(|| panic!("no name in {seen}")).to_owned();
+        let running = Running { sandbox: self, child: Some(child), log: Some(log), name, seen };
+        eventually("the control socket", || running.folder().join("control").exists());
+        running
+    }
+}
+
+/// A `run` in the background. It is killed when it is dropped.
+pub struct Running<'a> {
+    sandbox: &'a Sandbox,
+    child: Option<Child>,
+    log: Option<BufReader<std::process::ChildStderr>>,
+    pub name: String,
+    seen: String,
+}
+
+impl Running<'_> {
+    /// The engine's folder.
+    pub fn folder(&self) -> PathBuf {
+        self.sandbox.path("run").join("bellows").join(&self.name)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Reads the log until it says something.
+    pub fn wait_for_log(&mut self, wanted: &str) {
+        while !self.seen.contains(wanted) {
+            let length = self.log.as_mut().unwrap().read_line(&mut self.seen).unwrap();
+            assert!(length > 0, "`{wanted}` is not in {}", self.seen);
+        }
+        self.seen = self.seen.split_once(wanted).unwrap().1.to_owned();
+    }
+
+    /// Whether it has not ended.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.as_mut().unwrap().try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> Said {
+        let mut child = self.child.take().unwrap();
+        let mut log = self.log.take().unwrap();
+        let reader = thread::spawn(move || {
+            let mut rest = String::new();
+            log.read_to_string(&mut rest).unwrap();
+            rest
+        });
+        let mut stdout = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        let code = child.wait().unwrap().code();
+        let stderr = std::mem::take(&mut self.seen) + &reader.join().unwrap();
+        Said { code, stdout, stderr }
+    }
+
+    /// Counters as `show --json` has them.
+    pub fn counters(&self) -> Value {
+        self.sandbox.bellows(&["show", &self.name, "--json"]).fine().json()
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a program that is not the project's own can be run. If not, the test that needs it is skipped, visibly.
+pub fn has_peer(test: &str, program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        let reason = format!("{test}: {program} is not installed");
+        assert!(std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"), "{reason}");
+        eprintln!("skipped {reason}");
+        if let Some(file) = std::env::var_os("BELLOWS_SKIPS") {
+            use std::io::Write;
+            let mut file = fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
+            writeln!(file, "{reason}").unwrap();
+        }
+    }
+    found
+}

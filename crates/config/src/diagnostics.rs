@@ -1,0 +1,354 @@
+//! What is wrong with a network file: where, what, and the way out.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::value::Place;
+
+/// More mistakes than these are counted but not kept: the first ones are the ones that are read.
+pub(crate) const KEPT: usize = 100;
+
+/// A line longer than this is not shown: laying it out takes too long.
+const LONG_LINE: usize = 10_000;
+
+/// Places of one file that are farther apart than this are shown as two excerpts.
+const FAR: usize = 16_384;
+
+/// Whether something must be put right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The network does not run.
+    Error,
+    /// The network runs, though hardly as it was meant.
+    Warning,
+}
+
+/// A place, and what is to be said of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Label {
+    pub(crate) place: Place,
+    pub(crate) text: String,
+}
+
+/// One mistake.
+#[derive(Clone, Debug)]
+pub(crate) struct Diagnostic {
+    severity: Severity,
+    message: String,
+    /// The first one is where the mistake is; the others explain it.
+    labels: Vec<Label>,
+    /// The file that is meant when no text can be shown.
+    file: Option<String>,
+    help: Vec<String>,
+}
+
+impl Diagnostic {
+    pub(crate) fn error(message: impl Into<String>) -> Diagnostic {
+        let message = visible(&message.into());
+        Diagnostic { severity: Severity::Error, message, labels: Vec::new(), file: None, help: Vec::new() }
+    }
+
+    pub(crate) fn warning(message: impl Into<String>) -> Diagnostic {
+        Diagnostic { severity: Severity::Warning, ..Diagnostic::error(message) }
+    }
+
+    /// Where it is. The first call names the place of the mistake, others what explains it.
+    pub(crate) fn at(mut self, place: Place, text: impl Into<String>) -> Diagnostic {
+        self.labels.push(Label { place, text: visible(&text.into()) });
+        self
+    }
+
+    /// The file as a whole: there is no text to point at.
+    pub(crate) fn in_file(mut self, file: impl Into<String>) -> Diagnostic {
+        self.file = Some(visible(&file.into()));
+        self
+    }
+
+    /// The way out.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Diagnostic {
+        let help = visible(&help.into());
+        if !help.is_empty() {
+            self.help.push(help);
+        }
+        self
+    }
+}
+
+/// A text whose control characters can be seen, and do nothing to a terminal.
+fn visible(text: &str) -> String {
+    let hidden = |c: char| {
+        c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(hidden) {
+        return text.to_owned();
+    }
+    text.chars().map(|c| if hidden(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// Lines as they are shown: the renderer leaves the control characters from U+0080 to U+009F to the terminal. What
+/// stands in for them has as many bytes.
+fn without_c1(lines: &str) -> Cow<'_, str> {
+    const C1: std::ops::RangeInclusive<char> = '\u{80}'..='\u{9f}';
+    if lines.contains(|c| C1.contains(&c)) { lines.replace(|c| C1.contains(&c), "\u{bf}").into() } else { lines.into() }
+}
+
+/// A name or value as it is quoted in a message: no longer than a line.
+pub(crate) fn quoted(text: &str) -> String {
+    const MOST: usize = 60;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
+}
+
+/// Names as they are listed in a message.
+pub(crate) fn listed<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> String {
+    const MOST: usize = 20;
+    let names: Vec<String> = names.into_iter().take(MOST + 1).map(|name| quoted(name.as_ref())).collect();
+    match names.len() {
+        0 => "none".to_owned(),
+        length if length > MOST => format!("{}, …", names[..MOST].join(", ")),
+        _ => names.join(", "),
+    }
+}
+
+/// The name that was probably meant.
+pub(crate) fn nearest<'n>(meant: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    // Comparing takes the product of the lengths, and nobody mistypes that much.
+    const LONG: usize = 100;
+    const MANY: usize = 1000;
+    if meant.len() > LONG {
+        return None;
+    }
+    let likeness = |name: &str| {
+        let (meant, name) = (meant.to_lowercase().replace('_', "-"), name.to_lowercase().replace('_', "-"));
+        let close = strsim::jaro_winkler(&meant, &name);
+        let typo = strsim::damerau_levenshtein(&meant, &name) <= 1 + meant.chars().count() / 4;
+        let part = (meant.len() >= 2 && name.starts_with(&meant))
+            || (meant.len() >= 3 && name.len() >= 3 && (name.contains(&meant) || meant.contains(&name)));
+        if typo || part || close > 0.87 { close } else { 0.0 }
+    };
+    let scored = names.into_iter().take(MANY).filter(|name| name.len() <= LONG).map(|name| (likeness(name), name));
+    let best = scored.filter(|(likeness, _)| *likeness > 0.0).max_by(|(left, _), (right, _)| left.total_cmp(right));
+    best.map(|(_, name)| name)
+}
+
+/// A text that places point into.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+impl Source {
+    /// A range whose ends lie on characters of the text.
+    fn range(&self, place: Place) -> Range<usize> {
+        let start = self.text.floor_char_boundary(place.start.min(self.text.len()));
+        start..self.text.ceil_char_boundary(place.end.clamp(start, self.text.len()))
+    }
+
+    /// A range as it is underlined: no further than its first line.
+    fn underlined(&self, place: Place) -> Range<usize> {
+        let range = self.range(place);
+        let first = self.text[range.clone()].split(['\n', '\r']).next().unwrap_or("");
+        range.start..range.start + first.len()
+    }
+
+    /// Line and column of a byte, both counted from 1, the column in characters.
+    fn position(&self, at: usize) -> (usize, usize) {
+        let before = &self.text[..at];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (1 + before.bytes().filter(|&byte| byte == b'\n').count(), 1 + before[line_start..].chars().count())
+    }
+
+    /// The whole lines that a range lies in.
+    fn lines(&self, range: &Range<usize>) -> Range<usize> {
+        let start = self.text[..range.start].rfind('\n').map_or(0, |newline| newline + 1);
+        let end = self.text[range.end..].find('\n').map_or(self.text.len(), |newline| range.end + newline);
+        start..end
+    }
+}
+
+/// All that is wrong with a network file, in the order in which it was found.
+///
+/// Also what is only odd about one that works: [`Loaded::warnings`](crate::Loaded::warnings).
+#[derive(Clone, Debug, Default)]
+pub struct Diagnostics {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) files: Vec<PathBuf>,
+    list: Vec<Diagnostic>,
+    errors: usize,
+    warnings: usize,
+}
+
+impl Diagnostics {
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
+        match diagnostic.severity {
+            Severity::Error => self.errors += 1,
+            Severity::Warning => self.warnings += 1,
+        }
+        if self.list.len() < KEPT {
+            self.list.push(diagnostic);
+        }
+    }
+
+    pub(crate) fn add_source(&mut self, name: String, text: String) -> usize {
+        self.sources.push(Source { name: visible(&name), text });
+        self.sources.len() - 1
+    }
+
+    /// Whether no more are kept, so that working out good advice is in vain.
+    pub(crate) fn is_full(&self) -> bool {
+        self.list.len() >= KEPT
+    }
+
+    /// The text at a place.
+    pub(crate) fn text(&self, place: Place) -> &str {
+        self.sources.get(place.source).map_or("", |source| &source.text[source.range(place)])
+    }
+
+    /// Puts them into the order of the text: files as they were read, then what was set.
+    pub(crate) fn sort(&mut self) {
+        self.list.sort_by_key(|diagnostic| diagnostic.labels.first().map(|label| label.place));
+    }
+
+    /// How many errors there are.
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// How many warnings there are.
+    pub fn warnings(&self) -> usize {
+        self.warnings
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.errors + self.warnings == 0
+    }
+
+    /// The files that were read, or could not be: a change of one of them may put things right.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// All of them as a text for a terminal, each with file, line and the text underlined. Ends with a line break
+    /// unless it is empty. Of very many only the first hundred are shown.
+    pub fn render(&self, color: bool) -> String {
+        let renderer = if color { Renderer::styled() } else { Renderer::plain() }.term_width(120);
+        let mut text = String::new();
+        for diagnostic in &self.list {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&renderer.render(&[self.group(diagnostic)]));
+            text.push('\n');
+        }
+        let more = self.errors + self.warnings - self.list.len();
+        if more > 0 {
+            text.push_str(&format!("\nand {more} more\n"));
+        }
+        text
+    }
+
+    fn group<'a>(&'a self, diagnostic: &'a Diagnostic) -> Group<'a> {
+        let level = match diagnostic.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut elements: Vec<Element<'a>> = Vec::new();
+        if let Some(file) = &diagnostic.file {
+            elements.push(Origin::path(file.as_str()).into());
+        }
+        let mut rest: Vec<(usize, &Label)> = diagnostic.labels.iter().enumerate().collect();
+        while let Some((_, first)) = rest.first() {
+            let place = first.place;
+            let near =
+                |other: &Label| other.place.source == place.source && other.place.start.abs_diff(place.start) < FAR;
+            let (together, others) = rest.into_iter().partition(|(_, label)| near(label));
+            rest = others;
+            elements.extend(self.excerpt(together));
+        }
+        elements.extend(diagnostic.help.iter().map(|help| Level::HELP.message(help.as_str()).into()));
+        level.primary_title(diagnostic.message.as_str()).elements(elements)
+    }
+
+    /// The lines that some labels of one source lie in.
+    fn excerpt<'a>(&'a self, labels: Vec<(usize, &'a Label)>) -> Vec<Element<'a>> {
+        let Some(source) = labels.first().and_then(|(_, label)| self.sources.get(label.place.source)) else {
+            return Vec::new();
+        };
+        let clipped: Vec<Range<usize>> = labels.iter().map(|(_, label)| source.underlined(label.place)).collect();
+        let whole = clipped.iter().fold(clipped[0].clone(), |all, one| all.start.min(one.start)..all.end.max(one.end));
+        let lines = source.lines(&whole);
+        let is_long = source.text[lines.clone()].split('\n').any(|line| line.len() > LONG_LINE);
+        if is_long {
+            return labels.iter().zip(&clipped).flat_map(|((_, label), range)| part(source, label, range)).collect();
+        }
+        let first = lines.start;
+        let annotations = labels.iter().zip(&clipped).map(|((index, label), range)| {
+            let kind = if *index == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
+            let text = (!label.text.is_empty()).then_some(label.text.as_str());
+            kind.span(range.start - first..range.end - first).label(text)
+        });
+        let (line, _) = source.position(first);
+        let snippet = Snippet::source(without_c1(&source.text[lines])).line_start(line).path(source.name.as_str());
+        vec![snippet.annotations(annotations).into()]
+    }
+
+    /// All of them as data: a list of objects with `severity`, `message`, `file`, `line`, `column`, `end_line`,
+    /// `end_column` (from 1, columns in characters, the end exclusive; null if no text is meant), `label`, `help` (a
+    /// list) and `related` (a list of other places with `file`, `line`, `column`, `end_line`, `end_column` and `label`).
+    pub fn to_json(&self) -> Value {
+        self.list.iter().map(|diagnostic| self.entry(diagnostic)).collect()
+    }
+
+    fn entry(&self, diagnostic: &Diagnostic) -> Value {
+        let mut labels = diagnostic.labels.iter().map(|label| self.place(label));
+        let nowhere = || {
+            json!({
+                "file": diagnostic.file, "line": null, "column": null, "end_line": null, "end_column": null, "label": "",
+            })
+        };
+        let mut entry = labels.next().unwrap_or_else(nowhere);
+        entry["severity"] = json!(diagnostic.severity);
+        entry["message"] = json!(diagnostic.message);
+        entry["help"] = json!(diagnostic.help);
+        entry["related"] = labels.collect();
+        entry
+    }
+
+    fn place(&self, label: &Label) -> Value {
+        let Some(source) = self.sources.get(label.place.source) else { return Value::Null };
+        let range = source.range(label.place);
+        let (line, column) = source.position(range.start);
+        let (end_line, end_column) = source.position(range.end);
+        json!({
+            "file": source.name, "line": line, "column": column, "end_line": end_line, "end_column": end_column,
+            "label": label.text,
+        })
+    }
+}
+
+/// The place in a long line that a label is about, and what is written there.
+fn part<'a>(source: &'a Source, label: &'a Label, range: &Range<usize>) -> Vec<Element<'a>> {
+    let (line, column) = source.position(range.start);
+    let text = if label.text.is_empty() { "here" } else { &label.text };
+    let note = format!("{}: {text}", quoted(&visible(&source.text[range.clone()])));
+    vec![Origin::path(source.name.as_str()).line(line).char_column(column).into(), Level::NOTE.message(note).into()]
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.render(false).trim_end())
+    }
+}
+
+impl std::error::Error for Diagnostics {}

@@ -1,0 +1,65 @@
+//! The table `[engine]`.
+
+use std::borrow::Cow;
+
+use bellows_engine::{Schedule, Settings};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// Settings of the engine that runs the network: the table `[engine]` of a network file. All of them are optional.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineConfig {
+    /// Packets that a source brings in at once. More packets share the cost of a breath; fewer stay in the cache and
+    /// arrive sooner.
+    #[schemars(range(min = 1, max = 1024), extend("x-unit" = "packets"))]
+    pub burst: usize,
+    /// Buffers in the process's pool: no more packets than this can exist at a time. A packet for which there is no
+    /// buffer is a counted drop. Fixed when the process starts.
+    #[schemars(range(min = 64, max = 7_669_584), extend("x-unit" = "packets"))]
+    pub pool: usize,
+    /// Run an app only while all its outputs have room, so that no link drops packets.
+    pub lossless: bool,
+    /// Poll without ever sleeping: the shortest delay, at the price of a whole core.
+    pub busywait: bool,
+    /// The processor that the engine runs on, counted from 0; any of them if it is not given.
+    #[schemars(range(max = 4095))]
+    pub cpu: Option<usize>,
+    /// How a breath is taken. Each schedule delivers the same packets in the same order.
+    #[schemars(with = "Schedules")]
+    pub schedule: Schedule,
+    /// The name by which other commands find the running engine; made from the file's name if it is not given.
+    #[schemars(length(min = 1, max = 64))]
+    pub name: Option<String>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        let Settings { burst, lossless, busywait, schedule } = Settings::default();
+        EngineConfig { burst, pool: 65_536, lossless, busywait, cpu: None, schedule, name: None }
+    }
+}
+
+impl EngineConfig {
+    /// What of it is for [`Engine::new`](bellows_engine::Engine::new).
+    pub fn settings(&self) -> Settings {
+        Settings { burst: self.burst, lossless: self.lossless, busywait: self.busywait, schedule: self.schedule }
+    }
+}
+
+/// The names of the schedules that there are.
+struct Schedules;
+
+impl JsonSchema for Schedules {
+    fn schema_name() -> Cow<'static, str> {
+        "Schedule".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": Schedule::ALL.map(|schedule| schedule.to_string()) })
+    }
+}

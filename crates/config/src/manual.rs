@@ -1,0 +1,299 @@
+//! Manuals, made from an app type's schema and its ports.
+
+use bellows_engine::{Counter, Ports};
+use serde::Serialize;
+use serde_json::{Value as Json, json};
+use unicode_width::UnicodeWidthStr;
+
+use crate::registry::Entry;
+use crate::schema::Shape;
+
+/// One key of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Key {
+    /// The name; that of a key in an inner table is written as `table.key`, in a list of tables as `list[].key`.
+    pub name: String,
+    /// What it means; paragraphs have an empty line between.
+    pub description: String,
+    /// The type in words: `integer 1 to 1,024`, `text`, ``one of `a`, `b` ``.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What a number counts, if the type does not say.
+    pub unit: Option<String>,
+    /// The value if the key is not given, where that says anything.
+    pub default: Option<Json>,
+    /// Whether the table must have it.
+    pub required: bool,
+}
+
+/// The keys of a table with this schema: required ones first.
+pub(crate) fn keys(schema: &Json) -> Vec<Key> {
+    let mut keys = Vec::new();
+    collect(Shape::new(schema), "", 3, &mut keys);
+    keys
+}
+
+fn collect(table: Shape<'_>, prefix: &str, depth: usize, keys: &mut Vec<Key>) {
+    let required: Vec<&str> = table.required().collect();
+    let mut properties: Vec<(&str, Shape<'_>)> = table.properties().collect();
+    properties.sort_by_key(|(name, _)| !required.contains(name));
+    for (name, shape) in properties {
+        let text = |key| shape.annotation(key).and_then(Json::as_str);
+        let default = shape.annotation("default").filter(|value| !value.is_null());
+        let path = format!("{prefix}{name}");
+        let mut description = reflowed(text("description").unwrap_or(""));
+        for (word, meaning) in shape.meanings() {
+            description.push_str(&format!("\n- `{word}`: {}", reflowed(meaning).replace('\n', " ")));
+        }
+        keys.push(Key {
+            name: path.clone(),
+            description,
+            kind: shape.in_words(),
+            unit: text("x-unit").filter(|_| text("x-type").is_none()).map(str::to_owned),
+            default: default.cloned(),
+            required: required.contains(&name),
+        });
+        if depth > 0 {
+            match shape.items() {
+                Some(item) => collect(item, &format!("{path}[]."), depth - 1, keys),
+                None => collect(shape, &format!("{path}."), depth - 1, keys),
+            }
+        }
+    }
+}
+
+/// What a table's documentation says.
+pub(crate) fn description(schema: &Json) -> String {
+    reflowed(schema.get("description").and_then(Json::as_str).unwrap_or(""))
+}
+
+/// The first sentence, without its full stop.
+pub(crate) fn summary(description: &str) -> String {
+    let first = description.split("\n\n").next().unwrap_or("").replace('\n', " ");
+    let sentence = first.split_once(". ").map_or(first.as_str(), |(sentence, _)| sentence);
+    sentence.trim_end_matches(['.', ':']).to_owned()
+}
+
+/// Whether a line stands for itself: it belongs to a list, a table, code, or is a heading.
+fn stands_alone(line: &str) -> bool {
+    let numbered = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    line.starts_with(['-', '*', '|', '#', ' ', '\t', '>'])
+        || (numbered.len() < line.len() && numbered.starts_with(". "))
+}
+
+/// Documentation with one line for each paragraph; code, lists and tables stay as they are.
+fn reflowed(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut in_code = false;
+    let mut open = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+            open = false;
+        } else if in_code {
+            lines.push(format!("    {line}"));
+        } else if line.trim().is_empty() {
+            lines.push(String::new());
+            open = false;
+        } else if open && !stands_alone(line) {
+            if let Some(last) = lines.last_mut() {
+                last.push(' ');
+                last.push_str(line.trim());
+            }
+        } else {
+            lines.push(line.trim_end().to_owned());
+            open = !line.starts_with(['|', '#', ' ', '\t']);
+        }
+    }
+    lines.join("\n").trim_matches('\n').to_owned()
+}
+
+/// Appends text, broken at blanks to fit the width, each line after `indent` blanks; lines of lists hang.
+fn wrap(out: &mut String, text: &str, indent: usize, width: usize) {
+    let room = width.saturating_sub(indent).max(20);
+    for line in text.lines() {
+        if line.is_empty() {
+            out.push('\n');
+            continue;
+        }
+        let hang = if line.starts_with(['-', '*']) { 2 } else { 0 };
+        if line.starts_with(['|', ' ', '\t']) {
+            out.push_str(&format!("{:indent$}{line}\n", ""));
+            continue;
+        }
+        let mut used = 0;
+        for word in line.split_whitespace() {
+            let length = word.width();
+            if used == 0 {
+                out.push_str(&" ".repeat(indent));
+            } else if used + 1 + length > room {
+                out.push_str(&format!("\n{:1$}", "", indent + hang));
+                used = hang;
+            } else {
+                out.push(' ');
+                used += 1;
+            }
+            out.push_str(word);
+            used += length;
+        }
+        out.push('\n');
+    }
+}
+
+/// The ports of one side of a diagram.
+fn names(ports: Ports) -> Vec<String> {
+    match ports {
+        Ports::Named(ports) => ports.iter().map(|port| port.name.to_owned()).collect(),
+        Ports::Any { .. } => vec!["any name".to_owned(), "…".to_owned()],
+    }
+}
+
+/// The app as a box: inputs on the left, outputs on the right.
+fn diagram(name: &str, inputs: Ports, outputs: Ports) -> String {
+    let (inputs, outputs) = (names(inputs), names(outputs));
+    let rows = inputs.len().max(outputs.len()).max(1);
+    let left = inputs.iter().map(|name| name.width()).max().unwrap_or(0);
+    let inner = name.width() + 4;
+    let margin = if left == 0 { 0 } else { left + 3 };
+    // The shorter side is centred, as is the name.
+    let at = |names: &[String], row: usize| {
+        let first = (rows - names.len().min(rows)) / 2;
+        row.checked_sub(first).and_then(|index| names.get(index).cloned())
+    };
+    let mut out = format!("  {:margin$}┌{}┐\n", "", "─".repeat(inner));
+    for row in 0..rows {
+        let input = match at(&inputs, row) {
+            Some(name) => format!("{}{name} ─▶", " ".repeat(left - name.width())),
+            None => " ".repeat(margin),
+        };
+        let middle = if row == (rows - 1) / 2 { name } else { "" };
+        let output = at(&outputs, row).map(|name| format!("─▶ {name}")).unwrap_or_default();
+        let line = format!("  {input}│{middle:^inner$}│{output}");
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out.push_str(&format!("  {:margin$}└{}┘\n", "", "─".repeat(inner)));
+    out
+}
+
+fn port_list(ports: Ports, side: &str) -> Vec<(String, String)> {
+    match ports {
+        Ports::Named(ports) => ports
+            .iter()
+            .map(|port| {
+                let need = if port.required { "" } else { ", may stay open" };
+                (port.name.to_owned(), format!("{side}{need}: {}", port.help))
+            })
+            .collect(),
+        Ports::Any { at_least, help } => {
+            let least = if at_least > 0 { format!(", at least {at_least}") } else { String::new() };
+            vec![("any name".to_owned(), format!("{side}s, as many as are linked{least}: {help}"))]
+        }
+    }
+}
+
+fn counter_list(counters: &[Counter]) -> Vec<(String, String)> {
+    counters.iter().map(|counter| (counter.name.to_owned(), counter.help.to_owned())).collect()
+}
+
+/// A section of terms and what they mean, in two columns.
+fn section(out: &mut String, title: &str, rows: &[(String, String)], width: usize) {
+    if rows.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{title}\n"));
+    let column = 4 + rows.iter().map(|(term, _)| term.width()).max().unwrap_or(0).min(width / 3);
+    for (term, meaning) in rows {
+        let mut text = String::new();
+        wrap(&mut text, meaning, column, width);
+        let lead = format!("  {term}");
+        if lead.width() + 2 > column {
+            out.push_str(&format!("{lead}\n{text}"));
+        } else {
+            let gap = column - lead.width();
+            out.push_str(&format!("{lead}{:gap$}{}", "", text.trim_start_matches(' ')));
+        }
+    }
+}
+
+/// A default as it is written in a network file.
+fn written(value: &Json) -> String {
+    match value {
+        Json::Array(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Json::Object(fields) if fields.is_empty() => "{}".to_owned(),
+        Json::Object(fields) => {
+            let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key} = {}", written(value))).collect();
+            format!("{{ {} }}", fields.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn key_list(keys: &[Key]) -> Vec<(String, String)> {
+    let row = |key: &Key| {
+        let unit = key.unit.as_ref().map(|unit| format!(", in {unit}")).unwrap_or_default();
+        let need = match &key.default {
+            _ if key.required => ", required".to_owned(),
+            Some(default) => format!(", default {}", written(default)),
+            None => ", optional".to_owned(),
+        };
+        (key.name.clone(), format!("{}{unit}{need}\n{}", key.kind, key.description).trim_end().to_owned())
+    };
+    keys.iter().map(row).collect()
+}
+
+pub(crate) fn app_text(entry: &Entry, width: usize) -> String {
+    let width = width.max(40);
+    let traits = entry.traits();
+    let mut out = format!("{}\n\n", entry.name());
+    wrap(&mut out, &entry.description(), 2, width);
+    out.push('\n');
+    out.push_str(&diagram(entry.name(), traits.inputs, traits.outputs));
+    let mut ports = port_list(traits.inputs, "input");
+    ports.extend(port_list(traits.outputs, "output"));
+    section(&mut out, "PORTS", &ports, width);
+    let keys = entry.keys();
+    let mut rows = vec![("app".to_owned(), format!("\"{}\"", entry.name()))];
+    rows.extend(key_list(&keys));
+    section(&mut out, "KEYS of [apps.NAME]", &rows, width);
+    section(&mut out, "DROPS are counted as", &counter_list(traits.drops), width);
+    section(&mut out, "COUNTERS", &counter_list(traits.counters), width);
+    out
+}
+
+pub(crate) fn engine_text(schema: &Json, width: usize) -> String {
+    let width = width.max(40);
+    let mut out = "[engine]\n\n".to_owned();
+    wrap(&mut out, &description(schema), 2, width);
+    section(&mut out, "KEYS of [engine]", &key_list(&keys(schema)), width);
+    out
+}
+
+fn ports_json(ports: Ports) -> Json {
+    match ports {
+        Ports::Named(ports) => ports
+            .iter()
+            .map(|port| json!({ "name": port.name, "required": port.required, "help": port.help }))
+            .collect(),
+        Ports::Any { at_least, help } => json!({ "any": true, "at_least": at_least, "help": help }),
+    }
+}
+
+fn counters_json(counters: &[Counter]) -> Json {
+    counters.iter().map(|counter| json!({ "name": counter.name, "help": counter.help })).collect()
+}
+
+pub(crate) fn app_json(entry: &Entry) -> Json {
+    let traits = entry.traits();
+    json!({
+        "name": entry.name(),
+        "summary": entry.summary(),
+        "description": entry.description(),
+        "inputs": ports_json(traits.inputs),
+        "outputs": ports_json(traits.outputs),
+        "keys": entry.keys(),
+        "drops": counters_json(traits.drops),
+        "counters": counters_json(traits.counters),
+        "schema": entry.schema(),
+    })
+}

@@ -1,0 +1,219 @@
+//! The catalogue of app types.
+
+use std::collections::BTreeMap;
+
+use bellows_engine::{AppSpec, Traits};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use crate::configure::{Configure, Context, Mistake};
+use crate::diagnostics::nearest;
+use crate::engine::EngineConfig;
+use crate::manual::{self, Key};
+use crate::value::{self, Table};
+
+/// The app types that network files can name.
+///
+/// ```
+/// # mod mine {
+/// #     use bellows_config::{Configure, Context, Mistake};
+/// #     use bellows_engine::{App, Io, Port, Ports};
+/// #     #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+/// #     #[serde(deny_unknown_fields)]
+/// #     pub struct Config {}
+/// #     pub struct Sink;
+/// #     impl App for Sink {
+/// #         const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+/// #     }
+/// #     impl Configure for Sink {
+/// #         const NAME: &'static str = "sink";
+/// #         type Config = Config;
+/// #         fn configure(_: Config, _: &Context) -> Result<Sink, Mistake> { Ok(Sink) }
+/// #     }
+/// # }
+/// use bellows_config::Registry;
+/// use mine::Sink;
+///
+/// let registry = Registry::new().with::<Sink>();
+/// assert_eq!(registry.get("sink").unwrap().name(), "sink");
+/// assert_eq!(registry.nearest("sinc"), Some("sink"));
+/// ```
+#[derive(Debug, Default)]
+pub struct Registry {
+    entries: BTreeMap<&'static str, Entry>,
+}
+
+impl Registry {
+    /// A catalogue of nothing.
+    pub fn new() -> Registry {
+        Registry::default()
+    }
+
+    /// The catalogue with one more type. It takes the place of a type of the same name.
+    #[must_use]
+    pub fn with<A: Configure>(mut self) -> Registry {
+        self.add::<A>();
+        self
+    }
+
+    /// Adds a type. It takes the place of a type of the same name.
+    pub fn add<A: Configure>(&mut self) {
+        self.entries.insert(A::NAME, Entry::of::<A>());
+    }
+
+    /// All types, sorted by name.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// The type of a name.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// The name of the type that was probably meant.
+    pub fn nearest(&self, name: &str) -> Option<&str> {
+        nearest(name, self.entries.keys().copied())
+    }
+}
+
+/// Why a table does not make an app.
+pub(crate) enum Failure {
+    /// serde cannot read it.
+    Unreadable(value::Error),
+    /// The app refuses its values.
+    Refused(Mistake),
+}
+
+/// One type of app: its manual, and how it is made.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    name: &'static str,
+    traits: Traits,
+    schema: Json,
+    read: fn(&Table) -> Result<(), value::Error>,
+    make: fn(&Table, &Context) -> Result<AppSpec, Failure>,
+}
+
+fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
+    A::Config::deserialize(table).map(drop)
+}
+
+fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, Failure> {
+    let config = A::Config::deserialize(table).map_err(Failure::Unreadable)?;
+    let canonical = serde_json::to_string(&config).map_err(|error| {
+        Failure::Refused(Mistake {
+            key: None,
+            message: format!("its config cannot be written back: {error}"),
+            help: String::new(),
+        })
+    })?;
+    let fingerprint = format!("{canonical} in {:?}", context.folder);
+    let app = A::configure(config, context).map_err(Failure::Refused)?;
+    Ok(AppSpec::new(&context.app, A::NAME, &fingerprint, app))
+}
+
+/// A type's JSON Schema, with the types that it uses written out in place.
+fn schema<T: JsonSchema>() -> Json {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
+}
+
+impl Entry {
+    fn of<A: Configure>() -> Entry {
+        Entry {
+            name: A::NAME,
+            traits: Traits::of::<A>(),
+            schema: schema::<A::Config>(),
+            read: read::<A>,
+            make: make::<A>,
+        }
+    }
+
+    /// The name in network files.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What the engine knows of it: ports, drop reasons and counters among them.
+    pub fn traits(&self) -> &Traits {
+        &self.traits
+    }
+
+    /// What it does: the first sentence of its manual.
+    pub fn summary(&self) -> String {
+        manual::summary(&self.description())
+    }
+
+    /// What it does: paragraphs with an empty line between, as the documentation of its config has them.
+    pub fn description(&self) -> String {
+        manual::description(&self.schema)
+    }
+
+    /// The keys of its table, required ones first, else in the order of its config.
+    pub fn keys(&self) -> Vec<Key> {
+        manual::keys(&self.schema)
+    }
+
+    /// The JSON Schema of its table, without `app`.
+    pub fn schema(&self) -> &Json {
+        &self.schema
+    }
+
+    /// The manual for a terminal of `width` columns: what it does, its ports as a diagram, its keys, drop reasons and
+    /// counters.
+    pub fn manual_text(&self, width: usize) -> String {
+        manual::app_text(self, width)
+    }
+
+    /// The manual as data: `name`, `summary`, `description`, `inputs`, `outputs`, `keys`, `drops`, `counters` and
+    /// `schema`.
+    pub fn manual_json(&self) -> Json {
+        manual::app_json(self)
+    }
+
+    pub(crate) fn read(&self, table: &Table) -> Result<(), value::Error> {
+        (self.read)(table)
+    }
+
+    pub(crate) fn make(&self, table: &Table, context: &Context) -> Result<AppSpec, Failure> {
+        (self.make)(table, context)
+    }
+}
+
+/// The manual of the table `[engine]`.
+#[derive(Clone, Debug)]
+pub struct EngineManual {
+    schema: Json,
+}
+
+/// The manual of the table `[engine]`.
+pub fn engine_manual() -> EngineManual {
+    EngineManual { schema: schema::<EngineConfig>() }
+}
+
+impl EngineManual {
+    /// The JSON Schema of the table.
+    pub fn schema(&self) -> &Json {
+        &self.schema
+    }
+
+    /// The keys of the table.
+    pub fn keys(&self) -> Vec<Key> {
+        manual::keys(&self.schema)
+    }
+
+    /// The manual for a terminal of `width` columns.
+    pub fn text(&self, width: usize) -> String {
+        manual::engine_text(&self.schema, width)
+    }
+
+    /// The manual as data: `name`, `description`, `keys` and `schema`.
+    pub fn json(&self) -> Json {
+        json!({
+            "name": "engine", "description": manual::description(&self.schema), "keys": self.keys(), "schema": self.schema,
+        })
+    }
+}

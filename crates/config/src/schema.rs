@@ -1,0 +1,428 @@
+//! What a JSON Schema says of values: checked before serde reads them, so that everything wrong with a table is
+//! found at once, and put into words for manuals and errors.
+
+use serde_json::Value as Json;
+
+use crate::diagnostics::{Diagnostic, KEPT, listed, nearest, quoted};
+use crate::value::{Key, Node, Place, Table, Value, node};
+
+/// A schema and the document that its references refer to.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape<'s> {
+    schema: &'s Json,
+    root: &'s Json,
+}
+
+/// Numbers that a key takes, as far as its schema bounds them.
+struct Bounds {
+    least: Option<f64>,
+    most: Option<f64>,
+    /// Whether the bounds themselves are excluded.
+    above: Option<f64>,
+    below: Option<f64>,
+}
+
+impl<'s> Shape<'s> {
+    pub(crate) fn new(root: &'s Json) -> Shape<'s> {
+        Shape { schema: root, root }
+    }
+
+    fn of(self, schema: &'s Json) -> Shape<'s> {
+        Shape { schema, root: self.root }.resolved()
+    }
+
+    /// What is left when references are followed and the wrapping of an `Option` is taken off.
+    fn resolved(self) -> Shape<'s> {
+        let mut shape = self;
+        // A chain of references is as long as there are types; a loop without a type in it ends here.
+        for _ in 0..32 {
+            let one =
+                |key: &str| match shape.schema.get(key)?.as_array()?.iter().filter(|s| !is_null(s)).collect::<Vec<_>>()
+                    [..]
+                {
+                    [one] => Some(one),
+                    _ => None,
+                };
+            let reference = shape.schema.get("$ref").and_then(Json::as_str);
+            let target = reference.and_then(|reference| self.root.pointer(reference.trim_start_matches('#')));
+            match target.or_else(|| one("anyOf")).or_else(|| one("allOf")) {
+                Some(schema) => shape.schema = schema,
+                None => break,
+            }
+        }
+        shape
+    }
+
+    fn get(self, key: &str) -> Option<&'s Json> {
+        self.schema.get(key)
+    }
+
+    fn number(self, key: &str) -> Option<f64> {
+        self.get(key)?.as_f64()
+    }
+
+    /// The types of JSON that it allows; empty if it does not say.
+    fn types(self) -> Vec<&'s str> {
+        match self.get("type") {
+            Some(Json::String(name)) => vec![name],
+            Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).filter(|&name| name != "null").collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The keys of a table with their schemas.
+    pub(crate) fn properties(self) -> impl Iterator<Item = (&'s str, Shape<'s>)> {
+        let properties = self.resolved().get("properties").and_then(Json::as_object);
+        properties.into_iter().flatten().map(move |(name, schema)| (name.as_str(), Shape { schema, ..self }))
+    }
+
+    /// The keys that a table must have.
+    pub(crate) fn required(self) -> impl Iterator<Item = &'s str> {
+        let required = self.resolved().get("required").and_then(Json::as_array);
+        required.into_iter().flatten().filter_map(Json::as_str)
+    }
+
+    /// What the items of a list are.
+    pub(crate) fn items(self) -> Option<Shape<'s>> {
+        let shape = self.resolved();
+        shape.get("items").map(|items| shape.of(items))
+    }
+
+    /// An annotation of the key itself, or of its type.
+    pub(crate) fn annotation(self, key: &str) -> Option<&'s Json> {
+        self.get(key).or_else(|| self.resolved().get(key))
+    }
+
+    /// The words that a text is one of.
+    fn words(self) -> Option<Vec<&'s str>> {
+        let shape = self.resolved();
+        if let Some(Json::Array(words)) = shape.get("enum") {
+            return words.iter().filter(|word| !word.is_null()).map(Json::as_str).collect();
+        }
+        let variants = shape.get("oneOf").or(shape.get("anyOf"))?.as_array()?;
+        let word = |schema: &'s Json| -> Option<Vec<&'s str>> {
+            match schema.get("const") {
+                Some(word) => Some(vec![word.as_str()?]),
+                None => schema.get("enum")?.as_array()?.iter().map(Json::as_str).collect(),
+            }
+        };
+        let words: Option<Vec<Vec<&str>>> = variants.iter().filter(|schema| !is_null(schema)).map(word).collect();
+        Some(words?.concat())
+    }
+
+    /// The words that a text is one of, with what each means.
+    pub(crate) fn meanings(self) -> Vec<(&'s str, &'s str)> {
+        let variants = self.resolved().get("oneOf").and_then(Json::as_array);
+        let meaning = |schema: &'s Json| Some((schema.get("const")?.as_str()?, schema.get("description")?.as_str()?));
+        variants.into_iter().flatten().filter_map(meaning).collect()
+    }
+
+    fn bounds(self) -> Bounds {
+        let (least, most) = match self.get("format").and_then(Json::as_str) {
+            Some("uint8") => (Some(0.0), Some(f64::from(u8::MAX))),
+            Some("uint16") => (Some(0.0), Some(f64::from(u16::MAX))),
+            Some("uint32") => (Some(0.0), Some(f64::from(u32::MAX))),
+            Some("uint" | "uint64") => (Some(0.0), None),
+            Some("int8") => (Some(f64::from(i8::MIN)), Some(f64::from(i8::MAX))),
+            Some("int16") => (Some(f64::from(i16::MIN)), Some(f64::from(i16::MAX))),
+            Some("int32") => (Some(f64::from(i32::MIN)), Some(f64::from(i32::MAX))),
+            _ => (None, None),
+        };
+        Bounds {
+            least: self.number("minimum").or(least),
+            most: self.number("maximum").or(most),
+            above: self.number("exclusiveMinimum"),
+            below: self.number("exclusiveMaximum"),
+        }
+    }
+
+    /// The type as a manual says it: `integer 1 to 1,024`, `text`, ``one of `a`, `b` ``, `list of text`.
+    pub(crate) fn in_words(self) -> String {
+        self.to_depth(4)
+    }
+
+    /// As [`Shape::in_words`], for types that hold themselves: what lies deeper stays out.
+    fn to_depth(self, depth: usize) -> String {
+        if depth == 0 {
+            return "…".to_owned();
+        }
+        if let Some(Json::String(words)) = self.annotation("x-type") {
+            return words.clone();
+        }
+        let shape = self.resolved();
+        if let Some(words) = shape.words() {
+            return if words.len() == 1 { listed(words) } else { format!("one of {}", listed(words)) };
+        }
+        if let Some(variants) = shape.get("oneOf").or(shape.get("anyOf")).and_then(Json::as_array) {
+            let words: Vec<String> = variants
+                .iter()
+                .filter(|schema| !is_null(schema))
+                .map(|schema| shape.of(schema).to_depth(depth - 1))
+                .collect();
+            return words.join(", or ");
+        }
+        if let Some(Json::String(word)) = shape.get("const") {
+            return format!("`{word}`");
+        }
+        let words: Vec<String> = shape.types().into_iter().map(|name| shape.type_in_words(name, depth - 1)).collect();
+        if words.is_empty() { "any value".to_owned() } else { words.join(" or ") }
+    }
+
+    fn type_in_words(self, name: &str, depth: usize) -> String {
+        match name {
+            "string" => "text".to_owned(),
+            "boolean" => "`true` or `false`".to_owned(),
+            "integer" | "number" => format!("{name}{}", self.bounds().in_words()),
+            "array" => match self.items() {
+                Some(items) => format!("list of {}", plural(&items.to_depth(depth))),
+                None => "list".to_owned(),
+            },
+            "object" => {
+                let keys: Vec<&str> = self.properties().map(|(name, _)| name).collect();
+                match self.get("additionalProperties") {
+                    _ if !keys.is_empty() => format!("table with {}", listed(keys)),
+                    Some(values) if values.is_object() => {
+                        format!("table whose values are {}", self.of(values).to_depth(depth))
+                    }
+                    _ => "table".to_owned(),
+                }
+            }
+            other => other.to_owned(),
+        }
+    }
+}
+
+fn is_null(schema: &Json) -> bool {
+    schema.get("type").and_then(Json::as_str) == Some("null")
+}
+
+impl Bounds {
+    fn in_words(&self) -> String {
+        let least = self.least.map(|number| (number, "")).or(self.above.map(|number| (number, "more than ")));
+        let most = self.most.map(|number| (number, "")).or(self.below.map(|number| (number, "less than ")));
+        match (least, most) {
+            (Some((least, "")), Some((most, less))) => format!(" {} to {less}{}", grouped(least), grouped(most)),
+            (Some((least, more)), Some((most, less))) => {
+                format!(
+                    " {more}{} and {}{}",
+                    grouped(least),
+                    if less.is_empty() { "at most " } else { less },
+                    grouped(most)
+                )
+            }
+            (Some((least, "")), None) => format!(" {} or more", grouped(least)),
+            (Some((least, more)), None) => format!(" {more}{}", grouped(least)),
+            (None, Some((most, ""))) => format!(" {} or less", grouped(most)),
+            (None, Some((most, less))) => format!(" {less}{}", grouped(most)),
+            (None, None) => String::new(),
+        }
+    }
+
+    fn hold(&self, number: f64) -> bool {
+        self.least.is_none_or(|least| number >= least)
+            && self.most.is_none_or(|most| number <= most)
+            && self.above.is_none_or(|above| number > above)
+            && self.below.is_none_or(|below| number < below)
+    }
+}
+
+/// A number with commas between the thousands.
+fn grouped(number: f64) -> String {
+    let text = number.to_string();
+    let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        let left = whole.len() - index;
+        if left.is_multiple_of(3) && grouped.ends_with(|c: char| c.is_ascii_digit()) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    fraction.map_or(grouped.clone(), |fraction| format!("{grouped}.{fraction}"))
+}
+
+/// A type in words, fit to follow "must be".
+pub(crate) fn with_article(words: &str) -> String {
+    let article = match words.split([' ', ',']).next().unwrap_or("") {
+        "text" | "one" | "any" | "an" | "a" => "",
+        first if first.starts_with('`') || first.ends_with('s') => "",
+        first if first.starts_with(['a', 'e', 'i', 'o', 'A', 'E', 'I', 'O']) => "an ",
+        _ => "a ",
+    };
+    format!("{article}{words}")
+}
+
+/// A type in words, more than one of it.
+fn plural(words: &str) -> String {
+    let end = words.find(|c: char| !c.is_alphabetic()).unwrap_or(words.len());
+    match &words[..end] {
+        first @ ("integer" | "number" | "table" | "list" | "duration") => format!("{first}s{}", &words[end..]),
+        "one" => format!("words, each {words}"),
+        _ => words.to_owned(),
+    }
+}
+
+/// What a check found out about a table.
+pub(crate) struct Checker<'d> {
+    pub(crate) found: &'d mut Vec<Diagnostic>,
+    /// What a table is called in messages: ``app type `sink` ``.
+    pub(crate) owner: &'d str,
+}
+
+impl Checker<'_> {
+    /// Checks the keys of a table; those that are wrong are taken out of it. `place` is where a missing key is missing.
+    pub(crate) fn table(&mut self, shape: Shape<'_>, table: &mut Table, place: Place, path: &str) {
+        let shape = shape.resolved();
+        let known: Vec<(&str, Shape<'_>)> = shape.properties().collect();
+        let refuses = shape.get("additionalProperties") == Some(&Json::Bool(false));
+        for required in shape.required() {
+            if table.get(required).is_none() {
+                let kind = known.iter().find(|(name, _)| *name == required).map(|(_, shape)| shape.in_words());
+                let kind = kind.map(|kind| format!(" ({kind})")).unwrap_or_default();
+                let missing = Diagnostic::error(format!("{} needs the key `{path}{required}`", self.owner));
+                let add = if path.is_empty() { "add" } else { "add to the inner table" };
+                self.found.push(missing.at(place, "missing here").help(format!("{add} `{required} = …`{kind}")));
+            }
+        }
+        table.0.retain_mut(|(key, node)| match known.iter().find(|(name, _)| *name == key.name) {
+            Some((_, shape)) => self.value(*shape, node, &format!("{path}{}", key.name)),
+            None if refuses => {
+                self.unknown_key(key, node, &known, path);
+                false
+            }
+            None => match shape.get("additionalProperties") {
+                Some(values) if values.is_object() => {
+                    self.value(shape.of(values), node, &format!("{path}{}", quoted(&key.name).trim_matches('`')))
+                }
+                _ => true,
+            },
+        });
+    }
+
+    fn unknown_key(&mut self, key: &Key, node: &Node, known: &[(&str, Shape<'_>)], path: &str) {
+        let names = || known.iter().map(|(name, _)| *name);
+        let mut unknown =
+            Diagnostic::error(format!("{} has no key {}", self.owner, quoted(&format!("{path}{}", key.name))));
+        if self.found.len() >= KEPT {
+            return self.found.push(unknown);
+        }
+        unknown = match nearest(&key.name, names()) {
+            Some(near) => unknown.at(key.place, format!("did you mean `{near}`?")),
+            None => unknown.at(key.place, "unknown key"),
+        };
+        if matches!(key.name.as_str(), "links" | "include") && matches!(node.value, Value::List(_)) {
+            unknown = unknown.help(format!("`{}` stands at the top of the file, before the first [table]", key.name));
+        }
+        let all = if known.is_empty() { "it has no keys".to_owned() } else { format!("its keys: {}", listed(names())) };
+        self.found.push(unknown.help(all));
+    }
+
+    /// Checks a value; whether it is worth reading. A loose one becomes what its key wants.
+    fn value(&mut self, shape: Shape<'_>, node: &mut Node, path: &str) -> bool {
+        if matches!(node.value, Value::Broken) {
+            return false;
+        }
+        let key = shape;
+        let shape = shape.resolved();
+        let types = shape.types();
+        let loose = tighten(node, &types, shape.words().is_some());
+        let wanted = || with_article(&key.in_words());
+        let fits = types.is_empty()
+            || types.iter().any(|name| match &node.value {
+                Value::Text(_) => *name == "string",
+                Value::Integer(_) | Value::Large(_) => matches!(*name, "integer" | "number"),
+                Value::Float(_) => *name == "number",
+                Value::Boolean(_) => *name == "boolean",
+                Value::List(_) => *name == "array",
+                Value::Table(_) => *name == "object",
+                Value::Other(..) | Value::Broken => false,
+            });
+        if !fits {
+            let wrong = Diagnostic::error(format!("{} must be {}", quoted(path), wanted()));
+            let found = loose.map_or(node.value.called().to_owned(), |text| quoted(&text));
+            self.found.push(wrong.at(node.place, format!("this is {found}")));
+            return false;
+        }
+        if let (Some(words), Value::Text(text)) = (shape.words(), &node.value)
+            && !words.contains(&text.as_str())
+        {
+            let mut wrong = Diagnostic::error(format!("{} cannot be {}", quoted(path), quoted(text)));
+            wrong = match nearest(text, words.iter().copied()) {
+                Some(near) => wrong.at(node.place, format!("did you mean `{near}`?")),
+                None => wrong.at(node.place, "not one of them"),
+            };
+            self.found.push(wrong.help(format!("it is {}", key.in_words())));
+            return false;
+        }
+        match &mut node.value {
+            Value::Integer(number) => {
+                let number = *number as f64;
+                self.bounded(&shape.bounds(), number, node.place, path, &wanted())
+            }
+            Value::Large(number) => {
+                let number = *number as f64;
+                self.bounded(&shape.bounds(), number, node.place, path, &wanted())
+            }
+            Value::Float(number) => {
+                let number = *number;
+                self.bounded(&shape.bounds(), number, node.place, path, &wanted())
+            }
+            Value::Text(text) => {
+                let length = text.chars().count();
+                self.sized(shape, ("minLength", "maxLength"), length, node.place, path)
+            }
+            Value::List(items) => {
+                let size = items.len();
+                let mut good = self.sized(shape, ("minItems", "maxItems"), size, node.place, path);
+                if let Some(inner) = shape.items() {
+                    for (index, item) in items.iter_mut().enumerate() {
+                        good &= self.value(inner, item, &format!("{path}[{index}]"));
+                    }
+                }
+                good
+            }
+            Value::Table(inner) => {
+                if shape.get("properties").is_none() && shape.get("additionalProperties").is_none() {
+                    return true;
+                }
+                let before = self.found.len();
+                self.table(shape, inner, node.place, &format!("{path}."));
+                self.found.len() == before
+            }
+            Value::Boolean(_) | Value::Other(..) | Value::Broken => true,
+        }
+    }
+
+    fn bounded(&mut self, bounds: &Bounds, number: f64, place: Place, path: &str, wanted: &str) -> bool {
+        let holds = bounds.hold(number);
+        if !holds {
+            let wrong = Diagnostic::error(format!("{} must be {wanted}", quoted(path)));
+            self.found.push(wrong.at(place, "out of range"));
+        }
+        holds
+    }
+
+    fn sized(&mut self, shape: Shape<'_>, (least, most): (&str, &str), size: usize, place: Place, path: &str) -> bool {
+        let unit = if least == "minItems" { "items" } else { "characters" };
+        let bounds = Bounds { least: shape.number(least), most: shape.number(most), above: None, below: None };
+        let holds = bounds.hold(size as f64);
+        if !holds {
+            let wrong = Diagnostic::error(format!("{} must have{} {unit}", quoted(path), bounds.in_words()));
+            self.found.push(wrong.at(place, format!("this has {size}")));
+        }
+        holds
+    }
+}
+
+/// Makes a loose value what its key wants. Returns it as it was if it was loose.
+fn tighten(loose: &mut Node, types: &[&str], is_word: bool) -> Option<String> {
+    let text = loose.loose.take()?;
+    if is_word || types.contains(&"string") {
+        loose.value = Value::Text(text.clone());
+    } else if !types.is_empty()
+        && let Ok(parsed) = toml::de::DeValue::parse(text.trim())
+    {
+        loose.value = node(parsed.into_inner(), loose.place.source, loose.place.start..loose.place.end).value;
+    }
+    Some(text)
+}

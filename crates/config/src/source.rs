@@ -1,0 +1,558 @@
+//! Reading: files and what they include, variables, and what the command line sets, put together into one description
+//! in which each value knows its place.
+
+use std::collections::HashMap;
+use std::env::VarError;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use crate::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
+use crate::load::Overrides;
+use crate::value::{Key, Node, Place, Table, Value, table};
+
+/// All files together may have so many bytes. Ten thousand apps need less than half of it.
+const MOST_TEXT: usize = 4 << 20;
+
+/// What variables put in may have so many bytes.
+const MOST_EXPANDED: usize = 4 << 20;
+
+/// How deep files may include one another.
+const MOST_DEPTH: usize = 16;
+
+/// How many files one network may be made of.
+const MOST_FILES: usize = 256;
+
+/// In files up to this size all syntax errors are found, else the first.
+const SHORT: usize = 64 << 10;
+
+/// A place where TOML's parser stumbles often makes it stumble again nearby.
+const MOST_SYNTAX_ERRORS: usize = 10;
+
+/// The table of one app.
+#[derive(Debug)]
+pub(crate) struct AppTable {
+    pub(crate) key: Key,
+    pub(crate) table: Table,
+    /// To which its relative paths are relative.
+    pub(crate) folder: PathBuf,
+}
+
+/// All files, read and put together.
+#[derive(Debug, Default)]
+pub(crate) struct Description {
+    pub(crate) links: Vec<Node>,
+    pub(crate) apps: Vec<AppTable>,
+    pub(crate) engine: Table,
+    /// Whether a part could not be read, so that what seems to be missing may be there.
+    pub(crate) is_partial: bool,
+    /// The text of all of it.
+    pub(crate) text: String,
+}
+
+/// Puts files together.
+pub(crate) struct Reader<'o> {
+    pub(crate) description: Description,
+    pub(crate) diagnostics: Diagnostics,
+    overrides: &'o Overrides,
+    /// The files that are being read, from the outermost to the innermost.
+    stack: Vec<PathBuf>,
+    /// Where each file was included; the first one was not.
+    included: HashMap<PathBuf, Option<Place>>,
+    apps: HashMap<String, usize>,
+    engine: HashMap<String, Place>,
+    text_left: usize,
+    expansion_left: usize,
+}
+
+impl<'o> Reader<'o> {
+    pub(crate) fn new(overrides: &'o Overrides) -> Reader<'o> {
+        Reader {
+            description: Description::default(),
+            diagnostics: Diagnostics::default(),
+            overrides,
+            stack: Vec::new(),
+            included: HashMap::new(),
+            apps: HashMap::new(),
+            engine: HashMap::new(),
+            text_left: MOST_TEXT,
+            expansion_left: MOST_EXPANDED,
+        }
+    }
+
+    /// Reports what keeps a part of the network from being read.
+    fn fail(&mut self, diagnostic: Diagnostic) {
+        self.description.is_partial = true;
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Reads a file and what it includes.
+    pub(crate) fn file(&mut self, path: &Path, from: Option<Place>) {
+        let identity = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let name = path.display().to_string();
+        if let Some(first) = self.included.get(&identity) {
+            let again = self.included_again(&identity, &name, *first, from);
+            return self.fail(again);
+        }
+        self.diagnostics.files.push(path.to_owned());
+        let place = |diagnostic: Diagnostic| match from {
+            Some(place) => diagnostic.at(place, "included here"),
+            None => diagnostic.in_file(&name),
+        };
+        if self.stack.len() >= MOST_DEPTH || self.included.len() >= MOST_FILES {
+            let much = Diagnostic::error(format!("{} is one file too many", quoted(&name)));
+            let help = format!("files are included at most {MOST_DEPTH} deep, and at most {MOST_FILES} of them");
+            return self.fail(place(much).help(help));
+        }
+        let bytes = match read(path, self.text_left) {
+            Ok(bytes) => bytes,
+            Err((why, help)) => {
+                return self.fail(place(Diagnostic::error(format!("cannot read {}: {why}", quoted(&name)))).help(help));
+            }
+        };
+        self.included.insert(identity.clone(), from);
+        self.stack.push(identity);
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        match String::from_utf8(bytes) {
+            Ok(text) => self.text(text, &name, &folder),
+            Err(error) => {
+                let at = error.utf8_error().valid_up_to();
+                let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
+                let source = self.diagnostics.add_source(name, text);
+                let wrong = Diagnostic::error("the file is not UTF-8 text");
+                let wrong = wrong.at(Place { source, start: at, end: at + 1 }, "not UTF-8 from here");
+                self.fail(wrong.help("a network file is TOML; save it as UTF-8, or name another file"));
+            }
+        }
+        self.stack.pop();
+    }
+
+    fn included_again(&self, identity: &Path, name: &str, first: Option<Place>, from: Option<Place>) -> Diagnostic {
+        let is_cycle = self.stack.iter().any(|open| open == identity);
+        let message = if is_cycle { "includes itself" } else { "is included twice" };
+        let mut again = Diagnostic::error(format!("{} {message}", quoted(name)));
+        if let Some(from) = from {
+            again = again.at(from, if is_cycle { "this file is being read already" } else { "included again here" });
+        }
+        if let Some(first) = first {
+            again = again.at(first, "first included here");
+        }
+        again.help("remove one `include`: each file is part of the network once")
+    }
+
+    /// Reads a text and what it includes.
+    pub(crate) fn text(&mut self, text: String, name: &str, folder: &Path) {
+        if text.len() > self.text_left {
+            let much = Diagnostic::error(format!("{} is too large", quoted(name))).in_file(name);
+            return self.fail(much.help(TOO_LARGE));
+        }
+        self.text_left -= text.len();
+        if !self.description.text.is_empty() {
+            self.description.text.push_str(&format!("\n# {name}\n"));
+        }
+        self.description.text.push_str(&text);
+        let source = self.diagnostics.add_source(name.to_owned(), text);
+        let text = std::mem::take(&mut self.diagnostics.sources[source].text);
+        // The first pass keeps one error only, so that a large file of nothing but mistakes costs no memory.
+        let parsed = DeTable::parse(&text).map(|parsed| table(parsed.into_inner(), source));
+        let errors = match &parsed {
+            Err(_) if text.len() <= SHORT => DeTable::parse_recoverable(&text).1,
+            Err(first) => vec![first.clone()],
+            Ok(_) => Vec::new(),
+        };
+        for error in syntax_errors(&text, errors, source) {
+            self.fail(error);
+        }
+        self.diagnostics.sources[source].text = text;
+        if let Ok(root) = parsed {
+            self.root(root, folder);
+        }
+    }
+
+    /// Takes in the top of a file.
+    fn root(&mut self, mut root: Table, folder: &Path) {
+        for (_, node) in &mut root.0 {
+            self.expand(node);
+        }
+        if let Some((_, node)) = root.remove("include") {
+            self.include(node, folder);
+        }
+        for (key, node) in root.0 {
+            match (key.name.as_str(), node.value) {
+                (_, Value::Broken) => self.description.is_partial = true,
+                ("links", Value::List(links)) => self.description.links.extend(links),
+                ("links", _) => {
+                    let wrong = Diagnostic::error("`links` must be a list of links").at(node.place, "this is no list");
+                    self.fail(wrong.help("write `links = [\"app.output -> other.input\"]`"));
+                }
+                ("engine", Value::Table(keys)) => self.engine(keys),
+                ("engine", _) => {
+                    let wrong = Diagnostic::error("`engine` must be a table").at(node.place, "this is no table");
+                    self.diagnostics.push(wrong.help("write `[engine]` on a line of its own, and its keys below"));
+                }
+                ("apps", Value::Table(apps)) => {
+                    for (key, node) in apps.0 {
+                        self.app(key, node, folder);
+                    }
+                }
+                ("apps", _) => {
+                    let wrong = Diagnostic::error("`apps` must be a table of apps").at(node.place, "this is no table");
+                    self.fail(wrong.help("write `[apps.NAME]` on a line of its own, and the app's keys below"));
+                }
+                (name, _) => {
+                    let known = ["include", "links", "engine", "apps"];
+                    let label = match nearest(name, known) {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => "unknown key".to_owned(),
+                    };
+                    let unknown = Diagnostic::error(format!("a network file has no key {}", quoted(name)));
+                    let help = "it has `include`, `links`, `[engine]` and `[apps.NAME]`";
+                    // It may well have been meant to hold apps or links.
+                    self.fail(unknown.at(key.place, label).help(help));
+                }
+            }
+        }
+    }
+
+    fn include(&mut self, node: Node, folder: &Path) {
+        const HELP: &str = "write `include = [\"other.toml\"]`; paths are relative to this file";
+        let Value::List(items) = node.value else {
+            let wrong = Diagnostic::error("`include` must be a list of files");
+            return self.fail(wrong.at(node.place, format!("this is {}", node.value.called())).help(HELP));
+        };
+        for item in items {
+            match item.value {
+                Value::Text(path) => self.file(&folder.join(path), Some(item.place)),
+                Value::Broken => self.description.is_partial = true,
+                other => {
+                    let wrong = Diagnostic::error("`include` must be a list of files");
+                    self.fail(wrong.at(item.place, format!("this is {}", other.called())).help(HELP));
+                }
+            }
+        }
+    }
+
+    fn engine(&mut self, keys: Table) {
+        for (key, node) in keys.0 {
+            if let Some(first) = self.engine.get(&key.name) {
+                let twice = Diagnostic::error(format!("`engine.{}` is set in two files", key.name));
+                let twice = twice.at(key.place, "set again here").at(*first, "first set here");
+                self.diagnostics.push(twice.help("remove one of them: files do not override one another"));
+            } else {
+                self.engine.insert(key.name.clone(), key.place);
+                self.description.engine.0.push((key, node));
+            }
+        }
+    }
+
+    fn app(&mut self, key: Key, node: Node, folder: &Path) {
+        let Value::Table(table) = node.value else {
+            let wrong = Diagnostic::error(format!("`apps.{}` must be a table", key.name));
+            let help = "write `[apps.NAME]` on a line of its own, and below it `app = \"TYPE\"` and the app's keys";
+            return self.fail(wrong.at(node.place, format!("this is {}", node.value.called())).help(help));
+        };
+        if let Some(&first) = self.apps.get(&key.name) {
+            let twice = Diagnostic::error(format!("there are two apps named {}", quoted(&key.name)));
+            let twice = twice.at(key.place, "named again here");
+            let twice = twice.at(self.description.apps[first].key.place, "first named here");
+            return self.diagnostics.push(twice.help("rename one of them: files do not override one another"));
+        }
+        self.apps.insert(key.name.clone(), self.description.apps.len());
+        self.description.apps.push(AppTable { key, table, folder: folder.to_owned() });
+    }
+
+    /// Puts in the variables of all texts in a value.
+    fn expand(&mut self, node: &mut Node) {
+        match &mut node.value {
+            Value::Text(text) if text.contains('$') => match self.expanded(text, node.place) {
+                Some(expanded) => {
+                    let is_whole = text.starts_with("${") && text.find('}') == Some(text.len() - 1);
+                    node.loose = is_whole.then(|| expanded.clone());
+                    *text = expanded;
+                }
+                None => node.value = Value::Broken,
+            },
+            Value::List(items) => items.iter_mut().for_each(|item| self.expand(item)),
+            Value::Table(table) => table.0.iter_mut().for_each(|(_, inner)| self.expand(inner)),
+            _ => {}
+        }
+    }
+
+    /// A text with its variables put in; `None` if that cannot be done, which has been reported.
+    fn expanded(&mut self, text: &str, place: Place) -> Option<String> {
+        let mut out = String::new();
+        let mut rest = text;
+        let mut is_whole = true;
+        // How much of what is written in the file has been passed.
+        let mut written = place.start;
+        while let Some(dollar) = rest.find('$') {
+            out.push_str(&rest[..dollar]);
+            rest = &rest[dollar + 1..];
+            if let Some(after) = rest.strip_prefix('$') {
+                out.push('$');
+                rest = after;
+                continue;
+            }
+            let Some(after) = rest.strip_prefix('{') else {
+                out.push('$');
+                continue;
+            };
+            let Some(end) = after.find('}') else {
+                let open = Diagnostic::error("`${` is not closed");
+                let help = "write `${VARIABLE}`, or `$$` for a dollar sign";
+                self.diagnostics.push(open.at(place, "a `}` is missing").help(help));
+                return None;
+            };
+            let reference = &text[text.len() - rest.len() - 1..text.len() - after.len() + end + 1];
+            let at = self.written_at(reference, place, &mut written);
+            match self.variable(&after[..end], at) {
+                Some(value) => out.push_str(&value),
+                None => is_whole = false,
+            }
+            rest = &after[end + 1..];
+            if out.len() > self.expansion_left {
+                self.expansion_left = 0;
+                let much = Diagnostic::error("the variables make the network too large");
+                self.fail(much.at(at, "too much").help(format!("they may put in {} MiB in all", MOST_EXPANDED >> 20)));
+                return None;
+            }
+        }
+        out.push_str(rest);
+        self.expansion_left = self.expansion_left.saturating_sub(out.len());
+        is_whole.then_some(out)
+    }
+
+    /// Where a reference is written; the whole value if escapes hide it.
+    fn written_at(&self, reference: &str, place: Place, from: &mut usize) -> Place {
+        let text = &self.diagnostics.sources[place.source].text;
+        match text.get(*from..place.end).and_then(|written| written.find(reference)) {
+            Some(offset) => {
+                let start = *from + offset;
+                *from = start + reference.len();
+                Place { start, end: *from, ..place }
+            }
+            None => place,
+        }
+    }
+
+    /// The value of `NAME` or `NAME:-default`.
+    fn variable(&mut self, reference: &str, place: Place) -> Option<String> {
+        let (name, default) = match reference.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (reference, None),
+        };
+        let plain = !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if !plain {
+            let wrong = Diagnostic::error(format!("{} is no name of a variable", quoted(name)));
+            let help = "write `${VARIABLE}` or `${VARIABLE:-default}`, or `$$` for a dollar sign";
+            self.diagnostics.push(wrong.at(place, "letters, digits and `_` only").help(help));
+            return None;
+        }
+        match (self.overrides.variable(name), default) {
+            (Ok(value), Some(default)) if value.is_empty() => Some(default.to_owned()),
+            (Ok(value), _) => Some(value),
+            (Err(VarError::NotPresent), Some(default)) => Some(default.to_owned()),
+            (Err(error), _) => {
+                let why = match error {
+                    VarError::NotPresent => "is not set",
+                    VarError::NotUnicode(_) => "is not UTF-8 text",
+                };
+                let unset = Diagnostic::error(format!("the variable {} {why}", quoted(name)));
+                let help = format!("set it in the environment, or write `${{{name}:-default}}`");
+                self.diagnostics.push(unset.at(place, why).help(help));
+                None
+            }
+        }
+    }
+
+    /// Puts in what the command line sets.
+    pub(crate) fn set(&mut self, text: &str) {
+        if text.len() > self.text_left {
+            return self.diagnostics.push(Diagnostic::error("what is set is too large").in_file(SET).help(TOO_LARGE));
+        }
+        self.text_left -= text.len();
+        self.description.text.push_str(&format!("\n# {SET} {}\n", text.replace('\n', "\n# ")));
+        let source = self.diagnostics.add_source(SET.to_owned(), text.to_owned());
+        let whole = Place { source, start: 0, end: text.len() };
+        let Some((path, node)) = setting(text, source) else {
+            let wrong = Diagnostic::error("this sets nothing").at(whole, "no `key=value`");
+            return self.diagnostics.push(wrong.help(HOW_TO_SET));
+        };
+        let names: Vec<&str> = path.iter().map(|key| key.name.as_str()).collect();
+        match names.as_slice() {
+            ["apps", app, _, ..] => match self.apps.get(*app) {
+                Some(&index) => insert(&mut self.description.apps[index].table, &path[2..], node),
+                None if self.description.is_partial => {}
+                None => {
+                    let known = self.description.apps.iter().map(|app| app.key.name.as_str());
+                    let label = match nearest(app, known.clone()) {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => "unknown app".to_owned(),
+                    };
+                    let unknown = Diagnostic::error(format!("there is no app {}", quoted(app)));
+                    let help = format!("the network has {}", crate::diagnostics::listed(known));
+                    self.diagnostics.push(unknown.at(path[1].place, label).help(help));
+                }
+            },
+            ["engine", _, ..] => insert(&mut self.description.engine, &path[1..], node),
+            _ => {
+                let (Some(first), Some(last)) = (path.first(), path.last()) else { return };
+                let place = Place { end: last.place.end, ..first.place };
+                let wrong = Diagnostic::error("only keys of apps and of the engine can be set");
+                self.diagnostics.push(wrong.at(place, "no such key").help(HOW_TO_SET));
+            }
+        }
+    }
+}
+
+/// What TOML's parser complains about, one mistake for each group of lines that follow one another: what comes right
+/// after a mistake follows from it.
+fn syntax_errors(text: &str, mut errors: Vec<toml::de::Error>, source: usize) -> Vec<Diagnostic> {
+    let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start.min(text.len()));
+    errors.sort_by_key(start);
+    let mut shown = Vec::new();
+    let (mut line, mut counted, mut last) = (0, 0, None);
+    for error in errors {
+        let at = start(&error);
+        line += text.as_bytes()[counted..at].iter().filter(|&&byte| byte == b'\n').count();
+        counted = at;
+        let follows = last.is_some_and(|last| line <= last + 1);
+        last = Some(line);
+        if follows || shown.len() >= MOST_SYNTAX_ERRORS {
+            continue;
+        }
+        let message = error.message();
+        let (why, wanted) = message.split_once(", expected ").unwrap_or((message, ""));
+        let wanted = if wanted.is_empty() { String::new() } else { format!("expected {wanted}") };
+        let line_start = text.as_bytes()[..at].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
+        let help = match why {
+            "duplicate key" => "keep one of them: a key or table is written once in a file",
+            _ if text.as_bytes()[line_start..].starts_with(b"[") => "is the list before this line closed with `]`?",
+            _ => "",
+        };
+        let span = error.span().unwrap_or(0..0);
+        let place = Place { source, start: span.start, end: span.end };
+        shown.push(Diagnostic::error(format!("this is not TOML: {why}")).at(place, wanted).help(help));
+    }
+    shown
+}
+
+/// The source that what is set stands in.
+const SET: &str = "--set";
+
+const HOW_TO_SET: &str = "write `apps.NAME.key=value` or `engine.key=value`";
+
+const TOO_LARGE: &str = "a network's files may have 4 MiB in all";
+
+/// The bytes of a file; else why not, and the way out.
+fn read(path: &Path, most: usize) -> Result<Vec<u8>, (String, &'static str)> {
+    let system = |error: std::io::Error| {
+        let help = match error.kind() {
+            std::io::ErrorKind::NotFound => "check the path",
+            std::io::ErrorKind::PermissionDenied => "check its permissions",
+            _ => "",
+        };
+        (reason(&error), help)
+    };
+    let metadata = fs::metadata(path).map_err(system)?;
+    if !metadata.is_file() {
+        let what = if metadata.is_dir() { "it is a folder" } else { "it is no regular file" };
+        return Err((what.to_owned(), "name a TOML file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(most as u64 + 1).read_to_end(&mut bytes)).map_err(system)?;
+    if bytes.len() > most {
+        return Err(("it is too large".to_owned(), TOO_LARGE));
+    }
+    Ok(bytes)
+}
+
+/// What the system said, without its number.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_lowercase()
+}
+
+/// The key and value that `key=value` sets.
+fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Node)> {
+    let equals = first_unquoted_equals(text)?;
+    let key = &text[..equals];
+    if key.contains(['\n', '\r', '[', ']', '#']) {
+        return None;
+    }
+    let only_key = format!("{key}=0");
+    let mut level = table(DeTable::parse(&only_key).ok()?.into_inner(), source);
+    let mut path = Vec::new();
+    while let Some((key, node)) = level.0.pop() {
+        path.push(key);
+        match node.value {
+            Value::Table(inner) => level = inner,
+            _ => break,
+        }
+    }
+    let written = text[equals + 1..].trim();
+    let start = equals + 1 + text[equals + 1..].find(written).unwrap_or(0);
+    let place = Place { source, start, end: start + written.len() };
+    let as_text = Node { place, value: Value::Text(written.to_owned()), loose: Some(written.to_owned()) };
+    if written.contains(['\n', '\r', '#']) {
+        return Some((path, as_text));
+    }
+    let parsed = DeTable::parse(text).ok().map(|parsed| table(parsed.into_inner(), source));
+    let leaf = parsed.and_then(|parsed| {
+        let (last, tables) = path.split_last()?;
+        let mut level = parsed;
+        for key in tables {
+            match level.remove(&key.name)?.1.value {
+                Value::Table(inner) => level = inner,
+                _ => return None,
+            }
+        }
+        Some(level.remove(&last.name)?.1)
+    });
+    let node = match leaf {
+        Some(node) if matches!(node.value, Value::Text(_) | Value::List(_) | Value::Table(_)) => node,
+        Some(node) => Node { loose: Some(written.to_owned()), ..node },
+        None => as_text,
+    };
+    Some((path, node))
+}
+
+fn first_unquoted_equals(text: &str) -> Option<usize> {
+    let mut quote = None;
+    for (index, c) in text.char_indices() {
+        match (quote, c) {
+            (None, '=') => return Some(index),
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if open == c => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Puts a value at a path below a table, in the place of what is there.
+fn insert(table: &mut Table, path: &[Key], node: Node) {
+    let Some((key, rest)) = path.split_first() else { return };
+    let index = match table.0.iter().position(|(other, _)| other.name == key.name) {
+        Some(index) => index,
+        None => {
+            table.0.push((key.clone(), Node { place: key.place, value: Value::Table(Table::default()), loose: None }));
+            table.0.len() - 1
+        }
+    };
+    let slot = &mut table.0[index];
+    if rest.is_empty() {
+        *slot = (key.clone(), node);
+        return;
+    }
+    if !matches!(slot.1.value, Value::Table(_)) {
+        *slot = (key.clone(), Node { place: key.place, value: Value::Table(Table::default()), loose: None });
+    }
+    if let Value::Table(inner) = &mut slot.1.value {
+        insert(inner, rest, node);
+    }
+}

@@ -1,0 +1,308 @@
+//! A network file's values, each with the place where it is written, and serde's way to read them.
+
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::forward_to_deserialize_any;
+use toml::de::{DeTable, DeValue};
+
+/// Where something is written: bytes `start` to `end` of one of the sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) source: usize,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+/// A value and its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) place: Place,
+    pub(crate) value: Value,
+    /// The value as a text that says nothing of its type: it comes from a variable or the command line, and is read
+    /// as whatever its key wants.
+    pub(crate) loose: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Text(String),
+    Integer(i64),
+    /// An integer beyond the range of `i64`.
+    Large(u64),
+    Float(f64),
+    Boolean(bool),
+    List(Vec<Node>),
+    Table(Table),
+    /// What no key wants, dates for instance: what it is called, and how it is written.
+    Other(&'static str, String),
+    /// What could not be found out, as has been reported already.
+    Broken,
+}
+
+/// Keys and values in the order of the file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table(pub(crate) Vec<(Key, Node)>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    pub(crate) place: Place,
+}
+
+impl Table {
+    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
+        self.entry(name).map(|(_, node)| node)
+    }
+
+    pub(crate) fn entry(&self, name: &str) -> Option<&(Key, Node)> {
+        self.0.iter().find(|(key, _)| key.name == name)
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) -> Option<(Key, Node)> {
+        let index = self.0.iter().position(|(key, _)| key.name == name)?;
+        Some(self.0.remove(index))
+    }
+}
+
+impl Value {
+    /// What it is, as an error says it.
+    pub(crate) fn called(&self) -> &'static str {
+        match self {
+            Value::Text(_) => "text",
+            Value::Integer(_) | Value::Large(_) => "an integer",
+            Value::Float(_) => "a number with a fraction",
+            Value::Boolean(_) => "a boolean",
+            Value::List(_) => "a list",
+            Value::Table(_) => "a table",
+            Value::Other(called, _) => called,
+            Value::Broken => "unknown",
+        }
+    }
+}
+
+/// A value of TOML as it stands in one of the sources, its keys in the order in which they are written.
+pub(crate) fn node(value: DeValue<'_>, source: usize, span: std::ops::Range<usize>) -> Node {
+    let value = match value {
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Integer(integer) => {
+            if let Ok(small) = i64::from_str_radix(integer.as_str(), integer.radix()) {
+                Value::Integer(small)
+            } else if let Ok(large) = u64::from_str_radix(integer.as_str(), integer.radix()) {
+                Value::Large(large)
+            } else {
+                Value::Other("an integer of more than 64 bits", integer.to_string())
+            }
+        }
+        DeValue::Float(float) => match float.as_str().parse() {
+            Ok(number) => Value::Float(number),
+            Err(_) => Value::Other("a number", float.to_string()),
+        },
+        DeValue::Boolean(boolean) => Value::Boolean(boolean),
+        DeValue::Datetime(datetime) => Value::Other("a date or time", datetime.to_string()),
+        DeValue::Array(array) => Value::List(
+            array
+                .into_iter()
+                .map(|item| {
+                    let span = item.span();
+                    node(item.into_inner(), source, span)
+                })
+                .collect(),
+        ),
+        DeValue::Table(inner) => Value::Table(table(inner, source)),
+    };
+    Node { place: Place { source, start: span.start, end: span.end }, value, loose: None }
+}
+
+/// A table of TOML as it stands in one of the sources.
+pub(crate) fn table(table: DeTable<'_>, source: usize) -> Table {
+    let mut entries: Vec<(Key, Node)> = table
+        .into_iter()
+        .map(|(key, value)| {
+            let place = Place { source, start: key.span().start, end: key.span().end };
+            let span = value.span();
+            (Key { name: key.into_inner().into_owned(), place }, node(value.into_inner(), source, span))
+        })
+        .collect();
+    entries.sort_by_key(|(key, _)| key.place);
+    Table(entries)
+}
+
+/// Why a value does not fit a type, and where.
+#[derive(Debug)]
+pub(crate) struct Error {
+    pub(crate) message: String,
+    /// The innermost value that has a place.
+    pub(crate) place: Option<Place>,
+    /// The key of the outermost table in which it is.
+    pub(crate) key: Option<String>,
+}
+
+impl Error {
+    fn at(mut self, place: Place) -> Error {
+        self.place.get_or_insert(place);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl de::Error for Error {
+    fn custom<T: fmt::Display>(message: T) -> Error {
+        Error { message: message.to_string(), place: None, key: None }
+    }
+}
+
+impl<'de> Deserializer<'de> for &'de Node {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.value {
+            Value::Text(text) => visitor.visit_borrowed_str(text),
+            Value::Integer(number) => visitor.visit_i64(*number),
+            Value::Large(number) => visitor.visit_u64(*number),
+            Value::Float(number) => visitor.visit_f64(*number),
+            Value::Boolean(boolean) => visitor.visit_bool(*boolean),
+            Value::List(items) => visitor.visit_seq(Items(items.iter())),
+            Value::Table(table) => table.deserialize_any(visitor),
+            Value::Broken => Err(de::Error::custom("its variables are unknown")),
+            Value::Other(called, written) => {
+                Err(de::Error::invalid_type(de::Unexpected::Other(&format!("{called} (`{written}`)")), &visitor))
+            }
+        }
+        .map_err(|error: Error| error.at(self.place))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match &self.value {
+            Value::Text(name) => visitor.visit_enum(Variant { name, content: None }),
+            Value::Table(Table(entries)) => match entries.as_slice() {
+                [(key, node)] => visitor.visit_enum(Variant { name: &key.name, content: Some(node) }),
+                _ => Err(de::Error::custom("wanted a table with one key, the name of the variant")),
+            },
+            _ => Err(de::Error::custom(format!("wanted a name, found {}", self.value.called()))),
+        }
+        .map_err(|error: Error| error.at(self.place))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct identifier ignored_any
+    }
+}
+
+impl<'de> Deserializer<'de> for &'de Table {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_map(Entries { rest: self.0.iter(), node: None })
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct identifier ignored_any option newtype_struct enum
+    }
+}
+
+struct Items<'de>(std::slice::Iter<'de, Node>);
+
+impl<'de> SeqAccess<'de> for Items<'de> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        self.0.next().map(|node| seed.deserialize(node)).transpose()
+    }
+}
+
+struct Entries<'de> {
+    rest: std::slice::Iter<'de, (Key, Node)>,
+    node: Option<(&'de Key, &'de Node)>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'de> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        let Some((key, node)) = self.rest.next() else { return Ok(None) };
+        self.node = Some((key, node));
+        let name: StrDeserializer<'_, Error> = StrDeserializer::new(&key.name);
+        let found = seed.deserialize(name).map_err(|error| within(error, key, key.place))?;
+        Ok(Some(found))
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        match self.node.take() {
+            Some((key, node)) => seed.deserialize(node).map_err(|error| within(error, key, node.place)),
+            None => Err(de::Error::custom("a value without a key")),
+        }
+    }
+}
+
+fn within(error: Error, key: &Key, place: Place) -> Error {
+    Error { key: Some(key.name.clone()), ..error.at(place) }
+}
+
+struct Variant<'de> {
+    name: &'de str,
+    content: Option<&'de Node>,
+}
+
+impl<'de> EnumAccess<'de> for Variant<'de> {
+    type Error = Error;
+    type Variant = Variant<'de>;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Variant<'de>), Error> {
+        let name: StrDeserializer<'_, Error> = StrDeserializer::new(self.name);
+        Ok((seed.deserialize(name)?, self))
+    }
+}
+
+impl<'de> Variant<'de> {
+    fn content(&self) -> Result<&'de Node, Error> {
+        self.content
+            .ok_or_else(|| de::Error::custom(format!("`{0}` needs a value: write it as {{ {0} = … }}", self.name)))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'de> {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        match self.content {
+            None => Ok(()),
+            Some(_) => Err(de::Error::custom(format!("`{0}` takes no value: write it as \"{0}\"", self.name))),
+        }
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
+        seed.deserialize(self.content()?)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.content()?.deserialize_any(visitor)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+        self.content()?.deserialize_any(visitor)
+    }
+}

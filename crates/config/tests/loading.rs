@@ -1,0 +1,258 @@
+//! What a network file becomes: apps, links, settings; what includes, variables and settings from outside do to it.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bellows_config::{Diagnostics, EngineConfig, Loaded, Overrides, load};
+use bellows_engine::Schedule;
+use common::{loaded, registry};
+
+const NETWORK: &str = r#"
+links = [
+  "source.output -> copy.input",
+  "copy.a -> file.input",
+  "copy.b -> show.input",
+]
+
+[engine]
+burst = 64
+pool = 4096
+lossless = true
+cpu = 1
+schedule = "nested"
+name = "lab-1"
+
+[apps.source]
+app = "source"
+size = 100
+rate = "1.5M"
+payload = "sequence"
+mix = [{ size = 64, weight = 7 }, { size = 1500 }]
+
+[apps.copy]
+app = "tee"
+
+[apps.file]
+app = "writer"
+path = "out.pcap"
+
+[apps.show]
+app = "monitor"
+"#;
+
+fn good(text: &str, set: &[&str]) -> Loaded {
+    loaded(text, set).unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
+}
+
+fn fingerprint(loaded: &Loaded, app: &str) -> String {
+    let found = loaded.network.apps.iter().find(|spec| spec.name == app);
+    found.map(|spec| spec.fingerprint.clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_network_file_becomes_a_network() {
+    let loaded = good(NETWORK, &[]);
+    let apps: Vec<String> = loaded.network.apps.iter().map(|app| format!("{app:?}")).collect();
+    assert_eq!(apps, ["source: source", "copy: tee", "file: writer", "show: monitor"]);
+    let links: Vec<String> = loaded.network.links.iter().map(|link| link.to_string()).collect();
+    assert_eq!(links, ["source.output -> copy.input", "copy.a -> file.input", "copy.b -> show.input"]);
+    assert_eq!((loaded.network.source.as_str(), loaded.network.text.as_str()), ("net.toml", NETWORK));
+    let engine = EngineConfig {
+        burst: 64,
+        pool: 4096,
+        lossless: true,
+        cpu: Some(1),
+        schedule: Schedule::Nested,
+        name: Some("lab-1".to_owned()),
+        ..EngineConfig::default()
+    };
+    assert_eq!(loaded.engine, engine);
+    assert_eq!((loaded.engine.settings().burst, loaded.engine.settings().lossless), (64, true));
+    assert!(loaded.network.faults().is_empty() && loaded.warnings.is_empty());
+}
+
+#[test]
+fn a_fingerprint_changes_with_what_the_app_is_given_and_with_nothing_else() {
+    let before = good(NETWORK, &[]);
+    assert_eq!(
+        fingerprint(&before, "source"),
+        r#"{"size":100,"count":null,"rate":"1.5M","payload":"sequence","mix":[{"size":64,"weight":7},{"size":1500,"weight":null}]} in "nets""#
+    );
+    let same = good(&NETWORK.replace("rate = \"1.5M\"\n", "# slowly\nrate = 1_500_000\n"), &[]);
+    let other = good(&NETWORK.replace("1.5M", "1.6M"), &[]);
+    for app in ["source", "copy", "file", "show"] {
+        assert_eq!(fingerprint(&before, app), fingerprint(&same, app));
+        assert_eq!(fingerprint(&before, app) == fingerprint(&other, app), app != "source");
+    }
+}
+
+#[test]
+fn variables_stand_for_text_and_for_numbers() {
+    let text = NETWORK
+        .replace("out.pcap", "${DIR}/$$a$b-${NONE:-no}${EMPTY:-thing}${EMPTY}.pcap")
+        .replace("size = 100", "size = \"${SIZE}\"")
+        .replace("lossless = true", "lossless = \"${NONE:-true}\"")
+        .replace("copy.b ->", "copy.${DIR} ->");
+    let loaded = good(&text, &[]);
+    assert!(fingerprint(&loaded, "file").starts_with(r#"{"path":"out/$a$b-nothing.pcap","#));
+    assert!(fingerprint(&loaded, "source").starts_with(r#"{"size":100,"#));
+    assert!(loaded.engine.lossless);
+    assert_eq!(loaded.network.links[2].to_string(), "copy.out -> show.input");
+}
+
+#[test]
+fn what_is_set_takes_the_place_of_what_is_written() {
+    let set = [
+        "apps.source.rate=2M",
+        "apps.source.mix=[{ size = 64, weight = 1 }]",
+        "apps.file.path = a=b.pcap",
+        "apps.\"file\".flush='2s'",
+        "apps.show.app=writer",
+        "apps.show.path=12.5",
+        "engine.burst=0x20",
+        "engine.name=12",
+    ];
+    let loaded = good(NETWORK, &set);
+    assert_eq!(
+        fingerprint(&loaded, "source"),
+        r#"{"size":100,"count":null,"rate":"2M","payload":"sequence","mix":[{"size":64,"weight":1}]} in "nets""#
+    );
+    assert!(fingerprint(&loaded, "file").starts_with(r#"{"path":"a=b.pcap","flush":"2s","#));
+    // A number is the text that it is written as, where text is wanted.
+    assert!(fingerprint(&loaded, "show").starts_with(r#"{"path":"12.5","#));
+    assert_eq!((loaded.engine.burst, loaded.engine.name.as_deref()), (32, Some("12")));
+    assert!(loaded.text.starts_with(NETWORK) && loaded.text.ends_with("\n# --set engine.name=12\n"));
+}
+
+fn write(folder: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// Loads `net.toml` of some files in a new folder; the folder's name in reports is `DIR`.
+fn from_files(files: &[(&str, &str)]) -> Result<(Loaded, PathBuf), String> {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), files);
+    let loaded = load(&folder.path().join("net.toml"), &registry(), &Overrides::default());
+    let shown = folder.path().display().to_string();
+    let shorten = |diagnostics: Diagnostics| diagnostics.render(false).replace(&shown, "DIR");
+    loaded.map(|loaded| (loaded, folder.path().to_owned())).map_err(shorten)
+}
+
+#[test]
+fn files_include_others_relative_to_themselves() {
+    let (loaded, folder) = from_files(&[
+        ("net.toml", "include = [\"parts/ends.toml\"]\nlinks = [\"s.output -> t.input\"]\n[engine]\nburst = 9\n"),
+        ("parts/ends.toml", "include = [\"more/tee.toml\"]\nlinks = [\"t.a -> w.input\"]\n[apps.w]\napp = \"writer\"\npath = \"w.pcap\"\n[apps.s]\napp = \"source\"\n"),
+        ("parts/more/tee.toml", "[apps.t]\napp = \"tee\"\n[engine]\nlossless = true\n"),
+    ])
+    .unwrap();
+    let names: Vec<&str> = loaded.network.apps.iter().map(|app| app.name.as_str()).collect();
+    assert_eq!(names, ["t", "w", "s"]);
+    let links: Vec<String> = loaded.network.links.iter().map(|link| link.to_string()).collect();
+    assert_eq!(links, ["t.a -> w.input", "s.output -> t.input"]);
+    assert_eq!((loaded.engine.burst, loaded.engine.lossless), (9, true));
+    let files = ["net.toml", "parts/ends.toml", "parts/more/tee.toml"].map(|file| folder.join(file));
+    assert_eq!(loaded.files, files);
+    assert!(fingerprint(&loaded, "w").ends_with(&format!("in {:?}", folder.join("parts"))));
+    assert!(loaded.text.contains("[engine]\nburst = 9\n\n# ") && loaded.text.contains("lossless = true"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_the_reason() {
+    let missing = load(Path::new("no/such.toml"), &registry(), &Overrides::default()).unwrap_err();
+    assert_eq!(
+        missing.render(false),
+        "error: cannot read `no/such.toml`: no such file or directory\n--> no/such.toml\n = help: check the path\n"
+    );
+    assert_eq!(missing.files(), [Path::new("no/such.toml")]);
+    let report = from_files(&[("net.toml", "include = [\"other.toml\",\n  \".\"]\n")]).unwrap_err();
+    let expected = r#"error: cannot read `DIR/other.toml`: no such file or directory
+ --> DIR/net.toml:1:12
+  |
+1 | include = ["other.toml",
+  |            ^^^^^^^^^^^^ included here
+  |
+  = help: check the path
+
+error: cannot read `DIR/.`: it is a folder
+ --> DIR/net.toml:2:3
+  |
+2 |   "."]
+  |   ^^^ included here
+  |
+  = help: name a TOML file
+"#;
+    assert_eq!(report, expected);
+}
+
+#[test]
+fn includes_that_meet_again_are_shown_at_both_places() {
+    let report = from_files(&[
+        ("net.toml", "include = [\"a.toml\", \"b.toml\"]\n[apps.m]\napp = \"monitor\"\n[engine]\nburst = 9\n"),
+        ("a.toml", "include = [\"net.toml\"]\n[engine]\nburst = 8\n[apps.m]\napp = \"monitor\"\n"),
+        ("b.toml", "include = [\"./a.toml\"]\n"),
+    ])
+    .unwrap_err();
+    let expected = r#"error: `DIR/a.toml` is included twice
+ --> DIR/b.toml:1:12
+  |
+1 | include = ["./a.toml"]
+  |            ^^^^^^^^^^ included again here
+  |
+ ::: DIR/net.toml:1:12
+  |
+1 | include = ["a.toml", "b.toml"]
+  |            -------- first included here
+  |
+  = help: remove one `include`: each file is part of the network once
+"#;
+    assert!(report.contains("error: `DIR/net.toml` includes itself\n --> DIR/a.toml:1:12\n"), "{report}");
+    assert!(report.contains("error: there are two apps named `m`\n --> DIR/net.toml:2:7\n"), "{report}");
+    assert!(report.contains(" ::: DIR/a.toml:4:7\n"), "{report}");
+    assert!(report.contains("error: `engine.burst` is set in two files\n --> DIR/net.toml:5:1\n"), "{report}");
+    assert!(report.replace("DIR/./", "DIR/").contains(expected), "{report}");
+}
+
+#[test]
+fn a_file_that_is_no_text_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("net.toml");
+    fs::write(&path, b"# caf\xc3\xa9\nlinks = [] # \xff\n").unwrap();
+    let diagnostics = load(&path, &registry(), &Overrides::default()).unwrap_err();
+    let entry = &diagnostics.to_json()[0];
+    assert_eq!((entry["message"].as_str(), entry["line"].as_u64()), (Some("the file is not UTF-8 text"), Some(2)));
+    assert_eq!(entry["column"], 14);
+}
+
+#[test]
+fn an_app_that_is_linked_to_nothing_is_warned_about() {
+    let loaded = good(&format!("{NETWORK}\n[apps.idle]\napp = \"monitor\"\n"), &[]);
+    assert_eq!((loaded.warnings.errors(), loaded.warnings.warnings()), (0, 1));
+    assert!(loaded.warnings.to_string().starts_with("warning: `idle` is linked to nothing\n  --> net.toml:"));
+}
+
+#[test]
+fn diagnostics_are_data_too() {
+    let text = "links = [\n \"s.output -> m.input\", \"s.output -> n.input\"]\n[apps.s]\napp = \"source\"\n";
+    let text = format!("{text}[apps.m]\napp = \"monitor\"\n[apps.n]\napp = \"monitor\"\n");
+    let diagnostics = loaded(&text, &[]).unwrap_err();
+    assert_eq!((diagnostics.errors(), diagnostics.warnings()), (1, 0));
+    let expected = serde_json::json!([{
+        "severity": "error",
+        "message": "the output `s.output` is linked twice",
+        "file": "net.toml", "line": 2, "column": 26, "end_line": 2, "end_column": 34,
+        "label": "linked again here",
+        "help": ["put an app that copies packets between, such as `tee`"],
+        "related": [{
+            "file": "net.toml", "line": 2, "column": 3, "end_line": 2, "end_column": 11, "label": "first linked here",
+        }],
+    }]);
+    assert_eq!(diagnostics.to_json(), expected);
+    assert!(diagnostics.render(true).contains("\u{1b}["));
+}

@@ -1,0 +1,140 @@
+//! The manuals that are made from app types.
+
+mod common;
+
+use bellows_config::{Entry, Key, engine_manual};
+use common::registry;
+use serde_json::json;
+
+fn entry(name: &str, check: impl FnOnce(&Entry)) {
+    check(registry().get(name).expect("it is registered"));
+}
+
+#[test]
+fn the_catalogue_is_sorted_and_knows_what_was_meant() {
+    let registry = registry();
+    let names: Vec<&str> = registry.entries().map(Entry::name).collect();
+    assert_eq!(names, ["monitor", "source", "tee", "writer"]);
+    assert_eq!((registry.nearest("moniter"), registry.nearest("xyzzy")), (Some("monitor"), None));
+}
+
+#[test]
+fn a_manual_says_what_it_does_its_ports_keys_and_drops() {
+    entry("source", |entry| {
+        assert_eq!(entry.summary(), "Makes packets");
+        let expected = r#"source
+
+  Makes packets. They are of one size, or of several that
+  take turns.
+
+  The first packet leaves as soon as the network runs.
+
+  ┌──────────┐
+  │  source  │─▶ output
+  └──────────┘
+
+PORTS
+  output  output: the packets that are made
+
+KEYS of [apps.NAME]
+  app           "source"
+  size          integer 14 to 9,000, in bytes, default 60
+                How long a packet is.
+  count         integer 0 or more, optional
+                How many packets are made; no end if it is
+                not given.
+  rate          packets per second such as `250k` or `1.5M`,
+                optional
+                How fast they are made; as fast as possible
+                if it is not given.
+  payload       one of `zero`, `sequence`, default "zero"
+                What is in them.
+                - `zero`: All bytes are 0.
+                - `sequence`: A number that counts up.
+  mix           list of tables with `size`, `weight`,
+                default []
+                Sizes that take turns.
+  mix[].size    integer 14 to 9,000, in bytes, required
+                The size.
+  mix[].weight  integer 0 to 255, optional
+                How many of this size come in a row.
+
+DROPS are counted as
+  no_buffer  packets for which the pool had no buffer
+"#;
+        let manual = entry.manual_text(60);
+        assert!(manual == expected, "{manual}");
+    });
+}
+
+#[test]
+fn a_diagram_has_inputs_on_the_left_and_outputs_on_the_right() {
+    entry("tee", |entry| {
+        let manual = entry.manual_text(80);
+        let expected = "
+          ┌───────┐
+  input ─▶│  tee  │─▶ any name
+          │       │─▶ …
+          └───────┘
+
+PORTS
+  input     input: packets to copy
+  any name  outputs, as many as are linked, at least 1: the copies
+";
+        assert!(manual.contains(expected), "{manual}");
+    });
+    entry("writer", |entry| {
+        let manual = entry.manual_text(80);
+        let expected = "
+            ┌──────────┐
+    input ─▶│  writer  │
+  control ─▶│          │
+            └──────────┘
+
+PORTS
+  input    input: packets to write
+  control  input, may stay open: a packet here closes the file
+";
+        assert!(manual.contains(expected) && manual.contains("\nCOUNTERS\n  written_bytes  bytes written"), "{manual}");
+    });
+}
+
+#[test]
+fn a_manual_is_data_too() {
+    entry("writer", |entry| {
+        let manual = entry.manual_json();
+        assert_eq!(manual["name"], "writer");
+        assert_eq!(
+            manual["inputs"][1],
+            json!({ "name": "control", "required": false, "help": "a packet here closes the file" })
+        );
+        let flush = json!({
+            "name": "flush", "description": "How long a packet waits before it is written at the latest.",
+            "type": "duration such as `10s` or `1.5ms`", "unit": null, "default": "1s", "required": false,
+        });
+        assert_eq!(manual["keys"][1], flush);
+        assert_eq!(manual["schema"]["required"], json!(["path"]));
+    });
+}
+
+#[test]
+fn the_engine_has_a_manual_of_the_same_kind() {
+    let keys = engine_manual().keys();
+    let burst = keys.iter().find(|key| key.name == "burst");
+    let description = "Packets that a source brings in at once. More packets share the cost of a breath; fewer stay in \
+                       the cache and arrive sooner.";
+    let expected = Key {
+        name: "burst".to_owned(),
+        description: description.to_owned(),
+        kind: "integer 1 to 1,024".to_owned(),
+        unit: Some("packets".to_owned()),
+        default: Some(json!(128)),
+        required: false,
+    };
+    assert_eq!(burst, Some(&expected));
+    let text = engine_manual().text(80);
+    assert!(
+        text.starts_with("[engine]\n\n  Settings of the engine") && text.contains("\n  schedule  one of `nested`"),
+        "{text}"
+    );
+}

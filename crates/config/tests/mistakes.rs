@@ -1,0 +1,1063 @@
+//! One test for each kind of mistake: the file, and exactly what is said of it.
+
+mod common;
+
+/// Asserts that `text`, with what is `set`, is refused with just this report.
+#[track_caller]
+fn refused(text: &str, set: &[&str], expected: &str) {
+    match common::loaded(text, set) {
+        Ok(_) => panic!("it was loaded; expected:\n{expected}"),
+        Err(diagnostics) => {
+            let report = diagnostics.render(false);
+            assert!(report == expected, "--- expected\n{expected}\n--- found\n{report}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_app_type_is_answered_with_the_nearest() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "sorce"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: there is no app type `sorce`
+ --> net.toml:3:7
+  |
+3 | app = "sorce"
+  |       ^^^^^^^ did you mean `source`?
+  |
+  = help: there are `monitor`, `source`, `tee`, `writer`
+"#,
+    );
+}
+
+#[test]
+fn an_app_without_a_type_is_asked_for_it() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: the app `s` has no type
+ --> net.toml:2:7
+  |
+2 | [apps.s]
+  |       ^ `app` is missing here
+  |
+  = help: add `app = "TYPE"`; `bellows apps` lists all types
+"#,
+    );
+}
+
+#[test]
+fn an_unknown_key_is_answered_with_the_nearest_and_all_there_are() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+apend = true
+"#,
+        &[],
+        r"error: app type `writer` has no key `apend`
+ --> net.toml:7:1
+  |
+7 | apend = true
+  | ^^^^^ did you mean `append`?
+  |
+  = help: its keys: `path`, `flush`, `append`
+",
+    );
+}
+
+#[test]
+fn a_key_like_no_other_is_answered_with_all_there_are() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+colour = "red"
+"#,
+        &[],
+        r#"error: app type `writer` has no key `colour`
+ --> net.toml:7:1
+  |
+7 | colour = "red"
+  | ^^^^^^ unknown key
+  |
+  = help: its keys: `path`, `flush`, `append`
+"#,
+    );
+}
+
+#[test]
+fn links_below_a_table_are_sent_to_the_top() {
+    refused(
+        r#"[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+links = ["s.output -> w.input"]
+"#,
+        &[],
+        r#"error: app type `writer` has no key `links`
+ --> net.toml:6:1
+  |
+6 | links = ["s.output -> w.input"]
+  | ^^^^^ unknown key
+  |
+  = help: `links` stands at the top of the file, before the first [table]
+  = help: its keys: `path`, `flush`, `append`
+"#,
+    );
+}
+
+#[test]
+fn a_wrong_type_is_told_the_right_one() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+append = "yes"
+"#,
+        &[],
+        r#"error: `append` must be `true` or `false`
+ --> net.toml:7:10
+  |
+7 | append = "yes"
+  |          ^^^^^ this is text
+"#,
+    );
+}
+
+#[test]
+fn a_value_out_of_range_is_told_the_range() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+size = 10_000
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r"error: `size` must be an integer 14 to 9,000
+ --> net.toml:4:8
+  |
+4 | size = 10_000
+  |        ^^^^^^ out of range
+",
+    );
+}
+
+#[test]
+fn a_word_that_is_none_of_those_allowed_is_answered_with_them() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+payload = "sequnce"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: `payload` cannot be `sequnce`
+ --> net.toml:4:11
+  |
+4 | payload = "sequnce"
+  |           ^^^^^^^^^ did you mean `sequence`?
+  |
+  = help: it is one of `zero`, `sequence`
+"#,
+    );
+}
+
+#[test]
+fn a_quantity_without_its_unit_is_told_how_to_write_it() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+rate = "1.5m"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+flush = 10
+"#,
+        &[],
+        r#"error: `rate`: `1.5m` is no rate
+ --> net.toml:4:8
+  |
+4 | rate = "1.5m"
+  |        ^^^^^^
+  |
+  = help: write it like `1000`, `250k`, `1.5M`
+
+error: `flush` must be a duration such as `10s` or `1.5ms`
+ --> net.toml:8:9
+  |
+8 | flush = 10
+  |         ^^ this is an integer
+"#,
+    );
+}
+
+#[test]
+fn what_only_serde_can_tell_is_told_in_the_same_way() {
+    refused(
+        r#"links = ["s.output -> m.input", "t.output -> n.input"]
+[apps.s]
+app = "source"
+[apps.t]
+app = "source"
+[apps.m]
+app = "monitor"
+columns = 1.5
+corner = { at = { x = "one", y = 2 } }
+[apps.n]
+app = "monitor"
+corner = "right"
+"#,
+        &[],
+        r#"error: `columns` must be an integer 0 to 255, or list of text
+ --> net.toml:8:11
+  |
+8 | columns = 1.5
+  |           ^^^
+
+error: `corner`: found the text "one", expected an integer 0 to 255
+ --> net.toml:9:23
+  |
+9 | corner = { at = { x = "one", y = 2 } }
+  |                       ^^^^^
+  |
+  = help: `corner` is `left`, or table with `at`
+
+error: `corner`: unknown variant `right`, expected `left` or `at`
+  --> net.toml:12:10
+   |
+12 | corner = "right"
+   |          ^^^^^^^
+   |
+   = help: `corner` is `left`, or table with `at`
+"#,
+    );
+}
+
+#[test]
+fn mistakes_in_inner_tables_are_found_where_they_are() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+mix = [{ size = 60, wieght = 7 }, { weight = 400 }]
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r"error: app type `source` has no key `mix[0].wieght`
+ --> net.toml:4:21
+  |
+4 | mix = [{ size = 60, wieght = 7 }, { weight = 400 }]
+  |                     ^^^^^^ did you mean `weight`?
+  |
+  = help: its keys: `size`, `weight`
+
+error: app type `source` needs the key `mix[1].size`
+ --> net.toml:4:35
+  |
+4 | mix = [{ size = 60, wieght = 7 }, { weight = 400 }]
+  |                                   ^^^^^^^^^^^^^^^^ missing here
+  |
+  = help: add to the inner table `size = …` (integer 14 to 9,000)
+
+error: `mix[1].weight` must be an integer 0 to 255
+ --> net.toml:4:46
+  |
+4 | mix = [{ size = 60, wieght = 7 }, { weight = 400 }]
+  |                                              ^^^ out of range
+",
+    );
+}
+
+#[test]
+fn a_missing_key_is_named_with_its_type() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+"#,
+        &[],
+        r"error: app type `writer` needs the key `path`
+ --> net.toml:4:7
+  |
+4 | [apps.w]
+  |       ^ missing here
+  |
+  = help: add `path = …` (text)
+",
+    );
+}
+
+#[test]
+fn what_an_app_refuses_is_shown_at_its_key() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w"
+"#,
+        &[],
+        r#"error: `w`: `nets/w` does not say what kind of file it is
+ --> net.toml:6:8
+  |
+6 | path = "w"
+  |        ^^^
+  |
+  = help: let it end in `.pcap` or `.pcapng`
+"#,
+    );
+}
+
+#[test]
+fn an_unknown_app_in_a_link_is_answered_with_the_nearest() {
+    refused(
+        r#"links = ["s.output -> wr.input"]
+[apps.s]
+app = "source"
+[apps.writer]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: there is no app `wr`
+ --> net.toml:1:23
+  |
+1 | links = ["s.output -> wr.input"]
+  |                       ^^ did you mean `writer`?
+  |
+  = help: the network has `s`, `writer`
+"#,
+    );
+}
+
+#[test]
+fn an_unknown_port_is_answered_with_the_nearest() {
+    refused(
+        r#"links = ["s.output -> w.inptu"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: `w` (writer) has no input `inptu`
+ --> net.toml:1:25
+  |
+1 | links = ["s.output -> w.inptu"]
+  |                         ^^^^^ did you mean `input`?
+  |
+  = help: its inputs: `input`, `control`
+"#,
+    );
+}
+
+#[test]
+fn a_port_of_the_other_side_is_known_as_such() {
+    refused(
+        r#"links = ["w.input -> s.output"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: `w` (writer) has no output `input`
+ --> net.toml:1:13
+  |
+1 | links = ["w.input -> s.output"]
+  |             ^^^^^ this is an input
+  |
+  = help: it has no outputs
+
+error: `s` (source) has no input `output`
+ --> net.toml:1:24
+  |
+1 | links = ["w.input -> s.output"]
+  |                        ^^^^^^ this is an output
+  |
+  = help: it has no inputs
+"#,
+    );
+}
+
+#[test]
+fn a_port_linked_twice_is_shown_at_both_places() {
+    refused(
+        r#"links = [
+  "s.output -> w.input",
+  "s.output -> m.input",
+]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+[apps.m]
+app = "monitor"
+"#,
+        &[],
+        r#"error: the output `s.output` is linked twice
+ --> net.toml:3:4
+  |
+2 |   "s.output -> w.input",
+  |    -------- first linked here
+3 |   "s.output -> m.input",
+  |    ^^^^^^^^ linked again here
+  |
+  = help: put an app that copies packets between, such as `tee`
+"#,
+    );
+}
+
+#[test]
+fn a_required_port_left_open_is_shown_at_its_app() {
+    refused(
+        r#"[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: the output `s.output` is not linked
+ --> net.toml:1:7
+  |
+1 | [apps.s]
+  |       ^ `source` needs it: the packets that are made
+  |
+  = help: add "s.output -> OTHER.INPUT" to `links`
+
+error: the input `w.input` is not linked
+ --> net.toml:3:7
+  |
+3 | [apps.w]
+  |       ^ `writer` needs it: packets to write
+  |
+  = help: add "OTHER.OUTPUT -> w.input" to `links`
+"#,
+    );
+}
+
+#[test]
+fn an_app_with_too_few_ports_is_told_how_many_it_needs() {
+    refused(
+        r#"links = ["s.output -> t.input"]
+[apps.s]
+app = "source"
+[apps.t]
+app = "tee"
+"#,
+        &[],
+        r#"error: `t` has no outputs linked
+ --> net.toml:4:7
+  |
+4 | [apps.t]
+  |       ^ `tee` needs 1 or more: the copies
+  |
+  = help: add "t.NAME -> OTHER.INPUT" to `links`, with any name for the port
+"#,
+    );
+}
+
+#[test]
+fn a_link_from_an_app_to_itself_is_refused() {
+    refused(
+        r#"links = ["t.a -> t.input", "s.output -> u.input", "u.a -> m.input"]
+[apps.t]
+app = "tee"
+[apps.u]
+app = "tee"
+[apps.m]
+app = "monitor"
+[apps.s]
+app = "source"
+"#,
+        &[],
+        r#"error: a link leads from `t` to itself
+ --> net.toml:1:10
+  |
+1 | links = ["t.a -> t.input", "s.output -> u.input", "u.a -> m.input"]
+  |          ^^^^^^^^^^^^^^^^
+  |
+  = help: put another app between
+"#,
+    );
+}
+
+#[test]
+fn a_text_that_is_no_link_is_told_how_links_are_written() {
+    refused(
+        r#"links = ["s.output > w.input", 7]
+[apps.m]
+app = "monitor"
+"#,
+        &[],
+        r#"error: `s.output > w.input` is not a link
+ --> net.toml:1:10
+  |
+1 | links = ["s.output > w.input", 7]
+  |          ^^^^^^^^^^^^^^^^^^^^
+  |
+  = help: write it as "app.output -> other.input"
+
+error: a link must be text
+ --> net.toml:1:32
+  |
+1 | links = ["s.output > w.input", 7]
+  |                                ^ this is an integer
+  |
+  = help: write it as "app.output -> other.input"
+
+warning: `m` is linked to nothing
+ --> net.toml:2:7
+  |
+2 | [apps.m]
+  |       ^ no packet comes here or leaves
+  |
+  = help: link it, or remove it
+"#,
+    );
+}
+
+#[test]
+fn an_app_that_is_linked_to_nothing_is_warned_about() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "sourc"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+[apps.m]
+app = "monitor"
+"#,
+        &[],
+        r#"error: there is no app type `sourc`
+ --> net.toml:3:7
+  |
+3 | app = "sourc"
+  |       ^^^^^^^ did you mean `source`?
+  |
+  = help: there are `monitor`, `source`, `tee`, `writer`
+
+warning: `m` is linked to nothing
+ --> net.toml:7:7
+  |
+7 | [apps.m]
+  |       ^ no packet comes here or leaves
+  |
+  = help: link it, or remove it
+"#,
+    );
+}
+
+#[test]
+fn a_text_that_is_no_toml_is_shown_where_it_stops_being_it() {
+    refused(
+        r#"links = [
+  "s.output -> w.input",
+
+[apps.s]
+app = "source"
+"#,
+        &[],
+        r"error: this is not TOML: string values must be quoted
+ --> net.toml:4:2
+  |
+4 | [apps.s]
+  |  ^^^^^^ expected literal string
+  |
+  = help: is the list before this line closed with `]`?
+",
+    );
+}
+
+#[test]
+fn several_syntax_errors_are_found_at_once() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = source
+
+[apps.w]
+app = "writer"
+path = "w.pcap
+"#,
+        &[],
+        r#"error: this is not TOML: string values must be quoted
+ --> net.toml:3:7
+  |
+3 | app = source
+  |       ^^^^^^ expected literal string
+
+error: this is not TOML: invalid basic string
+ --> net.toml:7:15
+  |
+7 | path = "w.pcap
+  |               ^ expected `"`
+"#,
+    );
+}
+
+#[test]
+fn a_key_written_twice_is_refused() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+path = "v.pcap"
+"#,
+        &[],
+        r#"error: this is not TOML: duplicate key
+ --> net.toml:7:1
+  |
+7 | path = "v.pcap"
+  | ^^^^
+  |
+  = help: keep one of them: a key or table is written once in a file
+"#,
+    );
+}
+
+#[test]
+fn an_unknown_table_is_answered_with_the_nearest() {
+    refused(
+        r#"[app.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r"error: a network file has no key `app`
+ --> net.toml:1:2
+  |
+1 | [app.s]
+  |  ^^^ did you mean `apps`?
+  |
+  = help: it has `include`, `links`, `[engine]` and `[apps.NAME]`
+",
+    );
+}
+
+#[test]
+fn engine_settings_are_checked_like_any_other() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[engine]
+burst = 2048
+losless = true
+schedule = "flt"
+name = "a b"
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: `burst` must be an integer 1 to 1,024
+ --> net.toml:3:9
+  |
+3 | burst = 2048
+  |         ^^^^ out of range
+
+error: `[engine]` has no key `losless`
+ --> net.toml:4:1
+  |
+4 | losless = true
+  | ^^^^^^^ did you mean `lossless`?
+  |
+  = help: its keys: `burst`, `pool`, `lossless`, `busywait`, `cpu`, `schedule`, `name`
+
+error: `schedule` cannot be `flt`
+ --> net.toml:5:12
+  |
+5 | schedule = "flt"
+  |            ^^^^^ did you mean `flat`?
+  |
+  = help: it is one of `nested`, `flat`
+
+error: `a b` is no name for a running network
+ --> net.toml:6:8
+  |
+6 | name = "a b"
+  |        ^^^^^ no such name
+  |
+  = help: use letters, digits, `-`, `_` and `.`, the first one no `.`
+"#,
+    );
+}
+
+#[test]
+fn parts_of_the_wrong_type_are_told_how_to_be_written() {
+    refused(
+        r#"links = "s.output -> w.input"
+apps = [1]
+engine = 7
+include = "x.toml"
+"#,
+        &[],
+        r#"error: `links` must be a list of links
+ --> net.toml:1:9
+  |
+1 | links = "s.output -> w.input"
+  |         ^^^^^^^^^^^^^^^^^^^^^ this is no list
+  |
+  = help: write `links = ["app.output -> other.input"]`
+
+error: `apps` must be a table of apps
+ --> net.toml:2:8
+  |
+2 | apps = [1]
+  |        ^^^ this is no table
+  |
+  = help: write `[apps.NAME]` on a line of its own, and the app's keys below
+
+error: `engine` must be a table
+ --> net.toml:3:10
+  |
+3 | engine = 7
+  |          ^ this is no table
+  |
+  = help: write `[engine]` on a line of its own, and its keys below
+
+error: `include` must be a list of files
+ --> net.toml:4:11
+  |
+4 | include = "x.toml"
+  |           ^^^^^^^^ this is text
+  |
+  = help: write `include = ["other.toml"]`; paths are relative to this file
+"#,
+    );
+}
+
+#[test]
+fn a_network_of_nothing_is_refused() {
+    refused(
+        r"# nothing yet
+",
+        &[],
+        r#"error: the network has no apps
+--> net.toml
+ = help: describe each in a table: `[apps.NAME]`, and below it `app = "TYPE"`
+"#,
+    );
+}
+
+#[test]
+fn a_variable_that_is_not_set_is_shown_where_it_is_used() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "${DIR}/${NAME}.pcap"
+"#,
+        &[],
+        r#"error: the variable `NAME` is not set
+ --> net.toml:6:16
+  |
+6 | path = "${DIR}/${NAME}.pcap"
+  |                ^^^^^^^ is not set
+  |
+  = help: set it in the environment, or write `${NAME:-default}`
+"#,
+    );
+}
+
+#[test]
+fn a_variable_that_is_not_closed_or_has_no_name_is_refused() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "${DIR/w.pcap"
+flush = "${1st}"
+"#,
+        &[],
+        r#"error: `${` is not closed
+ --> net.toml:6:8
+  |
+6 | path = "${DIR/w.pcap"
+  |        ^^^^^^^^^^^^^^ a `}` is missing
+  |
+  = help: write `${VARIABLE}`, or `$$` for a dollar sign
+
+error: `1st` is no name of a variable
+ --> net.toml:7:10
+  |
+7 | flush = "${1st}"
+  |          ^^^^^^ letters, digits and `_` only
+  |
+  = help: write `${VARIABLE}` or `${VARIABLE:-default}`, or `$$` for a dollar sign
+"#,
+    );
+}
+
+#[test]
+fn a_variable_of_the_wrong_type_is_refused() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+size = "${DIR}"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r#"error: `size` must be an integer 14 to 9,000
+ --> net.toml:4:8
+  |
+4 | size = "${DIR}"
+  |        ^^^^^^^^ this is `out`
+"#,
+    );
+}
+
+#[test]
+fn mistakes_in_what_is_set_are_shown_in_what_is_set() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &["apps.w.flush=soon", "apps.x.path=y", "engine.burst=0", "apps.s.szie=7", "links=[]", "nothing"],
+        r"error: `flush`: `soon` is no duration
+ --> --set:1:14
+  |
+1 | apps.w.flush=soon
+  |              ^^^^
+  |
+  = help: write it with its unit (`ns`, `us`, `ms`, `s`, `m` or `h`), like `10s`, `1.5ms`, `200us`, `3m`
+
+error: there is no app `x`
+ --> --set:1:6
+  |
+1 | apps.x.path=y
+  |      ^ unknown app
+  |
+  = help: the network has `s`, `w`
+
+error: `burst` must be an integer 1 to 1,024
+ --> --set:1:14
+  |
+1 | engine.burst=0
+  |              ^ out of range
+
+error: app type `source` has no key `szie`
+ --> --set:1:8
+  |
+1 | apps.s.szie=7
+  |        ^^^^ did you mean `size`?
+  |
+  = help: its keys: `size`, `count`, `rate`, `payload`, `mix`
+
+error: only keys of apps and of the engine can be set
+ --> --set:1:1
+  |
+1 | links=[]
+  | ^^^^^ no such key
+  |
+  = help: write `apps.NAME.key=value` or `engine.key=value`
+
+error: this sets nothing
+ --> --set:1:1
+  |
+1 | nothing
+  | ^^^^^^^ no `key=value`
+  |
+  = help: write `apps.NAME.key=value` or `engine.key=value`
+",
+    );
+}
+
+#[test]
+fn control_characters_do_nothing_to_the_terminal() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"\u001b[31m" = 1
+"#,
+        &[],
+        r#"error: app type `writer` has no key `\u{1b}[31m`
+ --> net.toml:7:1
+  |
+7 | "\u001b[31m" = 1
+  | ^^^^^^^^^^^^ unknown key
+  |
+  = help: its keys: `path`, `flush`, `append`
+"#,
+    );
+}
+
+#[test]
+fn a_long_line_is_shown_in_part() {
+    refused(
+        r#"links = ["s.output -> w.input"]
+[apps.s]
+app = "source"
+mix = [{ size = 60, weight = 7 }, { size = 60, weight = 7 }, { size = 60, weight = 7 }, { size = 60, weight = 7 }, { size = 60, weight = 7 }, { size = 60, weight = 7 }, { size = 60, weight = 7 }, { size = 60, weight = 7 }, { size = 60, weight = 256 }]
+[apps.w]
+app = "writer"
+path = "w.pcap"
+"#,
+        &[],
+        r"error: `mix[8].weight` must be an integer 0 to 255
+ --> net.toml:4:246
+  |
+4 | ...size = 60, weight = 7 }, { size = 60, weight = 256 }]
+  |                                                   ^^^ out of range
+",
+    );
+}
+
+#[test]
+fn all_mistakes_are_reported_together() {
+    refused(
+        r#"links = [
+  "s.output -> w.input",
+  "s.outptu -> t.input",
+  "t.a -> nowhere.input",
+  "t.b",
+]
+
+[engine]
+burst = 0
+
+[apps.s]
+app = "source"
+size = 3
+rate = "fast"
+
+[apps.t]
+app = "te"
+
+[apps.w]
+app = "writer"
+flush = "10"
+apend = true
+"#,
+        &["apps.w.path=w"],
+        r#"error: `s` (source) has no output `outptu`
+ --> net.toml:3:6
+  |
+3 |   "s.outptu -> t.input",
+  |      ^^^^^^ did you mean `output`?
+  |
+  = help: its outputs: `output`
+
+error: there is no app `nowhere`
+ --> net.toml:4:11
+  |
+4 |   "t.a -> nowhere.input",
+  |           ^^^^^^^ unknown app
+  |
+  = help: the network has `s`, `t`, `w`
+
+error: `t.b` is not a link
+ --> net.toml:5:3
+  |
+5 |   "t.b",
+  |   ^^^^^
+  |
+  = help: write it as "app.output -> other.input"
+
+error: `burst` must be an integer 1 to 1,024
+ --> net.toml:9:9
+  |
+9 | burst = 0
+  |         ^ out of range
+
+error: `size` must be an integer 14 to 9,000
+  --> net.toml:13:8
+   |
+13 | size = 3
+   |        ^ out of range
+
+error: `rate`: `fast` is no rate
+  --> net.toml:14:8
+   |
+14 | rate = "fast"
+   |        ^^^^^^
+   |
+   = help: write it like `1000`, `250k`, `1.5M`
+
+error: there is no app type `te`
+  --> net.toml:17:7
+   |
+17 | app = "te"
+   |       ^^^^ did you mean `tee`?
+   |
+   = help: there are `monitor`, `source`, `tee`, `writer`
+
+error: `flush`: `10` is no duration
+  --> net.toml:21:9
+   |
+21 | flush = "10"
+   |         ^^^^
+   |
+   = help: write it with its unit (`ns`, `us`, `ms`, `s`, `m` or `h`), like `10s`, `1.5ms`, `200us`, `3m`
+
+error: app type `writer` has no key `apend`
+  --> net.toml:22:1
+   |
+22 | apend = true
+   | ^^^^^ did you mean `append`?
+   |
+   = help: its keys: `path`, `flush`, `append`
+"#,
+    );
+}

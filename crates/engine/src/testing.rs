@@ -1,0 +1,190 @@
+//! A rig for testing one app by itself: packets in by hand, packets out by hand, time by hand.
+//!
+//! ```
+//! use bellows_engine::testing::Rig;
+//! use bellows_engine::{App, Io, Port, Ports};
+//!
+//! struct Pass;
+//!
+//! impl App for Pass {
+//!     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+//!     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+//!
+//!     fn push(&mut self, io: &Io<Self>) {
+//!         io.forward(0, 0);
+//!     }
+//! }
+//!
+//! let mut rig = Rig::new(Pass, &["input"], &["output"]);
+//! rig.send("input", [b"one".as_slice(), b"two"]);
+//! rig.breathe();
+//! assert_eq!(rig.received("output"), [b"one".to_vec(), b"two".to_vec()]);
+//! ```
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bellows_packet::Packet;
+
+use crate::app::{App, Port, Ports};
+use crate::engine::{Engine, Settings};
+use crate::io::Io;
+use crate::network::Network;
+use crate::snapshot::{AppCounts, Snapshot};
+
+type Queue = Arc<Mutex<VecDeque<Packet>>>;
+
+fn with_queue<T>(queue: &Queue, work: impl FnOnce(&mut VecDeque<Packet>) -> T) -> T {
+    work(&mut queue.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Sends what a test puts into its queue.
+struct Feed(Queue);
+
+impl App for Feed {
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets of the test")]);
+
+    fn pull(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        let room = output.room();
+        with_queue(&self.0, |queue| {
+            let count = queue.len().min(room);
+            queue.drain(..count).for_each(|packet| output.push(packet));
+        });
+    }
+
+    fn held(&self) -> usize {
+        with_queue(&self.0, |queue| queue.len())
+    }
+
+    fn exhausted(&self) -> bool {
+        true
+    }
+}
+
+/// Keeps what it receives for the test.
+struct Collect(Queue);
+
+impl App for Collect {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets for the test")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        with_queue(&self.0, |queue| queue.extend(&mut io.input(0)));
+    }
+}
+
+/// One app in a network of its own.
+pub struct Rig {
+    engine: Engine,
+    inputs: Vec<(String, Queue)>,
+    outputs: Vec<(String, Queue)>,
+}
+
+impl Rig {
+    /// Links these ports of an app, and starts it. The time is 1 second.
+    ///
+    /// # Panics
+    /// If the app cannot be linked so, or cannot start.
+    pub fn new<A: App>(app: A, inputs: &[&str], outputs: &[&str]) -> Rig {
+        Rig::with_settings(app, inputs, outputs, Settings::default())
+    }
+
+    /// As [`Rig::new`], with other settings of the engine.
+    ///
+    /// # Panics
+    /// As [`Rig::new`].
+    pub fn with_settings<A: App>(app: A, inputs: &[&str], outputs: &[&str], settings: Settings) -> Rig {
+        let queues = |ports: &[&str]| -> Vec<(String, Queue)> {
+            ports.iter().map(|&port| (port.to_owned(), Queue::default())).collect()
+        };
+        let (inputs, outputs) = (queues(inputs), queues(outputs));
+        let mut network = Network::new().app("app", app);
+        for (port, queue) in &inputs {
+            network = network.app(&format!("feed-{port}"), Feed(Arc::clone(queue)));
+            network = network.link(&format!("feed-{port}.output -> app.{port}")).expect("a link");
+        }
+        for (port, queue) in &outputs {
+            network = network.app(&format!("collect-{port}"), Collect(Arc::clone(queue)));
+            network = network.link(&format!("app.{port} -> collect-{port}.input")).expect("a link");
+        }
+        let engine = Engine::new(network, settings, None).unwrap_or_else(|error| panic!("{error}"));
+        engine.set_time(1_000_000_000);
+        Rig { engine, inputs, outputs }
+    }
+
+    fn queue<'a>(queues: &'a [(String, Queue)], port: &str) -> &'a Queue {
+        &queues.iter().find(|(name, _)| name == port).unwrap_or_else(|| panic!("port `{port}` is not linked")).1
+    }
+
+    /// Puts packets in line for an input.
+    ///
+    /// # Panics
+    /// If the input is not linked, or the pool is empty.
+    pub fn send<B: AsRef<[u8]>>(&mut self, input: &str, packets: impl IntoIterator<Item = B>) {
+        let packets = packets.into_iter().map(|bytes| Packet::from_bytes(bytes.as_ref()).expect("a buffer"));
+        self.send_packets(input, packets);
+    }
+
+    /// Puts packets with all that they carry in line for an input.
+    ///
+    /// # Panics
+    /// If the input is not linked.
+    pub fn send_packets(&mut self, input: &str, packets: impl IntoIterator<Item = Packet>) {
+        with_queue(Rig::queue(&self.inputs, input), |queue| queue.extend(packets));
+    }
+
+    /// Sets the time, in nanoseconds.
+    pub fn set_time(&mut self, nanos: u64) {
+        self.engine.set_time(nanos);
+    }
+
+    /// Takes one breath. False if no packet moved in it.
+    pub fn breathe(&mut self) -> bool {
+        self.engine.breathe()
+    }
+
+    /// Breathes until no packet moves, at most a million times.
+    ///
+    /// # Panics
+    /// If packets still move then.
+    pub fn settle(&mut self) {
+        assert!((0..1_000_000).any(|_| !self.breathe()), "packets move without end");
+    }
+
+    /// Takes the bytes of the packets that an output sent since the last call.
+    ///
+    /// # Panics
+    /// If the output is not linked.
+    pub fn received(&mut self, output: &str) -> Vec<Vec<u8>> {
+        self.received_packets(output).iter().map(|packet| packet.bytes().to_vec()).collect()
+    }
+
+    /// Takes the packets that an output sent since the last call.
+    ///
+    /// # Panics
+    /// If the output is not linked.
+    pub fn received_packets(&mut self, output: &str) -> Vec<Packet> {
+        with_queue(Rig::queue(&self.outputs, output), mem::take).into()
+    }
+
+    /// All counters.
+    pub fn snapshot(&self) -> Snapshot {
+        self.engine.snapshot()
+    }
+
+    /// The app's counters.
+    pub fn counts(&self) -> AppCounts {
+        self.snapshot().apps.swap_remove(0)
+    }
+
+    /// Whether the app says that it will bring in nothing more and holds nothing.
+    pub fn is_done(&self) -> bool {
+        self.engine.is_done()
+    }
+
+    /// Ends the run: stops the app.
+    pub fn finish(self) -> crate::Outcome {
+        self.engine.finish(crate::End::Done)
+    }
+}

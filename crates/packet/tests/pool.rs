@@ -1,0 +1,187 @@
+//! The pool's books balance: whatever is taken, copied, moved and freed, on whatever thread.
+//!
+//! The pool is one for the whole process, so the tests of this file take turns.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bellows_packet::{CAPACITY, Meta, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
+use proptest::prelude::*;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    pool::init(pool::Config { packets: 4_096, large_packets: 8, ..pool::Config::default() }).unwrap();
+    guard
+}
+
+fn in_use() -> usize {
+    pool::usage().in_use
+}
+
+#[test]
+fn a_pool_that_runs_out_says_so_and_recovers() {
+    let _turn = turn();
+    let all: Vec<Packet> = Packet::fresh(usize::MAX).collect();
+    assert_eq!(all.len(), 4_096);
+    assert_eq!(in_use(), 4_096);
+    assert!(Packet::from_bytes(b"one more").is_none());
+    let mut fresh = Packet::fresh(10);
+    assert!(fresh.next().is_none());
+    assert_eq!(fresh.missing(), 10);
+    drop(fresh);
+    drop(all);
+    assert_eq!(in_use(), 0);
+    let mut addresses: Vec<_> = Packet::fresh(4_096).map(|packet| packet.bytes().as_ptr() as usize).collect();
+    addresses.dedup();
+    assert_eq!(in_use(), 0);
+    let again: Vec<Packet> = Packet::fresh(4_096).collect();
+    let mut addresses: Vec<_> = again.iter().map(|packet| packet.bytes().as_ptr() as usize).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 4_096, "each buffer has one owner");
+}
+
+#[test]
+fn large_packets_are_few_and_come_back() {
+    let _turn = turn();
+    assert!(Packet::with_room(Packet::largest_room() + 1).is_none());
+    let mut all: Vec<Packet> = (0..8).map(|_| Packet::with_room(70_000).unwrap()).collect();
+    assert!(Packet::with_room(70_000).is_none());
+    for (index, packet) in all.iter_mut().enumerate() {
+        packet.extend(70_000).fill(index as u8);
+        packet.trim_front(69_000);
+        assert!(packet.headroom() > 69_000);
+    }
+    assert!(all.iter().enumerate().all(|(index, packet)| packet.bytes() == vec![index as u8; 1_000]));
+    let mut vector = Vector::new();
+    all.drain(..).for_each(|packet| vector.push(packet).unwrap());
+    vector.push(Packet::from_bytes(b"small").unwrap()).unwrap();
+    free_all(&mut vector);
+    assert_eq!(in_use(), 0);
+}
+
+#[test]
+fn packets_freed_on_other_threads_are_back_when_those_have_ended() {
+    let _turn = turn();
+    for round in 0..20 {
+        let mut vectors: Vec<Vector> = (0..3).map(|_| Vector::new()).collect();
+        for vector in &mut vectors {
+            assert_eq!(push_filled(vector, 1_000, &Template::new(b"template").unwrap()), 1_000, "round {round}");
+        }
+        assert_eq!(in_use(), 3_000);
+        std::thread::scope(|scope| {
+            for mut vector in vectors {
+                scope.spawn(move || {
+                    free_all(&mut vector);
+                    // And back and forth on this thread, so that its cache is used both ways.
+                    let mut own: Vec<Packet> = Packet::fresh(300).collect();
+                    own.truncate(100);
+                });
+            }
+        });
+        assert_eq!(in_use(), 0, "round {round}");
+    }
+}
+
+#[test]
+fn a_copy_carries_data_tag_and_metadata_but_not_the_position() {
+    let _turn = turn();
+    let mut packet = Packet::from_bytes(b"0123456789").unwrap();
+    packet.trim_front(4);
+    packet.prepend(1)[0] = b'x';
+    packet.set_tag(77);
+    let meta = Meta { timestamp: 1, original_length: 2, ingress_port: 3, link_type: 4 };
+    packet.set_meta(meta);
+    let mut vector = Vector::new();
+    assert_eq!(push_copies(&mut vector, std::slice::from_ref(&packet)), 1);
+    for copy in [packet.copy().unwrap()].into_iter().chain(vector.drain(1)) {
+        assert_eq!((copy.bytes(), copy.tag(), copy.meta()), (b"x456789".as_slice(), 77, Some(meta)));
+        assert_eq!(copy.headroom(), bellows_packet::HEADROOM);
+    }
+    drop(packet);
+    assert_eq!(in_use(), 0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Fresh { wanted: usize, used: usize },
+    Fill { count: usize, length: usize },
+    Copy,
+    DropFirst(usize),
+    TrimFront(usize),
+    Prepend(usize),
+    Truncate(usize),
+    FreeAll,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0usize..600, 0usize..600).prop_map(|(wanted, used)| Step::Fresh { wanted, used }),
+        (0usize..300, 1usize..300).prop_map(|(count, length)| Step::Fill { count, length }),
+        Just(Step::Copy),
+        (0usize..50).prop_map(Step::DropFirst),
+        (0usize..30).prop_map(Step::TrimFront),
+        (0usize..30).prop_map(Step::Prepend),
+        (0usize..100).prop_map(Step::Truncate),
+        Just(Step::FreeAll),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A vector of packets holds the bytes that a vector of byte vectors holds, and the pool counts its packets.
+    #[test]
+    fn packets_hold_what_byte_vectors_hold(steps in proptest::collection::vec(step(), 1..25)) {
+        let _turn = turn();
+        let mut vector = Vector::new();
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        for (number, step) in steps.into_iter().enumerate() {
+            let number = number as u8;
+            match step {
+                Step::Fresh { wanted, used } => for mut packet in Packet::fresh(wanted).take(used) {
+                    packet.append(&[number; 9]);
+                    if vector.push(packet).is_ok() { model.push(vec![number; 9]) }
+                },
+                Step::Fill { count, length } => {
+                    let made = push_filled(&mut vector, count, &Template::new(&vec![number; length]).unwrap());
+                    prop_assert_eq!(made, count.min(CAPACITY - model.len()));
+                    model.extend(vec![vec![number; length]; made]);
+                }
+                Step::Copy => {
+                    let mut copies = Vector::new();
+                    prop_assert_eq!(push_copies(&mut copies, vector.as_slice()), model.len());
+                    prop_assert_eq!(copies.bytes(), vector.bytes());
+                    std::mem::swap(&mut vector, &mut copies);
+                }
+                Step::DropFirst(count) => {
+                    vector.drain(count).for_each(drop);
+                    vector.compact();
+                    model.drain(..count.min(model.len()));
+                }
+                Step::TrimFront(count) => for (packet, bytes) in vector.as_mut_slice().iter_mut().zip(&mut model) {
+                    packet.trim_front(count);
+                    bytes.drain(..count.min(bytes.len()));
+                },
+                Step::Prepend(count) => for (packet, bytes) in vector.as_mut_slice().iter_mut().zip(&mut model) {
+                    if packet.headroom() >= count {
+                        packet.prepend(count)[..count].fill(number);
+                        bytes.splice(..0, vec![number; count]);
+                    }
+                },
+                Step::Truncate(length) => for (packet, bytes) in vector.as_mut_slice().iter_mut().zip(&mut model) {
+                    packet.truncate(length);
+                    bytes.truncate(length);
+                },
+                Step::FreeAll => { free_all(&mut vector); model.clear() }
+            }
+            vector.recount();
+            prop_assert_eq!(in_use(), model.len());
+            let held: Vec<&[u8]> = vector.as_slice().iter().map(Packet::bytes).collect();
+            prop_assert_eq!(held, model.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        }
+        drop(vector);
+        prop_assert_eq!(in_use(), 0);
+    }
+}
