@@ -315,7 +315,8 @@ mod tests {
             let run = |burst: usize| {
                 let settings = Settings { burst, ..Settings::default() };
                 let mut rig = Rig::with_settings(delay(&config).unwrap(), &["input"], &["output"], settings);
-                let arrivals: Vec<u64> = pauses.iter().scan(START, |now, pause| { *now += pause; Some(*now) }).collect();
+                let mut now = START;
+                let arrivals: Vec<u64> = pauses.iter().map(|pause| { now += pause; now }).collect();
                 let mut departures = Vec::new();
                 for now in START..START + 60 * 40 + 200 {
                     rig.set_time(now);

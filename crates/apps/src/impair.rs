@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 
 /// Loses, corrupts, duplicates and reorders packets, each at random with a probability of its own.
 ///
-/// It is decided in this order. A packet may be *lost*: it is dropped as `lost`. If not, it may be *corrupted*: one bit of
-/// it, anywhere, is flipped. It may be *duplicated*: a copy follows right behind it. And it may be *reordered*, with its copy: it is held back until
-/// `gap` packets that came after it have been sent or held back, or for as long as `hold`.
+/// It is decided in this order. A packet may be *lost*: it is dropped as `lost`. If not, it may be *corrupted*: one
+/// bit of it, anywhere, is flipped. It may be *duplicated*: a copy follows right behind it. And it may be *reordered*,
+/// with its copy: it is held back until `gap` packets that came after it have been sent or held back, or for as long
+/// as `hold`.
 ///
-/// What happens depends on the seed and on the packets before, not on how many come at a time; only `hold` depends on the
-/// clock. Each impairment has random numbers of its own: changing one probability does not change where the others
-/// strike.
+/// What happens depends on the seed and on the packets before, not on how many come at a time; only `hold` depends
+/// on the clock. Each impairment has random numbers of its own: changing one probability does not change which packets
+/// the others strike, as long as no other packets are lost.
 ///
 /// A copy for which there is no buffer is counted as `no_buffer`. A reload keeps the packets that are held back.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -223,8 +224,7 @@ impl Configure for Impair {
 
     fn configure(config: Config, _: &Context) -> Result<Impair, Mistake> {
         let Config { loss, corrupt, duplicate, reorder, gap, hold, seed } = config;
-        for (key, probability) in
-            [("loss", loss), ("corrupt", corrupt), ("duplicate", duplicate), ("reorder", reorder)]
+        for (key, probability) in [("loss", loss), ("corrupt", corrupt), ("duplicate", duplicate), ("reorder", reorder)]
         {
             if !(0.0..=1.0).contains(&probability) {
                 let help = "give a number from 0 to 1, such as 0.01 for one in a hundred";
@@ -301,7 +301,11 @@ mod tests {
         assert_eq!(sent.iter().zip(0..4).map(|(sent, was)| (sent ^ was).count_ones()).sum::<u32>(), 4);
         assert_eq!(counted.counters["corrupted"], 4);
         let (sent, counted) = counts(r#"{"reorder": 1, "gap": 2}"#);
-        assert_eq!((sent, counted.counters["reordered"]), (vec![0, 1, 2, 3], 4), "all held back alike keep their order");
+        assert_eq!(
+            (sent, counted.counters["reordered"]),
+            (vec![0, 1, 2, 3], 4),
+            "all held back alike keep their order"
+        );
     }
 
     #[test]
@@ -328,7 +332,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_their_key() {
-        for (config, key) in [(r#"{"loss": 1.1}"#, "loss"), (r#"{"corrupt": -0.5}"#, "corrupt"), (r#"{"gap": 0}"#, "gap")] {
+        for (config, key) in
+            [(r#"{"loss": 1.1}"#, "loss"), (r#"{"corrupt": -0.5}"#, "corrupt"), (r#"{"gap": 0}"#, "gap")]
+        {
             assert_eq!(impair(config).err().and_then(|mistake| mistake.key), Some(key));
         }
     }
@@ -373,7 +379,8 @@ mod tests {
             prop_assert!(sent == sent_at_once);
             prop_assert_eq!(&counts.counters, &counts_at_once.counters);
             prop_assert_eq!(counts.drops["lost"], counts.dropped());
-            prop_assert_eq!(sent.len() as u64 + counts.drops["lost"], packets.len() as u64 + counts.counters["duplicated"]);
+            let (lost, duplicated) = (counts.drops["lost"] as usize, counts.counters["duplicated"] as usize);
+            prop_assert_eq!(sent.len() + lost, packets.len() + duplicated);
             if corrupt == 0.0 && duplicate == 0.0 {
                 // Nobody is overtaken by more packets than the gap, and nobody is sent twice.
                 let mut seen = sent.clone();

@@ -434,7 +434,7 @@ mod tests {
             let matched = if order {
                 expected.iter().zip(&actual).filter(|(expected, actual)| expected == actual).count()
             } else {
-                let mut take = |packet: &Vec<u8>| {
+                let take = |packet: &Vec<u8>| {
                     let place = rest.iter().position(|other| other == packet);
                     place.map(|place| rest.remove(place))
                 };

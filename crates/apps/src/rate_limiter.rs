@@ -9,11 +9,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Lets packets through at a rate: so many bits or so many packets per second, or both. It is a token bucket (RFC
-/// 2697, section 3, with one bucket): what is not used is saved, up to `burst`, so that over any time t no more than `burst` plus `rate` times t gets through.
+/// 2697, section 3, with one bucket): what is not used is saved, up to `burst`, so that over any time t no more than
+/// `burst` plus `rate` times t gets through.
 ///
-/// Without a `queue` it polices: what exceeds the rate is dropped as `over_rate`. With one it shapes: packets wait in it,
-/// in order, until they may leave, and only those for which there is no place are dropped, as `queue_full`. A packet
-/// that is larger than `burst` can never leave and is dropped as `over_burst`.
+/// Without a `queue` it polices: what exceeds the rate is dropped as `over_rate`. With one it shapes: packets wait in
+/// it, in order, until they may leave, and only those for which there is no place are dropped, as `queue_full`. A
+/// packet that is larger than `burst` can never leave and is dropped as `over_burst`.
 ///
 /// A reload keeps the packets in the queue and what has been saved.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -45,8 +46,8 @@ pub struct Config {
     #[schemars(extend("x-unit" = "packets"), range(max = 1048576))]
     pub queue: usize,
 
-    /// Count what a packet takes on an Ethernet wire, as link speeds do: at least 60 bytes of frame, and with them 24 bytes of
-    /// preamble, start delimiter, frame check sequence and gap between packets (IEEE 802.3).
+    /// Count what a packet takes on an Ethernet wire, as link speeds do: at least 60 bytes of frame, and with them 24
+    /// bytes of preamble, start delimiter, frame check sequence and gap between packets (IEEE 802.3).
     #[serde(default)]
     pub layer1: bool,
 }
@@ -396,7 +397,10 @@ mod tests {
         /// Over any time no more leaves than the burst and what the rate gives; a policer drops nothing that would
         /// have kept to that; packets keep their order and none is unaccounted for.
         #[test]
-        fn the_rate_is_kept(traffic in traffic(), kilobits in 1u64..4_000, burst in 400u64..3_000, queue in 0usize..20) {
+        fn the_rate_is_kept(
+            traffic in traffic(),
+            (kilobits, burst, queue) in (1u64..4_000, 400u64..3_000, 0usize..20),
+        ) {
             let mut rig = rig(&format!(r#"{{"rate": {}, "burst": {burst}, "queue": {queue}}}"#, kilobits * 1_000));
             let (mut now, mut sent) = (1_000_000_000, Vec::<(u64, usize)>::new());
             // Bits that the bucket of the model holds, times 1,000,000.

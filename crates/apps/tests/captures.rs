@@ -11,8 +11,8 @@ use bellows_apps::pcap_writer::PcapWriter;
 use bellows_apps::sink::Sink;
 use bellows_capture::{Format, LinkType, Reader, TimestampResolution};
 use bellows_config::{Configure, Context, Mistake};
-use bellows_engine::{App, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
-use bellows_packet::{Packet, pool};
+use bellows_engine::{App, Counter, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
+use bellows_packet::{LARGEST_ROOM, Packet, pool};
 
 /// Made through JSON, so that each test gives the keys that it is about.
 fn configured<A: Configure>(config: serde_json::Value) -> Result<A, Mistake> {
@@ -28,7 +28,8 @@ fn skipped(test: &str, reason: &str) {
     // Not `eprintln`, which the test harness keeps to itself when the test passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
     if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-        let mut file = std::fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
+        let mut file =
+            std::fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
         writeln!(file, "{test}: {reason}").expect("BELLOWS_SKIPS can be written");
     }
 }
@@ -81,7 +82,7 @@ fn expected(path: &Path) -> Result<Expected, bellows_capture::Error> {
     let (mut packets, mut too_long) = (Vec::new(), 0);
     let damage = loop {
         match reader.next_record() {
-            Ok(Some(record)) if record.data.len() > Packet::largest_room() => too_long += 1,
+            Ok(Some(record)) if record.data.len() > LARGEST_ROOM => too_long += 1,
             Ok(Some(record)) => {
                 let (data, time, length) = (record.data.to_vec(), record.timestamp, record.original_length);
                 let interface = record.interface as usize;
@@ -195,19 +196,34 @@ fn tcpdump_reads_the_copy_as_it_reads_the_original() {
     }
 }
 
-/// Keeps the packets that come until no more can, and lets them go then.
+#[test]
+fn a_network_does_not_overwrite_the_file_that_it_reads() {
+    let scratch = Scratch::new("overwrite");
+    let path = scratch.0.join("both.pcap");
+    std::fs::copy(quickstart(), &path).unwrap();
+    let writer = configured::<PcapWriter>(serde_json::json!({ "path": path })).unwrap();
+    // The writer would start first.
+    let network = Network::new().app("out", writer).app("in", reader(&path).unwrap());
+    let network = network.link("in.output -> out.input").unwrap();
+    let error = Engine::new(network, Settings::default(), None).err().map(|error| error.to_string()).unwrap();
+    assert!(error.contains("app `out`") && error.contains("is being read or written"), "{error}");
+    assert!(std::fs::read(path).unwrap() == std::fs::read(quickstart()).unwrap());
+}
+
+/// Keeps all packets for a millisecond, and drops them then.
 struct Hoard(VecDeque<Packet>);
 
 impl App for Hoard {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const DROPS: &'static [Counter] = &[Counter::new("hoarded", "packets that were kept for a while")];
 
     fn push(&mut self, io: &Io<Self>) {
         self.0.extend(&mut io.input(0));
         io.wake_at(io.now() + 1_000_000);
     }
 
-    fn tick(&mut self, _: &Io<Self>) {
-        self.0.clear();
+    fn tick(&mut self, io: &Io<Self>) {
+        self.0.drain(..).for_each(|packet| io.drop(packet, 0));
     }
 
     fn held(&self) -> usize {
@@ -230,10 +246,12 @@ fn a_pool_that_is_too_small_slows_the_reader_and_loses_nothing() {
     for number in 0..20_000 {
         let data = &[1; 9_000][..if number % 1_000 == 0 { 9_000 } else { 60 }];
         let length = data.len() as u32;
-        writer.write(&bellows_capture::Record { data, timestamp: number, original_length: length, interface: 0 }).unwrap();
+        writer
+            .write(&bellows_capture::Record { data, timestamp: number, original_length: length, interface: 0 })
+            .unwrap();
     }
     writer.finish().unwrap();
     let outcome = run(reader(&path).unwrap(), Hoard(VecDeque::new()));
     assert_eq!(outcome.snapshot.links[0].received(), 20_000);
-    assert_eq!(outcome.snapshot.dropped(), 0);
+    assert_eq!((outcome.snapshot.apps[1].drops["hoarded"], outcome.snapshot.dropped()), (20_000, 20_000));
 }

@@ -13,7 +13,7 @@ use crate::failure::EXIT_CODES;
 /// A network is described by a TOML file. `bellows run FILE` runs it and reports where each packet went; the other
 /// commands explain apps and networks, and look at running engines from outside.
 #[derive(Debug, Parser)]
-#[command(name = "bellows", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "bellows", version, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(flatten)]
     pub logging: Logging,

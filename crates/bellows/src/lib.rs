@@ -104,7 +104,7 @@ impl Command {
         match execute(cli.command, Arc::new(self.registry), definition) {
             Ok(code) => code,
             Err(failure) => {
-                eprintln!("{failure}");
+                terminal::complain(&format!("{failure}\n"));
                 failure.code()
             }
         }

@@ -53,7 +53,7 @@ enum Event {
     Signal(i32),
     StopRequested,
     /// The run is over; without an outcome if the engine itself panicked.
-    Ended(Option<Outcome>),
+    Ended(Box<Option<Outcome>>),
 }
 
 /// From now on, SIGINT, SIGTERM and SIGHUP wait to be handled.
@@ -74,10 +74,11 @@ impl Supervisor {
         let (sender, events) = channel();
         let started = Instant::now();
         let Loaded { network, engine, files, .. } = self.loaded;
+        // An app may hang when it starts, so the second signal must work by now.
+        forward_signals(signals, sender.clone(), Arc::clone(&self.home));
         let control = start_engine(network, self.settings, Arc::clone(&self.home), self.cpu, sender.clone())?;
         tracing::info!("running `{}` as `{}` (process {})", self.file.path.display(), self.home.name(), process::id());
 
-        forward_signals(signals, sender.clone(), Arc::clone(&self.home));
         let source = Mutex::new(Source { file: self.file, watched: Watched::new(files) });
         let run = Arc::new(Run {
             name: self.home.name(),
@@ -128,7 +129,7 @@ fn start_engine(
             let end = engine.run();
             Some(engine.finish(end))
         }));
-        let _ = events.send(Event::Ended(outcome.ok().flatten()));
+        let _ = events.send(Event::Ended(Box::new(outcome.ok().flatten())));
     };
     let thread = thread::Builder::new().name("engine".to_owned()).spawn(work);
     thread.map_err(|error| Failure::Failed(format!("no thread for the engine: {error}")))?;
@@ -219,7 +220,7 @@ struct Run {
     name: String,
     control: Control,
     registry: Arc<Registry>,
-    /// The table [engine] that the process was started with.
+    /// The table `[engine]` that the process was started with.
     settings: EngineConfig,
     source: Mutex<Source>,
     started: Instant,

@@ -47,6 +47,11 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
+/// Writes to standard error, behind which nobody may be any more.
+pub fn complain(text: &str) {
+    let _ = Lines.write_all(text.as_bytes());
+}
+
 /// Text from another process or file, made harmless for a terminal: control characters but line feeds and tabs
 /// become `�`.
 pub fn harmless(text: &str) -> String {

@@ -78,9 +78,10 @@ impl Table {
         Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row, a cell for each column.
+    /// Adds a row, a cell for each column. What comes from another process may not break the table or drive the
+    /// terminal: control characters become `�`.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+        self.rows.push(cells.map(|cell| cell.replace(char::is_control, "\u{fffd}")).into());
     }
 
     /// Whether there are no rows.

@@ -1,4 +1,4 @@
-//! A command with apps of its own that misbehave: one panics, one never returns.
+//! A command with apps of its own that misbehave: one panics, one never returns, one takes no packets.
 //!
 //! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
 
@@ -48,11 +48,12 @@ impl Configure for Bomb {
     }
 }
 
-/// Never returns.
+/// Does not do what it should. It has no keys.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct StuckConfig {}
+struct Nothing {}
 
+/// Never returns.
 struct Stuck;
 
 impl App for Stuck {
@@ -67,10 +68,26 @@ impl App for Stuck {
 
 impl Configure for Stuck {
     const NAME: &'static str = "stuck";
-    type Config = StuckConfig;
+    type Config = Nothing;
 
-    fn configure(_: StuckConfig, _: &Context) -> Result<Stuck, Mistake> {
+    fn configure(_: Nothing, _: &Context) -> Result<Stuck, Mistake> {
         Ok(Stuck)
+    }
+}
+
+/// Takes no packets.
+struct Lazy;
+
+impl App for Lazy {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+}
+
+impl Configure for Lazy {
+    const NAME: &'static str = "lazy";
+    type Config = Nothing;
+
+    fn configure(_: Nothing, _: &Context) -> Result<Lazy, Mistake> {
+        Ok(Lazy)
     }
 }
 
@@ -98,10 +115,11 @@ app = "sink"
 
 fn main() -> ExitCode {
     if std::env::var_os("COMMAND").is_some() {
-        return bellows::Command::new("bombs").app::<Bomb>().app::<Stuck>().main();
+        return bellows::Command::new("bombs").app::<Bomb>().app::<Stuck>().app::<Lazy>().main();
     }
     an_app_that_panics_is_contained();
     a_second_interrupt_ends_a_run_that_is_stuck();
+    a_run_in_which_packets_get_stuck_fails();
     ExitCode::SUCCESS
 }
 
@@ -137,4 +155,19 @@ fn a_second_interrupt_ends_a_run_that_is_stuck() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(130), ""), "{said:#?}");
     assert!(!folder.exists());
     println!("a second interrupt ends a run that is stuck: ok");
+}
+
+fn a_run_in_which_packets_get_stuck_fails() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"source.output -> lazy.input\"]\n[apps.source]\napp = \"source\"\ncount = 7\n\
+         [apps.lazy]\napp = \"lazy\"\n",
+    );
+    let said = sandbox.bellows(&["run", &network, "--json"]);
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let report = said.json();
+    assert_eq!(report["stalled"], json!(["source.output -> lazy.input"]), "{report:#}");
+    assert_eq!(report["links"][0]["waiting"], json!(7));
+    println!("a run in which packets get stuck fails: ok");
 }

@@ -114,6 +114,14 @@ fn both_schedules_do_the_same() {
 }
 
 #[test]
+fn a_network_that_forks_and_joins_loses_nothing() {
+    let sandbox = Sandbox::new();
+    copy_examples(&sandbox);
+    let report = sandbox.bellows(&["run", "replay.toml", "--json", "--set", "apps.capture.factor=200"]).fine().json();
+    assert_eq!(link(&report, "sink.input")["packets"], json!(PACKETS), "{report:#}");
+}
+
+#[test]
 fn mistakes_are_reported_all_at_once_and_nothing_is_touched() {
     let sandbox = Sandbox::new();
     sandbox.write("out.pcap", "keep me");

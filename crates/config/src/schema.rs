@@ -6,6 +6,9 @@ use serde_json::Value as Json;
 use crate::diagnostics::{Diagnostic, KEPT, listed, nearest, quoted};
 use crate::value::{Key, Node, Place, Table, Value, node};
 
+/// A table in which so much is wrong is not looked at any further.
+const MOST_FOUND: usize = 10 * KEPT;
+
 /// A schema and the document that its references refer to.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape<'s> {
@@ -304,7 +307,10 @@ impl Checker<'_> {
         let mut unknown =
             Diagnostic::error(format!("{} has no key {}", self.owner, quoted(&format!("{path}{}", key.name))));
         if self.found.len() >= KEPT {
-            return self.found.push(unknown);
+            if self.found.len() < MOST_FOUND {
+                self.found.push(unknown);
+            }
+            return;
         }
         unknown = match nearest(&key.name, names()) {
             Some(near) => unknown.at(key.place, format!("did you mean `{near}`?")),
@@ -319,14 +325,13 @@ impl Checker<'_> {
 
     /// Checks a value; whether it is worth reading. A loose one becomes what its key wants.
     fn value(&mut self, shape: Shape<'_>, node: &mut Node, path: &str) -> bool {
-        if matches!(node.value, Value::Broken) {
+        if matches!(node.value, Value::Broken) || self.found.len() >= MOST_FOUND {
             return false;
         }
         let key = shape;
         let shape = shape.resolved();
         let types = shape.types();
         let loose = tighten(node, &types, shape.words().is_some());
-        let wanted = || with_article(&key.in_words());
         let fits = types.is_empty()
             || types.iter().any(|name| match &node.value {
                 Value::Text(_) => *name == "string",
@@ -338,7 +343,7 @@ impl Checker<'_> {
                 Value::Other(..) | Value::Broken => false,
             });
         if !fits {
-            let wrong = Diagnostic::error(format!("{} must be {}", quoted(path), wanted()));
+            let wrong = Diagnostic::error(format!("{} must be {}", quoted(path), with_article(&key.in_words())));
             let found = loose.map_or(node.value.called().to_owned(), |text| quoted(&text));
             self.found.push(wrong.at(node.place, format!("this is {found}")));
             return false;
@@ -355,18 +360,9 @@ impl Checker<'_> {
             return false;
         }
         match &mut node.value {
-            Value::Integer(number) => {
-                let number = *number as f64;
-                self.bounded(&shape.bounds(), number, node.place, path, &wanted())
-            }
-            Value::Large(number) => {
-                let number = *number as f64;
-                self.bounded(&shape.bounds(), number, node.place, path, &wanted())
-            }
-            Value::Float(number) => {
-                let number = *number;
-                self.bounded(&shape.bounds(), number, node.place, path, &wanted())
-            }
+            Value::Integer(number) => self.bounded(key, *number as f64, node.place, path),
+            Value::Large(number) => self.bounded(key, *number as f64, node.place, path),
+            Value::Float(number) => self.bounded(key, *number, node.place, path),
             Value::Text(text) => {
                 let length = text.chars().count();
                 self.sized(shape, ("minLength", "maxLength"), length, node.place, path)
@@ -387,16 +383,16 @@ impl Checker<'_> {
                 }
                 let before = self.found.len();
                 self.table(shape, inner, node.place, &format!("{path}."));
-                self.found.len() == before
+                self.found.len() == before && before < MOST_FOUND
             }
             Value::Boolean(_) | Value::Other(..) | Value::Broken => true,
         }
     }
 
-    fn bounded(&mut self, bounds: &Bounds, number: f64, place: Place, path: &str, wanted: &str) -> bool {
-        let holds = bounds.hold(number);
+    fn bounded(&mut self, key: Shape<'_>, number: f64, place: Place, path: &str) -> bool {
+        let holds = key.resolved().bounds().hold(number);
         if !holds {
-            let wrong = Diagnostic::error(format!("{} must be {wanted}", quoted(path)));
+            let wrong = Diagnostic::error(format!("{} must be {}", quoted(path), with_article(&key.in_words())));
             self.found.push(wrong.at(place, "out of range"));
         }
         holds

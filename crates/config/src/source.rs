@@ -13,8 +13,9 @@ use crate::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
 use crate::load::Overrides;
 use crate::value::{Key, Node, Place, Table, Value, table};
 
-/// All files together may have so many bytes. Ten thousand apps need less than half of it.
-const MOST_TEXT: usize = 4 << 20;
+/// All files together may have so many bytes: enough for ten thousand apps, and the values take no more than some
+/// hundred megabytes.
+const MOST_TEXT: usize = 2 << 20;
 
 /// What variables put in may have so many bytes.
 const MOST_EXPANDED: usize = 4 << 20;
@@ -446,7 +447,7 @@ const SET: &str = "--set";
 
 const HOW_TO_SET: &str = "write `apps.NAME.key=value` or `engine.key=value`";
 
-const TOO_LARGE: &str = "a network's files may have 4 MiB in all";
+const TOO_LARGE: &str = "a network's files may have 2 MiB in all";
 
 /// The bytes of a file; else why not, and the way out.
 fn read(path: &Path, most: usize) -> Result<Vec<u8>, (String, &'static str)> {

@@ -38,7 +38,6 @@ pub(crate) enum Reply {
 /// What runs now, as the other threads know it.
 struct Current {
     outline: Outline,
-    slab: Arc<Slab>,
     generation: u64,
 }
 
@@ -52,7 +51,9 @@ pub(crate) struct Shared {
     pub(crate) attention: AtomicU32,
     pub(crate) event: Event,
     mailbox: Mutex<Mailbox>,
+    /// Locked throughout a reload: one at a time.
     current: Mutex<Current>,
+    slab: Mutex<Arc<Slab>>,
     schedule: Schedule,
     home: Option<Arc<Home>>,
 }
@@ -63,12 +64,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(crate) fn new(world: &World, schedule: Schedule, home: Option<Arc<Home>>) -> io::Result<Shared> {
-        let slab = Arc::clone(&world.fabric.slab);
         Ok(Shared {
             attention: AtomicU32::new(0),
             event: Event::new()?,
             mailbox: Mutex::new(Mailbox::Open(None)),
-            current: Mutex::new(Current { outline: world.outline.clone(), slab, generation: 0 }),
+            current: Mutex::new(Current { outline: world.outline.clone(), generation: 0 }),
+            slab: Mutex::new(Arc::clone(&world.fabric.slab)),
             schedule,
             home,
         })
@@ -162,7 +163,7 @@ impl Control {
 
     /// All counters as they are now.
     pub fn snapshot(&self) -> Snapshot {
-        let slab = Arc::clone(&lock(&self.shared.current).slab);
+        let slab = Arc::clone(&lock(&self.shared.slab));
         Snapshot::of(&slab)
     }
 
@@ -178,7 +179,6 @@ impl Control {
         if !faults.is_empty() {
             return Err(ReloadError::Faults(faults));
         }
-        // Held throughout: one reload at a time.
         let mut current = lock(&self.shared.current);
         let home = self.shared.home.as_deref();
         let generation = current.generation + 1;
@@ -205,7 +205,7 @@ impl Control {
         match reply {
             Ok(Reply::Committed { old, dropped, pause }) => {
                 current.outline = outline;
-                current.slab = slab;
+                *lock(&self.shared.slab) = slab;
                 if let Some(home) = home {
                     home.publish(generation).map_err(ReloadError::Counters)?;
                 }

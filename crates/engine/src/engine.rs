@@ -1,6 +1,7 @@
 //! The engine: breathes, sleeps, ends, and swaps configurations between breaths.
 
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -194,7 +195,7 @@ impl Engine {
             self.panicked.push(self.world.outline.apps[app].0.clone());
             let dead = std::mem::replace(&mut self.world.apps[app], Box::new(Failed));
             // What it holds may be in any state: its packets are freed, and a second panic ends with it.
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(dead)));
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(dead)));
         }
         self.flat = Flat::compile(&self.world);
     }
@@ -282,8 +283,8 @@ impl Engine {
         let slab = &self.world.fabric.slab;
         slab.add(cells::NAPS, 1);
         slab.add(cells::NAP_NANOS, clock::now().saturating_sub(now));
-        // One look after waking, then the patience of an engine that may have work.
-        self.idle_for = 1;
+        // The next idle breath asks whether the run is over, and patience begins anew.
+        self.idle_for = 0;
     }
 
     /// Writes the counters that are not written as things happen.
@@ -387,10 +388,8 @@ impl Engine {
     pub fn finish(mut self, end: End) -> Outcome {
         let mut unfinished = Vec::new();
         for (app, (name, ..)) in self.world.apps.iter_mut().zip(&self.world.outline.apps) {
-            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| app.stop())) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => unfinished.push((name.clone(), error.to_string())),
-                Err(_) => self.panicked.push(name.clone()),
+            if let Err(why) = stop_contained(&mut **app) {
+                unfinished.push((name.clone(), why));
             }
         }
         self.write_gauges();
@@ -423,18 +422,24 @@ impl Engine {
     }
 }
 
+/// Stops an app; a panic is a reason like others why it could not finish.
+pub(crate) fn stop_contained(app: &mut dyn Erased) -> Result<(), String> {
+    match catch_unwind(AssertUnwindSafe(|| app.stop())) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("it panicked when it was to stop".to_owned()),
+    }
+}
+
 /// Ends apps that are no longer in the network: what they could not finish.
 pub(crate) fn retire(world: World, kept: &[Origin]) -> Vec<(String, String)> {
     let World { mut apps, outline, .. } = world;
     let mut unfinished = Vec::new();
     for (index, (name, ..)) in outline.apps.iter().enumerate() {
-        if kept.contains(&Origin::Kept(index)) {
-            // In its place lies the new configuration's copy, which was never started.
-            continue;
-        }
-        let app: &mut Box<dyn Erased> = &mut apps[index];
-        if let Err(error) = app.stop() {
-            unfinished.push((name.clone(), error.to_string()));
+        // In the place of one that was kept lies the new configuration's copy, which was never started.
+        if !kept.contains(&Origin::Kept(index))
+            && let Err(why) = stop_contained(&mut *apps[index])
+        {
+            unfinished.push((name.clone(), why));
         }
     }
     unfinished

@@ -72,6 +72,10 @@ impl Home {
         let root = root();
         make_private_folder(&root)?;
         let folder = root.join(name);
+        // Held until the folder is made, so that of two processes that want one name at a time one gets it.
+        let failed = |error| HomeError::System(root.clone(), error);
+        let turn = fs::File::create(root.join(".lock")).map_err(failed)?;
+        turn.lock().map_err(failed)?;
         if let Some(pid) = Home::at(&folder).process() {
             return Err(HomeError::Taken { name: name.to_owned(), pid });
         }

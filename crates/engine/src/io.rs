@@ -166,6 +166,12 @@ impl<'a, A: App> Io<'a, A> {
         Output { vector: ManuallyDrop::new(vector), link, place: self.place }
     }
 
+    /// Whether an output is linked. An app need not ask; what it sends to one that is not is dropped as `unlinked`.
+    #[inline]
+    pub fn is_linked(&self, output: usize) -> bool {
+        self.place.wiring.outputs.get(output).is_some_and(|&link| link != OPEN)
+    }
+
     /// Hands all that waits in an input to an output, by pointer if the output is empty. Hot.
     #[inline]
     pub fn forward(&self, input: usize, output: usize) {
@@ -323,6 +329,15 @@ impl<A: App> Input<'_, A> {
         &mut self.vector.as_mut_slice()[..count]
     }
 
+    /// Takes the packets out whole, behind those that a vector of the app's own holds; by pointer if that is empty.
+    /// Returns how many: as many as fit.
+    #[inline]
+    pub fn take_into(&mut self, vector: &mut Vector) -> usize {
+        self.recount();
+        let most = self.budget();
+        vector.append(&mut self.vector, most)
+    }
+
     /// Frees the packets, for apps at which they end. Returns how many.
     #[inline(always)]
     pub fn discard(&mut self) -> usize {
@@ -425,6 +440,13 @@ impl Output<'_> {
         if fitting < packets.len() {
             refuse_many(self.place, self.link, packets.len() - fitting);
         }
+    }
+
+    /// Sends what a vector of the app's own holds, by pointer if nothing waits in this output. What does not fit stays
+    /// in the vector.
+    #[inline]
+    pub fn send_from(&mut self, vector: &mut Vector) {
+        self.vector.append(vector, usize::MAX);
     }
 
     /// Sends all that waits in an input, by pointer if nothing waits in this output. Hot.

@@ -10,6 +10,7 @@ use bellows_packet::Vector;
 
 use crate::app::{AppError, Erased, Ports, Traits};
 use crate::counters::{Directory, Slab, common};
+use crate::engine::stop_contained;
 use crate::home::Home;
 use crate::network::{AppSpec, LinkSpec, Network, Side};
 use crate::order::push_order;
@@ -163,7 +164,7 @@ impl World {
 
     /// Starts each app; `old` hands out those whose places they take.
     ///
-    /// If one cannot start, those before it have given back what they took.
+    /// If one cannot start, those before it have given back what they took, and have been stopped.
     pub(crate) fn start(&mut self, mut old: Option<&mut World>) -> Result<(), (String, AppError)> {
         for index in 0..self.apps.len() {
             let result = match (self.origins[index], &mut old) {
@@ -175,6 +176,10 @@ impl World {
                 for earlier in 0..index {
                     if let (Origin::Replaces(app), Some(old)) = (self.origins[earlier], &mut old) {
                         self.apps[earlier].give_back(&mut *old.apps[app]);
+                    }
+                    if !matches!(self.origins[earlier], Origin::Kept(_)) {
+                        // The reason for giving up is reported; what an app that never ran cannot finish is not.
+                        let _ = stop_contained(&mut *self.apps[earlier]);
                     }
                 }
                 return Err((self.outline.apps[index].0.clone(), error));

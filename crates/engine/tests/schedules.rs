@@ -17,6 +17,8 @@ enum Behaviour {
     Generate { burst: u32, count: u32 },
     /// Sends all inputs to the first output, whole vectors at a time.
     Forward,
+    /// The same, into an output that is open all the while.
+    Join,
     /// Sends all inputs to the first output, packet by packet.
     Loop,
     /// Sends each packet to the next output in turn.
@@ -76,8 +78,14 @@ impl<const GAIN: usize> App for Node<GAIN> {
     }
 
     fn push(&mut self, io: &Io<Self>) {
+        let mut joined = (self.behaviour == Behaviour::Join).then(|| io.output(0));
         for index in 0..io.inputs() {
             match self.behaviour {
+                Behaviour::Join => {
+                    if let Some(output) = &mut joined {
+                        output.forward(&mut io.input(index));
+                    }
+                }
                 Behaviour::Generate { .. } => {
                     io.input(index).discard();
                 }
@@ -149,6 +157,7 @@ fn case() -> impl Strategy<Value = Case> {
         3 => (prop_oneof![1u32..50, 300u32..900], 0u32..3_000)
             .prop_map(|(burst, count)| Behaviour::Generate { burst, count }),
         2 => Just(Behaviour::Forward),
+        2 => Just(Behaviour::Join),
         2 => Just(Behaviour::Loop),
         1 => Just(Behaviour::Spread),
         2 => Just(Behaviour::Copy),
@@ -157,12 +166,18 @@ fn case() -> impl Strategy<Value = Case> {
         1 => (1usize..400).prop_map(Behaviour::AtMost),
         2 => Just(Behaviour::Keep),
     ];
-    (proptest::collection::vec(behaviour, 2..9), any::<bool>(), 1usize..12).prop_flat_map(|(apps, lossless, breaths)| {
-        let count = apps.len();
-        let link = (0..count, 1..count).prop_map(move |(from, step)| (from, (from + step) % count));
-        proptest::collection::vec(link, 1..14)
-            .prop_map(move |links| Case { apps: apps.clone(), links, lossless, breaths })
-    })
+    (proptest::collection::vec(behaviour, 2..9), any::<bool>(), 1usize..12).prop_flat_map(
+        |(apps, lossless, breaths)| {
+            let count = apps.len();
+            let link = (0..count, 1..count).prop_map(move |(from, step)| (from, (from + step) % count));
+            proptest::collection::vec(link, 1..14).prop_map(move |links| Case {
+                apps: apps.clone(),
+                links,
+                lossless,
+                breaths,
+            })
+        },
+    )
 }
 
 /// What came of a run: for each app what it kept and sieved, for each link packets, bytes and drops, and what waits.
@@ -252,7 +267,13 @@ impl Model<'_> {
 
     /// Repeatedly the first app all of whose inputs, but for those that close a loop, come from apps already there.
     fn push_order(&self) -> Vec<usize> {
-        fn visit(model: &Model<'_>, app: usize, path: &mut Vec<usize>, seen: &mut Vec<usize>, closing: &mut Vec<usize>) {
+        fn visit(
+            model: &Model<'_>,
+            app: usize,
+            path: &mut Vec<usize>,
+            seen: &mut Vec<usize>,
+            closing: &mut Vec<usize>,
+        ) {
             seen.push(app);
             path.push(app);
             for link in model.outputs(app) {
@@ -334,7 +355,9 @@ impl Model<'_> {
             for number in taken {
                 match behaviour {
                     Behaviour::Generate { .. } | Behaviour::Copy => {}
-                    Behaviour::Forward | Behaviour::Loop | Behaviour::AtMost(_) => self.send(app, 0, number),
+                    Behaviour::Forward | Behaviour::Join | Behaviour::Loop | Behaviour::AtMost(_) => {
+                        self.send(app, 0, number);
+                    }
                     Behaviour::Spread => {
                         let outputs = self.outputs(app).len().max(1);
                         self.send(app, self.turn[app] % outputs, number);

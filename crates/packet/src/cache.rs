@@ -12,11 +12,11 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::LINE;
 use crate::bulk::kernels;
 use crate::packet::{LARGE, META, Packet};
 use crate::pool::{self, Pool};
 use crate::vector::Vector;
+use crate::{LINE, ROOM};
 
 /// A stack of free buffers, each as the address of a new packet's data.
 ///
@@ -370,9 +370,9 @@ pub struct Template {
 }
 
 impl Template {
-    /// A template of these bytes; `None` if they are more than an ordinary buffer holds (2,048).
+    /// A template of these bytes; `None` if they are more than every ordinary buffer holds, [`ROOM`].
     pub fn new(bytes: &[u8]) -> Option<Template> {
-        if bytes.len().next_multiple_of(LINE) > pool::get().small.room() {
+        if bytes.len() > ROOM {
             return None;
         }
         let mut lines = vec![[0; LINE]; bytes.len().div_ceil(LINE)];
@@ -484,7 +484,7 @@ pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> us
 pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
     let packets = &packets[..packets.len().min(vector.room())];
     let words = packets.iter().fold(0, |words, packet| words | packet.word());
-    if words & (LARGE | META) != 0 || packets.iter().any(|packet| packet.len() > pool::get().small.room()) {
+    if words & (LARGE | META) != 0 || packets.iter().any(|packet| packet.len() > ROOM) {
         return packets.iter().map_while(Packet::copy).map_while(|copy| vector.push(copy).ok()).count();
     }
     let copy = kernels().copy;

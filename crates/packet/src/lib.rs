@@ -26,7 +26,7 @@ mod vector;
 
 pub use bulk::instruction_set;
 pub use cache::{Fresh, Template, free_all, push_copies, push_filled};
-pub use packet::{MAX_LENGTH, Meta, Packet};
+pub use packet::{Meta, Packet};
 pub use vector::{CAPACITY, Drain, Vector};
 
 /// Bytes in a cache line.
@@ -34,6 +34,15 @@ pub const LINE: usize = 64;
 
 /// Bytes in front of a new packet's data, for headers that are put on later.
 pub const HEADROOM: usize = 128;
+
+/// Bytes of data that fit into every ordinary buffer.
+pub const ROOM: usize = 2_048;
+
+/// Bytes of data that fit into a large buffer: the longest packet there can be.
+pub const LARGEST_ROOM: usize = LARGE_STRIDE - DATA_OFFSET;
+
+/// Distance from one large buffer to the next: an odd number of lines.
+pub(crate) const LARGE_STRIDE: usize = 1_153 * LINE;
 
 /// From the start of a buffer to the data of a new packet: one line of metadata and the headroom.
 pub(crate) const DATA_OFFSET: usize = LINE + HEADROOM;

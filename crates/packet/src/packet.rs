@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use crate::cache::{self, Fresh};
 use crate::pool;
-use crate::{DATA_OFFSET, LINE};
+use crate::{DATA_OFFSET, LARGEST_ROOM, LINE, ROOM};
 
 const LENGTH_BITS: u32 = 20;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
@@ -27,7 +27,7 @@ pub(crate) const SPECIAL: u64 = LARGE | MOVED;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Meta {
-    /// When the packet was received or recorded: nanoseconds since the Unix epoch.
+    /// When the packet was received or recorded: nanoseconds since the Unix epoch; 0 if nobody knows.
     pub timestamp: u64,
     /// Bytes it had on the wire; more than its length if it was cut.
     pub original_length: u32,
@@ -54,10 +54,8 @@ pub struct Packet {
     word: u64,
 }
 
-/// Bytes that the length field can express. No class of buffers is that large.
-pub const MAX_LENGTH: usize = LENGTH_MASK as usize;
-
 // The loops that write handles eight at a time rely on this.
+const _: () = assert!(LARGEST_ROOM <= LENGTH_MASK as usize);
 const _: () = assert!(size_of::<Packet>() == 16 && std::mem::offset_of!(Packet, word) == 8);
 
 // SAFETY: a packet owns its buffer alone, and the pool takes buffers back on any thread.
@@ -75,22 +73,16 @@ impl Packet {
     }
 
     /// One new packet of length 0, with room for at least `room` bytes; `None` when the pool has no such
-    /// buffer free, or no class of buffers is as large.
+    /// buffer free, or `room` exceeds [`LARGEST_ROOM`].
     #[inline]
     pub fn with_room(room: usize) -> Option<Packet> {
-        let pool = pool::get();
-        if room <= pool.small.room() {
+        if room <= ROOM {
             Packet::fresh(1).next()
-        } else if room <= pool.large.room() {
+        } else if room <= LARGEST_ROOM {
             cache::take_large()
         } else {
             None
         }
-    }
-
-    /// The most that [`Packet::with_room`] can give.
-    pub fn largest_room() -> usize {
-        pool::get().large.room()
     }
 
     /// A packet with these bytes, or `None` as for [`Packet::with_room`].

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bellows_sys::memory::{Pages, Reservation};
 
 use crate::cache::{Magazine, Tally};
-use crate::{DATA_OFFSET, LINE};
+use crate::{DATA_OFFSET, LARGE_STRIDE, LINE, ROOM};
 
 /// The size of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub struct Config {
     /// Buffers for super-frames (73,600 bytes of data each).
     pub large_packets: usize,
     /// Distance in bytes from one ordinary buffer to the next: an odd multiple of 64, or any multiple of 64 to
-    /// experiment with, at least 320.
+    /// experiment with, at least 2,240.
     pub stride: usize,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { packets: 65_536, large_packets: 512, stride: 35 * LINE }
+        Config { packets: 65_536, large_packets: 512, stride: DATA_OFFSET + ROOM }
     }
 }
 
@@ -226,20 +226,18 @@ pub fn config() -> Config {
 }
 
 impl Pool {
-    const LARGE_STRIDE: usize = 1_153 * LINE;
-
     fn new(config: Config) -> Result<Pool, Error> {
         let within = |what, value, least, most| {
             if (least..=most).contains(&value) { Ok(()) } else { Err(Error::OutOfRange { what, value, least, most }) }
         };
-        within("the stride", config.stride, 5 * LINE, 1 << 18)?;
+        within("the stride", config.stride, DATA_OFFSET + ROOM, 1 << 18)?;
         if !config.stride.is_multiple_of(LINE) {
             return Err(Error::UnevenStride(config.stride));
         }
         within("the number of packets", config.packets, 64, Class::most(config.stride))?;
-        within("the number of large packets", config.large_packets, 0, Class::most(Pool::LARGE_STRIDE))?;
+        within("the number of large packets", config.large_packets, 0, Class::most(LARGE_STRIDE))?;
         let small = config.packets * config.stride;
-        let bytes = small + config.large_packets * Pool::LARGE_STRIDE;
+        let bytes = small + config.large_packets * LARGE_STRIDE;
         let memory = Reservation::new(bytes).map_err(|source| Error::Memory {
             packets: config.packets,
             mebibytes: bytes >> 20,
@@ -248,7 +246,7 @@ impl Pool {
         let first = memory.start().as_ptr().expose_provenance();
         Ok(Pool {
             small: Class::new(first, config.stride, config.packets),
-            large: Class::new(first + small, Pool::LARGE_STRIDE, config.large_packets),
+            large: Class::new(first + small, LARGE_STRIDE, config.large_packets),
             depot: Mutex::default(),
             large_free: Mutex::default(),
             tallies: Mutex::default(),

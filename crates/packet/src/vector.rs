@@ -165,7 +165,7 @@ impl Vector {
     #[inline]
     pub fn append(&mut self, other: &mut Vector, most: usize) -> usize {
         let all = other.len();
-        if self.is_empty() && most >= all && !self.is_none() {
+        if self.is_empty() && most >= all && !self.is_none() && !other.is_none() {
             self.start = 0;
             self.end = 0;
             mem::swap(self, other);
@@ -431,6 +431,9 @@ mod tests {
         filled.push(Packet::from_bytes(b"xy").unwrap()).unwrap();
         assert_eq!(none.append(&mut filled, 9), 0);
         assert_eq!(filled.append(&mut none, 9), 0);
+        let mut empty = Vector::new();
+        assert_eq!(empty.append(&mut none, 9), 0);
+        assert!(!empty.is_none(), "memory must not be swapped away");
         assert_eq!((filled.len(), filled.bytes()), (1, 2));
     }
 

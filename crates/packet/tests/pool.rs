@@ -45,7 +45,7 @@ fn a_pool_that_runs_out_says_so_and_recovers() {
 #[test]
 fn large_packets_are_few_and_come_back() {
     let _turn = turn();
-    assert!(Packet::with_room(Packet::largest_room() + 1).is_none());
+    assert!(Packet::with_room(bellows_packet::LARGEST_ROOM + 1).is_none());
     let mut all: Vec<Packet> = (0..8).map(|_| Packet::with_room(70_000).unwrap()).collect();
     assert!(Packet::with_room(70_000).is_none());
     for (index, packet) in all.iter_mut().enumerate() {

@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use bellows_capture::{LinkType, Progress, Reader};
 use bellows_config::{Configure, Context, Mistake, Rate};
 use bellows_engine::{App, AppError, Counter, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports};
-use bellows_packet::{Meta, Packet, pool};
+use bellows_packet::{LARGEST_ROOM, Meta, Packet, ROOM, pool};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use self::pace::{Pace, Verdict};
 
-/// Brings the packets of a capture file into the network: pcap in both byte orders with microseconds or nanoseconds, and pcapng
-/// with any number of interfaces, plain or compressed with gzip or zstd. The format is told by the file's first bytes,
-/// never by its name.
+/// Brings the packets of a capture file into the network: pcap in both byte orders with microseconds or nanoseconds,
+/// and pcapng with any number of interfaces, plain or compressed with gzip or zstd. The format is told by the file's
+/// first bytes, never by its name.
 ///
 /// Each packet carries the time at which it was recorded, its length on the wire, the number of its interface in the
 /// file and its link type, for apps such as `pcap-writer`.
@@ -133,7 +133,9 @@ impl<'de> Deserialize<'de> for Repeat {
 
             fn visit_i64<E: serde::de::Error>(self, times: i64) -> Result<Repeat, E> {
                 let times = u64::try_from(times);
-                times.map_err(|_| E::custom("the number of times is negative; give 1 or more")).and_then(|t| self.visit_u64(t))
+                times
+                    .map_err(|_| E::custom("the number of times is negative; give 1 or more"))
+                    .and_then(|t| self.visit_u64(t))
             }
 
             fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Repeat, E> {
@@ -169,8 +171,26 @@ pub struct PcapReader {
     repeat: Repeat,
     /// `None` before the start, and when another app took the place of this one.
     reading: Option<Reading>,
-    /// Locked against being overwritten by an app of this or another process while this one means to read it.
-    _claim: File,
+    _claim: Claim,
+}
+
+/// Keeps a `pcap-writer` of any process from overwriting a file that is to be read, as far as the file system
+/// knows locks.
+struct Claim(File);
+
+impl Claim {
+    fn new(file: File) -> Claim {
+        // Where a process writes the file, it can be read all the same.
+        let _ = file.try_lock_shared();
+        Claim(file)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Closing it would leave it locked for as long as a process that is just being spawned has it, too.
+        let _ = self.0.unlock();
+    }
 }
 
 /// A file and where in it the app is.
@@ -286,8 +306,8 @@ impl Reading {
         repeat: Repeat,
         mut goes: impl FnMut(u64, u64) -> bool,
     ) {
-        let mut most = io.burst().min(output.room());
-        if most == 0 {
+        let mut left = io.burst().min(output.room());
+        if left == 0 {
             return;
         }
         if let Some(waiting) = self.waiting.take() {
@@ -298,14 +318,17 @@ impl Reading {
                 return;
             }
             output.push(packet);
-            most -= 1;
+            left -= 1;
         }
         if self.error.is_some() || (self.at_end && !self.begin_pass(io, repeat)) {
             return;
         }
         // There is a packet before a record is read: where the pool is empty the record stays in the file.
-        let mut fresh = Packet::fresh(most);
-        while let Some(mut packet) = fresh.next() {
+        // The end of a pass uses one up, too.
+        let mut fresh = Packet::fresh(2 * left);
+        while left > 0
+            && let Some(mut packet) = fresh.next()
+        {
             let record = match self.reader.next_record() {
                 Ok(Some(record)) => record,
                 Ok(None) => {
@@ -318,9 +341,13 @@ impl Reading {
                 Err(error) => return self.fail(io, error),
             };
             let ingress_port = record.interface;
-            let mut meta =
-                Meta { timestamp: record.timestamp, original_length: record.original_length, ingress_port, link_type: 0 };
-            if record.data.len() <= packet.tailroom() {
+            let mut meta = Meta {
+                timestamp: record.timestamp,
+                original_length: record.original_length,
+                ingress_port,
+                link_type: 0,
+            };
+            if record.data.len() <= ROOM {
                 packet.append(record.data);
             } else if let Some(large) = Packet::from_bytes(record.data) {
                 packet = large;
@@ -340,6 +367,7 @@ impl Reading {
                 return;
             }
             output.push(packet);
+            left -= 1;
         }
     }
 
@@ -408,7 +436,7 @@ impl Reading {
 /// Whether no buffer of the pool can ever hold so many bytes.
 #[cold]
 fn exceeds_buffers(length: usize) -> bool {
-    length > Packet::largest_room() || pool::usage().large_packets == 0
+    length > LARGEST_ROOM || pool::usage().large_packets == 0
 }
 
 impl Configure for PcapReader {
@@ -443,21 +471,21 @@ impl Configure for PcapReader {
     }
 }
 
-/// Checks that a file is there and its start is that of a capture. What is returned keeps a `pcap-writer` of any
-/// process from overwriting the file, as far as the file system knows locks.
-fn look_into(path: &Path) -> Result<File, Mistake> {
+/// Checks that a file is there and its start is that of a capture.
+fn look_into(path: &Path) -> Result<Claim, Mistake> {
     let wrong = |message: String, help: &str| Mistake::at("path", message, help);
     let cannot_open = |error: io::Error| {
-        wrong(format!("{}: cannot be opened: {error}", path.display()), "check the path; it is relative to the network file")
+        wrong(
+            format!("{}: cannot be opened: {error}", path.display()),
+            "check the path; it is relative to the network file",
+        )
     };
     // A look before opening, which would wait for ever on a pipe.
     if !std::fs::metadata(path).map_err(cannot_open)?.is_file() {
         let message = format!("{} is not a regular file", path.display());
         return Err(wrong(message, "give a capture file; save what comes through a pipe into one first"));
     }
-    let claim = File::open(path).map_err(cannot_open)?;
+    let file = File::open(path).map_err(cannot_open)?;
     Reader::open(path).map_err(|error| wrong(error.to_string(), "give a pcap or pcapng file"))?;
-    // Where another process writes the file, it can be read all the same.
-    let _ = claim.try_lock_shared();
-    Ok(claim)
+    Ok(Claim::new(file))
 }

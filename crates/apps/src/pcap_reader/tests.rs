@@ -78,7 +78,8 @@ fn packets_carry_what_the_file_says_of_them() {
 #[test]
 fn compressed_files_are_read_like_others() {
     let plain = capture(&[(0, 60); 3]);
-    // A zstd frame (RFC 8878) of one raw block: magic, a header with the size in 4 bytes, the block's header, the block.
+    // A zstd frame (RFC 8878) of one raw block: magic, a header with the size in 4 bytes, the block's header and the
+    // block itself.
     let mut zstd = vec![0x28, 0xb5, 0x2f, 0xfd, 0xa0];
     zstd.extend((plain.len() as u32).to_le_bytes());
     zstd.extend(&((plain.len() as u32) << 3 | 1).to_le_bytes()[..3]);
@@ -146,7 +147,7 @@ fn a_damaged_file_gives_its_whole_packets_and_an_error() {
 
 #[test]
 fn a_packet_that_no_buffer_holds_is_dropped_and_counted() {
-    let largest = Packet::largest_room();
+    let largest = LARGEST_ROOM;
     let file = Scratch::new(&capture(&[(0, 60), (0, 9_000), (0, largest), (0, largest + 1), (0, 262_144), (0, 61)]));
     let mut rig = file.rig("");
     rig.settle();
@@ -190,9 +191,7 @@ fn mistakes_are_told_with_their_key() {
     let text = Scratch::new(b"Not a capture.");
     let absent = Scratch(text.0.with_extension("absent"));
     let folder = Scratch(std::env::temp_dir());
-    for (file, says) in
-        [(&text, "not a capture"), (&absent, "cannot be opened"), (&folder, "not a regular file")]
-    {
+    for (file, says) in [(&text, "not a capture"), (&absent, "cannot be opened"), (&folder, "not a regular file")] {
         let mistake = file.reader("").err().unwrap();
         assert_eq!(mistake.key, Some("path"));
         let message = &mistake.message;

@@ -17,21 +17,22 @@ use self::output::{OpenError, Output, Refusal, Rotation, Written};
 
 /// Writes packets to a capture file that tcpdump and Wireshark read. The packets end here.
 ///
-/// The file is created, or emptied, when the network starts, and written through a buffer that is flushed every second,
-/// so that it can be read while it grows. A run without packets leaves a valid file without packets. A file that a
-/// `pcap-reader` or another `pcap-writer` has open is refused and not touched.
+/// The file is created, or emptied, when the network starts, and written through a buffer that is flushed every
+/// second, so that it can be read while it grows. A run without packets leaves a valid file without packets. A file
+/// that a `pcap-reader` or another `pcap-writer` has open is refused and not touched.
 ///
 /// A packet that was read from a capture keeps its time, its length on the wire, and its link type; all others are
-/// Ethernet frames of their own length, recorded now. A pcap file has one link type, that of its first packet: packets of
-/// another are dropped as `link_type`. A pcapng file has an interface for each port and link type that packets came
-/// from, up to 1,024 of them. Times that pcap cannot express, after 2106-02-07, are dropped as `timestamp`.
+/// Ethernet frames of their own length, recorded now. A pcap file has one link type, that of its first packet:
+/// packets of another are dropped as `link_type`. A pcapng file has an interface for each port and link type that
+/// packets came from; packets beyond 1,024 of them are dropped as `link_type`, too. Packets of a time that pcap cannot
+/// express, after 2106-02-07, are dropped as `timestamp`.
 ///
 /// When writing fails (a full disk), all packets from then on are dropped as `write_failed`, and the run ends
 /// with an error that names the file.
 ///
 /// With `rotate`, a file that is full gets a number in its name, and a new one takes its place: of `out.pcap`,
-/// the oldest is `out.1.pcap`, the next `out.2.pcap`, and `out.pcap` is the one being written. Files that an earlier run left under
-/// these names are replaced.
+/// the oldest is `out.1.pcap`, the next `out.2.pcap`, and `out.pcap` is the one being written. Files that an earlier
+/// run left under these names are replaced.
 ///
 /// A reload that leaves `path`, `format`, `resolution` and `snaplen` as they are goes on in the same file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -54,7 +55,8 @@ pub struct Config {
     #[serde(default)]
     pub resolution: Resolution,
 
-    /// Which time packets are written with: `original` for the one that they carry (now, if they carry none), or `now`.
+    /// Which time packets are written with: `original` for the one that they carry, 0 (an unknown time) included, and
+    /// now for those that carry none; or `now` for all.
     #[serde(default)]
     pub timestamps: Timestamps,
 
@@ -175,13 +177,14 @@ impl App for PcapWriter {
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
-        self.output = Some(match old.filter(|old| old.path == self.path) {
+        let old = old.filter(|old| old.path == self.path && old.output.is_some());
+        self.output = match old {
             Some(old) if old.options != self.options => {
                 return Err(OpenError::OtherFormat { path: self.path.clone() }.into());
             }
-            Some(PcapWriter { output: output @ Some(_), .. }) => return Ok(self.output = output.take()),
-            _ => Output::open(&self.path, self.options)?,
-        });
+            Some(old) => old.output.take(),
+            None => Some(Output::open(&self.path, self.options)?),
+        };
         Ok(())
     }
 
@@ -211,10 +214,18 @@ impl Configure for PcapWriter {
         let ends_in = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
         let by_name = if ends_in("pcapng") { Format::Pcapng } else { Format::Pcap };
         if config.snaplen == Some(0) {
-            return Err(Mistake::at("snaplen", "0 bytes of a packet are none", "leave `snaplen` out to keep all of it"));
+            return Err(Mistake::at(
+                "snaplen",
+                "0 bytes of a packet are none",
+                "leave `snaplen` out to keep all of it",
+            ));
         }
         if config.rotate == Some(Bytes::new(0)) {
             return Err(Mistake::at("rotate", "a file of 0 bytes is none", "leave `rotate` out to write one file"));
+        }
+        if config.rotate.is_some() && std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            let message = format!("{} is a device, which cannot give way to another file", path.display());
+            return Err(Mistake::at("rotate", message, "leave `rotate` out, or give the path of a file"));
         }
         if config.keep == Some(0) {
             return Err(Mistake::at("keep", "with 0 files nothing is kept", "give 1 or more, or leave `keep` out"));
@@ -232,8 +243,7 @@ impl Configure for PcapWriter {
             (Format::Pcap, Resolution::Microseconds) => OutputFormat::PcapMicroseconds,
             (Format::Pcap, Resolution::Nanoseconds) => OutputFormat::PcapNanoseconds,
         };
-        let options =
-            WriterOptions { format, snap_length: config.snaplen.unwrap_or(0), ..WriterOptions::default() };
+        let options = WriterOptions { format, snap_length: config.snaplen.unwrap_or(0), ..WriterOptions::default() };
         let rotation = Rotation { limit: config.rotate.map(Bytes::bytes), keep: config.keep };
         Ok(PcapWriter { path, options, rotation, timestamps: config.timestamps, output: None, will_flush: false })
     }
@@ -242,18 +252,17 @@ impl Configure for PcapWriter {
 /// Finds out, without touching anything, whether a file can be created.
 fn look_at(path: &Path) -> Result<(), Mistake> {
     use std::os::unix::fs::FileTypeExt;
-    let wrong = |message: &str, help: &str| {
-        Err(Mistake::at("path", format!("{}: {message}", path.display()), help))
-    };
+    let wrong = |message: &str, help: &str| Err(Mistake::at("path", format!("{}: {message}", path.display()), help));
     if let Some(ending) = path.extension().filter(|&ending| ending == "gz" || ending == "zst") {
         let help = format!("leave `.{}` off the name, and compress the file afterwards", ending.display());
         return wrong("files are written uncompressed", &help);
     }
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => wrong("is a folder", "give the name of a file in it"),
-        Ok(found) if !found.is_file() && !found.file_type().is_char_device() => {
-            wrong("is not a regular file", "give a regular file; others would hold up the whole network when they are full")
-        }
+        Ok(found) if !found.is_file() && !found.file_type().is_char_device() => wrong(
+            "is not a regular file",
+            "give a regular file; others would hold up the whole network when they are full",
+        ),
         Ok(_) => Ok(()),
         Err(_) => match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             Some(folder) if !folder.is_dir() => {

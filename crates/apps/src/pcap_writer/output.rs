@@ -44,7 +44,8 @@ pub(super) enum OpenError {
     #[error("{}: is being read or written by an app of this or another network; give another path", .path.display())]
     InUse { path: PathBuf },
     #[error(
-        "{}: is being written, and its format, resolution and snaplen cannot change before it is finished; give another path",
+        "{}: is being written, and its format, resolution and snaplen cannot change until it is finished; give \
+         another path",
         .path.display()
     )]
     OtherFormat { path: PathBuf },
@@ -206,14 +207,14 @@ impl Output {
 
     #[cold]
     fn rotate(&mut self, keep: Option<u64>) -> Result<(), AppError> {
-        if let Some(writer) = self.writer.take() {
-            writer.finish()?;
-        }
+        self.close()?;
         self.full_files += 1;
         let failed = |source| OpenError::Rotate { path: self.path.clone(), source };
         fs::rename(&self.path, numbered(&self.path, self.full_files)).map_err(failed)?;
         // Those that are numbered, and the one that follows.
-        if let Some(too_old) = keep.and_then(|keep| (self.full_files + 1).checked_sub(keep)).filter(|&number| number > 0) {
+        if let Some(too_old) =
+            keep.and_then(|keep| (self.full_files + 1).checked_sub(keep)).filter(|&number| number > 0)
+        {
             match fs::remove_file(numbered(&self.path, too_old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error).into()),
                 _ => {}
@@ -221,6 +222,15 @@ impl Output {
         }
         let file = create(&self.path)?;
         Ok(self.begin(file)?)
+    }
+
+    /// Writes what is in the buffer, and lets others have the file.
+    fn close(&mut self) -> Result<(), Error> {
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let file = writer.finish()?;
+        // Closing it would leave it locked for as long as a process that is just being spawned has it, too.
+        let _ = file.unlock();
+        Ok(())
     }
 
     /// Hands what was written to the system.
@@ -236,9 +246,7 @@ impl Output {
             self.interfaces.push(Interface::new(LinkType::ETHERNET));
             self.begin(file)?;
         }
-        if let Some(writer) = self.writer.take() {
-            writer.finish()?;
-        }
+        self.close()?;
         self.failure.map_or(Ok(()), Err)
     }
 }

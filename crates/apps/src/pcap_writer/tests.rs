@@ -85,9 +85,7 @@ fn packets_are_written_with_what_they_carry() {
 #[test]
 fn packets_that_carry_nothing_are_frames_of_now() {
     let scratch = Scratch::new("now");
-    for (keys, packet) in
-        [("", Packet::from_bytes(b"data").unwrap()), (r#", "timestamps": "now""#, of_link_type(1))]
-    {
+    for (keys, packet) in [("", Packet::from_bytes(b"data").unwrap()), (r#", "timestamps": "now""#, of_link_type(1))] {
         let before = wall_clock();
         let original_length = packet.meta().map_or(4, |meta| meta.original_length);
         let mut rig = scratch.rig("out.pcap", keys);
@@ -166,7 +164,10 @@ fn long_packets_are_cut_and_counted() {
     assert_eq!(rig.counts().counters["cut"], 1);
     rig.finish();
     let records = scratch.read("out.pcap");
-    assert_eq!(records.iter().map(|record| (&record.0[..], record.2)).collect::<Vec<_>>(), [(&b"abc"[..], 3), (b"abc", 4)]);
+    assert_eq!(
+        records.iter().map(|record| (&record.0[..], record.2)).collect::<Vec<_>>(),
+        [(&b"abc"[..], 3), (b"abc", 4)]
+    );
 }
 
 #[test]
@@ -244,7 +245,10 @@ fn a_successor_goes_on_in_the_same_file() {
     let mut other = scratch.writer("out.pcap", r#", "snaplen": 60"#).unwrap();
     assert!(other.start(Some(&mut new)).unwrap_err().to_string().contains("cannot change"));
     new.stop().unwrap();
-    assert_eq!(scratch.read("out.pcap").iter().map(|record| &record.0[..]).collect::<Vec<_>>(), [&b"one"[..], b"two", b"three"]);
+    assert_eq!(
+        scratch.read("out.pcap").iter().map(|record| &record.0[..]).collect::<Vec<_>>(),
+        [&b"one"[..], b"two", b"three"]
+    );
 }
 
 #[test]
@@ -255,6 +259,7 @@ fn mistakes_are_told_with_their_key_and_touch_no_file() {
         ("out.pcap", r#", "rotate": 0"#, "rotate"),
         ("out.pcap", r#", "rotate": 1, "keep": 0"#, "keep"),
         ("out.pcap", r#", "keep": 3"#, "keep"),
+        ("/dev/null", r#", "rotate": 100"#, "rotate"),
         ("out.pcapng", r#", "resolution": "us""#, "resolution"),
         ("out.pcap.gz", "", "path"),
         ("missing/out.pcap", "", "path"),

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use bellows_config::Mistake;
 use bellows_engine::Output;
-use bellows_packet::{Packet, Template};
+use bellows_packet::{LARGEST_ROOM, Packet, Template};
 use bellows_wire::{EtherType, EthernetHeader, MacAddr, Stamp, UdpFrame, VlanHeader, ethernet};
 use fastrand::Rng;
 
@@ -18,9 +18,6 @@ pub(super) const DST_MAC: &str = "02:00:00:00:00:02";
 pub(super) const SRC_PORT: u16 = 49152;
 pub(super) const DST_PORT: u16 = 9;
 pub(super) const TTL: u8 = 64;
-
-/// The longest packet: what a large buffer holds.
-const LARGEST: usize = 73_600;
 
 /// Sizes that a list may have; each is laid out in memory.
 const MOST_SIZES: usize = 256;
@@ -303,8 +300,8 @@ impl Layout {
     fn sizes(&self, payload: Payload) -> RangeInclusive<usize> {
         let number = if payload == Payload::Sequence { Stamp::LEN } else { 0 };
         let most = match self {
-            Layout::Udp(headers) => headers.max_len().min(LARGEST),
-            Layout::None | Layout::Ethernet(_) => LARGEST,
+            Layout::Udp(headers) => headers.max_len().min(LARGEST_ROOM),
+            Layout::None | Layout::Ethernet(_) => LARGEST_ROOM,
         };
         (self.len() + number).max(1)..=most
     }
@@ -336,14 +333,4 @@ fn link_values(config: &Config) -> Result<(MacAddr, MacAddr, Option<u16>), Mista
         return Err(Mistake::at("vlan", format!("there is no VLAN {id}"), "give an identifier from 0 to 4094"));
     }
     Ok((address("src_mac", &config.src_mac, SRC_MAC)?, address("dst_mac", &config.dst_mac, DST_MAC)?, config.vlan))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_largest_packet_is_what_the_pool_can_hold() {
-        assert_eq!(LARGEST, Packet::largest_room());
-    }
 }

@@ -13,7 +13,7 @@ use crate::text::{Align, Table};
 /// List the apps that a network file can name, or print the manual of one
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The app whose manual to print; `engine` for the settings in the table [engine]
+    /// The app whose manual to print; `engine` for the settings in the table `[engine]`
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// Print manuals as JSON, each with the JSON Schema of its keys

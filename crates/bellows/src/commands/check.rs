@@ -36,7 +36,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         return Ok(if loaded.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(2) });
     }
     let loaded = loaded.map_err(|diagnostics| Failure::Diagnosed(diagnostics.render(terminal::stderr_is_rich())))?;
-    eprint!("{}", loaded.warnings.render(terminal::stderr_is_rich()));
+    terminal::complain(&loaded.warnings.render(terminal::stderr_is_rich()));
     let (apps, links) = (loaded.network.apps.len() as u64, loaded.network.links.len() as u64);
     let path = arguments.file.path.display();
     terminal::print(&format!("{path}: fine ({}, {})\n", plural(apps, "app"), plural(links, "link")))?;

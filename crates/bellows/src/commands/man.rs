@@ -19,6 +19,8 @@ pub struct Arguments {
 }
 
 pub fn execute(arguments: &Arguments, definition: clap::Command) -> Result<ExitCode, Failure> {
+    // Its pages would say what the others say.
+    let definition = definition.disable_help_subcommand(true);
     match &arguments.output {
         None => {
             let mut page = Vec::new();

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample, State};
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{Align, Table, scaled, span};
 
 /// List the networks that run, and those that crashed and left their counters
@@ -63,7 +63,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
             or_dash(line.pid.map(|pid| pid.to_string())),
             or_dash(line.uptime_seconds.map(|seconds| span(Duration::from_secs_f64(seconds)))),
             or_dash(line.packets_per_second.map(scaled)),
-            harmless(&line.network),
+            line.network,
         ]);
     }
     terminal::print(&table.render(terminal::stdout_is_rich()))?;
@@ -74,7 +74,7 @@ fn clean() -> Result<(), Failure> {
     for home in Home::all().into_iter().filter(|home| observe::state(home) == State::Crashed) {
         let name = home.name();
         home.remove().map_err(|error| Failure::Failed(format!("cannot remove what `{name}` left: {error}")))?;
-        eprintln!("removed what `{name}` left");
+        terminal::complain(&format!("removed what `{name}` left\n"));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::text::{plural, span};
 /// Have a running network read its file again, or another one in its place
 ///
 /// What did not change keeps its state and its packets. If the new network is wrong, it is reported and the old one
-/// runs on. The settings in [engine] are fixed when the process starts.
+/// runs on. The settings in `[engine]` are fixed when the process starts.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The running network's name

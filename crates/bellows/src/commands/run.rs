@@ -48,12 +48,9 @@ pub struct Arguments {
 }
 
 pub fn execute(arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode, Failure> {
-    // Before anything is started, so that no signal finds the process unprepared.
-    let signals = catch_signals()?;
-    logging::log_panics();
     let rich_errors = terminal::stderr_is_rich();
     let loaded = arguments.file.load(&registry).map_err(|mistakes| Failure::Diagnosed(mistakes.render(rich_errors)))?;
-    eprint!("{}", loaded.warnings.render(rich_errors));
+    terminal::complain(&loaded.warnings.render(rich_errors));
 
     let mut settings = loaded.engine.settings();
     settings.schedule = arguments.schedule.unwrap_or(settings.schedule);
@@ -61,6 +58,9 @@ pub fn execute(arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode
     check_cpu(cpu)?;
     let size = pool::Config { packets: loaded.engine.pool, ..pool::Config::default() };
     pool::init(size).map_err(|error| Failure::Mistake(error.to_string()))?;
+    // From here on there is something to clear up.
+    let signals = catch_signals()?;
+    logging::log_panics();
     let home = Arc::new(claim(arguments.name.as_deref(), &loaded.engine, &arguments.file.path)?);
 
     let supervisor = Supervisor {

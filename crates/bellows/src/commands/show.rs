@@ -76,7 +76,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let rich = terminal::stdout_is_rich();
     if state == State::Crashed {
-        eprintln!("`{name}` (process {}) has crashed; this is what it left", counters.pid);
+        terminal::complain(&format!("`{name}` (process {}) has crashed; this is what it left\n", counters.pid));
     }
     let text = match part {
         Part::All => {
@@ -84,7 +84,12 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
                 Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
                 None => format!("{name}: crashed (process {})", counters.pid),
             };
-            format!("{head}, {}\n\n{}\n{}", counters.source, report::counters(counters, rich), engine(counters))
+            format!(
+                "{head}, {}\n\n{}\n{}",
+                harmless(&counters.source),
+                report::counters(counters, rich),
+                engine(counters)
+            )
         }
         Part::Apps => report::apps(counters).render(rich),
         Part::Links => report::links(counters).render(rich),
@@ -93,12 +98,11 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
             if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
         }
         Part::Config => {
-            let text = &observer.directory().config;
-            if text.ends_with('\n') { text.clone() } else { format!("{text}\n") }
+            let text = harmless(&observer.directory().config);
+            if text.ends_with('\n') { text } else { text + "\n" }
         }
     };
-    // Headings may be bold; what the counters' file says may drive no terminal.
-    terminal::print(&if rich { text } else { harmless(&text) })?;
+    terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

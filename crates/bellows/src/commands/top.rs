@@ -77,7 +77,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
         if state == State::Crashed {
             drop(screen);
-            eprintln!("`{name}` has ended");
+            terminal::complain(&format!("`{name}` has ended\n"));
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -96,8 +96,8 @@ fn view(name: &str, state: State, change: &Change, rich: bool) -> String {
         None => String::new(),
     };
     let mut text = format!(
-        "{name} (process {}, {}): {state}\nasleep {:.1} % of the time, {idle}{} naps/s; busiest link {} packets/s, {} bits/s; \
-         {} of {} buffers in use\n\n",
+        "{name} (process {}, {}): {state}\nasleep {:.1} % of the time, {idle}{} naps/s\n\
+         busiest link {} packets/s, {} bits/s; {} of {} buffers in use\n\n",
         counters.pid,
         harmless(&counters.source).replace('\n', " "),
         100.0 * change.asleep(),

@@ -8,6 +8,7 @@ use bellows_engine::Home;
 
 use super::protocol::{Reply, Request};
 use crate::failure::Failure;
+use crate::terminal::harmless;
 
 /// How long a reply may take: a reload opens files, which may be slow.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,8 +30,8 @@ pub fn ask(home: &Home, request: &Request) -> Result<Reply, Failure> {
     };
     let reply = exchange(home, request).map_err(unreachable)?;
     match reply {
-        Reply::Refused { mistake: true, message } => Err(Failure::Diagnosed(message)),
-        Reply::Refused { mistake: false, message } => Err(Failure::Failed(message)),
+        Reply::Refused { mistake: true, message } => Err(Failure::Diagnosed(harmless(&message))),
+        Reply::Refused { mistake: false, message } => Err(Failure::Failed(harmless(&message))),
         reply => Ok(reply),
     }
 }

@@ -178,7 +178,7 @@ pub fn skipped(test: &str, reason: &str) {
     if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
         let mut file =
             std::fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
-        writeln!(file, "{line}").expect("BELLOWS_SKIPS can be written");
+        writeln!(file, "{test}: {reason}").expect("BELLOWS_SKIPS can be written");
     }
 }
 

@@ -1,0 +1,551 @@
+//! `bench engine`: what the engine costs a packet.
+//!
+//! Each case runs a network of real apps, counters on, one breath after the other, beside a *reference loop*: the bare
+//! work of its apps without an engine. Both are measured in turn in the same process, and each case in several processes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+
+use bellows_apps::{pcap_reader, sink, source, tee};
+use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
+use bellows_config::{Configure, Context};
+use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
+use bellows_packet::{CAPACITY, Template, Vector, free_all, pool, push_copies, push_filled};
+use bellows_sys::{clock, cpu};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::processes::{ProcessError, ask};
+use crate::report::{Machine, Measurement, Report};
+use crate::stats::median;
+
+/// Length of the packets.
+const SIZE: usize = 60;
+
+/// Apps in the chains.
+const CHAIN: usize = 20;
+
+/// What a benchmark run is asked to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// The schedules to measure.
+    pub schedules: Vec<Schedule>,
+    /// Fresh processes for each case.
+    pub processes: usize,
+    /// Rounds in each process, of which the median counts.
+    pub rounds: usize,
+    /// Packets a breath.
+    pub burst: usize,
+    /// Distance between packet buffers; the pool's default if none is given.
+    pub stride: Option<usize>,
+    /// The processor to measure on; the last that the process may use if none is given.
+    pub cpu: Option<usize>,
+    /// Only cases whose name contains this.
+    pub filter: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            schedules: Schedule::ALL.to_vec(),
+            processes: 15,
+            rounds: 40,
+            burst: 128,
+            stride: None,
+            cpu: None,
+            filter: String::new(),
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Case {
+    SourceSink,
+    SourceTeeSinks,
+    ChainForward,
+    ChainLoop,
+    InFlight(usize),
+    PcapReader,
+}
+
+impl Case {
+    const ALL: [Case; 7] = [
+        Case::SourceSink,
+        Case::SourceTeeSinks,
+        Case::ChainForward,
+        Case::ChainLoop,
+        Case::InFlight(128),
+        Case::InFlight(8_192),
+        Case::PcapReader,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Case::SourceSink => "source-sink",
+            Case::SourceTeeSinks => "source-tee-sinks",
+            Case::ChainForward | Case::ChainLoop => "chain",
+            Case::InFlight(_) => "in-flight",
+            Case::PcapReader => "pcap-reader",
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        if self == Case::PcapReader { "Mpps" } else { "clocks/packet" }
+    }
+
+    fn labels(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Case::ChainForward => vec![("apps", CHAIN.into()), ("how", "forward".into())],
+            Case::ChainLoop => vec![("apps", CHAIN.into()), ("how", "loop".into())],
+            Case::InFlight(packets) => vec![("packets", packets.into())],
+            Case::SourceSink | Case::SourceTeeSinks | Case::PcapReader => Vec::new(),
+        }
+    }
+}
+
+/// One case for one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    case: Case,
+    schedule: Schedule,
+    options: Options,
+    /// The capture that the case reads.
+    capture: PathBuf,
+}
+
+/// What one process measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    value: f64,
+    reference: Option<f64>,
+    machine: Machine,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A measuring process failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The capture to read could not be made.
+    #[error("cannot write a capture to read: {0}; set TMPDIR to a folder with 50 MB free")]
+    Capture(bellows_capture::Error),
+    /// No case has such a name.
+    #[error("no case has `{0}` in its name; there are source-sink, source-tee-sinks, chain, in-flight and pcap-reader")]
+    NoCase(String),
+}
+
+/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
+/// of how many processes are done.
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn run(
+    options: &Options,
+    arguments: &[&str],
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Report, BenchError> {
+    let cases: Vec<Case> = Case::ALL.into_iter().filter(|case| case.name().contains(&options.filter)).collect();
+    if cases.is_empty() {
+        return Err(BenchError::NoCase(options.filter.clone()));
+    }
+    let capture = Capture::make(cases.contains(&Case::PcapReader)).map_err(BenchError::Capture)?;
+    let cells: Vec<(Case, Schedule)> =
+        options.schedules.iter().flat_map(|&schedule| cases.iter().map(move |&case| (case, schedule))).collect();
+    let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); cells.len()];
+    let all = cells.len() * options.processes;
+    for round in 0..options.processes {
+        for (index, &(case, schedule)) in cells.iter().enumerate() {
+            progress(round * cells.len() + index, all);
+            let task = Task { case, schedule, options: options.clone(), capture: capture.path.clone() };
+            answers[index].push(ask(arguments, &task)?);
+        }
+    }
+    progress(all, all);
+    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
+    let results = cells
+        .iter()
+        .zip(&answers)
+        .filter_map(|(&(case, schedule), answers)| summarise(case, schedule, options, answers))
+        .collect();
+    Ok(Report { bench: "engine".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), machine, results })
+}
+
+fn summarise(case: Case, schedule: Schedule, options: &Options, answers: &[Answer]) -> Option<Measurement> {
+    let values: Vec<f64> = answers.iter().map(|answer| answer.value).collect();
+    let references: Vec<f64> = answers.iter().filter_map(|answer| answer.reference).collect();
+    let all = median(&values)?;
+    let mut labels: BTreeMap<String, Value> = BTreeMap::new();
+    labels.insert("schedule".to_owned(), json!(schedule));
+    labels.insert("size".to_owned(), SIZE.into());
+    labels.insert("burst".to_owned(), options.burst.into());
+    labels.extend(case.labels().into_iter().map(|(name, value)| (name.to_owned(), value)));
+    Some(Measurement {
+        case: case.name().to_owned(),
+        unit: case.unit().to_owned(),
+        median: all.value,
+        low: all.low,
+        high: all.high,
+        reference: median(&references).map(|median| median.value),
+        labels,
+    })
+}
+
+/// Does one task, in a process that has done nothing else.
+pub fn measure(task: Task) -> Answer {
+    let Task { case, schedule, options, capture } = task;
+    if let Some(stride) = options.stride
+        && let Err(error) = pool::init(pool::Config { stride, ..pool::Config::default() })
+    {
+        fail(&error);
+    }
+    if let Some(cpu) = options.cpu.or_else(|| cpu::allowed().last().copied())
+        && let Err(error) = cpu::pin_to(cpu)
+    {
+        fail(&format!("processor {cpu}: {error}"));
+    }
+    clock::calibrate();
+    let bench = Bench { schedule, burst: options.burst, rounds: options.rounds, capture };
+    let (value, reference) = bench.measure(case);
+    Answer { value, reference, machine: Machine::here() }
+}
+
+/// Ends a measuring process with a message for the one that asked.
+fn fail(message: &dyn std::fmt::Display) -> ! {
+    eprintln!("{message}");
+    std::process::exit(1)
+}
+
+struct Bench {
+    schedule: Schedule,
+    burst: usize,
+    rounds: usize,
+    capture: PathBuf,
+}
+
+/// Packets that a round of measuring moves, about.
+const ROUND: usize = 400_000;
+
+impl Bench {
+    /// The case's figure and that of its reference loop.
+    fn measure(&self, case: Case) -> (f64, Option<f64>) {
+        let burst = self.burst;
+        match case {
+            Case::SourceSink => {
+                let mut bare = Bare::new(burst);
+                self.alternate(burst, self.engine(source_sink()), move || bare.source_sink())
+            }
+            Case::SourceTeeSinks => {
+                let mut bare = Bare::new(burst);
+                self.alternate(burst, self.engine(source_tee_sinks()), move || bare.source_tee_sinks())
+            }
+            Case::ChainForward => {
+                let mut bare = Bare::new(burst);
+                let long = self.engine(chain(|network, name| network.app(name, Forward)));
+                self.difference(long, move || bare.chain_forward())
+            }
+            Case::ChainLoop => {
+                let mut bare = Bare::new(burst);
+                let long = self.engine(chain(|network, name| network.app(name, Loop)));
+                self.difference(long, move || bare.chain_loop())
+            }
+            Case::InFlight(packets) => {
+                let mut engine = self.engine(in_flight(packets));
+                let mut bare = BareInFlight::new(burst, packets);
+                for _ in 0..2 * packets.div_ceil(burst) {
+                    engine.breathe();
+                }
+                self.alternate(burst, engine, move || bare.turn())
+            }
+            Case::PcapReader => (self.read_capture(), None),
+        }
+    }
+
+    fn engine(&self, network: Network) -> Engine {
+        let settings = Settings { burst: self.burst, schedule: self.schedule, ..Settings::default() };
+        Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error))
+    }
+
+    /// Clocks a packet of the engine's breaths and of the reference's, measured in turn.
+    fn alternate(&self, packets: usize, mut engine: Engine, mut reference: impl FnMut()) -> (f64, Option<f64>) {
+        let turns = ROUND.div_ceil(packets);
+        let mut rounds = (Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            rounds.0.push(
+                clocks(turns, || {
+                    engine.breathe();
+                }) / packets as f64,
+            );
+            rounds.1.push(clocks(turns, &mut reference) / packets as f64);
+        }
+        (middle(&rounds.0), Some(middle(&rounds.1)))
+    }
+
+    /// Clocks a packet for each further app: a long chain less the short one, measured in turn. The reference is the work
+    /// of one app without an engine.
+    fn difference(&self, mut long: Engine, mut reference: impl FnMut()) -> (f64, Option<f64>) {
+        let mut short = self.engine(source_sink());
+        let turns = (ROUND / 4).div_ceil(self.burst);
+        let mut rounds = (Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            let without = clocks(turns, || {
+                short.breathe();
+            });
+            let with = clocks(turns, || {
+                long.breathe();
+            });
+            rounds.0.push((with - without) / (CHAIN * self.burst) as f64);
+            rounds.1.push(clocks(turns, &mut reference) / (CHAIN * self.burst) as f64);
+        }
+        (middle(&rounds.0), Some(middle(&rounds.1)))
+    }
+
+    /// Million packets a second from a capture in the page cache into the network.
+    fn read_capture(&self) -> f64 {
+        let rates: Vec<f64> = (0..self.rounds.min(5))
+            .map(|_| {
+                let config =
+                    serde_json::from_value(json!({ "path": self.capture })).unwrap_or_else(|error| fail(&error));
+                let reader = configured::<pcap_reader::PcapReader>(config);
+                let network = Network::new().app("reader", reader).app("sink", sink::Sink);
+                let mut engine = self.engine(linked(network, &["reader.output -> sink.input"]));
+                let start = clock::ticks();
+                let end = engine.run();
+                let nanos = clock::ticks_to_nanos(clock::ticks() - start);
+                let packets = engine.finish(end).snapshot.links[0].packets;
+                if packets != CAPTURED as u64 {
+                    fail(&format!("{packets} packets came out of a capture of {CAPTURED}"));
+                }
+                packets as f64 * 1e3 / nanos as f64
+            })
+            .collect();
+        middle(&rates)
+    }
+}
+
+/// Clocks that one turn takes, of many.
+fn clocks(turns: usize, mut turn: impl FnMut()) -> f64 {
+    let start = clock::ticks();
+    for _ in 0..turns {
+        turn();
+    }
+    (clock::ticks() - start) as f64 / turns as f64
+}
+
+fn middle(samples: &[f64]) -> f64 {
+    median(samples).map_or(f64::NAN, |median| median.value)
+}
+
+fn configured<A: Configure>(config: A::Config) -> A {
+    A::configure(config, &Context::default()).unwrap_or_else(|mistake| fail(&mistake))
+}
+
+fn source() -> source::Source {
+    configured(source::Config { size: Some(SIZE as u32), ..source::Config::default() })
+}
+
+fn linked(network: Network, links: &[&str]) -> Network {
+    links.iter().fold(network, |network, link| network.link(link).unwrap_or_else(|error| fail(&error)))
+}
+
+fn source_sink() -> Network {
+    linked(Network::new().app("source", source()).app("sink", sink::Sink), &["source.output -> sink.input"])
+}
+
+fn source_tee_sinks() -> Network {
+    let network = Network::new()
+        .app("source", source())
+        .app("tee", configured::<tee::Tee>(tee::Config::default()))
+        .app("one", sink::Sink)
+        .app("other", sink::Sink);
+    linked(network, &["source.output -> tee.input", "tee.a -> one.input", "tee.b -> other.input"])
+}
+
+fn chain(add: impl Fn(Network, &str) -> Network) -> Network {
+    let mut network = Network::new().app("source", source()).app("sink", sink::Sink);
+    let mut from = "source".to_owned();
+    for index in 0..CHAIN {
+        let name = format!("app{index}");
+        network = linked(add(network, &name), &[&format!("{from}.output -> {name}.input")]);
+        from = name;
+    }
+    linked(network, &[&format!("{from}.output -> sink.input")])
+}
+
+fn in_flight(packets: usize) -> Network {
+    let reservoir = Reservoir { packets, held: VecDeque::new(), spare: Vec::new() };
+    let network = Network::new().app("source", source()).app("reservoir", reservoir).app("sink", sink::Sink);
+    linked(network, &["source.output -> reservoir.input", "reservoir.output -> sink.input"])
+}
+
+const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
+const OUTPUT: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+
+/// Hands its vector on.
+struct Forward;
+
+impl App for Forward {
+    const INPUTS: Ports = INPUT;
+    const OUTPUTS: Ports = OUTPUT;
+
+    fn push(&mut self, io: &Io<Self>) {
+        io.forward(0, 0);
+    }
+}
+
+/// Hands packet after packet on.
+struct Loop;
+
+impl App for Loop {
+    const INPUTS: Ports = INPUT;
+    const OUTPUTS: Ports = OUTPUT;
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for packet in &mut io.input(0) {
+            output.push(packet);
+        }
+    }
+}
+
+/// Keeps so many packets in flight: a vector in, the oldest vector out.
+struct Reservoir {
+    packets: usize,
+    held: VecDeque<Vector>,
+    spare: Vec<Vector>,
+}
+
+impl App for Reservoir {
+    const INPUTS: Ports = INPUT;
+    const OUTPUTS: Ports = OUTPUT;
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut vector = self.spare.pop().unwrap_or_default();
+        let now = io.input(0).take_into(&mut vector);
+        self.held.push_back(vector);
+        if self.held.len() * now > self.packets
+            && let Some(mut oldest) = self.held.pop_front()
+        {
+            io.output(0).send_from(&mut oldest);
+            self.spare.push(oldest);
+        }
+    }
+}
+
+/// The work of the apps without an engine.
+struct Bare {
+    burst: usize,
+    template: Template,
+    vectors: [Vector; 2],
+}
+
+impl Bare {
+    fn new(burst: usize) -> Bare {
+        Bare { burst, template: template(), vectors: [Vector::new(), Vector::new()] }
+    }
+
+    fn source_sink(&mut self) {
+        let [vector, _] = &mut self.vectors;
+        push_filled(vector, self.burst, &self.template);
+        free_all(vector);
+    }
+
+    fn source_tee_sinks(&mut self) {
+        let [vector, copies] = &mut self.vectors;
+        push_filled(vector, self.burst, &self.template);
+        push_copies(copies, vector.as_slice());
+        free_all(vector);
+        free_all(copies);
+    }
+
+    /// A chain of apps that each hand the vector on.
+    fn chain_forward(&mut self) {
+        self.refill();
+        for _ in 0..CHAIN {
+            let [one, other] = &mut self.vectors;
+            std::mem::swap(std::hint::black_box(one), std::hint::black_box(other));
+        }
+    }
+
+    /// A chain of apps that each hand packet after packet on.
+    fn chain_loop(&mut self) {
+        self.refill();
+        for _ in 0..CHAIN {
+            let [from, to] = &mut self.vectors;
+            for packet in from.drain(usize::MAX) {
+                if let Err(refused) = to.push(packet) {
+                    drop(refused);
+                }
+            }
+            std::hint::black_box(&mut self.vectors).swap(0, 1);
+        }
+    }
+
+    /// The same packets go through chains again and again.
+    fn refill(&mut self) {
+        if self.vectors.iter().all(Vector::is_empty) {
+            push_filled(&mut self.vectors[0], self.burst, &self.template);
+        }
+    }
+}
+
+fn template() -> Template {
+    Template::new(&[0x5a; SIZE]).unwrap_or_else(|| fail(&"no template"))
+}
+
+/// The work of source and sink with packets in flight, without an engine.
+struct BareInFlight {
+    burst: usize,
+    template: Template,
+    vectors: Vec<Vector>,
+    next: usize,
+}
+
+impl BareInFlight {
+    fn new(burst: usize, packets: usize) -> BareInFlight {
+        let vectors = (0..packets.div_ceil(burst)).map(|_| Vector::new()).collect();
+        let mut bare = BareInFlight { burst, template: template(), vectors, next: 0 };
+        (0..bare.vectors.len()).for_each(|_| bare.turn());
+        bare
+    }
+
+    fn turn(&mut self) {
+        let vector = &mut self.vectors[self.next];
+        free_all(vector);
+        push_filled(vector, self.burst.min(CAPACITY), &self.template);
+        self.next = (self.next + 1) % self.vectors.len();
+    }
+}
+
+/// Packets in the capture that is read.
+const CAPTURED: usize = 500_000;
+
+/// A capture file that lives as long as the benchmark.
+struct Capture {
+    path: PathBuf,
+}
+
+impl Capture {
+    fn make(wanted: bool) -> Result<Capture, bellows_capture::Error> {
+        let path = std::env::temp_dir().join(format!("bellows-bench-{}.pcap", std::process::id()));
+        let capture = Capture { path };
+        if wanted {
+            let options = WriterOptions { format: OutputFormat::PcapMicroseconds, ..WriterOptions::default() };
+            let mut writer = Writer::create(&capture.path, options, &[Interface::new(LinkType::ETHERNET)])?;
+            for index in 0..CAPTURED as u64 {
+                let timestamp = index * 1_000;
+                writer.write(&Record { data: &[0x5a; SIZE], timestamp, original_length: SIZE as u32, interface: 0 })?;
+            }
+            writer.finish()?;
+        }
+        Ok(capture)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

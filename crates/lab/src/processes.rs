@@ -1,0 +1,62 @@
+//! The same measurement in many fresh processes, in alternation.
+//!
+//! What a process measures depends on where its memory happened to be put and on what ran beside it. A figure is
+//! therefore taken in several processes, each case once in every round of processes, so that a slow minute of the
+//! machine meets all cases alike.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What a process of a benchmark could not do.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// It could not be started.
+    #[error("cannot start {0} again for a measurement: {1}")]
+    Start(PathBuf, std::io::Error),
+    /// It failed.
+    #[error("a measuring process ended with {0}: {1}")]
+    Failed(std::process::ExitStatus, String),
+    /// It answered something else.
+    #[error("a measuring process answered what cannot be read: {0}")]
+    Answer(serde_json::Error),
+}
+
+/// Runs this program once more with some arguments, hands it `task` as JSON on its standard input, and reads its answer,
+/// JSON on its standard output.
+///
+/// # Errors
+/// See [`ProcessError`].
+pub fn ask<T: Serialize, A: DeserializeOwned>(arguments: &[&str], task: &T) -> Result<A, ProcessError> {
+    let program = std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))?;
+    let start = |error| ProcessError::Start(program.clone(), error);
+    let mut child = Command::new(&program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(start)?;
+    if let Some(stdin) = child.stdin.take() {
+        // A child that ends before it has read its task is reported by its status.
+        let _ = serde_json::to_writer(stdin, task);
+    }
+    let output = child.wait_with_output().map_err(start)?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(ProcessError::Failed(output.status, message));
+    }
+    serde_json::from_slice(&output.stdout).map_err(ProcessError::Answer)
+}
+
+/// The other side of [`ask`]: reads the task, does it, and writes the answer.
+///
+/// # Errors
+/// When the task cannot be read or the answer not written.
+pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> Result<(), std::io::Error> {
+    let task = serde_json::from_reader(std::io::stdin().lock())?;
+    serde_json::to_writer(std::io::stdout().lock(), &work(task))?;
+    Ok(())
+}
