@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
-use crate::commands::{apps, check, completions, graph, man, ps, reload, run, show, stop, top};
+use crate::commands::{apps, bench, check, completions, graph, man, ps, reload, run, show, stop, top};
 use crate::failure::EXIT_CODES;
 
 /// Runs app networks: apps that are joined by links, through which packets go.
@@ -84,6 +84,7 @@ pub enum Subcommand {
     Top(top::Arguments),
     Reload(reload::Arguments),
     Stop(stop::Arguments),
+    Bench(bench::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
 }

@@ -1,6 +1,7 @@
 //! The subcommands, a file each: what each takes, and what it does.
 
 pub mod apps;
+pub mod bench;
 pub mod check;
 pub mod completions;
 pub mod graph;
