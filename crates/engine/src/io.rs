@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 
-use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_copies, push_filled};
+use bellows_packet::{Drain, Memory, Packet, Template, Vector, free_all, push_copies, push_filled};
 use bellows_sys::clock;
 
 use crate::app::{App, Entry, Place};
@@ -24,7 +24,7 @@ pub(crate) struct Core {
     /// The earliest moment that an app wants a tick.
     pub(crate) next_deadline: Cell<u64>,
     /// Vectors without a link, the last used on top: a chain of any length lives in a few hot ones.
-    spare: RefCell<Vec<Vector>>,
+    spare: RefCell<Vec<Memory>>,
     pub(crate) burst: usize,
     pub(crate) lossless: bool,
 }
@@ -65,14 +65,14 @@ impl Core {
     /// Memory for a link that gets its first packets.
     #[inline]
     fn borrow_vector(&self) -> Vector {
-        self.spare.borrow_mut().pop().unwrap_or_else(new_vector)
+        self.spare.borrow_mut().pop().map_or_else(new_vector, Vector::from)
     }
 
     /// Takes back the memory of a link that has been emptied.
     #[inline]
     fn return_vector(&self, vector: Vector) {
-        if !vector.is_none() {
-            self.spare.borrow_mut().push(vector);
+        if let Some(memory) = vector.into_memory() {
+            self.spare.borrow_mut().push(memory);
         }
     }
 }

@@ -27,7 +27,7 @@ mod vector;
 pub use bulk::instruction_set;
 pub use cache::{Fresh, Template, free_all, push_copies, push_filled};
 pub use packet::{Meta, Packet};
-pub use vector::{CAPACITY, Drain, Vector};
+pub use vector::{CAPACITY, Drain, Memory, Vector};
 
 /// Bytes in a cache line.
 pub const LINE: usize = 64;

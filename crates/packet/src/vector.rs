@@ -39,6 +39,27 @@ pub struct Vector {
 // SAFETY: a vector owns its slots and the packets in them, and packets may be sent.
 unsafe impl Send for Vector {}
 
+/// The memory of an empty vector.
+pub struct Memory(NonNull<Packet>);
+
+// SAFETY: as for the vector that it was.
+unsafe impl Send for Memory {}
+
+impl From<Memory> for Vector {
+    #[inline(always)]
+    fn from(memory: Memory) -> Vector {
+        let slots = memory.0;
+        mem::forget(memory);
+        Vector { slots, start: 0, end: 0, bytes: 0 }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        drop(Vector { slots: self.0, start: 0, end: 0, bytes: 0 });
+    }
+}
+
 impl Vector {
     /// An empty vector.
     pub fn new() -> Vector {
@@ -57,6 +78,18 @@ impl Vector {
     #[inline(always)]
     pub fn is_none(&self) -> bool {
         self.slots == NonNull::dangling()
+    }
+
+    /// Takes an empty vector apart, down to its memory: one word, which is quicker to put away than a vector. `None`
+    /// for a vector without memory, or one that holds packets, which it then frees.
+    #[inline(always)]
+    pub fn into_memory(self) -> Option<Memory> {
+        if self.is_none() || !self.is_empty() {
+            return None;
+        }
+        let memory = Memory(self.slots);
+        mem::forget(self);
+        Some(memory)
     }
 
     /// How many packets it holds.
