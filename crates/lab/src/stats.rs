@@ -41,7 +41,7 @@ fn skipped(count: usize) -> usize {
     for k in 0..count / 2 {
         tail += term.exp();
         if tail > 0.025 {
-            return k;
+            return k.saturating_sub(1);
         }
         term += ((count - k) as f64 / (k + 1) as f64).ln();
     }

@@ -205,8 +205,11 @@ pub(crate) fn pointer(address: usize) -> NonNull<u8> {
 /// What the pool holds now. Exact when no other thread takes or frees packets meanwhile.
 pub fn usage() -> Usage {
     let pool = get();
+    // A thread that ends moves its books from the one to the other under this lock.
+    let tallies = lock(&pool.tallies);
     let settled = pool.settled.load(Relaxed);
-    let in_use = lock(&pool.tallies).iter().fold(settled, |sum, tally| sum.wrapping_add(tally.outstanding()));
+    let in_use = tallies.iter().fold(settled, |sum, tally| sum.wrapping_add(tally.outstanding()));
+    drop(tallies);
     Usage {
         packets: pool.config.packets,
         large_packets: pool.config.large_packets,

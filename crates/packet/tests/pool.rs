@@ -20,29 +20,6 @@ fn in_use() -> usize {
 }
 
 #[test]
-fn a_pool_that_runs_out_says_so_and_recovers() {
-    let _turn = turn();
-    let all: Vec<Packet> = Packet::fresh(usize::MAX).collect();
-    assert_eq!(all.len(), 4_096);
-    assert_eq!(in_use(), 4_096);
-    assert!(Packet::from_bytes(b"one more").is_none());
-    let mut fresh = Packet::fresh(10);
-    assert!(fresh.next().is_none());
-    assert_eq!(fresh.missing(), 10);
-    drop(fresh);
-    drop(all);
-    assert_eq!(in_use(), 0);
-    let mut addresses: Vec<_> = Packet::fresh(4_096).map(|packet| packet.bytes().as_ptr() as usize).collect();
-    addresses.dedup();
-    assert_eq!(in_use(), 0);
-    let again: Vec<Packet> = Packet::fresh(4_096).collect();
-    let mut addresses: Vec<_> = again.iter().map(|packet| packet.bytes().as_ptr() as usize).collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    assert_eq!(addresses.len(), 4_096, "each buffer has one owner");
-}
-
-#[test]
 fn large_packets_are_few_and_come_back() {
     let _turn = turn();
     assert!(Packet::with_room(bellows_packet::LARGEST_ROOM + 1).is_none());
