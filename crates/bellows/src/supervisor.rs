@@ -139,7 +139,7 @@ fn start_engine(
 fn cannot_start(error: &StartError) -> Failure {
     match error {
         StartError::Faults(_) | StartError::App(..) => Failure::Mistake(error.to_string()),
-        StartError::Counters(_) => Failure::Failed(error.to_string()),
+        StartError::Counters(_) | StartError::Pool(_) => Failure::Failed(error.to_string()),
     }
 }
 
@@ -254,7 +254,9 @@ impl Run {
         };
         let reloaded = self.control.reload(loaded.network).map_err(|error| match error {
             ReloadError::Faults(_) | ReloadError::App(..) => Failure::Mistake(error.to_string()),
-            ReloadError::Counters(_) | ReloadError::Over => Failure::Failed(error.to_string()),
+            ReloadError::Counters(_) | ReloadError::Unpublished(_) | ReloadError::Over => {
+                Failure::Failed(error.to_string())
+            }
         })?;
         *self.source() = Source { file, watched: Watched::new(loaded.files) };
         let mut report = ReloadReport::from(reloaded);

@@ -143,7 +143,9 @@ pub trait App: Send + Sized + 'static {
         let _ = io;
     }
 
-    /// Moves packets on. Called when an input holds packets. What is left in an input comes first next time.
+    /// Moves packets on. Called when an input holds packets. What is left in an input comes first next time; an app
+    /// that leaves packets there because something outside is not ready says with [`Io::wake_at`] when to ask again,
+    /// or the run may end as stalled.
     fn push(&mut self, io: &Io<Self>) {
         let _ = io;
     }
@@ -172,7 +174,8 @@ pub trait App: Send + Sized + 'static {
     /// takes; whatever is taken out of it stays open.
     ///
     /// # Errors
-    /// Why it cannot start. A network in which an app cannot start does not run, and a reload is undone.
+    /// Why it cannot start; what it took out of `old` must be back there then. A network in which an app cannot start
+    /// does not run, and a reload is undone.
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         let _ = old;
         Ok(())
@@ -265,6 +268,11 @@ pub(crate) trait Erased: Send {
 #[inline(always)]
 fn contained(call: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(call)).is_ok()
+}
+
+/// Asks an app something between breaths; `None` if it panics over it.
+pub(crate) fn answer<T>(question: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(question)).ok()
 }
 
 /// Safety: as for [`Call`], for the type A.

@@ -1,13 +1,14 @@
 //! The other threads' side of a running engine.
 
 use std::io;
+use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering::Release};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bellows_sys::wake::Event;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::app::AppError;
 use crate::counters::Slab;
@@ -84,7 +85,9 @@ impl Shared {
 
     /// The run is over: who waits for an answer gets none.
     pub(crate) fn close(&self) {
-        *lock(&self.mailbox) = Mailbox::Closed;
+        let last = mem::replace(&mut *lock(&self.mailbox), Mailbox::Closed);
+        // Apps may lie in it; they are dropped with the mailbox unlocked.
+        drop(last);
     }
 }
 
@@ -95,7 +98,7 @@ impl Drop for crate::Engine {
 }
 
 /// What a reload did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     /// Apps that run on as they were.
     pub kept: Vec<String>,
@@ -114,6 +117,7 @@ pub struct Reloaded {
     /// How long no breath was taken, in nanoseconds.
     pub pause_nanos: u64,
     /// Apps that could not finish, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfinished: Vec<(String, String)>,
 }
 
@@ -127,8 +131,11 @@ pub enum ReloadError {
     #[error("app `{0}`: {1}; the old configuration runs on")]
     App(String, AppError),
     /// The counters cannot be made.
-    #[error("no memory for the counters: {0}; the old configuration runs on")]
+    #[error("cannot make the counters: {0}; the old configuration runs on")]
     Counters(io::Error),
+    /// The new configuration runs, but other processes cannot see its counters.
+    #[error("the new configuration runs, but its counters cannot be published: {0}")]
+    Unpublished(io::Error),
     /// There is nothing to reload any more.
     #[error("the run is over")]
     Over,
@@ -172,6 +179,8 @@ impl Control {
     /// The new configuration is laid out on the calling thread; the engine swaps it in between two breaths, and the
     /// calling thread ends what is gone. An app whose configuration changed may take over the resources of the old.
     ///
+    /// Waits for the run to begin if it has not; must not be called on the engine's own thread.
+    ///
     /// # Errors
     /// See [`ReloadError`].
     pub fn reload(&self, network: Network) -> Result<Reloaded, ReloadError> {
@@ -192,7 +201,12 @@ impl Control {
         let (sender, receiver) = channel();
         match &mut *lock(&self.shared.mailbox) {
             Mailbox::Open(request) => *request = Some(Request { world: Box::new(world), reply: sender }),
-            Mailbox::Closed => return Err(ReloadError::Over),
+            Mailbox::Closed => {
+                if let Some(home) = home {
+                    home.discard(generation);
+                }
+                return Err(ReloadError::Over);
+            }
         }
         self.ask(attention::COMMIT);
         let reply = receiver.recv();
@@ -206,12 +220,11 @@ impl Control {
             Ok(Reply::Committed { old, dropped, pause }) => {
                 current.outline = outline;
                 *lock(&self.shared.slab) = slab;
-                if let Some(home) = home {
-                    home.publish(generation).map_err(ReloadError::Counters)?;
-                }
+                let published = home.map_or(Ok(()), |home| home.publish(generation));
                 report.dropped = dropped;
                 report.pause_nanos = pause.as_nanos() as u64;
                 report.unfinished = retire(*old, &origins);
+                published.map_err(ReloadError::Unpublished)?;
                 Ok(report)
             }
             Ok(Reply::Failed { app, error, world }) => {

@@ -28,6 +28,9 @@ const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x01");
 const HEADER: usize = 8;
 const SUPERSEDED: usize = 2;
 
+/// More bytes of JSON than any network needs; a reader takes no more.
+const LONGEST_DIRECTORY: usize = 64 << 20;
+
 /// Counters of the engine itself, by position.
 pub(crate) mod engine {
     use super::Counter;
@@ -171,8 +174,18 @@ impl Directory {
     }
 }
 
+impl Directory {
+    /// Whether all counters that it names lie among its cells.
+    fn is_consistent(&self) -> bool {
+        let fits = |cell: usize, count: usize| cell.checked_add(count).is_some_and(|end| end <= self.cells);
+        fits(0, self.engine.len())
+            && self.apps.iter().all(|app| fits(app.cell, app.drops.len() + app.counters.len()))
+            && self.links.iter().all(|entry| fits(entry.cell, link::NAMES.len()))
+    }
+}
+
 enum Memory {
-    Private(Box<[AtomicU64]>),
+    Private(Vec<AtomicU64>),
     Shared(SharedCells),
 }
 
@@ -231,7 +244,8 @@ impl Slab {
         Slab::new(memory, first, directory).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
     }
 
-    /// Maps another process's generation. Whatever the file holds, reading it is safe.
+    /// Maps another process's generation. Whatever the file holds, reading it is safe. (Cutting it short while it is
+    /// mapped is not: the reader gets SIGBUS. Engines never do that, and [`Home`] trusts no folder of other users.)
     pub(crate) fn open(path: PathBuf) -> Result<Slab, ReadError> {
         let shared = match SharedCells::open(&path) {
             Ok(shared) => shared,
@@ -244,11 +258,17 @@ impl Slab {
             }
             let at = |cell: usize| usize::try_from(header(cell)).unwrap_or(usize::MAX);
             let (start, length, first) = (at(3), at(4), at(5));
+            if length > LONGEST_DIRECTORY {
+                return Err("its directory is too long");
+            }
             let json = cells.get(start..).and_then(|cells| cells.get(..length.div_ceil(8)));
             let json: Vec<u8> =
                 json.ok_or("it is cut short")?.iter().flat_map(|cell| cell.load(Relaxed).to_ne_bytes()).collect();
             let directory: Directory =
                 serde_json::from_slice(&json[..length.min(json.len())]).map_err(|_| "its directory cannot be read")?;
+            if !directory.is_consistent() {
+                return Err("its directory names counters that it does not have");
+            }
             Ok((first, directory))
         };
         let parsed = parse(shared.cells());
@@ -270,8 +290,8 @@ impl Slab {
     /// The counters. Each has one writer, the engine's thread.
     #[inline(always)]
     pub(crate) fn cells(&self) -> &[AtomicU64] {
-        // SAFETY: new() made the pointer from a slice of the memory that this value owns and never moves: a boxed
-        // slice or a mapping.
+        // SAFETY: new() made the pointer from a slice of the memory that this value owns and that does not move with
+        // it: a vector's, which never grows, or a mapping.
         unsafe { self.counters.as_ref() }
     }
 
@@ -298,5 +318,79 @@ impl Slab {
     pub(crate) fn add(&self, cell: usize, count: u64) {
         let cell = &self.cells()[cell];
         cell.store(cell.load(Relaxed).wrapping_add(count), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A file of these cells, opened as counters.
+    fn opened(cells: &[u64]) -> Result<Slab, ReadError> {
+        let bytes: Vec<u8> = cells.iter().flat_map(|cell| cell.to_ne_bytes()).collect();
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let name = format!("bellows-counters-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let slab = Slab::open(path.clone());
+        std::fs::remove_file(path).unwrap();
+        slab
+    }
+
+    /// The cells of a block that holds this directory.
+    fn block(directory: &Directory) -> Vec<u64> {
+        let mut json = serde_json::to_vec(directory).unwrap();
+        let length = json.len();
+        json.resize(length.next_multiple_of(8), b' ');
+        let words = json.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+        let mut cells = vec![MAGIC, 0, 0, HEADER as u64, length as u64, (HEADER + length.div_ceil(8)) as u64, 0, 0];
+        cells.extend(words);
+        cells.extend(std::iter::repeat_n(u64::MAX, directory.cells.min(1_000)));
+        cells
+    }
+
+    fn directory() -> Directory {
+        let ends = [("a.o".to_owned(), "b.i".to_owned()), ("a.p".to_owned(), "b.j".to_owned())];
+        let traits = Traits::of::<crate::app::Failed>();
+        Directory::lay_out([("a", "k", traits), ("b", "k", traits)].into_iter(), ends.into_iter())
+    }
+
+    #[test]
+    fn counters_that_a_directory_places_outside_its_cells_are_refused() {
+        assert!(opened(&block(&directory())).is_ok());
+        let spoilt: [fn(&mut Directory); 4] = [
+            |directory| directory.apps[1].cell = usize::MAX,
+            |directory| directory.links[0].cell = directory.cells - 1,
+            |directory| directory.engine.resize(1_000, String::new()),
+            |directory| directory.cells = usize::MAX,
+        ];
+        for spoil in spoilt {
+            let mut directory = directory();
+            spoil(&mut directory);
+            let error = opened(&block(&directory)).err().unwrap();
+            assert!(matches!(error, ReadError::Foreign(..)), "{error}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever cells are overwritten or cut off, a file of counters is read or refused.
+        #[test]
+        fn a_damaged_file_is_read_or_refused(
+            damage in proptest::collection::vec((0usize..80, prop_oneof![any::<u64>(), 0u64..100]), 0..6),
+            length in 1usize..200,
+        ) {
+            let mut cells = block(&directory());
+            let count = cells.len();
+            for (cell, value) in damage {
+                cells[cell % count] = value;
+            }
+            cells.truncate(length.max(count.saturating_sub(100)));
+            if let Ok(slab) = opened(&cells) {
+                let _ = crate::Snapshot::of(&slab).dropped();
+            }
+        }
     }
 }

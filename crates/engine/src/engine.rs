@@ -1,7 +1,6 @@
 //! The engine: breathes, sleeps, ends, and swaps configurations between breaths.
 
 use std::os::fd::AsFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use bellows_packet::pool;
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 
-use crate::app::{AppError, Entry, Erased, Failed, Place};
+use crate::app::{AppError, Entry, Erased, Failed, Place, answer};
 use crate::control::{Control, Reply, Shared, attention};
 use crate::counters::{common, engine as cells, link};
 use crate::home::Home;
@@ -49,8 +48,11 @@ pub enum StartError {
     #[error("app `{0}`: {1}")]
     App(String, AppError),
     /// The counters cannot be made.
-    #[error("no memory for the counters: {0}")]
+    #[error("cannot make the counters: {0}; see that memory, descriptors and room on the tmpfs are left")]
     Counters(std::io::Error),
+    /// There is no pool of packets, and none can be made.
+    #[error(transparent)]
+    Pool(#[from] pool::Error),
 }
 
 /// How a run ended.
@@ -114,16 +116,23 @@ impl Engine {
             return Err(StartError::Faults(faults));
         }
         clock::calibrate();
+        pool::ensure()?;
         let mut world = World::prepare(network, &Outline::default(), 0, home.as_deref(), settings.schedule)
             .map_err(StartError::Counters)?;
+        let shared = Shared::new(&world, settings.schedule, home.clone()).map_err(StartError::Counters)?;
         if let Err((app, error)) = world.start(None) {
             return Err(StartError::App(app, error));
         }
-        if let Some(home) = &home {
-            home.publish(0).map_err(StartError::Counters)?;
+        if let Some(home) = &home
+            && let Err(error) = home.publish(0)
+        {
+            for app in &mut world.apps {
+                // The reason for giving up is reported; what an app that never ran cannot finish is not.
+                let _ = stop_contained(&mut **app);
+            }
+            return Err(StartError::Counters(error));
         }
         world.fabric.slab.set(cells::STARTED, clock::unix_nanos());
-        let shared = Shared::new(&world, settings.schedule, home.clone()).map_err(StartError::Counters)?;
         Ok(Engine {
             core: Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless),
             flat: Flat::compile(&world),
@@ -151,6 +160,9 @@ impl Engine {
         let mut failed = Vec::new();
         if core.next_deadline.get() != u64::MAX && core.next_deadline.get() <= core.now() {
             self.tick(&mut failed);
+            if !failed.is_empty() {
+                self.bury(&mut failed);
+            }
         }
         for entry in [Entry::Pull, Entry::Push] {
             match self.settings.schedule {
@@ -190,12 +202,12 @@ impl Engine {
     #[cold]
     fn bury(&mut self, failed: &mut Vec<usize>) {
         for app in failed.drain(..) {
-            let held = self.world.apps[app].held() as u64;
+            let held = answer(|| self.world.apps[app].held()).unwrap_or(0) as u64;
             self.world.fabric.slab.add(self.world.wirings[app].cell + common::APP_FAILED, held);
             self.panicked.push(self.world.outline.apps[app].0.clone());
             let dead = std::mem::replace(&mut self.world.apps[app], Box::new(Failed));
             // What it holds may be in any state: its packets are freed, and a second panic ends with it.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(dead)));
+            let _ = answer(|| drop(dead));
         }
         self.flat = Flat::compile(&self.world);
     }
@@ -203,8 +215,15 @@ impl Engine {
     /// Breathes until the run is over.
     ///
     /// Sleeps while nothing happens, unless told to poll: until a descriptor of an app becomes readable, the
-    /// earliest deadline comes, or another thread calls. Then [`Engine::finish`] it.
+    /// earliest deadline comes, or another thread calls. Then [`Engine::finish`] it: from its end on the run takes no
+    /// more reloads, so that nobody waits for one.
     pub fn run(&mut self) -> End {
+        let end = self.run_to_the_end();
+        self.shared.close();
+        end
+    }
+
+    fn run_to_the_end(&mut self) -> End {
         loop {
             if self.shared.attention.load(Relaxed) != 0 && self.attend() {
                 return End::Stopped;
@@ -219,8 +238,11 @@ impl Engine {
             {
                 return end;
             }
-            if !self.settings.busywait && self.idle_for >= PATIENCE {
-                self.nap();
+            if !self.settings.busywait
+                && self.idle_for >= PATIENCE
+                && let Some(end) = self.nap()
+            {
+                return end;
             }
         }
     }
@@ -229,7 +251,6 @@ impl Engine {
     #[cold]
     fn attend(&mut self) -> bool {
         let wishes = self.shared.attention.swap(0, Acquire);
-        self.shared.event.clear();
         if wishes & attention::COMMIT != 0 {
             self.commit();
         }
@@ -244,47 +265,74 @@ impl Engine {
         self.world.apps.iter().all(|app| app.exhausted() && app.held() == 0)
     }
 
+    /// Asks every app something between breaths. `None` if one panicked over it: it has been buried, and the run goes on.
+    fn ask<T>(&mut self, question: impl Fn(&dyn Erased) -> T) -> Option<Vec<T>> {
+        let answers: Vec<Option<T>> = self.world.apps.iter().map(|app| answer(|| question(&**app))).collect();
+        let mut failed: Vec<usize> = (0..answers.len()).filter(|&app| answers[app].is_none()).collect();
+        if !failed.is_empty() {
+            self.bury(&mut failed);
+            self.idle_for = 0;
+        }
+        answers.into_iter().collect()
+    }
+
     /// Whether an idle run is over.
-    fn ending(&self) -> Option<End> {
-        if !self.world.apps.iter().all(|app| app.exhausted()) {
+    fn ending(&mut self) -> Option<End> {
+        if self.ask(|app| app.exhausted())?.contains(&false) {
             return None;
         }
+        let held = self.ask(|app| app.held() > 0)?.contains(&true);
+        let listens = self.ask(|app| app.descriptor().is_some())?.contains(&true);
         let waiting = self.world.fabric.waiting.iter().enumerate().filter(|(_, waiting)| waiting.get() > 0);
         let waiting: Vec<String> = waiting.map(|(index, _)| self.world.outline.links[index].to_string()).collect();
-        let held = self.world.apps.iter().any(|app| app.held() > 0);
         if waiting.is_empty() && !held {
             return Some(End::Done);
         }
-        let someone_will_wake =
-            self.core.next_deadline.get() != u64::MAX || self.world.apps.iter().any(|app| app.descriptor().is_some());
+        let someone_will_wake = self.core.next_deadline.get() != u64::MAX || listens;
         if someone_will_wake || held { None } else { Some(End::Stalled(waiting)) }
     }
 
-    /// Sleeps until something is due.
-    fn nap(&mut self) {
+    /// Sleeps until something is due, unless the run is over: nothing may ever be due then.
+    fn nap(&mut self) -> Option<End> {
         let deadline = self.core.next_deadline.get();
         let now = clock::now();
         if deadline <= now.saturating_add(WORTH_SLEEPING) {
-            return;
+            return None;
+        }
+        let end = self.ending();
+        if end.is_some() || self.idle_for == 0 {
+            // It is over, or an app has just been buried, and its stand-in has to breathe first.
+            return end;
         }
         self.write_gauges();
         let until_deadline = (deadline != u64::MAX).then(|| Duration::from_nanos(deadline - now));
-        let World { apps, pulls, wirings, .. } = &self.world;
-        let must_be_polled = pulls.iter().any(|&app| {
-            !apps[app].exhausted() && apps[app].descriptor().is_none() && wirings[app].deadline.get() == u64::MAX
+        let answers = self.ask(|app| (!app.exhausted(), app.held() > 0, app.descriptor().is_some()))?;
+        let World { apps, wirings, fabric, .. } = &self.world;
+        // Nothing tells when an app can go on that has left packets in its inputs, nor when one can that brings packets
+        // in, or holds some, and has no descriptor.
+        let must_be_polled = answers.iter().zip(wirings).any(|(&(pulls, holds, listens), wiring)| {
+            let has_work = wiring.has_input(fabric) || (pulls || holds) && !listens;
+            has_work && wiring.deadline.get() == u64::MAX
         });
         let timeout =
             if must_be_polled { Some(until_deadline.map_or(NAP, |until| until.min(NAP))) } else { until_deadline };
         let mut descriptors = vec![self.shared.event.as_fd()];
-        descriptors.extend(apps.iter().filter_map(|app| app.descriptor()));
+        // The descriptor of an app that has nothing to do with it may stay readable (a file at its end), so that the
+        // engine would never sleep again.
+        let busy = apps.iter().zip(&answers).filter(|(_, (pulls, holds, _))| *pulls || *holds);
+        descriptors.extend(busy.filter_map(|(app, _)| answer(|| app.descriptor()).flatten()));
         if sleep_until_readable(&descriptors, timeout).is_err() {
             std::thread::sleep(NAP);
         }
+        // Here and nowhere else: who raises the event has said before what he wants, which is looked at next; and one
+        // that is raised after his wish was granted spoils one nap, not all.
+        self.shared.event.clear();
         let slab = &self.world.fabric.slab;
         slab.add(cells::NAPS, 1);
         slab.add(cells::NAP_NANOS, clock::now().saturating_sub(now));
         // The next idle breath asks whether the run is over, and patience begins anew.
         self.idle_for = 0;
+        None
     }
 
     /// Writes the counters that are not written as things happen.
@@ -360,7 +408,7 @@ impl Engine {
             if !stays {
                 let drops = from.directory.apps[app].drops.len();
                 retired += (0..drops).map(|drop| from.get(old.wirings[app].cell + drop)).sum::<u64>();
-                dropped += old.apps[app].held() as u64;
+                dropped += answer(|| old.apps[app].held()).unwrap_or(0) as u64;
             }
         }
         for (index, stays) in link_stays.iter().enumerate() {
@@ -377,7 +425,7 @@ impl Engine {
                     std::mem::swap(&mut new.apps[index], &mut old.apps[app]);
                     new.wirings[index].deadline.set(old.wirings[app].deadline.get());
                 }
-                Origin::Replaces(app) => dropped += old.apps[app].held() as u64,
+                Origin::Replaces(app) => dropped += answer(|| old.apps[app].held()).unwrap_or(0) as u64,
                 Origin::New => {}
             }
         }
@@ -422,11 +470,16 @@ impl Engine {
     }
 }
 
+/// Starts an app; a panic is a reason like others why it cannot.
+pub(crate) fn start_contained(app: &mut dyn Erased, old: Option<&mut dyn Erased>) -> Result<(), AppError> {
+    answer(|| app.start(old)).unwrap_or_else(|| Err("it panicked when it was to start".into()))
+}
+
 /// Stops an app; a panic is a reason like others why it could not finish.
 pub(crate) fn stop_contained(app: &mut dyn Erased) -> Result<(), String> {
-    match catch_unwind(AssertUnwindSafe(|| app.stop())) {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err("it panicked when it was to stop".to_owned()),
+    match answer(|| app.stop()) {
+        Some(result) => result.map_err(|error| error.to_string()),
+        None => Err("it panicked when it was to stop".to_owned()),
     }
 }
 

@@ -101,8 +101,17 @@ impl Home {
     }
 
     /// The folders of all engines of this user, those that crashed included, by name.
+    ///
+    /// None of a folder in which others can write, who may have put anything there.
     pub fn all() -> Vec<Home> {
-        let mut homes: Vec<Home> = fs::read_dir(root())
+        Home::all_in(&root())
+    }
+
+    fn all_in(root: &Path) -> Vec<Home> {
+        if !fs::symlink_metadata(root).is_ok_and(|metadata| is_private(&metadata)) {
+            return Vec::new();
+        }
+        let mut homes: Vec<Home> = fs::read_dir(root)
             .map(|entries| {
                 let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
                 folders.filter(|folder| folder.join("identity").is_file()).map(|folder| Home::at(&folder)).collect()
@@ -171,6 +180,11 @@ impl Drop for Home {
     }
 }
 
+/// Whether this is a folder of ours alone.
+fn is_private(metadata: &fs::Metadata) -> bool {
+    metadata.is_dir() && metadata.uid() == user() && metadata.permissions().mode() & 0o077 == 0
+}
+
 /// Makes a folder of mode 0700, or checks that one that is there is ours alone.
 fn make_private_folder(folder: &Path) -> Result<(), HomeError> {
     let failed = |error| HomeError::System(folder.to_owned(), error);
@@ -178,8 +192,7 @@ fn make_private_folder(folder: &Path) -> Result<(), HomeError> {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let metadata = fs::symlink_metadata(folder).map_err(failed)?;
-            let private = metadata.is_dir() && metadata.uid() == user() && metadata.permissions().mode() & 0o077 == 0;
-            if private { Ok(()) } else { Err(HomeError::Unsafe(folder.to_owned())) }
+            if is_private(&metadata) { Ok(()) } else { Err(HomeError::Unsafe(folder.to_owned())) }
         }
         Err(error) => Err(failed(error)),
     }
@@ -194,6 +207,18 @@ mod tests {
         for name in ["", "..", "a/b", ".hidden", "a b", &"x".repeat(65)] {
             assert!(matches!(Home::claim(name), Err(HomeError::BadName(_))), "{name:?}");
         }
+    }
+
+    #[test]
+    fn engines_in_a_folder_that_is_open_to_others_are_not_seen() {
+        let root = std::env::temp_dir().join(format!("bellows-root-{}", std::process::id()));
+        make_private_folder(&root).unwrap();
+        make_private_folder(&root.join("engine")).unwrap();
+        fs::write(root.join("engine/identity"), "1 1\n").unwrap();
+        assert_eq!(Home::all_in(&root).len(), 1);
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(Home::all_in(&root).len(), 0);
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

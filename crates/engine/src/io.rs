@@ -62,6 +62,17 @@ impl Core {
         budget > 0 || entry != Entry::Push
     }
 
+    /// Sets part of the budget aside for an input that is opened: as many packets as it holds, or what is left.
+    #[inline(always)]
+    fn reserve(&self, waiting: usize) -> usize {
+        if !self.lossless {
+            return usize::MAX;
+        }
+        let reserved = self.budget.get().min(waiting);
+        self.budget.set(self.budget.get() - reserved);
+        reserved
+    }
+
     /// Memory for a link that gets its first packets.
     #[inline]
     fn borrow_vector(&self) -> Vector {
@@ -96,10 +107,11 @@ impl Fabric {
         let other = link.vector.replace(Vector::none());
         let vector = if other.is_none() { vector } else { self.join(index, other, vector, core) };
         self.waiting[index as usize].set(vector.len() as u32);
-        link.bytes.set(vector.bytes());
         if vector.is_empty() {
+            link.bytes.set(0);
             core.return_vector(vector);
         } else {
+            link.bytes.set(vector.bytes());
             mem::forget(link.vector.replace(vector));
         }
     }
@@ -149,7 +161,9 @@ impl<'a, A: App> Io<'a, A> {
     pub fn input(&self, index: usize) -> Input<'a, A> {
         let link = self.place.wiring.inputs.get(index).copied().unwrap_or(OPEN);
         let vector = ManuallyDrop::new(self.place.fabric.take(link));
-        Input { before: vector.len(), vector, changed: false, link, place: self.place, _app: PhantomData }
+        let before = vector.len();
+        let allowed = self.place.core.reserve(before);
+        Input { vector, before, allowed, changed: false, link, place: self.place, _app: PhantomData }
     }
 
     /// Opens an output. Packets leave when it is dropped.
@@ -189,6 +203,9 @@ impl<'a, A: App> Io<'a, A> {
             to.bytes.set(bytes);
             fabric.waiting[to_index as usize].set(count);
             from.vector.swap(&to.vector);
+            if count == 0 {
+                return;
+            }
             core.progress.set(true);
             fabric.slab.add(to.cell + counters::PACKETS, count.into());
             fabric.slab.add(to.cell + counters::BYTES, bytes);
@@ -210,7 +227,8 @@ impl<'a, A: App> Io<'a, A> {
     }
 
     /// Asks for a [`tick`](App::tick) at a time, in nanoseconds as [`Io::now`] counts them, and keeps an idle engine
-    /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled.
+    /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled. An app that has
+    /// no [descriptor](App::descriptor) is polled by a sleeping engine only while it wishes for nothing.
     #[inline]
     pub fn wake_at(&self, time: u64) {
         let Place { core, wiring, .. } = *self.place;
@@ -290,6 +308,8 @@ impl Place<'_> {
 pub struct Input<'a, A> {
     vector: ManuallyDrop<Vector>,
     before: usize,
+    /// How many packets may be taken in all.
+    allowed: usize,
     changed: bool,
     link: u32,
     place: &'a Place<'a>,
@@ -311,7 +331,7 @@ impl<A: App> Input<'_, A> {
 
     #[inline(always)]
     fn budget(&self) -> usize {
-        self.place.core.budget.get().saturating_sub(self.before - self.vector.len())
+        self.allowed - (self.before - self.vector.len())
     }
 
     /// The packets, for apps that go over them more than once.
@@ -366,7 +386,7 @@ impl<'i, A: App> IntoIterator for &'i mut Input<'_, A> {
     #[inline(always)]
     fn into_iter(self) -> Drain<'i> {
         let most = self.budget();
-        let ahead = if A::PREFETCH > 0 { self.place.wiring.prefetch.get() } else { 0 };
+        let ahead = if A::PREFETCH > 0 { self.place.wiring.prefetch } else { 0 };
         self.vector.drain(most).prefetching(ahead)
     }
 }
@@ -376,13 +396,13 @@ impl<A> Drop for Input<'_, A> {
     fn drop(&mut self) {
         // SAFETY: the field is not used after this, the only place that takes it.
         let vector = unsafe { ManuallyDrop::take(&mut self.vector) };
-        close_input(self.place, self.link, vector, self.before, self.changed);
+        close_input(self.place, self.link, vector, self.before, self.allowed, self.changed);
     }
 }
 
 /// By value, so that an open input can live in registers.
 #[inline(never)]
-fn close_input(place: &Place<'_>, link: u32, mut vector: Vector, before: usize, changed: bool) {
+fn close_input(place: &Place<'_>, link: u32, mut vector: Vector, before: usize, allowed: usize, changed: bool) {
     let Place { core, fabric, .. } = *place;
     if changed {
         vector.recount();
@@ -392,11 +412,9 @@ fn close_input(place: &Place<'_>, link: u32, mut vector: Vector, before: usize, 
         core.progress.set(true);
     }
     if core.lossless {
-        core.budget.set(core.budget.get().saturating_sub(taken));
+        core.budget.set(core.budget.get().saturating_add(allowed - taken));
     }
-    if !vector.is_none() {
-        fabric.put(link, vector, core);
-    }
+    fabric.put(link, vector, core);
 }
 
 /// An output that is open: packets sent to it leave, and are counted, when it is dropped.
@@ -477,12 +495,15 @@ fn close_output(place: &Place<'_>, index: u32, vector: Vector) {
     if vector.is_none() {
         return;
     }
+    // Should an app have had two outputs open on one link, both are counted with what the link holds now.
+    let other = fabric.take(index);
+    let vector = if other.is_none() { vector } else { fabric.join(index, other, vector, core) };
     let link = &fabric.links[index as usize];
-    let sent = vector.len() as u64 - u64::from(fabric.waiting[index as usize].get());
+    let sent = (vector.len() as u64).wrapping_sub(fabric.waiting[index as usize].get().into());
     if sent > 0 {
         core.progress.set(true);
         fabric.slab.add(link.cell + counters::PACKETS, sent);
-        fabric.slab.add(link.cell + counters::BYTES, vector.bytes() - link.bytes.get());
+        fabric.slab.add(link.cell + counters::BYTES, vector.bytes().wrapping_sub(link.bytes.get()));
     }
     fabric.put(index, vector, core);
 }

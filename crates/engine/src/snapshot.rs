@@ -67,7 +67,7 @@ pub struct AppCounts {
 impl AppCounts {
     /// Packets dropped for all reasons.
     pub fn dropped(&self) -> u64 {
-        self.drops.values().sum()
+        sum(self.drops.values().copied())
     }
 }
 
@@ -88,6 +88,11 @@ pub struct Snapshot {
     pub apps: Vec<AppCounts>,
     /// The links, in the network's order.
     pub links: Vec<LinkCounts>,
+}
+
+/// The counters of another process may be anything.
+fn sum(counters: impl Iterator<Item = u64>) -> u64 {
+    counters.fold(0, u64::saturating_add)
 }
 
 impl Snapshot {
@@ -116,17 +121,13 @@ impl Snapshot {
                 counters: named(&entry.counters, entry.cell + entry.drops.len()),
                 ..AppCounts::default()
             };
-            for link in links.iter().filter(|link| LinkCounts::app_of(&link.to) == entry.name) {
-                app.in_packets += link.received();
-                app.in_bytes += link.received_bytes();
-            }
-            let mut txdrop = 0;
-            for link in links.iter().filter(|link| LinkCounts::app_of(&link.from) == entry.name) {
-                app.out_packets += link.packets;
-                app.out_bytes += link.bytes;
-                txdrop += link.txdrop;
-            }
-            app.drops.insert("txdrop".to_owned(), txdrop);
+            let inputs = || links.iter().filter(|link| LinkCounts::app_of(&link.to) == entry.name);
+            app.in_packets = sum(inputs().map(LinkCounts::received));
+            app.in_bytes = sum(inputs().map(LinkCounts::received_bytes));
+            let outputs = || links.iter().filter(|link| LinkCounts::app_of(&link.from) == entry.name);
+            app.out_packets = sum(outputs().map(|link| link.packets));
+            app.out_bytes = sum(outputs().map(|link| link.bytes));
+            app.drops.insert("txdrop".to_owned(), sum(outputs().map(|link| link.txdrop)));
             app
         });
         Snapshot {
@@ -147,8 +148,8 @@ impl Snapshot {
 
     /// All drops: those of the apps and links, and those of reloads.
     pub fn dropped(&self) -> u64 {
-        let apps: u64 = self.apps.iter().map(AppCounts::dropped).sum();
-        apps + self.engine("reload") + self.engine("retired")
+        let reloads = [self.engine("reload"), self.engine("retired")];
+        sum(self.apps.iter().map(AppCounts::dropped).chain(reloads))
     }
 }
 

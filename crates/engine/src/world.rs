@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use bellows_packet::Vector;
 
-use crate::app::{AppError, Erased, Ports, Traits};
+use crate::app::{AppError, Erased, Ports, Traits, answer};
 use crate::counters::{Directory, Slab, common};
-use crate::engine::stop_contained;
+use crate::engine::{start_contained, stop_contained};
 use crate::home::Home;
 use crate::network::{AppSpec, LinkSpec, Network, Side};
 use crate::order::push_order;
@@ -49,7 +49,7 @@ pub(crate) struct Wiring {
     pub(crate) own_counters: usize,
     /// When it wants a tick, in nanoseconds of the engine's clock; at first, at once.
     pub(crate) deadline: Cell<u64>,
-    pub(crate) prefetch: Cell<usize>,
+    pub(crate) prefetch: usize,
     pub(crate) gain: usize,
 }
 
@@ -164,18 +164,20 @@ impl World {
 
     /// Starts each app; `old` hands out those whose places they take.
     ///
-    /// If one cannot start, those before it have given back what they took, and have been stopped.
+    /// If one cannot start, or panics, those before it have given back what they took, and have been stopped.
     pub(crate) fn start(&mut self, mut old: Option<&mut World>) -> Result<(), (String, AppError)> {
         for index in 0..self.apps.len() {
             let result = match (self.origins[index], &mut old) {
                 (Origin::Kept(_), _) => Ok(()),
-                (Origin::Replaces(app), Some(old)) => self.apps[index].start(Some(&mut *old.apps[app])),
-                _ => self.apps[index].start(None),
+                (Origin::Replaces(app), Some(old)) => {
+                    start_contained(&mut *self.apps[index], Some(&mut *old.apps[app]))
+                }
+                _ => start_contained(&mut *self.apps[index], None),
             };
             if let Err(error) = result {
                 for earlier in 0..index {
                     if let (Origin::Replaces(app), Some(old)) = (self.origins[earlier], &mut old) {
-                        self.apps[earlier].give_back(&mut *old.apps[app]);
+                        let _ = answer(|| self.apps[earlier].give_back(&mut *old.apps[app]));
                     }
                     if !matches!(self.origins[earlier], Origin::Kept(_)) {
                         // The reason for giving up is reported; what an app that never ran cannot finish is not.
@@ -209,7 +211,7 @@ fn wire(app: &AppSpec, links: &[LinkSpec], cell: usize) -> Wiring {
         own_drops,
         own_counters: own_drops + app.traits.drops.len(),
         deadline: Cell::new(0),
-        prefetch: Cell::new(app.traits.prefetch),
+        prefetch: app.traits.prefetch,
         gain: app.traits.gain.max(1),
     }
 }

@@ -357,7 +357,18 @@ fn put_back(mut magazine: Box<Magazine>, left: usize, used: usize) {
         }
     });
     if let Some(magazine) = magazine {
-        pool::get().give(magazine);
+        put_back_uncached(magazine, used);
+    }
+}
+
+/// As [`put_back`], on a thread that is ending.
+#[cold]
+fn put_back_uncached(magazine: Box<Magazine>, used: usize) {
+    let pool = pool::get();
+    pool.took_uncached(used as u64);
+    // Who receives an empty magazine takes the pool for empty.
+    if magazine.length > 0 {
+        pool.give(magazine);
     }
 }
 
@@ -391,7 +402,9 @@ impl Template {
 pub(crate) fn take_large() -> Option<Packet> {
     let pool = pool::get();
     let data = pool.take_large()?;
-    with_cache(|cache| Tally::add(&cache.tally.taken, 1));
+    if with_cache(|cache| Tally::add(&cache.tally.taken, 1)).is_none() {
+        pool.took_uncached(1);
+    }
     Some(Packet::from_free_buffer(pool::pointer(data), LARGE))
 }
 

@@ -206,8 +206,8 @@ impl Packet {
     #[inline]
     pub fn trim_front(&mut self, count: usize) {
         let count = count.min(self.len());
-        // SAFETY: count <= len, so the pointer stays in the buffer (or just behind the last byte of data,
-        // which is still inside because a length of a whole buffer leaves the front where it was).
+        // SAFETY: count <= len, so the pointer stays in the buffer, or comes to lie just behind it, where
+        // Class::reset still finds the buffer.
         self.data = unsafe { self.data.add(count) };
         self.word = (self.word - count as u64) | MOVED;
     }
@@ -259,7 +259,7 @@ impl Packet {
     /// If `copy` has less tailroom than this packet is long.
     #[inline(always)]
     pub fn copy_into(&self, copy: &mut Packet) {
-        copy.truncate(0);
+        copy.word &= !(LENGTH_MASK | META);
         copy_short(self.bytes(), copy.extend(self.len()));
         copy.set_tag(self.tag());
         if let Some(meta) = self.meta() {

@@ -48,7 +48,7 @@ pub enum Error {
         most: usize,
     },
     /// The stride is not a whole number of cache lines.
-    #[error("the stride {0} is no multiple of {LINE}")]
+    #[error("the stride {0} is no multiple of {LINE}; take {next}", next = .0.next_multiple_of(LINE))]
     UnevenStride(usize),
     /// The pool exists already, with other numbers.
     #[error(
@@ -109,10 +109,11 @@ impl Class {
         }
     }
 
-    /// Where a new packet's data starts in the buffer that `data` points into.
+    /// Where a new packet's data starts in the buffer that `data` points into, or just behind: there lies the data
+    /// of a packet that filled its buffer and lost all its bytes at the front. (It never lies at a buffer's start.)
     #[inline(always)]
     pub(crate) fn reset(&self, data: usize) -> usize {
-        let line = (data - self.first) as u64 / LINE as u64;
+        let line = (data - self.first - 1) as u64 / LINE as u64;
         let buffer = (line * self.reciprocal) >> Class::SHIFT;
         self.first + buffer as usize * self.stride + DATA_OFFSET
     }
@@ -171,10 +172,18 @@ pub fn init(config: Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// Makes the pool by default if it has not been made.
+///
+/// # Errors
+/// See [`Error`].
+pub fn ensure() -> Result<(), Error> {
+    if POOL.get().is_some() { Ok(()) } else { init(Config::default()) }
+}
+
 /// The pool; made by default if nobody has asked for another size before.
 ///
 /// # Panics
-/// If the default pool cannot be had. A program that must not panic calls [`init`] first.
+/// If the default pool cannot be had. A program that must not panic calls [`init`] or [`ensure`] first.
 #[inline(always)]
 pub(crate) fn get() -> &'static Pool {
     match POOL.get() {
@@ -294,6 +303,11 @@ impl Pool {
         self.settled.fetch_add(tally.outstanding(), Relaxed);
     }
 
+    /// A thread without a cache (it is ending) takes buffers.
+    pub(crate) fn took_uncached(&self, count: u64) {
+        self.settled.fetch_add(count, Relaxed);
+    }
+
     /// A thread without a cache (it is ending) frees a buffer.
     pub(crate) fn free_uncached(&self, data: usize, large: bool) {
         if large {
@@ -315,8 +329,10 @@ mod tests {
         #[test]
         fn the_reciprocal_divides_exactly(lines in 5usize..4096, at in any::<u64>()) {
             let class = Class::new(1 << 40, lines * LINE, 1);
-            let address = class.first + at as usize % (Class::most(class.stride) * class.stride);
-            let expected = (address - class.first) / class.stride * class.stride + class.first + DATA_OFFSET;
+            let offset = at as usize % (Class::most(class.stride) * class.stride);
+            let expected = offset / class.stride * class.stride + class.first + DATA_OFFSET;
+            // Each byte belongs to the buffer that it lies in if it is taken for the last of some data.
+            let address = class.first + offset + 1;
             prop_assert_eq!(class.reset(address), expected);
         }
     }

@@ -47,16 +47,16 @@ fn packets_freed_on_other_threads_are_back_when_those_have_ended() {
             assert_eq!(push_filled(vector, 1_000, &Template::new(b"template").unwrap()), 1_000, "round {round}");
         }
         assert_eq!(in_use(), 3_000);
-        std::thread::scope(|scope| {
-            for mut vector in vectors {
-                scope.spawn(move || {
-                    free_all(&mut vector);
-                    // And back and forth on this thread, so that its cache is used both ways.
-                    let mut own: Vec<Packet> = Packet::fresh(300).collect();
-                    own.truncate(100);
-                });
-            }
-        });
+        let work = |mut vector| {
+            free_all(&mut vector);
+            // And back and forth on this thread, so that its cache is used both ways.
+            let mut own: Vec<Packet> = Packet::fresh(300).collect();
+            own.truncate(100);
+        };
+        let threads: Vec<_> =
+            vectors.into_iter().map(|vector: Vector| std::thread::spawn(move || work(vector))).collect();
+        // To join a thread is to wait until its cache is given back.
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(in_use(), 0, "round {round}");
     }
 }
@@ -78,6 +78,46 @@ fn a_copy_carries_data_tag_and_metadata_but_not_the_position() {
     }
     drop(packet);
     assert_eq!(in_use(), 0);
+}
+
+#[test]
+fn a_packet_that_filled_its_buffer_and_lost_it_all_still_owns_that_buffer() {
+    let _turn = turn();
+    for (length, full) in [2_048, bellows_packet::LARGEST_ROOM].map(|length| (length, vec![7; length])) {
+        let mut packet = Packet::from_bytes(&full).unwrap();
+        let start = packet.bytes().as_ptr();
+        packet.trim_front(length);
+        assert_eq!((packet.len(), packet.tailroom()), (0, 0));
+        assert_eq!(packet.headroom(), bellows_packet::HEADROOM + length);
+        drop(packet);
+        let again = Packet::with_room(length).unwrap();
+        assert_eq!(again.bytes().as_ptr(), start, "the buffer that was freed last is the one that it had");
+    }
+    assert_eq!(in_use(), 0);
+}
+
+#[test]
+fn a_thread_that_is_ending_can_still_take_and_free_packets() {
+    struct Late(Option<Packet>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            // The thread's cache is gone by now: ordinary buffers are not to be had, large ones are.
+            let mut fresh = Packet::fresh(1);
+            assert!(fresh.next().is_none());
+            drop(Packet::with_room(70_000).unwrap());
+        }
+    }
+    thread_local! { static LATE: std::cell::RefCell<Option<Late>> = const { std::cell::RefCell::new(None) } }
+    let _turn = turn();
+    let work = || LATE.with_borrow_mut(|late| late.insert(Late(None)).0 = Packet::from_bytes(b"x"));
+    let held = Packet::from_bytes(b"y").unwrap();
+    std::thread::spawn(work).join().unwrap();
+    assert_eq!(in_use(), 1);
+    drop(held);
+    // A thread without buffers receives what was left behind last: an empty magazine would look like an empty pool.
+    let template = Template::new(b"z").unwrap();
+    let filled = std::thread::spawn(move || push_filled(&mut Vector::new(), 1, &template));
+    assert_eq!(filled.join().unwrap(), 1);
 }
 
 #[derive(Clone, Debug)]
@@ -105,13 +145,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// A vector of packets holds the bytes that a vector of byte vectors holds, and the pool counts its packets.
-    #[test]
-    fn packets_hold_what_byte_vectors_hold(steps in proptest::collection::vec(step(), 1..25)) {
-        let _turn = turn();
+/// A vector of packets holds the bytes that a vector of byte vectors holds, and the pool counts its packets.
+#[test]
+fn packets_hold_what_byte_vectors_hold() {
+    // One turn for all cases: between them this thread's cache holds buffers that another test could miss.
+    let _turn = turn();
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(steps in proptest::collection::vec(step(), 1..25))| {
         let mut vector = Vector::new();
         let mut model: Vec<Vec<u8>> = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
@@ -160,5 +200,5 @@ proptest! {
         }
         drop(vector);
         prop_assert_eq!(in_use(), 0);
-    }
+    });
 }

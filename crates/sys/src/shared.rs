@@ -13,7 +13,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 ///
 /// The writer's file has its full length allocated before it is mapped, so that writing to a cell
 /// cannot fault for want of space. A reader never trusts the length that a file claims: it maps what
-/// the file has.
+/// the file has. But a file that is cut short while it is mapped raises SIGBUS in who touches it: map
+/// only files that nobody cuts short whom you do not trust.
 pub struct SharedCells {
     start: NonNull<AtomicU64>,
     cells: usize,
@@ -41,8 +42,9 @@ impl SharedCells {
         let made = (|| {
             file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
             let length = content.len().max(1).next_multiple_of(8);
-            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length as u64)?;
+            // Written in full, so that the file system has given all the space there will be need of.
             file.write_all(content)?;
+            file.write_all(&[0; 8][..length - content.len()])?;
             let cells = SharedCells::map(&file, length / 8, true)?;
             std::fs::rename(temporary, path)?;
             Ok(cells)
@@ -56,10 +58,17 @@ impl SharedCells {
     /// Maps an existing file for reading.
     ///
     /// # Errors
-    /// Those of opening and mapping; a file shorter than one cell is `UnexpectedEof`.
+    /// Those of opening and mapping; `InvalidInput` for what is no regular file, and `UnexpectedEof` for a file
+    /// shorter than one cell.
     pub fn open(path: &Path) -> io::Result<SharedCells> {
-        let file = File::open(path)?;
-        let cells = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX) / 8;
+        // Opening a pipe would wait for somebody who writes to it.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        let cells = usize::try_from(metadata.len()).unwrap_or(usize::MAX) / 8;
         if cells == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
         }
@@ -105,5 +114,6 @@ mod tests {
         assert_eq!(reader.cells()[1].load(Relaxed), u64::MAX);
         std::fs::remove_file(&path).unwrap();
         assert!(SharedCells::open(&path).is_err());
+        assert!(SharedCells::open(&std::env::temp_dir()).is_err(), "a folder has no cells");
     }
 }

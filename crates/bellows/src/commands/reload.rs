@@ -49,19 +49,19 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// What a reload did, in lines.
 pub fn render(report: &ReloadReport) -> String {
     let lists = [
-        ("kept", &report.kept),
-        ("replaced", &report.replaced),
-        ("added", &report.added),
-        ("removed", &report.removed),
-        ("links added", &report.links_added),
-        ("links removed", &report.links_removed),
+        ("kept", &report.reloaded.kept),
+        ("replaced", &report.reloaded.replaced),
+        ("added", &report.reloaded.added),
+        ("removed", &report.reloaded.removed),
+        ("links added", &report.reloaded.links_added),
+        ("links removed", &report.reloaded.links_removed),
     ];
     let mut text = String::new();
     for (what, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
         text += &format!("{what}: {}\n", names.join(", "));
     }
-    let pause = span(Duration::from_nanos(report.pause_nanos));
-    text += &format!("dropped: {}; pause: {pause}\n", plural(report.dropped, "packet"));
+    let pause = span(Duration::from_nanos(report.reloaded.pause_nanos));
+    text += &format!("dropped: {}; pause: {pause}\n", plural(report.reloaded.dropped, "packet"));
     for warning in &report.warnings {
         text += &format!("warning: {warning}\n");
     }

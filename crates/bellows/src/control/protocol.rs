@@ -52,35 +52,20 @@ pub enum Reply {
     },
 }
 
-/// What a reload did: [`Reloaded`], as it goes over the wire.
+/// What a reload did, and what is to be said of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadReport {
-    /// Apps that run on as they were.
-    pub kept: Vec<String>,
-    /// Apps that took the place of one of the same name and type.
-    pub replaced: Vec<String>,
-    /// Apps that are new.
-    pub added: Vec<String>,
-    /// Apps that are gone.
-    pub removed: Vec<String>,
-    /// Links that are new.
-    pub links_added: Vec<String>,
-    /// Links that are gone.
-    pub links_removed: Vec<String>,
-    /// Packets that were in what is gone.
-    pub dropped: u64,
-    /// How long no packet moved, in nanoseconds.
-    pub pause_nanos: u64,
+    /// What the engine says.
+    #[serde(flatten)]
+    pub reloaded: Reloaded,
     /// What could not be done as asked, in sentences.
     pub warnings: Vec<String>,
 }
 
 impl From<Reloaded> for ReloadReport {
-    fn from(reloaded: Reloaded) -> ReloadReport {
-        let Reloaded { kept, replaced, added, removed, links_added, links_removed, dropped, pause_nanos, unfinished } =
-            reloaded;
-        let warning = |(app, reason)| format!("app `{app}` could not finish: {reason}");
-        let warnings = unfinished.into_iter().map(warning).collect();
-        ReloadReport { kept, replaced, added, removed, links_added, links_removed, dropped, pause_nanos, warnings }
+    fn from(mut reloaded: Reloaded) -> ReloadReport {
+        let unfinished = std::mem::take(&mut reloaded.unfinished).into_iter();
+        let warnings = unfinished.map(|(app, reason)| format!("app `{app}` could not finish: {reason}")).collect();
+        ReloadReport { reloaded, warnings }
     }
 }

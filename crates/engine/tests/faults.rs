@@ -1,0 +1,311 @@
+//! Apps that misbehave outside their calls, and engines that wait: nothing may hang, spin, or go down with an app.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use bellows_engine::{
+    App, AppError, AppSpec, Control, End, Engine, Home, Io, Network, Outcome, Port, Ports, ReloadError, Settings,
+};
+use bellows_packet::Packet;
+use bellows_sys::wake::Event;
+
+const PACKETS: Ports = Ports::Named(&[Port::required("port", "packets")]);
+
+/// Brings in packets until it has none left, or has been silenced, and can be listened to.
+#[derive(Default)]
+struct Source {
+    left: u64,
+    silenced: Arc<AtomicBool>,
+    descriptor: Option<Arc<Event>>,
+    lasts: bool,
+}
+
+impl App for Source {
+    const OUTPUTS: Ports = PACKETS;
+
+    fn pull(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        if !self.silenced.load(Relaxed) {
+            for packet in Packet::fresh(self.left.min(8) as usize) {
+                output.push(packet);
+                self.left -= 1;
+            }
+        }
+    }
+
+    fn exhausted(&self) -> bool {
+        self.left == 0 && !self.lasts
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().map(|event| event.as_fd())
+    }
+}
+
+/// Frees packets while its gate is open.
+struct Sink(Arc<AtomicBool>);
+
+impl Sink {
+    fn open() -> Sink {
+        Sink(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl App for Sink {
+    const INPUTS: Ports = PACKETS;
+
+    fn push(&mut self, io: &Io<Self>) {
+        if self.0.load(Relaxed) {
+            io.input(0).discard();
+        }
+    }
+}
+
+fn event() -> Option<Arc<Event>> {
+    Some(Arc::new(Event::new().unwrap()))
+}
+
+/// A source and a sink, and an app beside them.
+fn beside<A: App>(source: Source, sink: Sink, app: A) -> Network {
+    let network = Network::new().app("source", source).app("sink", sink).app("app", app);
+    network.link("source.port -> sink.port").unwrap()
+}
+
+/// Runs a network while a thread does something with it, which has ten seconds before the run is stopped.
+fn run_with(network: Network, work: impl FnOnce(&Control) + Send) -> Outcome {
+    let mut engine = Engine::new(network, Settings::default(), None).unwrap();
+    let control = engine.control();
+    let watched = control.clone();
+    let (over, wait) = channel::<()>();
+    thread::spawn(move || {
+        let _ = wait.recv_timeout(Duration::from_secs(10));
+        watched.stop();
+    });
+    let end = thread::scope(|scope| {
+        scope.spawn(|| work(&control));
+        engine.run()
+    });
+    drop(over);
+    engine.finish(end)
+}
+
+fn naps_in_a_while(control: &Control) -> u64 {
+    thread::sleep(Duration::from_millis(50));
+    let before = control.snapshot().engine("naps");
+    thread::sleep(Duration::from_millis(200));
+    control.snapshot().engine("naps") - before
+}
+
+/// Nothing, to stand beside others.
+struct Idle;
+impl App for Idle {
+    const PULLS: bool = false;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Where {
+    Held,
+    Exhausted,
+    Descriptor,
+    Tick,
+    Start,
+    Stop,
+}
+
+struct Fragile(Where, Arc<AtomicU64>);
+
+impl Fragile {
+    fn at(&self, place: Where) {
+        assert!(self.0 != place, "an app of this test fails on purpose");
+    }
+}
+
+impl App for Fragile {
+    const PULLS: bool = true;
+
+    fn pull(&mut self, _: &Io<Self>) {
+        self.1.fetch_add(1, Relaxed);
+    }
+    fn tick(&mut self, _: &Io<Self>) {
+        self.at(Where::Tick);
+    }
+    fn held(&self) -> usize {
+        self.at(Where::Held);
+        0
+    }
+    fn exhausted(&self) -> bool {
+        self.at(Where::Exhausted);
+        true
+    }
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.at(Where::Descriptor);
+        None
+    }
+    fn start(&mut self, _: Option<&mut Fragile>) -> Result<(), AppError> {
+        self.at(Where::Start);
+        Ok(())
+    }
+    fn stop(&mut self) -> Result<(), AppError> {
+        self.at(Where::Stop);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_app_that_panics_between_breaths_stops_alone() {
+    for place in [Where::Held, Where::Exhausted, Where::Descriptor, Where::Tick] {
+        let pulls = Arc::new(AtomicU64::new(0));
+        let source = Source { left: 100, ..Source::default() };
+        let outcome = run_with(beside(source, Sink::open(), Fragile(place, Arc::clone(&pulls))), |_| ());
+        assert_eq!(outcome.end, End::Done, "{place:?}");
+        assert_eq!(outcome.panicked, ["app"], "{place:?}");
+        assert_eq!(outcome.snapshot.links[0].received(), 100);
+        if place == Where::Tick {
+            assert_eq!(pulls.load(Relaxed), 0, "an app that panicked is not called again");
+        }
+    }
+}
+
+#[test]
+fn an_app_that_panics_at_its_start_or_end_is_an_error_that_names_it() {
+    let fragile = |place| beside(Source::default(), Sink::open(), Fragile(place, Arc::default()));
+    let error = Engine::new(fragile(Where::Start), Settings::default(), None).err().unwrap();
+    assert_eq!(error.to_string(), "app `app`: it panicked when it was to start");
+    let outcome = run_with(fragile(Where::Stop), |_| ());
+    assert_eq!(outcome.unfinished, [("app".to_owned(), "it panicked when it was to stop".to_owned())]);
+
+    let lasting = || Source { lasts: true, ..Source::default() };
+    let outcome = run_with(beside(lasting(), Sink::open(), Idle), |control| {
+        let new = beside(lasting(), Sink::open(), Fragile(Where::Start, Arc::default()));
+        let error = control.reload(new).unwrap_err();
+        assert!(error.to_string().contains("`app`: it panicked when it was to start; the old"), "{error}");
+        control.stop();
+    });
+    assert_eq!((outcome.end, outcome.snapshot.engine("reloads")), (End::Stopped, 0));
+}
+
+#[test]
+fn an_idle_engine_sleeps_after_reloads_of_a_busy_one() {
+    let silenced = Arc::new(AtomicBool::new(false));
+    let source = |silenced| Source { left: u64::MAX, silenced, descriptor: event(), lasts: true };
+    let outcome = run_with(beside(source(Arc::clone(&silenced)), Sink::open(), Idle), |control| {
+        for _ in 0..50 {
+            silenced.store(false, Relaxed);
+            thread::sleep(Duration::from_millis(1));
+            // The engine, wide awake, may see what is wanted of it before the event that would have woken it.
+            control.reload(beside(source(Arc::default()), Sink::open(), Idle)).unwrap();
+            silenced.store(true, Relaxed);
+            thread::sleep(Duration::from_millis(5));
+            let before = control.snapshot().engine("naps");
+            thread::sleep(Duration::from_millis(5));
+            let naps = control.snapshot().engine("naps") - before;
+            assert!(naps <= 2, "{naps} naps of an engine that nobody wakes");
+        }
+        control.stop();
+    });
+    assert_eq!(outcome.snapshot.engine("reloads"), 50);
+}
+
+#[test]
+fn an_idle_engine_sleeps_beside_a_descriptor_that_has_come_to_its_end() {
+    let ended = event();
+    ended.as_ref().unwrap().raise();
+    let mut network = beside(Source { lasts: true, descriptor: event(), ..Source::default() }, Sink::open(), Idle);
+    network.apps.push(AppSpec::new("ended", "source", "", Source { descriptor: ended, ..Source::default() }));
+    network.apps.push(AppSpec::new("drain", "sink", "", Sink::open()));
+    run_with(network.link("ended.port -> drain.port").unwrap(), |control| {
+        let naps = naps_in_a_while(control);
+        control.stop();
+        assert!(naps <= 2, "{naps} naps of an engine that nobody wakes");
+    });
+}
+
+#[test]
+fn packets_that_an_app_left_in_its_input_are_offered_again_though_nobody_wakes_the_engine() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let source = Source { left: 10, lasts: true, descriptor: event(), ..Source::default() };
+    let outcome = run_with(beside(source, Sink(Arc::clone(&gate)), Idle), |control| {
+        thread::sleep(Duration::from_millis(50));
+        gate.store(true, Relaxed);
+        thread::sleep(Duration::from_millis(200));
+        assert_eq!(control.snapshot().links[0].waiting, 0);
+        control.stop();
+    });
+    assert_eq!(outcome.snapshot.links[0].received(), 10);
+}
+
+#[test]
+fn a_run_ends_when_an_apps_own_thread_has_let_the_last_packet_go() {
+    struct Threaded(Arc<AtomicUsize>);
+    impl App for Threaded {
+        const PULLS: bool = false;
+
+        fn held(&self) -> usize {
+            self.0.load(Relaxed)
+        }
+    }
+    let held = Arc::new(AtomicUsize::new(3));
+    let outcome = run_with(beside(Source::default(), Sink::open(), Threaded(Arc::clone(&held))), |_| {
+        thread::sleep(Duration::from_millis(50));
+        held.store(0, Relaxed);
+    });
+    assert_eq!(outcome.end, End::Done);
+    assert!(outcome.elapsed < Duration::from_secs(5));
+}
+
+#[test]
+fn a_run_ends_when_the_last_source_finds_out_late_that_it_is_dry() {
+    struct Late(u64);
+    impl App for Late {
+        const PULLS: bool = true;
+
+        fn pull(&mut self, _: &Io<Self>) {
+            self.0 = self.0.saturating_sub(1);
+        }
+        fn exhausted(&self) -> bool {
+            self.0 == 0
+        }
+    }
+    let outcome = run_with(beside(Source::default(), Sink::open(), Late(10)), |_| ());
+    assert_eq!(outcome.end, End::Done);
+}
+
+#[test]
+fn a_reload_after_the_end_is_refused_even_before_the_run_is_finished() {
+    let mut engine = Engine::new(beside(Source::default(), Sink::open(), Idle), Settings::default(), None).unwrap();
+    assert_eq!(engine.run(), End::Done);
+    let control = engine.control();
+    let (sender, answer) = channel();
+    thread::spawn(move || {
+        let _ = sender.send(control.reload(beside(Source::default(), Sink::open(), Idle)));
+    });
+    let answer = answer.recv_timeout(Duration::from_secs(10)).expect("the reload must not wait");
+    assert!(matches!(answer, Err(ReloadError::Over)));
+    engine.finish(End::Done);
+}
+
+#[test]
+fn apps_are_stopped_again_when_the_counters_cannot_be_published() {
+    /// Takes the engine's folder away.
+    struct Vandal(Arc<Home>, Arc<AtomicBool>);
+    impl App for Vandal {
+        const PULLS: bool = false;
+
+        fn start(&mut self, _: Option<&mut Vandal>) -> Result<(), AppError> {
+            Ok(self.0.remove()?)
+        }
+        fn stop(&mut self) -> Result<(), AppError> {
+            self.1.store(true, Relaxed);
+            Ok(())
+        }
+    }
+    let home = Arc::new(Home::claim(&format!("test-vandal-{}", std::process::id())).unwrap());
+    let stopped = Arc::new(AtomicBool::new(false));
+    let network = Network::new().app("vandal", Vandal(Arc::clone(&home), Arc::clone(&stopped)));
+    assert!(Engine::new(network, Settings::default(), Some(home)).is_err());
+    assert!(stopped.load(Relaxed));
+}
