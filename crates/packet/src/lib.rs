@@ -46,3 +46,8 @@ pub(crate) const LARGE_STRIDE: usize = 1_153 * LINE;
 
 /// From the start of a buffer to the data of a new packet: one line of metadata and the headroom.
 pub(crate) const DATA_OFFSET: usize = LINE + HEADROOM;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
