@@ -10,7 +10,7 @@ use bellows_apps::{pcap_reader, sink, source, tee};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_config::{Configure, Context};
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
-use bellows_packet::{CAPACITY, Template, Vector, free_all, pool, push_copies, push_filled};
+use bellows_packet::{CAPACITY, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
 use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -170,7 +170,13 @@ pub fn run(
         .zip(&answers)
         .filter_map(|(&(case, schedule), answers)| summarise(case, schedule, options, answers))
         .collect();
-    Ok(Report { bench: "engine".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), machine, results })
+    Ok(Report {
+        bench: "engine".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        machine,
+        processes: options.processes,
+        results,
+    })
 }
 
 fn summarise(case: Case, schedule: Schedule, options: &Options, answers: &[Answer]) -> Option<Measurement> {
@@ -473,13 +479,14 @@ impl Bare {
     fn chain_loop(&mut self) {
         self.refill();
         for _ in 0..CHAIN {
-            let [from, to] = &mut self.vectors;
+            // Out of their places and back, as apps take them, so that the loop works in registers.
+            let [mut from, mut to] = std::mem::replace(&mut self.vectors, [Vector::none(), Vector::none()]);
             for packet in from.drain(usize::MAX) {
                 if let Err(refused) = to.push(packet) {
-                    drop(refused);
+                    cannot_be(refused);
                 }
             }
-            std::hint::black_box(&mut self.vectors).swap(0, 1);
+            self.vectors = std::hint::black_box([to, from]);
         }
     }
 
@@ -489,6 +496,13 @@ impl Bare {
             push_filled(&mut self.vectors[0], self.burst, &self.template);
         }
     }
+}
+
+/// A vector holds what another held.
+#[cold]
+#[inline(never)]
+fn cannot_be(refused: Packet) {
+    drop(refused);
 }
 
 fn template() -> Template {

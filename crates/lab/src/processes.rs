@@ -17,7 +17,7 @@ pub enum ProcessError {
     #[error("cannot start {0} again for a measurement: {1}")]
     Start(PathBuf, std::io::Error),
     /// It failed.
-    #[error("a measuring process ended with {0}: {1}")]
+    #[error("a measuring process failed: {1} ({0})")]
     Failed(std::process::ExitStatus, String),
     /// It answered something else.
     #[error("a measuring process answered what cannot be read: {0}")]

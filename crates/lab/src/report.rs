@@ -48,9 +48,9 @@ pub struct Measurement {
     pub unit: String,
     /// The median over all processes.
     pub median: f64,
-    /// Lower end of the median's 95 percent confidence interval.
+    /// Lower end of the median's 95 percent confidence interval; the least of fewer than six processes.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of it; the most of fewer than six processes.
     pub high: f64,
     /// The same work without Bellows, measured in the same processes, where that makes sense.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -58,6 +58,9 @@ pub struct Measurement {
     /// Under which conditions.
     pub labels: BTreeMap<String, Value>,
 }
+
+/// The fewest samples whose extremes hold the true median with a probability of 95 percent.
+const ENOUGH: usize = 6;
 
 /// The outcome of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,6 +71,8 @@ pub struct Report {
     pub version: String,
     /// On what.
     pub machine: Machine,
+    /// In how many fresh processes each figure was measured. Below 6 no interval reaches 95 percent.
+    pub processes: usize,
     /// The figures.
     pub results: Vec<Measurement>,
 }
@@ -79,17 +84,20 @@ impl Report {
         let Machine { cpu, tsc_hz, memory, simd, stride } = &self.machine;
         let _ = writeln!(
             text,
-            "bench {} · bellows {} · {cpu}, TSC {:.2} GHz · packets on {memory} pages, {stride} bytes apart · {simd}",
+            "bench {} · bellows {} · {cpu}, TSC {:.2} GHz · packets on {memory} pages, {stride} bytes apart · {simd} · \
+             {} processes a figure",
             self.bench,
             self.version,
-            *tsc_hz as f64 / 1e9
+            *tsc_hz as f64 / 1e9,
+            self.processes
         );
         let _ = writeln!(text);
         let case_width = self.results.iter().map(|result| result.case.len()).max().unwrap_or(0).max(4);
+        let interval = if self.processes < ENOUGH { "least – most" } else { "95% interval" };
         let _ = writeln!(
             text,
-            "{:case_width$}  {:>8}  {:>17}  {:>9}  {:13}  conditions",
-            "case", "median", "95% of the median", "reference", "unit"
+            "{:case_width$}  {:>8}  {interval:>17}  {:>9}  {:13}  conditions",
+            "case", "median", "reference", "unit"
         );
         for result in &self.results {
             let reference = result.reference.map_or("–".to_owned(), |reference| format!("{reference:.2}"));
@@ -130,6 +138,7 @@ mod tests {
                 simd: "avx2".into(),
                 stride: 2240,
             },
+            processes: 15,
             results: vec![Measurement {
                 case: "source-sink".into(),
                 unit: "clocks/packet".into(),

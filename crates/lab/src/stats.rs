@@ -4,7 +4,7 @@
 //! and neither does its confidence interval by order statistics: the number of samples below the true median is
 //! binomial with probability one half, whatever the distribution (David and Nagaraja, *Order Statistics*, 7.1).
 
-/// A median and an interval that holds the true one with a probability of at least 95 percent.
+/// A median and an interval that holds the true one with a probability of at least 95 percent, from six samples on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Median {
     /// The median of the samples.

@@ -9,7 +9,7 @@ mod pace;
 use std::net::IpAddr;
 
 use bellows_config::{Configure, Context, Mistake, Rate};
-use bellows_engine::{App, AppError, Io, Port, Ports};
+use bellows_engine::{App, AppError, Counter, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,8 @@ pub struct Config {
     /// A well-known mix, in place of `size`.
     pub mix: Option<Mix>,
 
-    /// Packets per second, evenly spaced. A source that was kept from sending catches up with at most one burst. As
+    /// Packets per second, evenly spaced. A source that was kept from sending catches up
+    /// with a tenth of a second; what was due before is counted as `skipped`. As
     /// fast as they are taken by default.
     pub rate: Option<Rate>,
 
@@ -141,7 +142,14 @@ pub struct Source {
     made: u64,
 }
 
+/// Position in [`Source::COUNTERS`].
+const SKIPPED: usize = 0;
+
 impl App for Source {
+    const COUNTERS: &'static [Counter] = &[Counter::new(
+        "skipped",
+        "packets of the rate that were due more than a tenth of a second ago, and never made",
+    )];
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets")]);
 
     fn pull(&mut self, io: &Io<Self>) {
@@ -149,7 +157,11 @@ impl App for Source {
         let left = usize::try_from(self.count - self.made).unwrap_or(usize::MAX);
         let mut wanted = io.burst().min(output.room()).min(left);
         if let Some(pace) = &mut self.pace {
-            wanted = wanted.min(pace.due(io.now(), io.burst()));
+            wanted = wanted.min(pace.due(io.now(), pace.tenth()));
+            match pace.take_skipped() {
+                0 => {}
+                skipped => io.count(SKIPPED, skipped),
+            }
         }
         let made = self.frames.make(wanted, self.made, &mut output);
         self.made += made as u64;
@@ -261,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_kept_and_at_most_a_burst_is_caught_up_with() {
+    fn the_rate_is_kept_and_a_tenth_of_a_second_is_caught_up_with() {
         let rate = Rate::new(1000.0).unwrap();
         let mut rig = rig(Config { rate: Some(rate), ..Config::default() });
         let mut sent = |milliseconds: u64| {
@@ -270,7 +282,8 @@ mod tests {
             rig.received("output").len()
         };
         assert_eq!([0, 1, 1, 2, 12].map(&mut sent), [1, 1, 0, 1, 10]);
-        assert_eq!([10_000, 10_000, 10_001].map(&mut sent), [128, 0, 1], "after a long pause");
+        assert_eq!([10_000, 10_000, 10_001].map(&mut sent), [100, 0, 1], "after a long pause");
+        assert_eq!(rig.counts().counters["skipped"], 9_988 - 100);
     }
 
     #[test]

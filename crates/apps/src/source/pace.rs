@@ -11,16 +11,24 @@ pub(super) struct Pace {
     interval: u128,
     /// When the next packet is due, with [`FRACTION`]; `None` before the first.
     next: Option<u128>,
+    /// Packets that were due so long ago that they are not caught up with.
+    skipped: u64,
 }
 
 impl Pace {
     /// So many packets per second, more than 0.
     pub(super) fn new(rate: Rate) -> Pace {
         let interval = (rate.interval_nanos() * (1u64 << FRACTION) as f64).round() as u128;
-        Pace { interval: interval.clamp(1, u128::from(u64::MAX) << FRACTION), next: None }
+        Pace { interval: interval.clamp(1, u128::from(u64::MAX) << FRACTION), next: None, skipped: 0 }
     }
 
-    /// How many packets are due. If more than `most` are, the rest is forgotten.
+    /// How many packets a tenth of a second brings, at least 1.
+    pub(super) fn tenth(&self) -> usize {
+        let tenth = (100_000_000u128 << FRACTION) / self.interval;
+        usize::try_from(tenth.max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// How many packets are due. If more than `most` are, the rest is skipped.
     pub(super) fn due(&mut self, now: u64, most: usize) -> usize {
         let now = u128::from(now) << FRACTION;
         let next = *self.next.get_or_insert(now);
@@ -28,9 +36,15 @@ impl Pace {
         let due = late / self.interval + 1;
         if due > most as u128 {
             self.next = Some(now - (most as u128 - 1) * self.interval);
+            self.skipped += u64::try_from(due - most as u128).unwrap_or(u64::MAX);
             return most;
         }
         due as usize
+    }
+
+    /// How many packets have been skipped since the last call.
+    pub(super) fn take_skipped(&mut self) -> u64 {
+        std::mem::take(&mut self.skipped)
     }
 
     /// Books packets as sent.
@@ -84,5 +98,16 @@ mod tests {
         pace.sent(1);
         assert_eq!(pace.next(), 4_000_001_000);
         assert_eq!((pace.due(4_000_000_999, 8), pace.due(4_000_001_000, 8)), (0, 1));
+        assert_eq!(pace.tenth(), 1);
+    }
+
+    #[test]
+    fn what_is_not_caught_up_with_is_counted() {
+        let mut pace = Pace::new(Rate::new(1_000.0).unwrap());
+        assert_eq!((pace.due(0, 100), pace.tenth()), (1, 100));
+        assert_eq!(pace.due(1_000_000_000, pace.tenth()), 100);
+        assert_eq!((pace.take_skipped(), pace.take_skipped()), (901, 0));
+        pace.sent(100);
+        assert_eq!(pace.next(), 1_001_000_000);
     }
 }

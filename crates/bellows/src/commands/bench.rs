@@ -40,7 +40,7 @@ struct EngineArguments {
     /// Only cases with this in their name
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
-    /// Fresh processes for each case
+    /// Fresh processes for each case; an interval needs six
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
     processes: u16,
     /// Rounds in each process, of which the median counts
@@ -49,7 +49,7 @@ struct EngineArguments {
     /// Packets a breath
     #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=1024))]
     burst: u16,
-    /// Distance between packet buffers, to compare layouts (a multiple of 64, at least 2240)
+    /// Distance between packet buffers, to compare layouts (a multiple of 64 from 2240 to 262144)
     #[arg(long, value_name = "BYTES")]
     stride: Option<usize>,
     /// The processor to measure on; by default the last that may be used
