@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bellows_engine::{Home, LinkCounts, Observer, Snapshot};
+use bellows_engine::{Home, LinkCounts, Observer, Snapshot, root};
 use bellows_sys::clock;
 use serde::Serialize;
 
@@ -24,6 +24,15 @@ pub fn state(home: &Home) -> State {
     if home.process().is_some() { State::Running } else { State::Crashed }
 }
 
+/// Which networks can be seen at all, for messages that say that one cannot.
+pub fn where_looked() -> String {
+    let folder = root();
+    format!(
+        "looked in {}; those of other users, or started with another XDG_RUNTIME_DIR, are elsewhere",
+        folder.display()
+    )
+}
+
 /// The engine of this name; without a name, the one that runs, or the one that crashed if there is but one.
 ///
 /// # Errors
@@ -38,7 +47,7 @@ pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
                 None if names.is_empty() => "; none is running".to_owned(),
                 None => format!("; there are {}", names.join(", ")),
             };
-            Failure::Mistake(format!("no network named `{name}` is running{known}"))
+            Failure::Mistake(format!("no network named `{name}` is running{known} ({})", where_looked()))
         });
     }
     if homes.len() > 1 {
@@ -46,9 +55,10 @@ pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
     }
     match homes.len() {
         1 => Ok(homes.swap_remove(0)),
-        0 if names.is_empty() => {
-            Err(Failure::Mistake("no network is running; start one with `bellows run NETWORK`".to_owned()))
-        }
+        0 if names.is_empty() => Err(Failure::Mistake(format!(
+            "no network is running; start one with `bellows run NETWORK` ({})",
+            where_looked()
+        ))),
         _ => Err(Failure::Mistake(format!("there are several networks; name one of {}", names.join(", ")))),
     }
 }

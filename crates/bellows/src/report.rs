@@ -5,7 +5,7 @@ use std::time::Duration;
 use bellows_engine::{AppCounts, End, Outcome, PROGRESS, PROGRESS_TOTAL, Snapshot};
 use serde::Serialize;
 
-use crate::text::{Align, Table, before_unit, count, plural, span};
+use crate::text::{Align, Table, bit_rate, count, packet_rate, plural, span};
 
 /// Why a run that was told to stop was told so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -72,8 +72,11 @@ pub struct RunReport {
     pub panicked: Vec<String>,
     /// The apps that could not finish.
     pub unfinished: Vec<Unfinished>,
-    /// All that is odd about the run, in sentences.
+    /// All that is odd about the run, in sentences; what makes it a failure comes first.
     pub warnings: Vec<String>,
+    /// How many of them make it a failure.
+    #[serde(skip)]
+    failures: usize,
     /// The pool's memory.
     pub memory: Memory,
     /// All counters.
@@ -98,6 +101,7 @@ impl RunReport {
             let links = stalled.iter().map(|link| format!("`{link}`")).collect::<Vec<_>>().join(", ");
             warnings.push(format!("the run stalled: packets wait that no app will ever take, in {links}"));
         }
+        let failures = warnings.len();
         let starved: u64 = snapshot.apps.iter().filter_map(|app| app.drops.get("no_buffer")).sum();
         if starved > 0 {
             warnings.push(format!(
@@ -118,6 +122,7 @@ impl RunReport {
             panicked,
             unfinished: unfinished.into_iter().map(|(app, reason)| Unfinished { app, reason }).collect(),
             warnings,
+            failures,
             memory,
             counters: snapshot,
         }
@@ -125,7 +130,12 @@ impl RunReport {
 
     /// Whether all went as it should.
     pub fn is_fine(&self) -> bool {
-        self.panicked.is_empty() && self.unfinished.is_empty() && self.end != "stalled"
+        self.failures == 0
+    }
+
+    /// What makes the run a failure, a line for each, coloured if `rich`.
+    pub fn errors(&self, rich: bool) -> String {
+        labelled("error:", "31", &self.warnings[..self.failures], rich)
     }
 
     /// The report for people, its headings bold if `rich`.
@@ -139,11 +149,11 @@ impl RunReport {
             (end, None) => end,
         };
         text += &format!(
-            "\n{}: {end} after {}; busiest link {}packet/s, {}bit/s\n",
+            "\n{}: {end} after {}; busiest link {}, {}\n",
             self.name,
             span(Duration::from_secs_f64(self.elapsed_seconds)),
-            before_unit(self.packets_per_second),
-            before_unit(self.bits_per_second),
+            packet_rate(self.packets_per_second),
+            bit_rate(self.bits_per_second),
         );
         let pages = match self.memory.pages.as_str() {
             "hugetlb" => "2 MiB pages (hugetlb)",
@@ -156,12 +166,14 @@ impl RunReport {
             text += &format!(", {}", plural(reloads, "reload"));
         }
         text.push('\n');
-        for warning in &self.warnings {
-            text +=
-                &if rich { format!("\x1b[1;33mwarning:\x1b[0m {warning}\n") } else { format!("warning: {warning}\n") };
-        }
-        text
+        text + &self.errors(rich) + &labelled("warning:", "33", &self.warnings[self.failures..], rich)
     }
+}
+
+/// Sentences as lines behind a label, which has a colour if `rich`.
+fn labelled(label: &str, colour: &str, sentences: &[String], rich: bool) -> String {
+    let label = if rich { format!("\x1b[1;{colour}m{label}\x1b[0m") } else { label.to_owned() };
+    sentences.iter().map(|sentence| format!("{label} {sentence}\n")).collect()
 }
 
 /// All counters of an engine: apps, links, drops, and what the apps count.

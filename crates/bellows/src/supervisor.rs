@@ -72,11 +72,12 @@ impl Supervisor {
     /// When it cannot start.
     pub fn run(self, signals: Signals) -> Result<(Outcome, Option<StoppedBy>), Failure> {
         let (sender, events) = channel();
-        let started = Instant::now();
         let Loaded { network, engine, files, .. } = self.loaded;
         // An app may hang when it starts, so the second signal must work by now.
         forward_signals(signals, sender.clone(), Arc::clone(&self.home));
         let control = start_engine(network, self.settings, Arc::clone(&self.home), self.cpu, sender.clone())?;
+        // The time of `--duration` is the engine's; starting the apps does not count.
+        let started = Instant::now();
         tracing::info!("running `{}` as `{}` (process {})", self.file.path.display(), self.home.name(), process::id());
 
         let source = Mutex::new(Source { file: self.file, watched: Watched::new(files) });

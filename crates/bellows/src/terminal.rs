@@ -6,9 +6,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
+/// Whether standard output goes to a terminal.
+pub fn shows_stdout() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Whether text to standard output may carry colours and the like.
 pub fn stdout_is_rich() -> bool {
-    io::stdout().is_terminal() && wants_colour()
+    shows_stdout() && wants_colour()
 }
 
 /// Whether text to standard error may carry colours and the like.

@@ -33,8 +33,18 @@ pub fn scaled(value: f64) -> String {
     format!("{value:.decimals$}{prefix}")
 }
 
+/// Packets a second as a network file has them: `960 kpps`, `7 pps`.
+pub fn packet_rate(value: f64) -> String {
+    before_unit(value) + "pps"
+}
+
+/// Bits a second as a network file has them: `2.85 Gb/s`.
+pub fn bit_rate(value: f64) -> String {
+    before_unit(value) + "b/s"
+}
+
 /// As [`scaled`], ready for a unit behind it: `1.23 M`, `7 `.
-pub fn before_unit(value: f64) -> String {
+fn before_unit(value: f64) -> String {
     let text = scaled(value);
     if text.contains(' ') { text } else { text + " " }
 }
@@ -130,6 +140,8 @@ mod tests {
         let scaled = [0.0, 7.0, 0.5, 999.0, 999.7, 1_234.0, 45_600.0, 999_999.0, 2.5e9, 7e15].map(scaled);
         let expected = ["0", "7", "0.50", "999", "1.00 k", "1.23 k", "45.6 k", "1.00 M", "2.50 G", "7000 T"];
         assert_eq!(scaled, expected);
+        assert_eq!([0.0, 960e3].map(packet_rate), ["0 pps", "960 kpps"]);
+        assert_eq!([7.0, 2.85e9].map(bit_rate), ["7 b/s", "2.85 Gb/s"]);
         let spans = [2e-6, 0.0125, 1.5, 125.0, 7_380.0].map(|seconds| span(Duration::from_secs_f64(seconds)));
         assert_eq!(spans, ["2 µs", "12.5 ms", "1.50 s", "2 min 05 s", "2 h 03 min"]);
     }

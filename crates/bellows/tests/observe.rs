@@ -4,8 +4,8 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ fn a_running_network_can_be_seen() {
     assert_eq!((&engines[0]["name"], &engines[0]["state"]), (&json!("endless"), &json!("running")));
     assert_eq!(engines[0]["pid"], json!(running.pid()));
     assert!(engines[0]["packets_per_second"].as_f64().unwrap() > 0.0, "{engines:#}");
-    assert!(sandbox.bellows(&["ps"]).fine().stdout.contains("running"));
+    let list = sandbox.bellows(&["ps"]).fine().stdout;
+    assert!(list.contains("running") && list.contains("kpps"), "{list}");
 
     for words in [&["show"][..], &["show", "endless"], &["show", "links"], &["show", "links", "endless"]] {
         let said = sandbox.bellows(words).fine();
@@ -47,12 +48,18 @@ fn a_running_network_can_be_seen() {
     assert!(running.counters()["config"].as_str().unwrap().contains("[apps.source]"));
 
     let top = sandbox.bellows(&["top", "endless", "--once", "--interval", "300ms"]).fine();
-    assert!(top.stdout.contains("buffers in use") && top.stdout.contains("source.output -> end.input"), "{top:?}");
+    assert!(
+        top.stdout.contains("kpps")
+            && top.stdout.contains("buffers in use")
+            && top.stdout.contains("source.output -> end.input"),
+        "{top:?}"
+    );
 
     for words in [&["show", "endles"][..], &["show", "colours", "endless"], &["top", "nobody"], &["reload", "nobody"]] {
         let said = sandbox.bellows(words);
         assert_eq!(said.code, Some(2), "{words:?}: {said:?}");
     }
+    assert!(sandbox.bellows(&["stop", "nobody"]).stderr.contains("run/bellows"), "the folder is named");
     assert!(sandbox.bellows(&["show", "endles"]).stderr.contains("did you mean `endless`?"));
 
     sandbox.bellows(&["stop"]).fine();
@@ -101,6 +108,12 @@ fn what_a_killed_network_left_can_be_read_and_removed() {
     assert!(counters["links"][0]["packets"].as_u64() > Some(100));
     let said = sandbox.bellows(&["show", "apps"]).fine();
     assert!(said.stderr.contains("has crashed"), "{said:?}");
+    let top = sandbox.bellows(&["top", "--once"]).fine().stdout;
+    assert!(top.contains("crashed, so its rates are not known") && top.contains('–'), "{top}");
+    assert!(!top.contains("pps") && !top.contains("asleep"), "{top}");
+    let drawn = sandbox.bellows(&["graph", "--name", "endless"]).fine();
+    assert!(drawn.stdout.contains("endless (crashed)") && !drawn.stdout.contains("pps"), "{drawn:?}");
+    assert!(drawn.stderr.contains("its rates are not known"), "{drawn:?}");
     let said = sandbox.bellows(&["stop"]);
     assert_eq!(said.code, Some(2));
     assert!(said.stderr.contains("ps --clean"), "{said:?}");
@@ -112,6 +125,43 @@ fn what_a_killed_network_left_can_be_read_and_removed() {
     again.wait();
     assert!(sandbox.bellows(&["ps", "--clean"]).fine().stderr.contains("removed"));
     assert_eq!(sandbox.bellows(&["ps", "--json"]).fine().json(), json!([]));
+}
+
+#[test]
+fn where_nothing_runs_the_folder_is_named() {
+    let sandbox = Sandbox::new();
+    for words in [&["ps"][..], &["show"], &["top"], &["stop"], &["reload", "it"]] {
+        let said = sandbox.bellows(words);
+        assert!(said.stderr.contains(&*sandbox.path("run/bellows").to_string_lossy()), "{words:?}: {said:?}");
+        assert!(said.stderr.contains("XDG_RUNTIME_DIR"), "{words:?}: {said:?}");
+    }
+}
+
+#[test]
+fn a_run_that_ends_before_it_answers_is_stopped() {
+    let sandbox = Sandbox::new();
+    for folder in ["run/bellows", "run/bellows/fleeting"] {
+        fs::DirBuilder::new().mode(0o700).create(sandbox.path(folder)).unwrap();
+    }
+    let folder = sandbox.path("run/bellows/fleeting");
+    // This process is the engine's.
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let start = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
+    fs::write(folder.join("identity"), format!("{} {start}\n", std::process::id())).unwrap();
+    let listener = UnixListener::bind(folder.join("control")).unwrap();
+    let engine = thread::spawn(move || {
+        for ends in [false, true] {
+            let (mut client, _) = listener.accept().unwrap();
+            assert!(client.read(&mut [0; 100]).unwrap() > 0);
+            if ends {
+                fs::remove_dir_all(&folder).unwrap();
+            }
+        }
+    });
+    let said = sandbox.bellows(&["stop"]);
+    assert!(said.code == Some(1) && said.stderr.contains("does not answer"), "it hung up and runs on: {said:?}");
+    sandbox.bellows(&["stop"]).fine();
+    engine.join().unwrap();
 }
 
 #[test]
@@ -203,4 +253,7 @@ fn a_running_network_is_drawn_with_its_rates() {
     let text = sandbox.bellows(&["graph", &network]).fine().stdout;
     assert!(text.contains("source") && !text.contains("pps"), "{text}");
     assert_eq!(sandbox.bellows(&["graph"]).code, Some(2));
+    let said = sandbox.bellows(&["graph", &network, "-o", "nowhere/picture.svg"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("nowhere/picture.svg") && said.stderr.contains("check the folder"), "{said:?}");
 }

@@ -134,8 +134,9 @@ fn an_app_that_panics_is_contained() {
     let failed = report["apps"][2]["drops"]["app_failed"].as_u64().unwrap();
     assert!(failed >= 8_000, "what comes to it later is dropped and counted: {report:#}");
     let panics: Vec<&str> = said.stderr.lines().filter(|line| line.contains("panicked")).collect();
-    assert_eq!(panics.len(), 1, "one line, no backtrace: {}", said.stderr);
+    assert_eq!(panics.len(), 2, "one line when it happens and one at the end, no backtrace: {}", said.stderr);
     assert!(panics[0].contains("the fuse is \"short\""), "{}", panics[0]);
+    assert!(panics[1].starts_with("error: app `bomb` panicked"), "{}", panics[1]);
     println!("an app that panics is contained: ok");
 }
 
@@ -169,5 +170,6 @@ fn a_run_in_which_packets_get_stuck_fails() {
     let report = said.json();
     assert_eq!(report["stalled"], json!(["source.output -> lazy.input"]), "{report:#}");
     assert_eq!(report["links"][0]["waiting"], json!(7));
+    assert!(said.stderr.contains("error: the run stalled"), "{}", said.stderr);
     println!("a run in which packets get stuck fails: ok");
 }

@@ -170,6 +170,8 @@ fn wrong_words_are_mistakes() {
         assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{words:?}: {said:?}");
         assert!(!said.stderr.is_empty());
     }
+    let said = sandbox.bellows(&["run", &network, "--duration", "-1s"]);
+    assert!(said.code == Some(2) && said.stderr.contains("`-1s` is no duration"), "{said:?}");
 }
 
 #[test]
@@ -184,6 +186,23 @@ fn a_damaged_capture_fails_the_run_after_all_whole_packets() {
     assert_eq!(link(&report, "file.input")["packets"], json!(PACKETS - 1));
     assert_eq!(report["unfinished"][0]["app"], json!("capture"));
     assert!(report["unfinished"][0]["reason"].as_str().unwrap().contains("quickstart.pcap"), "{report:#}");
+    assert!(report["warnings"][0].as_str().unwrap().contains("could not finish"), "{report:#}");
+    let in_text = sandbox.bellows(&["run", "quickstart.toml"]);
+    for text in [&said.stderr, &in_text.stderr, &in_text.stdout] {
+        assert!(text.contains("error: app `capture` could not finish"), "{text}");
+    }
+    assert!(!in_text.stdout.contains("warning:"), "{in_text:?}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_named_with_the_way_out() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    // No folder can be made in /proc, by anybody.
+    let output = sandbox.command(&["run", &network]).env("XDG_RUNTIME_DIR", "/proc").output().unwrap();
+    let said = support::Said::from(output);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.stderr.contains("/proc/bellows") && said.stderr.contains("set XDG_RUNTIME_DIR"), "{said:?}");
 }
 
 #[test]
@@ -206,7 +225,10 @@ fn a_run_ends_when_its_time_is_over() {
     let report = sandbox.bellows(&["run", &network, "--duration", "300ms", "--json"]).fine().json();
     assert!(started.elapsed() >= Duration::from_millis(300));
     assert_eq!((&report["end"], &report["stopped_by"]), (&json!("stopped"), &json!("duration")));
+    assert!(report["elapsed_seconds"].as_f64().unwrap() >= 0.3, "starting does not count: {report:#}");
     assert!(link(&report, "end.input")["packets"].as_u64().unwrap() > 1_000);
+    let text = sandbox.bellows(&["run", &network, "--duration", "100ms"]).fine().stdout;
+    assert!(text.contains("kpps, ") && text.contains("Mb/s\n"), "{text}");
 }
 
 #[test]

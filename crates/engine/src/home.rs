@@ -29,7 +29,10 @@ pub enum HomeError {
     )]
     Unsafe(PathBuf),
     /// The system refused.
-    #[error("{0}: {1}")]
+    #[error(
+        "{0}, where running networks are found, cannot be used: {1}; \
+         set XDG_RUNTIME_DIR to a folder of yours, or unset it"
+    )]
     System(PathBuf, io::Error),
 }
 

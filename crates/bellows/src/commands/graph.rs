@@ -13,9 +13,9 @@ use clap::{Args, ValueEnum};
 use crate::cli::NetworkFile;
 use crate::failure::Failure;
 use crate::graph::{self, Edge, Graph, Node};
-use crate::observe::{self, Change, Sample};
+use crate::observe::{self, Change, Sample, State};
 use crate::terminal;
-use crate::text::before_unit;
+use crate::text::{bit_rate, packet_rate};
 
 /// Draw a network, or one that runs with its live rates
 #[derive(Debug, Args)]
@@ -71,11 +71,21 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         (Some(name), from_file) => {
             let mut observer = observe::open(observe::pick(Some(name))?)?;
             let before = Sample::take(&mut observer);
-            thread::sleep(MEASURED);
+            if observe::state(observer.home()) == State::Running {
+                thread::sleep(MEASURED);
+            }
             let change = Change::between(before, Sample::take(&mut observer));
             let mut graph = from_file.unwrap_or_else(|| Graph::from(&change.after.counters));
-            graph.title = Some(name.clone());
-            add_rates(&mut graph, &change);
+            match observe::state(observer.home()) {
+                State::Running => {
+                    graph.title = Some(name.clone());
+                    add_rates(&mut graph, &change);
+                }
+                State::Crashed => {
+                    graph.title = Some(format!("{name} (crashed)"));
+                    terminal::complain(&format!("`{name}` has crashed; its rates are not known\n"));
+                }
+            }
             graph
         }
         (None, Some(graph)) => graph,
@@ -94,7 +104,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
     let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
     match &arguments.output {
         Some(path) => fs::write(path, picture)
-            .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}", path.display())))?,
+            .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}; check the folder", path.display())))?,
         None => terminal::print(&picture)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -168,8 +178,8 @@ fn add_rates(graph: &mut Graph, change: &Change) {
             continue;
         };
         let rate = change.link(link);
-        edge.label = Some(format!("{}pps {}b/s", before_unit(rate.packets), before_unit(rate.bits)));
-        edge.drops = Some(rate.dropped).filter(|drops| *drops > 0.0).map(|drops| before_unit(drops) + "pps");
+        edge.label = Some(format!("{} {}", packet_rate(rate.packets), bit_rate(rate.bits)));
+        edge.drops = Some(rate.dropped).filter(|drops| *drops > 0.0).map(packet_rate);
     }
     graph.links = links;
     for (before, app) in change.apps() {
@@ -179,7 +189,7 @@ fn add_rates(graph: &mut Graph, change: &Change) {
         if let Some(node) = graph.apps.iter_mut().find(|node| node.name == app.name)
             && drops > 0.0
         {
-            node.note = Some(format!("drops {}pps", before_unit(drops)));
+            node.note = Some(format!("drops {}", packet_rate(drops)));
             node.warn = app.drops.get("app_failed").is_some_and(|failed| *failed > 0);
         }
     }

@@ -27,8 +27,10 @@ pub fn execute(arguments: &Arguments, definition: clap::Command) -> Result<ExitC
             Man::new(definition).render(&mut page)?;
             terminal::print(&String::from_utf8_lossy(&page))?;
         }
-        Some(folder) => write_pages(definition, folder)
-            .map_err(|error| Failure::Mistake(format!("cannot write man pages to {}: {error}", folder.display())))?,
+        Some(folder) => write_pages(definition, folder).map_err(|error| {
+            let folder = folder.display();
+            Failure::Mistake(format!("cannot write man pages to {folder}: {error}; check the folder"))
+        })?,
     }
     Ok(ExitCode::SUCCESS)
 }

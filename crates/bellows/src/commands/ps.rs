@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample, State};
 use crate::terminal;
-use crate::text::{Align, Table, scaled, span};
+use crate::text::{Align, Table, packet_rate, span};
 
 /// List the networks that run, and those that crashed and left their counters
 #[derive(Debug, Args)]
@@ -47,12 +47,15 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         terminal::print(&format!("{:#}\n", serde_json::json!(lines)))?;
         return Ok(ExitCode::SUCCESS);
     }
+    if lines.is_empty() {
+        terminal::complain(&format!("no network is running; {}\n", observe::where_looked()));
+    }
     let mut table = Table::new(&[
         ("NAME", Align::Left),
         ("STATE", Align::Left),
         ("PID", Align::Right),
         ("UPTIME", Align::Right),
-        ("PACKETS/S", Align::Right),
+        ("RATE", Align::Right),
         ("NETWORK", Align::Left),
     ]);
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -62,7 +65,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
             if line.state == State::Running { "running" } else { "crashed" }.to_owned(),
             or_dash(line.pid.map(|pid| pid.to_string())),
             or_dash(line.uptime_seconds.map(|seconds| span(Duration::from_secs_f64(seconds)))),
-            or_dash(line.packets_per_second.map(scaled)),
+            or_dash(line.packets_per_second.map(packet_rate)),
             line.network,
         ]);
     }

@@ -28,12 +28,13 @@ pub struct Arguments {
     #[command(flatten)]
     file: NetworkFile,
     /// Stop after this time, such as `10s` or `500ms`
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<bellows_config::Duration>,
     /// How to take a breath: nested (the textbook loop) or flat
     #[arg(long)]
     schedule: Option<Schedule>,
-    /// The name under which `show`, `top`, `reload` and `stop` find the network [default: that of the file]
+    /// The name under which `show`, `top`, `reload` and `stop` find the network [default: the `name` in [engine],
+    /// else that of the file, with `-2`, `-3`, … appended if a live network has it]
     #[arg(long)]
     name: Option<String>,
     /// The processor to run on, counted from 0
@@ -76,6 +77,10 @@ pub fn execute(arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode
     let result = supervisor.run(signals);
     let report = result.map(|(outcome, stopped_by)| RunReport::new(home.name(), outcome, stopped_by));
     let printed = report.and_then(|report| {
+        // Where the report goes to a file or a program, why the run failed is still for the person at the terminal.
+        if arguments.json || !terminal::shows_stdout() {
+            terminal::complain(&report.errors(terminal::stderr_is_rich()));
+        }
         let text = if arguments.json {
             format!("{:#}\n", serde_json::json!(report))
         } else {
