@@ -58,8 +58,13 @@ pub struct Writer<W: Write> {
     /// The most bytes to keep of a packet, and the link type, for each interface.
     interfaces: Vec<(u32, LinkType)>,
     bytes: u64,
+    /// How many of the bytes the sink has taken; they end with a whole record.
+    taken: u64,
     records: u64,
 }
+
+/// The most bytes that a format puts around the data of a packet.
+const MOST_AROUND: usize = 40;
 
 impl Writer<File> {
     /// Creates the file at `path`, or empties it, and writes the start of a capture from `interfaces`.
@@ -94,7 +99,7 @@ impl<W: Write> Writer<W> {
         let name: Arc<str> = name.as_ref().into();
         check(options, &[], interfaces).map_err(|kind| Error::new(&name, kind))?;
         let sink = BufWriter::with_capacity(CAPACITY, sink);
-        let mut writer = Self { name, sink, options, interfaces: Vec::new(), bytes: 0, records: 0 };
+        let mut writer = Self { name, sink, options, interfaces: Vec::new(), bytes: 0, taken: 0, records: 0 };
         match options.format {
             OutputFormat::Pcapng => writer.write_section_header()?,
             _ => writer.write_file_header(interfaces)?,
@@ -132,6 +137,10 @@ impl<W: Write> Writer<W> {
             return Err(self.unknown_interface(record.interface));
         };
         let data = &record.data[..record.data.len().min(limit as usize)];
+        // What the sink is given ends with a whole record, so that there is a clean end to go back to.
+        if self.sink.capacity() - self.sink.buffer().len() < data.len() + MOST_AROUND {
+            self.flush()?;
+        }
         match self.options.format {
             OutputFormat::Pcapng => self.write_enhanced_packet(record, data)?,
             OutputFormat::PcapMicroseconds => self.write_pcap_record(record, data, 1000)?,
@@ -148,7 +157,15 @@ impl<W: Write> Writer<W> {
     /// If writing fails.
     pub fn flush(&mut self) -> Result<(), Error> {
         let offset = self.bytes;
-        self.sink.flush().map_err(|source| Error::new(&self.name, ErrorKind::Write { offset, source }))
+        self.sink.flush().map_err(|source| Error::new(&self.name, ErrorKind::Write { offset, source }))?;
+        self.taken = self.bytes;
+        Ok(())
+    }
+
+    /// Gives the sink back after a failure, without what is in the buffer, and how many bytes of it are whole records:
+    /// what is behind them is a part of one, to be cut off.
+    pub fn abandon(self) -> (W, u64) {
+        (self.sink.into_parts().0, self.taken)
     }
 
     /// Flushes, and gives the sink back.

@@ -6,7 +6,7 @@ mod common;
 use std::io::{self, Read, Write};
 
 use bellows_capture::{
-    Endianness, Interface, LinkType, OutputFormat, Reader, TimestampResolution, Writer, WriterOptions,
+    Endianness, Interface, LinkType, OutputFormat, Reader, Record, TimestampResolution, Writer, WriterOptions,
 };
 use common::{
     Order, Owned, Transcript, block, enhanced_packet, interface_description, obsolete_packet, option, pcap_header,
@@ -454,5 +454,48 @@ proptest! {
         let transcript = Transcript::of_bytes(&compressed);
         prop_assert!(whole.records.starts_with(&transcript.records));
         prop_assert!(transcript.error.is_some_and(|error| error.contains("damaged or cut short")));
+    }
+}
+
+/// A disk that has room for so many bytes and no more.
+struct Small {
+    file: Vec<u8>,
+    room: usize,
+}
+
+impl Write for Small {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(self.room - self.file.len());
+        self.file.extend_from_slice(&bytes[..taken]);
+        if taken == 0 { Err(io::Error::from(io::ErrorKind::StorageFull)) } else { Ok(taken) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_file_whose_disk_is_full_can_be_cut_back_to_whole_records() {
+    let data = [7; 1_000];
+    for format in [OutputFormat::PcapMicroseconds, OutputFormat::PcapNanoseconds, OutputFormat::Pcapng] {
+        for room in [300, 100_000, 1_000_000] {
+            let options = WriterOptions { format, ..WriterOptions::default() };
+            let disk = Small { file: Vec::new(), room };
+            let mut writer = Writer::new(disk, "small", options, &[Interface::new(LinkType::ETHERNET)]).unwrap();
+            let record = Record { data: &data, timestamp: 1_000_000_000, original_length: 1_000, interface: 0 };
+            let failed = (0..2_000).map(|_| writer.write(&record)).find_map(Result::err);
+            assert!(failed.is_some_and(|error| error.to_string().contains("small")), "{format:?}, {room}");
+            let (disk, whole) = writer.abandon();
+            let whole = disk.file[..whole as usize].to_vec();
+            assert!(whole.len() <= room && (room < 600_000 || whole.len() > room / 2), "{} of {room}", whole.len());
+            if !whole.is_empty() {
+                let mut reader = Reader::new(io::Cursor::new(whole), "cut").unwrap();
+                while let Some(record) = reader.next_record().unwrap() {
+                    assert_eq!(record.data, data);
+                }
+                assert!(reader.records() > 400);
+            }
+        }
     }
 }

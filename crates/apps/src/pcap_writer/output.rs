@@ -150,7 +150,9 @@ impl Output {
     #[cold]
     fn fail(&mut self, error: AppError) -> Refusal {
         self.failure = Some(error);
-        self.writer = None;
+        if let Some(writer) = self.writer.take() {
+            cut_back(writer);
+        }
         self.last = None;
         Refusal::Failed
     }
@@ -226,7 +228,11 @@ impl Output {
 
     /// Writes what is in the buffer, and lets others have the file.
     fn close(&mut self) -> Result<(), Error> {
-        let Some(writer) = self.writer.take() else { return Ok(()) };
+        let Some(mut writer) = self.writer.take() else { return Ok(()) };
+        if let Err(error) = writer.flush() {
+            cut_back(writer);
+            return Err(error);
+        }
         let file = writer.finish()?;
         // Closing it would leave it locked for as long as a process that is just being spawned has it, too.
         let _ = file.unlock();
@@ -249,6 +255,13 @@ impl Output {
         self.close()?;
         self.failure.map_or(Ok(()), Err)
     }
+}
+
+/// Cuts a file that could not be written to its end back to the last whole packet.
+fn cut_back(writer: Writer<File>) {
+    let (file, whole) = writer.abandon();
+    // A device cannot be cut, and needs not to be.
+    let _ = file.set_len(whole);
 }
 
 /// Creates a file or empties it, unless an app has it open.
