@@ -6,7 +6,6 @@
 //! are traded with the pool's depot, one lock for 256 packets.
 
 use std::cell::Cell;
-use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
@@ -331,8 +330,6 @@ impl Iterator for Fresh {
         (0, Some(self.wanted))
     }
 }
-
-impl FusedIterator for Fresh {}
 
 impl Drop for Fresh {
     #[inline(always)]
