@@ -179,6 +179,11 @@ impl Engine {
         progress
     }
 
+    /// Takes so many breaths, one after the other, whatever happens in them; returns in how many of them a packet moved.
+    pub fn breathe_times(&mut self, breaths: u64) -> u64 {
+        (0..breaths).filter(|_| self.breathe()).count() as u64
+    }
+
     /// Calls the apps whose deadline has come.
     #[cold]
     fn tick(&mut self, failed: &mut Vec<usize>) {
