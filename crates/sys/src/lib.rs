@@ -6,12 +6,14 @@
 //! | module | what it gives |
 //! |---|---|
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
+//! | [`code`] | memory at a wanted address that is written, then sealed and run |
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
 //! | [`cpu`] | pinning a thread, asking what the processor is |
 
 pub mod clock;
+pub mod code;
 pub mod cpu;
 pub mod memory;
 pub mod shared;

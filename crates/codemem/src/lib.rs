@@ -1,0 +1,56 @@
+//! Executable memory near the program's text, written and then sealed; and the map that names its content for `perf`.
+//!
+//! Generated code that calls the program's functions is fastest and shortest with direct calls, whose displacement has
+//! 32 bits: so it has to lie within 2 GiB of all of them. [`Draft::near`] finds a place there. Memory is either
+//! writable (a [`Draft`]) or executable (a [`Code`]), never both, and never goes back.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `memory` | [`Draft`], [`Code`], and why there may be neither: [`Refused`] |
+//! | `place` | what is within reach of the targets and free, as a pure function of `/proc/self/maps` |
+//! | `perf` | [`PerfMap`], a file with a line for each [`Symbol`] |
+//!
+//! ```
+//! # #[cfg(target_arch = "x86_64")]
+//! # fn main() -> Result<(), bellows_codemem::Refused> {
+//! use bellows_codemem::Draft;
+//!
+//! extern "sysv64" fn twice(number: u64) -> u64 {
+//!     2 * number
+//! }
+//!
+//! // jmp twice
+//! let target = twice as *const () as usize;
+//! let draft = Draft::near(target..=target, 5)?;
+//! let displacement = target as i64 - (draft.address() as i64 + 5);
+//! let mut jump = vec![0xe9];
+//! jump.extend(i32::try_from(displacement).expect("near").to_le_bytes());
+//! let code = draft.seal(&jump)?;
+//!
+//! // SAFETY: the code is a jump to a function of this type, and lives until it has returned.
+//! let function: extern "sysv64" fn(u64) -> u64 = unsafe { std::mem::transmute(code.address()) };
+//! assert_eq!(function(21), 42);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(target_arch = "x86_64"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Where code lies
+//!
+//! Right below the program, a free page apart; if that is taken, in the next gap below; else in a gap above, at its upper
+//! end. 256 MiB above the heap and below the stack stay free for them. Other threads may map memory at any time: a place that
+//! was taken meanwhile is passed over, never replaced.
+//!
+//! # Sources
+//!
+//! `proc_pid_maps(5)`, `mmap(2)`, `PR_SET_MDWE(2const)`; Linux, `tools/perf/Documentation/jit-interface.txt`.
+
+#![forbid(unsafe_code)]
+
+mod memory;
+mod perf;
+mod place;
+
+pub use memory::{Code, Draft, Refused};
+pub use perf::{PerfMap, Symbol};

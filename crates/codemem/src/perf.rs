@@ -1,0 +1,147 @@
+//! The map in which `perf` looks up the names of generated code.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// A named piece of generated code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// Address of its first byte.
+    pub start: usize,
+    /// How many bytes it has.
+    pub size: usize,
+    /// What `perf` shall call it, in three characters or more: it passes over shorter names.
+    pub name: String,
+}
+
+/// The file `/tmp/perf-PID.map`, which tells `perf` the names of a process's generated code.
+///
+/// It has to outlive the process, because `perf report` reads it later; nothing removes it. `perf` takes it from its
+/// owner only, unless it is root's: run by another user (root too), `perf report` needs `--force`.
+#[derive(Debug)]
+pub struct PerfMap {
+    path: PathBuf,
+}
+
+impl PerfMap {
+    /// The map of this process. Nothing is written yet.
+    pub fn for_this_process() -> PerfMap {
+        PerfMap { path: format!("/tmp/perf-{}.map", std::process::id()).into() }
+    }
+
+    /// Where the file is, or will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Replaces what the file says. A reader sees either all of the old or all of the new content.
+    ///
+    /// Anyone can put anything into `/tmp`: the new file is made under a name that cannot be guessed and that nobody else
+    /// has taken, readable by its owner only, and renamed; a link in its place is replaced, not followed.
+    ///
+    /// # Errors
+    /// Those of writing and renaming files; `PermissionDenied` when the file there is someone else's.
+    pub fn write(&self, symbols: &[Symbol]) -> io::Result<()> {
+        let mut temporary = self.path.clone().into_os_string();
+        temporary.push(format!(".{:016x}", RandomState::new().hash_one(&self.path)));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let written = fill(file, symbols).and_then(|()| std::fs::rename(&temporary, &self.path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        written
+    }
+}
+
+fn fill(mut file: File, symbols: &[Symbol]) -> io::Result<()> {
+    file.write_all(lines(symbols).as_bytes())
+}
+
+/// One line for each symbol; a name cannot start another one.
+fn lines(symbols: &[Symbol]) -> String {
+    let mut lines = String::new();
+    for Symbol { start, size, name } in symbols {
+        let name = name.replace(char::is_control, "?");
+        let _ = writeln!(lines, "{start:x} {size:x} {name}");
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    fn symbol(start: usize, size: usize, name: &str) -> Symbol {
+        Symbol { start, size, name: name.into() }
+    }
+
+    #[test]
+    fn the_file_holds_the_last_symbols_written_and_nothing_stays_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let map = PerfMap { path: folder.path().join("perf-1.map") };
+        map.write(&[symbol(0x5555_0000_1000, 0x2a, "breath"), symbol(0x5555_0000_102a, 16, "push of a splitter")])
+            .unwrap();
+        assert_eq!(
+            fs::read_to_string(map.path()).unwrap(),
+            "555500001000 2a breath\n55550000102a 10 push of a splitter\n"
+        );
+        map.write(&[symbol(0x1000, 1, "other")]).unwrap();
+        assert_eq!(fs::read_to_string(map.path()).unwrap(), "1000 1 other\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert_eq!(fs::metadata(map.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn whoever_reads_meanwhile_keeps_a_whole_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let map = PerfMap { path: folder.path().join("perf-1.map") };
+        map.write(&[symbol(0x1000, 1, "first")]).unwrap();
+        let reader = File::open(map.path()).unwrap();
+        map.write(&[]).unwrap();
+        assert_eq!(io::read_to_string(reader).unwrap(), "1000 1 first\n");
+        assert_eq!(fs::read(map.path()).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_replaced_and_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        let map = PerfMap { path: folder.path().join("perf-1.map") };
+        for link in [symlink::<&Path, &Path>, |from, to| fs::hard_link(from, to)] {
+            let _ = fs::remove_file(map.path());
+            link(&victim, map.path()).unwrap();
+            map.write(&[symbol(0x1000, 1, "code")]).unwrap();
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+            let metadata = fs::symlink_metadata(map.path()).unwrap();
+            assert!(metadata.is_file() && metadata.nlink() == 1);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_replaced_is_an_error_that_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let map = PerfMap { path: folder.path().join("perf-1.map") };
+        fs::create_dir(map.path()).unwrap();
+        assert!(map.write(&[]).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(PerfMap { path: folder.path().join("none/perf-1.map") }.write(&[]).is_err());
+    }
+
+    #[test]
+    fn a_name_cannot_start_another_line() {
+        assert_eq!(lines(&[symbol(1, 2, "app \"a\n3 4 b\r\0\"")]), "1 2 app \"a?3 4 b??\"\n");
+    }
+
+    #[test]
+    fn the_file_is_where_perf_looks_for_it() {
+        let expected = format!("/tmp/perf-{}.map", std::process::id());
+        assert_eq!(PerfMap::for_this_process().path(), Path::new(&expected));
+    }
+}
