@@ -140,7 +140,7 @@ fn start_engine(
 fn cannot_start(error: &StartError) -> Failure {
     match error {
         StartError::Faults(_) | StartError::App(..) => Failure::Mistake(error.to_string()),
-        StartError::Counters(_) | StartError::Pool(_) => Failure::Failed(error.to_string()),
+        StartError::Counters(_) | StartError::PerfMap(_) | StartError::Pool(_) => Failure::Failed(error.to_string()),
     }
 }
 
@@ -297,6 +297,7 @@ impl control::Engine for Run {
                 Ok(()) => Reply::Stopping,
                 Err(_) => Reply::Refused { mistake: false, message: "the run is over".to_owned() },
             },
+            Request::Breath => Reply::Breath(self.control.listing()),
             Request::Reload { network } => match self.reload(network) {
                 Ok(report) => {
                     tracing::info!("reloaded on request\n{}", render(&report).trim_end());

@@ -36,7 +36,7 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
-        let Settings { burst, lossless, busywait, schedule } = Settings::default();
+        let Settings { burst, lossless, busywait, schedule, .. } = Settings::default();
         EngineConfig { burst, pool: 65_536, lossless, busywait, cpu: None, schedule, name: None }
     }
 }
@@ -44,7 +44,13 @@ impl Default for EngineConfig {
 impl EngineConfig {
     /// What of it is for [`Engine::new`](bellows_engine::Engine::new).
     pub fn settings(&self) -> Settings {
-        Settings { burst: self.burst, lossless: self.lossless, busywait: self.busywait, schedule: self.schedule }
+        Settings {
+            burst: self.burst,
+            lossless: self.lossless,
+            busywait: self.busywait,
+            schedule: self.schedule,
+            perf_map: false,
+        }
     }
 }
 

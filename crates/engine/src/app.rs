@@ -1,11 +1,16 @@
 //! What an app is: the trait that authors write, and the face of it that the engine holds.
 
-use std::any::Any;
-use std::os::fd::BorrowedFd;
+use std::any::{Any, TypeId};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 
-use crate::io::{Core, Io};
-use crate::world::{Fabric, Wiring};
+use bellows_sys::clock;
+
+use crate::counters::account;
+use crate::io::Io;
+use crate::place::Place;
 
 /// One port that an app names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,8 +142,14 @@ pub trait App: Send + Sized + 'static {
     /// What else this app counts; [`Io::count`] takes the position in this list.
     const COUNTERS: &'static [Counter] = &[];
 
-    /// Brings packets in. Called once a breath; moves about [`Io::burst`] packets and looks at
-    /// [`Output::room`](crate::Output::room).
+    /// How many [slots](Io::slot) the app wants. With none it is pulled in every breath; with some, in those breaths in
+    /// which a slot says that there is something to pull.
+    fn slots(&self) -> usize {
+        0
+    }
+
+    /// Brings packets in. Called once a breath, or when a [slot](App::slots) says so; moves about [`Io::burst`] packets
+    /// and looks at [`Output::room`](crate::Output::room).
     fn pull(&mut self, io: &Io<Self>) {
         let _ = io;
     }
@@ -163,11 +174,6 @@ pub trait App: Send + Sized + 'static {
     /// Whether [`pull`](App::pull) will bring in nothing more, ever. A run does not end before all apps say so.
     fn exhausted(&self) -> bool {
         !Self::PULLS
-    }
-
-    /// A descriptor that becomes readable when there is something to pull, so that an idle engine can sleep.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     /// Opens what the app works with. In a reload, `old` is the app of the same name and type whose place this one
@@ -229,20 +235,6 @@ impl Traits {
     }
 }
 
-/// What a call of an app runs on.
-#[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub(crate) core: &'a Core,
-    pub(crate) fabric: &'a Fabric,
-    pub(crate) wiring: &'a Wiring,
-}
-
-/// A call of one app, as a schedule makes it. False if the app panicked.
-///
-/// Safety: the pointer is the [`Erased::address`] of an app of the type that the function was made for, and
-/// nothing else refers to that app during the call.
-pub(crate) type Call = unsafe fn(*mut (), Place<'_>) -> bool;
-
 /// Which of its three entries an app is called at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -251,23 +243,62 @@ pub(crate) enum Entry {
     Tick,
 }
 
+/// A call of one app at one entry, as a schedule makes it. If the app panics, the engine's core is told.
+///
+/// By the C calling convention, because generated code calls it.
+///
+/// Safety: [`Place::app`] leads to an app of the type that the function was made for, which nothing else refers to during
+/// the call.
+pub(crate) type Call = unsafe extern "C" fn(&Place);
+
+/// What the textbook's loop calls of an app, whatever its type.
+pub(crate) trait Textbook: Sync {
+    /// Calls the app if it has anything to do: it looks for itself.
+    ///
+    /// Safety: as for [`Call`].
+    unsafe fn breathe(&self, entry: Entry, place: &Place);
+}
+
+struct Caller<A>(PhantomData<fn(A)>);
+
+impl<A: App> Textbook for Caller<A> {
+    unsafe fn breathe(&self, entry: Entry, place: &Place) {
+        let has_work = match entry {
+            Entry::Pull => place.is_ready_to_pull(),
+            Entry::Push => place.has_input(),
+            Entry::Tick => true,
+        };
+        if has_work {
+            // SAFETY: the function was made for A; the rest is the caller's promise.
+            unsafe { call_of::<A>(entry, place.core().lossless)(place) }
+        }
+    }
+}
+
+fn call_of<A: App>(entry: Entry, lossless: bool) -> Call {
+    match (entry, lossless) {
+        (Entry::Pull, false) => pull::<A>,
+        (Entry::Push, false) => push::<A>,
+        (Entry::Tick, false) => tick::<A>,
+        (Entry::Pull, true) => pull_lossless::<A>,
+        (Entry::Push, true) => push_lossless::<A>,
+        (Entry::Tick, true) => tick_lossless::<A>,
+    }
+}
+
 /// An app of any type.
 pub(crate) trait Erased: Send {
-    fn call(&mut self, entry: Entry, place: Place<'_>) -> bool;
-    fn entry(&self, entry: Entry) -> Call;
-    fn address(&mut self) -> *mut ();
+    fn textbook(&self) -> &'static dyn Textbook;
+    fn entry(&self, entry: Entry, lossless: bool) -> Call;
+    fn type_id(&self) -> TypeId;
+    fn type_name(&self) -> &'static str;
+    fn slots(&self) -> usize;
     fn held(&self) -> usize;
     fn exhausted(&self) -> bool;
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
     fn start(&mut self, old: Option<&mut dyn Erased>) -> Result<(), AppError>;
     fn give_back(&mut self, old: &mut dyn Erased);
     fn stop(&mut self) -> Result<(), AppError>;
     fn as_any(&mut self) -> &mut dyn Any;
-}
-
-#[inline(always)]
-fn contained(call: impl FnOnce()) -> bool {
-    catch_unwind(AssertUnwindSafe(call)).is_ok()
 }
 
 /// Asks an app something between breaths; `None` if it panics over it.
@@ -276,43 +307,108 @@ pub(crate) fn answer<T>(question: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Safety: as for [`Call`], for the type A.
-unsafe fn pull<A: App>(app: *mut (), place: Place<'_>) -> bool {
+unsafe extern "C" fn pull<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
-    let app = unsafe { &mut *app.cast::<A>() };
-    contained(|| app.pull(&Io::new(&place)))
+    let app = unsafe { &mut *place.app.get().cast::<A>() };
+    if catch_unwind(AssertUnwindSafe(|| app.pull(&Io::new(place)))).is_err() {
+        place.report_panic();
+    }
 }
 
 /// Safety: as for [`Call`], for the type A.
-unsafe fn push<A: App>(app: *mut (), place: Place<'_>) -> bool {
+unsafe extern "C" fn push<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
-    let app = unsafe { &mut *app.cast::<A>() };
-    contained(|| app.push(&Io::new(&place)))
+    let app = unsafe { &mut *place.app.get().cast::<A>() };
+    if catch_unwind(AssertUnwindSafe(|| app.push(&Io::new(place)))).is_err() {
+        place.report_panic();
+    }
 }
 
 /// Safety: as for [`Call`], for the type A.
-unsafe fn tick<A: App>(app: *mut (), place: Place<'_>) -> bool {
+unsafe extern "C" fn tick<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
-    let app = unsafe { &mut *app.cast::<A>() };
-    contained(|| app.tick(&Io::new(&place)))
+    let app = unsafe { &mut *place.app.get().cast::<A>() };
+    if catch_unwind(AssertUnwindSafe(|| app.tick(&Io::new(place)))).is_err() {
+        place.report_panic();
+    }
+}
+
+/// In a lossless network: gives the app no more packets than fit on every output of what it makes of them.
+///
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn pull_lossless<A: App>(place: &Place) {
+    place.admit();
+    // SAFETY: the caller's promise.
+    unsafe { pull::<A>(place) }
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn push_lossless<A: App>(place: &Place) {
+    if place.admit() > 0 {
+        // SAFETY: the caller's promise.
+        unsafe { push::<A>(place) }
+    }
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn tick_lossless<A: App>(place: &Place) {
+    place.admit();
+    // SAFETY: the caller's promise.
+    unsafe { tick::<A>(place) }
+}
+
+/// A call in an instrumented breath.
+///
+/// Safety: as for the [`Call`] that it makes.
+pub(crate) type Metered = unsafe extern "C" fn(&Place, Call);
+
+/// Makes a call and books its clocks as those of a pull.
+///
+/// Safety: as for the [`Call`] that it makes.
+pub(crate) unsafe extern "C" fn metered_pull(place: &Place, call: Call) {
+    // SAFETY: the caller's promise.
+    unsafe { metered(place, call, account::PULL_CALLS) }
+}
+
+/// Makes a call and books its clocks as those of a push.
+///
+/// Safety: as for the [`Call`] that it makes.
+pub(crate) unsafe extern "C" fn metered_push(place: &Place, call: Call) {
+    // SAFETY: the caller's promise.
+    unsafe { metered(place, call, account::PUSH_CALLS) }
+}
+
+/// Safety: as for the [`Call`] that it makes.
+#[inline(always)]
+unsafe fn metered(place: &Place, call: Call, calls: usize) {
+    let before = clock::ticks();
+    // SAFETY: the caller's promise.
+    unsafe { call(place) }
+    let clocks = clock::ticks().wrapping_sub(before).saturating_sub(place.core().clock_cost);
+    let slab = &place.fabric().slab;
+    slab.add(place.account + calls, 1);
+    slab.add(place.account + calls + 1, clocks);
 }
 
 impl<A: App> Erased for A {
-    fn call(&mut self, entry: Entry, place: Place<'_>) -> bool {
-        let call = self.entry(entry);
-        // SAFETY: the function was made for A, and self is borrowed exclusively.
-        unsafe { call(self.address(), place) }
+    fn textbook(&self) -> &'static dyn Textbook {
+        &Caller::<A>(PhantomData)
     }
 
-    fn entry(&self, entry: Entry) -> Call {
-        match entry {
-            Entry::Pull => pull::<A>,
-            Entry::Push => push::<A>,
-            Entry::Tick => tick::<A>,
-        }
+    fn entry(&self, entry: Entry, lossless: bool) -> Call {
+        call_of::<A>(entry, lossless)
     }
 
-    fn address(&mut self) -> *mut () {
-        (&raw mut *self).cast()
+    fn type_id(&self) -> TypeId {
+        TypeId::of::<A>()
+    }
+
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<A>()
+    }
+
+    fn slots(&self) -> usize {
+        App::slots(self)
     }
 
     fn held(&self) -> usize {
@@ -321,10 +417,6 @@ impl<A: App> Erased for A {
 
     fn exhausted(&self) -> bool {
         App::exhausted(self)
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        App::descriptor(self)
     }
 
     fn start(&mut self, old: Option<&mut dyn Erased>) -> Result<(), AppError> {
@@ -343,6 +435,49 @@ impl<A: App> Erased for A {
 
     fn as_any(&mut self) -> &mut dyn Any {
         self
+    }
+}
+
+/// The owner of an app, to which [`Place::app`] may lead at the same time: unlike a box it does not claim to be the only
+/// way to it.
+pub(crate) struct Occupant(NonNull<dyn Erased>);
+
+// SAFETY: the value owns the app, which may be sent.
+unsafe impl Send for Occupant {}
+
+impl Occupant {
+    pub(crate) fn address(&self) -> *mut () {
+        self.0.as_ptr().cast()
+    }
+}
+
+impl From<Box<dyn Erased>> for Occupant {
+    fn from(app: Box<dyn Erased>) -> Occupant {
+        Occupant(NonNull::from(Box::leak(app)))
+    }
+}
+
+impl Deref for Occupant {
+    type Target = dyn Erased;
+
+    fn deref(&self) -> &(dyn Erased + 'static) {
+        // SAFETY: the pointer came from a box and lives as long as the value; calls through a place, the only other way to
+        // the app, are made in breaths, during which nobody holds this reference (Engine is borrowed exclusively).
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Occupant {
+    fn deref_mut(&mut self) -> &mut (dyn Erased + 'static) {
+        // SAFETY: as above.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for Occupant {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from Box::leak, and this is its owner's end.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 

@@ -1,5 +1,6 @@
 //! The other threads' side of a running engine.
 
+use std::collections::HashSet;
 use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering::Release};
@@ -7,15 +8,17 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bellows_codemem::PerfMap;
 use bellows_sys::wake::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::app::AppError;
 use crate::counters::Slab;
-use crate::engine::retire;
+use crate::engine::{Settings, retire};
 use crate::home::Home;
+use crate::listing::Listing;
 use crate::network::{Fault, Network};
-use crate::schedule::Schedule;
+use crate::schedule::Breath;
 use crate::snapshot::Snapshot;
 use crate::world::{Origin, Outline, World};
 
@@ -54,9 +57,23 @@ pub(crate) struct Shared {
     mailbox: Mutex<Mailbox>,
     /// Locked throughout a reload: one at a time.
     current: Mutex<Current>,
-    slab: Mutex<Arc<Slab>>,
-    schedule: Schedule,
+    view: Mutex<View>,
+    settings: Settings,
+    perf_map: Option<PerfMap>,
     home: Option<Arc<Home>>,
+}
+
+/// What other threads see of the running configuration.
+#[derive(Clone)]
+struct View {
+    slab: Arc<Slab>,
+    breath: Arc<Breath>,
+}
+
+impl View {
+    fn of(world: &World) -> View {
+        View { slab: Arc::clone(&world.fabric().slab), breath: Arc::clone(&world.breath) }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -64,16 +81,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(world: &World, schedule: Schedule, home: Option<Arc<Home>>) -> io::Result<Shared> {
+    pub(crate) fn new(world: &World, settings: &Settings, home: Option<Arc<Home>>) -> io::Result<Shared> {
         Ok(Shared {
             attention: AtomicU32::new(0),
             event: Event::new()?,
             mailbox: Mutex::new(Mailbox::Open(None)),
             current: Mutex::new(Current { outline: world.outline.clone(), generation: 0 }),
-            slab: Mutex::new(Arc::clone(&world.fabric.slab)),
-            schedule,
+            view: Mutex::new(View::of(world)),
+            settings: settings.clone(),
+            perf_map: settings.perf_map.then(PerfMap::for_this_process),
             home,
         })
+    }
+
+    /// Shows other threads what runs now.
+    pub(crate) fn show(&self, world: &World) {
+        *lock(&self.view) = View::of(world);
+        // A map that cannot be renewed is out of date, which perf shows as unknown code.
+        let _ = self.map_for_perf(&world.breath);
+    }
+
+    pub(crate) fn map_for_perf(&self, breath: &Breath) -> io::Result<()> {
+        self.perf_map.as_ref().map_or(Ok(()), |map| map.write(&breath.symbols()))
     }
 
     pub(crate) fn take_request(&self) -> Option<Request> {
@@ -170,8 +199,14 @@ impl Control {
 
     /// All counters as they are now.
     pub fn snapshot(&self) -> Snapshot {
-        let slab = Arc::clone(&lock(&self.shared.slab));
+        let slab = Arc::clone(&lock(&self.shared.view).slab);
         Snapshot::of(&slab)
+    }
+
+    /// How the breaths are taken: the calls in order, and their machine code.
+    pub fn listing(&self) -> Listing {
+        let breath = Arc::clone(&lock(&self.shared.view).breath);
+        breath.listing()
     }
 
     /// Replaces the running network. What did not change keeps its state and its packets.
@@ -191,10 +226,10 @@ impl Control {
         let mut current = lock(&self.shared.current);
         let home = self.shared.home.as_deref();
         let generation = current.generation + 1;
-        let world = World::prepare(network, &current.outline, generation, home, self.shared.schedule)
+        let world = World::prepare(network, &current.outline, generation, home, &self.shared.settings)
             .map_err(ReloadError::Counters)?;
         let outline = world.outline.clone();
-        let slab = Arc::clone(&world.fabric.slab);
+        let view = View::of(&world);
         let mut report = compare(&current.outline, &world);
         let origins = world.origins.clone();
 
@@ -219,7 +254,9 @@ impl Control {
         match reply {
             Ok(Reply::Committed { old, dropped, pause }) => {
                 current.outline = outline;
-                *lock(&self.shared.slab) = slab;
+                // A map that cannot be renewed is out of date, which perf shows as unknown code.
+                let _ = self.shared.map_for_perf(&view.breath);
+                *lock(&self.shared.view) = view;
                 let published = home.map_or(Ok(()), |home| home.publish(generation));
                 report.dropped = dropped;
                 report.pause_nanos = pause.as_nanos() as u64;
@@ -239,22 +276,27 @@ impl Control {
 /// What changes from one configuration to the next.
 fn compare(old: &Outline, new: &World) -> Reloaded {
     let mut report = Reloaded::default();
-    for (origin, (name, ..)) in new.origins.iter().zip(&new.outline.apps) {
-        match origin {
-            Origin::Kept(_) => &mut report.kept,
-            Origin::Replaces(_) => &mut report.replaced,
+    let mut stays = vec![false; old.apps.len()];
+    for (origin, identity) in new.origins.iter().zip(&new.outline.apps) {
+        let names = match *origin {
+            Origin::Kept(app) => {
+                stays[app] = true;
+                &mut report.kept
+            }
+            Origin::Replaces(app) => {
+                stays[app] = true;
+                &mut report.replaced
+            }
             Origin::New => &mut report.added,
-        }
-        .push(name.clone());
+        };
+        names.push(identity.name.clone());
     }
-    let continues = |app: usize| {
-        new.origins.iter().any(|origin| matches!(origin, Origin::Kept(old) | Origin::Replaces(old) if *old == app))
-    };
-    let gone = old.apps.iter().enumerate().filter(|(app, _)| !continues(*app));
-    report.removed = gone.map(|(_, (name, ..))| name.clone()).collect();
-    let added = new.outline.links.iter().filter(|link| !old.links.contains(link));
-    report.links_added = added.map(ToString::to_string).collect();
-    let removed = old.links.iter().filter(|link| !new.outline.links.contains(link));
-    report.links_removed = removed.map(ToString::to_string).collect();
+    let gone = old.apps.iter().zip(&stays).filter(|(_, stays)| !**stays);
+    report.removed = gone.map(|(identity, _)| identity.name.clone()).collect();
+    let added = new.outline.links.iter().zip(&new.link_origins).filter(|(_, origin)| origin.is_none());
+    report.links_added = added.map(|(link, _)| link.to_string()).collect();
+    let stays: HashSet<usize> = new.link_origins.iter().flatten().copied().collect();
+    let removed = old.links.iter().enumerate().filter(|(index, _)| !stays.contains(index));
+    report.links_removed = removed.map(|(_, link)| link.to_string()).collect();
     report
 }

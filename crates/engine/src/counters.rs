@@ -46,6 +46,7 @@ pub(crate) mod engine {
     pub(crate) const UPDATED: usize = 8;
     pub(crate) const BUFFERS: usize = 9;
     pub(crate) const BUFFERS_IN_USE: usize = 10;
+    pub(crate) const METERED: usize = 11;
 
     pub(crate) const COUNTERS: &[Counter] = &[
         Counter::new("breaths", "breaths taken"),
@@ -59,6 +60,7 @@ pub(crate) mod engine {
         Counter::new("updated", "when the gauges were last written, in nanoseconds since the Unix epoch"),
         Counter::new("buffers", "packet buffers in the pool"),
         Counter::new("buffers_in_use", "packet buffers that hold packets"),
+        Counter::new("metered_breaths", "breaths in which the clocks of every call were booked"),
     ];
 }
 
@@ -70,6 +72,13 @@ pub(crate) mod link {
     pub(crate) const WAITING: usize = 3;
     pub(crate) const WAITING_BYTES: usize = 4;
     pub(crate) const NAMES: [&str; 5] = ["packets", "bytes", "txdrop", "waiting", "waiting_bytes"];
+}
+
+/// What the instrumented breaths book for each app, by position.
+pub(crate) mod account {
+    pub(crate) const PULL_CALLS: usize = 0;
+    pub(crate) const PUSH_CALLS: usize = 2;
+    pub(crate) const NAMES: [&str; 4] = ["pull_calls", "pull_clocks", "push_calls", "push_clocks"];
 }
 
 /// Why packets are dropped in any app; these come before the app's own reasons.
@@ -93,7 +102,11 @@ pub struct AppEntry {
     pub name: String,
     /// Its type's name in the catalogue.
     pub kind: String,
-    /// Its first cell.
+    /// Its first accounting cell: what the instrumented breaths booked.
+    pub account: usize,
+    /// Names of its accounting cells.
+    pub accounts: Vec<String>,
+    /// Its first cell of drops.
     pub cell: usize,
     /// Names of its drop counters, from the first cell on.
     pub drops: Vec<String>,
@@ -123,6 +136,8 @@ pub struct Directory {
     pub pid: u32,
     /// The schedule that runs the network.
     pub schedule: String,
+    /// Why that is not the schedule that was asked for; empty if it is.
+    pub refusal: String,
     /// File that the network was read from; empty if none.
     pub source: String,
     /// Text of the network.
@@ -154,8 +169,10 @@ impl Directory {
             .map(|(name, kind, traits)| {
                 let drops = [names(common::DROPS), names(traits.drops)].concat();
                 let counters = names(traits.counters);
+                let accounts = account::NAMES.map(str::to_owned).to_vec();
+                let account = claim(accounts.len());
                 let cell = claim(drops.len() + counters.len());
-                AppEntry { name: name.to_owned(), kind: kind.to_owned(), cell, drops, counters }
+                AppEntry { name: name.to_owned(), kind: kind.to_owned(), account, accounts, cell, drops, counters }
             })
             .collect();
         let counters = link::NAMES.map(str::to_owned);
@@ -179,7 +196,9 @@ impl Directory {
     fn is_consistent(&self) -> bool {
         let fits = |cell: usize, count: usize| cell.checked_add(count).is_some_and(|end| end <= self.cells);
         fits(0, self.engine.len())
-            && self.apps.iter().all(|app| fits(app.cell, app.drops.len() + app.counters.len()))
+            && self.apps.iter().all(|app| {
+                fits(app.cell, app.drops.len() + app.counters.len()) && fits(app.account, account::NAMES.len())
+            })
             && self.links.iter().all(|entry| fits(entry.cell, link::NAMES.len()))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
@@ -9,13 +10,15 @@ use bellows_packet::pool;
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 
-use crate::app::{AppError, Entry, Erased, Failed, Place, answer};
+use crate::app::{AppError, Entry, Erased, Failed, Occupant, answer};
 use crate::control::{Control, Reply, Shared, attention};
-use crate::counters::{common, engine as cells, link};
+use crate::counters::{account, common, engine as cells, link};
+use crate::fixed::Table;
 use crate::home::Home;
 use crate::io::Core;
 use crate::network::{Fault, Network};
-use crate::schedule::{Flat, Schedule, breathe_nested};
+use crate::schedule::Schedule;
+use crate::slots::{Expects, Listened, Slot};
 use crate::snapshot::Snapshot;
 use crate::world::{Origin, Outline, World};
 
@@ -30,11 +33,13 @@ pub struct Settings {
     pub busywait: bool,
     /// How to take a breath.
     pub schedule: Schedule,
+    /// Write `/tmp/perf-PID.map`, by which `perf` names the stretches of generated code.
+    pub perf_map: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { burst: 128, lossless: false, busywait: false, schedule: Schedule::default() }
+        Settings { burst: 128, lossless: false, busywait: false, schedule: Schedule::default(), perf_map: false }
     }
 }
 
@@ -50,6 +55,9 @@ pub enum StartError {
     /// The counters cannot be made.
     #[error("cannot make the counters: {0}; see that memory, descriptors and room on the tmpfs are left")]
     Counters(std::io::Error),
+    /// The generated code cannot be named for `perf`.
+    #[error("the map that names generated code for perf cannot be written: {0}; see that /tmp is writable")]
+    PerfMap(std::io::Error),
     /// There is no pool of packets, and none can be made.
     #[error(transparent)]
     Pool(#[from] pool::Error),
@@ -87,22 +95,54 @@ const WORTH_SLEEPING: u64 = 60_000;
 /// How long the engine naps when an app can only be polled.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Idle breaths before the first nap, and between two looks at whether the run is over.
-const PATIENCE: u64 = 64;
+/// Breaths between two looks at whether anything moves at all, and whether the run is over.
+const WINDOW: u64 = 64;
+
+/// Idle breaths between two looks at the clock while an app wants a tick.
+const BETWEEN_LOOKS: u64 = 16;
+
+/// Breaths from one instrumented breath to the next, on average.
+const METERED_EVERY: u64 = 128;
+
+/// How long nothing has to move, in nanoseconds, before the engine naps for the first time: about what a nap costs.
+const PATIENCE: u64 = 30_000;
 
 /// An engine with its network.
 pub struct Engine {
-    core: Core,
+    /// One, at an address of its own that places know.
+    core: Table<Core>,
     world: World,
-    flat: Flat,
     settings: Settings,
     shared: Arc<Shared>,
     home: Option<Arc<Home>>,
     panicked: Vec<String>,
     breaths: u64,
-    idle_breaths: u64,
-    /// Idle breaths since a packet moved.
-    idle_for: u64,
+    /// Breaths until the next instrumented one.
+    until_metered: u64,
+    random: Random,
+    /// Whether a packet moved when breaths were last taken.
+    busy: bool,
+    /// Since when no packet has moved, as far as anyone has looked: in nanoseconds of the engine's clock.
+    idle_since: Option<u64>,
+    /// An app that has lately said that it is not exhausted: the first to ask again.
+    holdout: usize,
+}
+
+/// Random numbers that need not be good: xorshift64*, Vigna 2016.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Breaths until the next instrumented one: evenly spread, [`METERED_EVERY`] on average.
+    fn draw(&mut self) -> u64 {
+        1 + (self.next() >> 32) % (2 * METERED_EVERY - 1)
+    }
 }
 
 impl Engine {
@@ -117,9 +157,10 @@ impl Engine {
         }
         clock::calibrate();
         pool::ensure()?;
-        let mut world = World::prepare(network, &Outline::default(), 0, home.as_deref(), settings.schedule)
+        let mut world = World::prepare(network, &Outline::default(), 0, home.as_deref(), &settings)
             .map_err(StartError::Counters)?;
-        let shared = Shared::new(&world, settings.schedule, home.clone()).map_err(StartError::Counters)?;
+        let shared = Shared::new(&world, &settings, home.clone()).map_err(StartError::Counters)?;
+        shared.map_for_perf(&world.breath).map_err(StartError::PerfMap)?;
         if let Err((app, error)) = world.start(None) {
             return Err(StartError::App(app, error));
         }
@@ -132,18 +173,24 @@ impl Engine {
             }
             return Err(StartError::Counters(error));
         }
-        world.fabric.slab.set(cells::STARTED, clock::unix_nanos());
+        world.fabric().slab.set(cells::STARTED, clock::unix_nanos());
+        let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless);
+        let core: Table<Core> = [core].into_iter().collect();
+        world.seat(&core[0]);
+        let mut random = Random(clock::ticks() | 1);
         Ok(Engine {
-            core: Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless),
-            flat: Flat::compile(&world),
+            core,
             world,
             settings,
             shared: Arc::new(shared),
             home,
             panicked: Vec::new(),
             breaths: 0,
-            idle_breaths: 0,
-            idle_for: 0,
+            until_metered: random.draw(),
+            random,
+            busy: false,
+            idle_since: None,
+            holdout: 0,
         })
     }
 
@@ -154,67 +201,100 @@ impl Engine {
 
     /// Takes one breath. False if no packet moved in it.
     pub fn breathe(&mut self) -> bool {
-        let core = &self.core;
-        core.forget_time();
-        core.progress.set(false);
-        let mut failed = Vec::new();
-        if core.next_deadline.get() != u64::MAX && core.next_deadline.get() <= core.now() {
-            self.tick(&mut failed);
-            if !failed.is_empty() {
-                self.bury(&mut failed);
-            }
-        }
-        for entry in [Entry::Pull, Entry::Push] {
-            match self.settings.schedule {
-                Schedule::Nested => breathe_nested(&self.core, &mut self.world, entry, &mut failed),
-                Schedule::Flat => self.flat.breathe(&self.core, &mut self.world, entry, &mut failed),
-            }
-            if !failed.is_empty() {
-                self.bury(&mut failed);
-            }
-        }
-        self.breaths += 1;
-        let progress = self.core.progress.get();
-        self.idle_breaths += u64::from(!progress);
-        progress
+        self.breathe_times(1) > 0
     }
 
     /// Takes so many breaths, one after the other, whatever happens in them; returns in how many of them a packet moved.
     pub fn breathe_times(&mut self, breaths: u64) -> u64 {
-        (0..breaths).filter(|_| self.breathe()).count() as u64
+        let (before, end) = (self.core[0].moved.get(), self.breaths.saturating_add(breaths));
+        while self.breaths < end {
+            self.take_breaths(end - self.breaths, &AtomicU32::new(0));
+        }
+        self.core[0].moved.get() - before
+    }
+
+    /// Takes up to `most` breaths, and at least one; fewer if something has to be seen to in between.
+    fn take_breaths(&mut self, most: u64, attention: &AtomicU32) {
+        let core = &self.core[0];
+        core.forget_time();
+        let mut most = most;
+        if core.next_deadline.get() != u64::MAX {
+            if core.next_deadline.get() <= core.now() {
+                self.tick();
+            }
+            // The breath that follows at once knows the time; later ones are not to go by it.
+            most = if self.busy { 1 } else { most.min(BETWEEN_LOOKS) };
+            if most > 1 {
+                self.core[0].forget_time();
+            }
+        }
+        let core = &self.core[0];
+        core.interrupt.set(u32::from(core.next_deadline.get() != u64::MAX));
+        let moved = core.moved.get();
+        let taken = match self.until_metered {
+            0 => {
+                self.until_metered = self.random.draw();
+                self.world.breath.take_metered(core, &self.world);
+                self.world.fabric().slab.add(cells::METERED, 1);
+                1
+            }
+            until => {
+                let taken = self.world.breath.take(core, &self.world, attention, most.min(until));
+                self.until_metered -= taken;
+                taken
+            }
+        };
+        self.breaths += taken;
+        self.busy = core.moved.get() != moved;
+        if core.failures.get() > 0 {
+            self.bury();
+        }
     }
 
     /// Calls the apps whose deadline has come.
     #[cold]
-    fn tick(&mut self, failed: &mut Vec<usize>) {
-        let World { apps, wirings, fabric, .. } = &mut self.world;
-        let now = self.core.now();
-        self.core.next_deadline.set(u64::MAX);
-        for (index, wiring) in wirings.iter().enumerate() {
-            if wiring.deadline.get() <= now {
-                wiring.deadline.set(u64::MAX);
-                self.core.admit(if self.core.lossless { wiring.budget(fabric) } else { usize::MAX }, Entry::Tick);
-                if !apps[index].call(Entry::Tick, Place { core: &self.core, fabric, wiring }) {
-                    failed.push(index);
-                }
+    fn tick(&mut self) {
+        let World { places, apps, .. } = &self.world;
+        let core = &self.core[0];
+        let now = core.now();
+        core.next_deadline.set(u64::MAX);
+        for (place, app) in places.iter().zip(apps) {
+            if place.deadline.get() <= now {
+                place.deadline.set(u64::MAX);
+                let call = app.entry(Entry::Tick, self.settings.lossless);
+                // SAFETY: the call is that of the app in this place, to which nothing else refers now.
+                unsafe { call(place) };
             }
         }
-        let next = wirings.iter().map(|wiring| wiring.deadline.get()).min();
-        self.core.next_deadline.set(next.unwrap_or(u64::MAX));
+        let next = places.iter().map(|place| place.deadline.get()).min();
+        core.next_deadline.set(next.unwrap_or(u64::MAX));
+        if core.failures.get() > 0 {
+            self.bury();
+        }
     }
 
-    /// Puts stand-ins into the places of apps that panicked.
+    /// Puts stand-ins into the places of apps that panicked, and finishes the breath if that was interrupted.
     #[cold]
-    fn bury(&mut self, failed: &mut Vec<usize>) {
-        for app in failed.drain(..) {
+    fn bury(&mut self) {
+        let failed = self.core[0].failed.take();
+        self.core[0].failures.set(0);
+        for app in failed {
             let held = answer(|| self.world.apps[app].held()).unwrap_or(0) as u64;
-            self.world.fabric.slab.add(self.world.wirings[app].cell + common::APP_FAILED, held);
-            self.panicked.push(self.world.outline.apps[app].0.clone());
-            let dead = std::mem::replace(&mut self.world.apps[app], Box::new(Failed));
+            self.world.fabric().slab.add(self.world.places[app].cell + common::APP_FAILED, held);
+            self.panicked.push(self.world.outline.apps[app].name.clone());
+            let dead = self.world.replace(app, Occupant::from(Box::new(Failed) as Box<dyn Erased>));
             // What it holds may be in any state: its packets are freed, and a second panic ends with it.
             let _ = answer(|| drop(dead));
         }
-        self.flat = Flat::compile(&self.world);
+        self.world.recompile(&self.settings);
+        self.shared.show(&self.world);
+        self.idle_since = None;
+        if self.core[0].halfway.replace(false) {
+            self.world.breath.finish(&self.core[0], &self.world);
+            if self.core[0].failures.get() > 0 {
+                self.bury();
+            }
+        }
     }
 
     /// Breathes until the run is over.
@@ -229,22 +309,26 @@ impl Engine {
     }
 
     fn run_to_the_end(&mut self) -> End {
+        let shared = Arc::clone(&self.shared);
         loop {
-            if self.shared.attention.load(Relaxed) != 0 && self.attend() {
+            if shared.attention.load(Relaxed) != 0 && self.attend() {
                 return End::Stopped;
             }
-            if self.breathe() {
-                self.idle_for = 0;
+            let (moved, end) = (self.core[0].moved.get(), self.breaths + WINDOW);
+            while self.breaths < end && shared.attention.load(Relaxed) == 0 {
+                self.take_breaths(end - self.breaths, &shared.attention);
+            }
+            if self.core[0].moved.get() != moved {
+                self.idle_since = None;
                 continue;
             }
-            self.idle_for += 1;
-            if self.idle_for % PATIENCE == 1
-                && let Some(end) = self.ending()
-            {
+            if let Some(end) = self.ending() {
                 return end;
             }
+            let now = clock::now();
+            let idle_since = *self.idle_since.get_or_insert(now);
             if !self.settings.busywait
-                && self.idle_for >= PATIENCE
+                && now >= idle_since.saturating_add(PATIENCE)
                 && let Some(end) = self.nap()
             {
                 return end;
@@ -273,86 +357,96 @@ impl Engine {
     /// Asks every app something between breaths. `None` if one panicked over it: it has been buried, and the run goes on.
     fn ask<T>(&mut self, question: impl Fn(&dyn Erased) -> T) -> Option<Vec<T>> {
         let answers: Vec<Option<T>> = self.world.apps.iter().map(|app| answer(|| question(&**app))).collect();
-        let mut failed: Vec<usize> = (0..answers.len()).filter(|&app| answers[app].is_none()).collect();
-        if !failed.is_empty() {
-            self.bury(&mut failed);
-            self.idle_for = 0;
+        let mut failed = false;
+        for app in (0..answers.len()).filter(|&app| answers[app].is_none()) {
+            self.core[0].report_panic(app);
+            failed = true;
+        }
+        if failed {
+            self.bury();
         }
         answers.into_iter().collect()
     }
 
     /// Whether an idle run is over.
     fn ending(&mut self) -> Option<End> {
-        if self.ask(|app| app.exhausted())?.contains(&false) {
+        if answer(|| self.world.apps.get(self.holdout).is_some_and(|app| !app.exhausted())).unwrap_or(false) {
+            return None;
+        }
+        if let Some(holdout) = self.ask(|app| !app.exhausted())?.into_iter().position(|lasts| lasts) {
+            self.holdout = holdout;
             return None;
         }
         let held = self.ask(|app| app.held() > 0)?.contains(&true);
-        let listens = self.ask(|app| app.descriptor().is_some())?.contains(&true);
-        let waiting = self.world.fabric.waiting.iter().enumerate().filter(|(_, waiting)| waiting.get() > 0);
-        let waiting: Vec<String> = waiting.map(|(index, _)| self.world.outline.links[index].to_string()).collect();
+        let fabric = self.world.fabric();
+        let listens = fabric.slots.iter().any(|slot| slot.expects() == Expects::Descriptor);
+        let links = self.world.numbers.iter().zip(&self.world.outline.links);
+        let waiting = links.filter(|(number, _)| fabric.waiting[**number].get() > 0);
+        let waiting: Vec<String> = waiting.map(|(_, link)| link.to_string()).collect();
         if waiting.is_empty() && !held {
             return Some(End::Done);
         }
-        let someone_will_wake = self.core.next_deadline.get() != u64::MAX || listens;
+        let someone_will_wake = self.core[0].next_deadline.get() != u64::MAX || listens;
         if someone_will_wake || held { None } else { Some(End::Stalled(waiting)) }
     }
 
-    /// Sleeps until something is due, unless the run is over: nothing may ever be due then.
+    /// Sleeps until something is due.
     fn nap(&mut self) -> Option<End> {
-        let deadline = self.core.next_deadline.get();
+        let deadline = self.core[0].next_deadline.get();
         let now = clock::now();
         if deadline <= now.saturating_add(WORTH_SLEEPING) {
             return None;
         }
-        let end = self.ending();
-        if end.is_some() || self.idle_for == 0 {
-            // It is over, or an app has just been buried, and its stand-in has to breathe first.
-            return end;
-        }
         self.write_gauges();
         let until_deadline = (deadline != u64::MAX).then(|| Duration::from_nanos(deadline - now));
-        let answers = self.ask(|app| (!app.exhausted(), app.held() > 0, app.descriptor().is_some()))?;
-        let World { apps, wirings, fabric, .. } = &self.world;
+        let answers = self.ask(|app| (!app.exhausted(), app.held() > 0))?;
+        let World { places, .. } = &self.world;
+        let fabric = self.world.fabric();
         // Nothing tells when an app can go on that has left packets in its inputs, nor when one can that brings packets
         // in, or holds some, and has no descriptor.
-        let must_be_polled = answers.iter().zip(wirings).any(|(&(pulls, holds, listens), wiring)| {
-            let has_work = wiring.has_input(fabric) || (pulls || holds) && !listens;
-            has_work && wiring.deadline.get() == u64::MAX
+        let must_be_polled = answers.iter().zip(places.iter()).any(|(&(pulls, holds), place)| {
+            let expects = place.slots(fabric).iter().map(Slot::expects).max();
+            let expects = expects.unwrap_or(Expects::Polling);
+            let has_work =
+                place.has_input() || pulls && expects == Expects::Polling || holds && expects != Expects::Descriptor;
+            has_work && place.deadline.get() == u64::MAX
         });
         let timeout =
             if must_be_polled { Some(until_deadline.map_or(NAP, |until| until.min(NAP))) } else { until_deadline };
-        let mut descriptors = vec![self.shared.event.as_fd()];
         // The descriptor of an app that has nothing to do with it may stay readable (a file at its end), so that the
         // engine would never sleep again.
-        let busy = apps.iter().zip(&answers).filter(|(_, (pulls, holds, _))| *pulls || *holds);
-        descriptors.extend(busy.filter_map(|(app, _)| answer(|| app.descriptor()).flatten()));
+        let busy = places.iter().zip(&answers).filter(|(_, (pulls, holds))| *pulls || *holds);
+        let listened: Vec<Listened> =
+            busy.flat_map(|(place, _)| place.slots(fabric)).filter_map(Slot::listens).collect();
+        let mut descriptors = vec![self.shared.event.as_fd()];
+        descriptors.extend(listened.iter().filter_map(Listened::descriptor));
         if sleep_until_readable(&descriptors, timeout).is_err() {
             std::thread::sleep(NAP);
         }
         // Here and nowhere else: who raises the event has said before what he wants, which is looked at next; and one
         // that is raised after his wish was granted spoils one nap, not all.
         self.shared.event.clear();
-        let slab = &self.world.fabric.slab;
+        let slab = &self.world.fabric().slab;
         slab.add(cells::NAPS, 1);
         slab.add(cells::NAP_NANOS, clock::now().saturating_sub(now));
-        // The next idle breath asks whether the run is over, and patience begins anew.
-        self.idle_for = 0;
         None
     }
 
     /// Writes the counters that are not written as things happen.
     fn write_gauges(&self) {
-        let slab = &self.world.fabric.slab;
+        let fabric = self.world.fabric();
+        let slab = &fabric.slab;
         slab.set(cells::BREATHS, self.breaths);
-        slab.set(cells::IDLE_BREATHS, self.idle_breaths);
+        slab.set(cells::IDLE_BREATHS, self.breaths - self.core[0].moved.get());
         let usage = pool::usage();
         slab.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
         slab.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
-        for (index, entry) in self.world.fabric.links.iter().enumerate() {
-            let vector = self.world.fabric.take(index as u32);
-            slab.set(entry.cell + link::WAITING, vector.len() as u64);
-            slab.set(entry.cell + link::WAITING_BYTES, vector.bytes());
-            self.world.fabric.put(index as u32, vector, &self.core);
+        for &number in &self.world.numbers {
+            let cell = fabric.links[number].cell;
+            let vector = fabric.take(number as u32);
+            slab.set(cell + link::WAITING, vector.len() as u64);
+            slab.set(cell + link::WAITING_BYTES, vector.bytes());
+            fabric.put(number as u32, vector, &self.core[0]);
         }
         slab.set(cells::UPDATED, clock::unix_nanos());
     }
@@ -369,14 +463,14 @@ impl Engine {
         }
         self.write_gauges();
         let dropped = self.hand_over(&mut new);
+        new.seat(&self.core[0]);
         let old = std::mem::replace(&mut self.world, *new);
-        let slab = &self.world.fabric.slab;
+        let slab = &self.world.fabric().slab;
         slab.add(cells::RELOADS, 1);
         slab.add(cells::RELOAD_DROPS, dropped);
-        old.fabric.slab.supersede();
-        self.flat = Flat::compile(&self.world);
-        self.core.next_deadline.set(0);
-        self.idle_for = 0;
+        old.fabric().slab.supersede();
+        self.core[0].next_deadline.set(0);
+        self.idle_since = None;
         self.write_gauges();
         let _ = request.reply.send(Reply::Committed { old: Box::new(old), dropped, pause: start.elapsed() });
     }
@@ -384,7 +478,7 @@ impl Engine {
     /// Moves what stays from the running configuration to a new one. Returns how many packets have no place in it.
     fn hand_over(&mut self, new: &mut World) -> u64 {
         let old = &mut self.world;
-        let (from, to) = (&old.fabric.slab, &new.fabric.slab);
+        let (from, to) = (&old.fabric().slab, &new.fabric().slab);
         let copy = |first: usize, target: usize, count: usize| {
             (0..count).for_each(|index| to.set(target + index, from.get(first + index)));
         };
@@ -394,16 +488,19 @@ impl Engine {
         for (index, origin) in new.origins.iter().enumerate() {
             let (Origin::Kept(app) | Origin::Replaces(app)) = *origin else { continue };
             stays[app] = true;
-            let counters = new.wirings[index].own_counters - new.wirings[index].cell + new.traits[index].counters.len();
-            copy(old.wirings[app].cell, new.wirings[index].cell, counters);
+            let (before, after) = (&old.places[app], &new.places[index]);
+            copy(before.cell, after.cell, after.own_counters - after.cell + new.traits[index].counters.len());
+            copy(before.account, after.account, account::NAMES.len());
         }
         let mut link_stays = vec![false; old.outline.links.len()];
         for (index, origin) in new.link_origins.iter().enumerate() {
             let Some(link) = *origin else { continue };
             link_stays[link] = true;
-            copy(old.fabric.links[link].cell, new.fabric.links[index].cell, link::NAMES.len());
-            new.fabric.put(index as u32, old.fabric.take(link as u32), &self.core);
-            old.fabric.waiting[link].set(0);
+            let (before, after) = (old.numbers[link], new.numbers[index]);
+            let (from, to) = (old.fabric(), new.fabric());
+            copy(from.links[before].cell, to.links[after].cell, link::NAMES.len());
+            to.put(after as u32, from.take(before as u32), &self.core[0]);
+            from.waiting[before].set(0);
         }
 
         // The books of what goes: packets inside it are dropped now, and its drop counters are kept as one sum.
@@ -412,14 +509,15 @@ impl Engine {
         for (app, stays) in stays.iter().enumerate() {
             if !stays {
                 let drops = from.directory.apps[app].drops.len();
-                retired += (0..drops).map(|drop| from.get(old.wirings[app].cell + drop)).sum::<u64>();
+                retired += (0..drops).map(|drop| from.get(old.places[app].cell + drop)).sum::<u64>();
                 dropped += answer(|| old.apps[app].held()).unwrap_or(0) as u64;
             }
         }
         for (index, stays) in link_stays.iter().enumerate() {
             if !stays {
-                retired += from.get(old.fabric.links[index].cell + link::DROPS);
-                dropped += u64::from(old.fabric.waiting[index].get());
+                let number = old.numbers[index];
+                retired += from.get(old.fabric().links[number].cell + link::DROPS);
+                dropped += u64::from(old.fabric().waiting[number].get());
             }
         }
         to.add(cells::RETIRED_DROPS, retired);
@@ -428,7 +526,11 @@ impl Engine {
             match *origin {
                 Origin::Kept(app) => {
                     std::mem::swap(&mut new.apps[index], &mut old.apps[app]);
-                    new.wirings[index].deadline.set(old.wirings[app].deadline.get());
+                    let (before, after) = (&old.places[app], &new.places[index]);
+                    after.deadline.set(before.deadline.get());
+                    for (before, after) in before.slots(old.fabric()).iter().zip(after.slots(new.fabric())) {
+                        after.take_over(before);
+                    }
                 }
                 Origin::Replaces(app) => dropped += answer(|| old.apps[app].held()).unwrap_or(0) as u64,
                 Origin::New => {}
@@ -440,14 +542,14 @@ impl Engine {
     /// Ends the run: stops the apps, frees the packets that are left, and says what happened.
     pub fn finish(mut self, end: End) -> Outcome {
         let mut unfinished = Vec::new();
-        for (app, (name, ..)) in self.world.apps.iter_mut().zip(&self.world.outline.apps) {
+        for (app, identity) in self.world.apps.iter_mut().zip(&self.world.outline.apps) {
             if let Err(why) = stop_contained(&mut **app) {
-                unfinished.push((name.clone(), why));
+                unfinished.push((identity.name.clone(), why));
             }
         }
         self.write_gauges();
         self.shared.close();
-        let slab = &self.world.fabric.slab;
+        let slab = &self.world.fabric().slab;
         let started = slab.get(cells::STARTED);
         Outcome {
             end,
@@ -461,12 +563,12 @@ impl Engine {
     /// All counters as they are now.
     pub fn snapshot(&self) -> Snapshot {
         self.write_gauges();
-        Snapshot::of(&self.world.fabric.slab)
+        Snapshot::of(&self.world.fabric().slab)
     }
 
     /// Takes the clock into the caller's hands, for tests: from now on [`Io::now`](crate::Io::now) is what this says.
     pub fn set_time(&self, nanos: u64) {
-        self.core.manual_time.set(Some(nanos));
+        self.core[0].manual_time.set(Some(nanos));
     }
 
     /// The engine's folder, if it has one.
@@ -492,12 +594,12 @@ pub(crate) fn stop_contained(app: &mut dyn Erased) -> Result<(), String> {
 pub(crate) fn retire(world: World, kept: &[Origin]) -> Vec<(String, String)> {
     let World { mut apps, outline, .. } = world;
     let mut unfinished = Vec::new();
-    for (index, (name, ..)) in outline.apps.iter().enumerate() {
+    for (index, identity) in outline.apps.iter().enumerate() {
         // In the place of one that was kept lies the new configuration's copy, which was never started.
         if !kept.contains(&Origin::Kept(index))
             && let Err(why) = stop_contained(&mut *apps[index])
         {
-            unfinished.push((name.clone(), why));
+            unfinished.push((identity.name.clone(), why));
         }
     }
     unfinished

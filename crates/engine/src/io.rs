@@ -7,18 +7,31 @@ use std::mem::{self, ManuallyDrop};
 use bellows_packet::{Drain, Memory, Packet, Template, Vector, free_all, push_copies, push_filled};
 use bellows_sys::clock;
 
-use crate::app::{App, Entry, Place};
+use crate::app::App;
 use crate::counters::{common, link as counters};
-use crate::world::{Fabric, OPEN};
+use crate::place::{OPEN, Place};
+use crate::slots::SlotHandle;
+use crate::world::Fabric;
 
-/// What all apps of one engine share during a breath.
+/// What all apps of one engine share during a breath. The first fields are those that generated code knows.
+#[repr(C)]
 pub(crate) struct Core {
     /// The time, read at most once a breath; 0 while nobody has asked.
-    now: Cell<u64>,
-    /// The time as a test sets it; `None` for the real one.
-    pub(crate) manual_time: Cell<Option<u64>>,
+    pub(crate) now: Cell<u64>,
+    /// Breaths in which a packet moved.
+    pub(crate) moved: Cell<u64>,
+    /// Not 0 if the breaths are to be interrupted after this one: an app has panicked, or wants a tick.
+    pub(crate) interrupt: Cell<u32>,
+    /// How many apps have panicked and are to be buried.
+    pub(crate) failures: Cell<u32>,
     /// Whether a packet moved in this breath.
     pub(crate) progress: Cell<bool>,
+    /// Whether a breath was interrupted between its pulls and its pushes.
+    pub(crate) halfway: Cell<bool>,
+    /// Which apps have panicked.
+    pub(crate) failed: RefCell<Vec<usize>>,
+    /// The time as a test sets it; `None` for the real one.
+    pub(crate) manual_time: Cell<Option<u64>>,
     /// How many packets the running app may still take from its inputs. Counts down in a lossless network only.
     pub(crate) budget: Cell<usize>,
     /// The earliest moment that an app wants a tick.
@@ -27,19 +40,27 @@ pub(crate) struct Core {
     spare: RefCell<Vec<Memory>>,
     pub(crate) burst: usize,
     pub(crate) lossless: bool,
+    /// Clocks that reading the clock twice takes.
+    pub(crate) clock_cost: u64,
 }
 
 impl Core {
     pub(crate) fn new(burst: usize, lossless: bool) -> Core {
         Core {
             now: Cell::new(0),
-            manual_time: Cell::new(None),
+            moved: Cell::new(0),
+            interrupt: Cell::new(0),
+            failures: Cell::new(0),
             progress: Cell::new(false),
+            halfway: Cell::new(false),
+            failed: RefCell::default(),
+            manual_time: Cell::new(None),
             budget: Cell::new(usize::MAX),
             next_deadline: Cell::new(0),
             spare: RefCell::new(Vec::with_capacity(64)),
             burst,
             lossless,
+            clock_cost: clock::cost(),
         }
     }
 
@@ -56,10 +77,24 @@ impl Core {
         self.now.set(0);
     }
 
-    /// In a lossless network: sets how many packets an app may take, and says whether to call it at all.
-    pub(crate) fn admit(&self, budget: usize, entry: Entry) -> bool {
-        self.budget.set(budget);
-        budget > 0 || entry != Entry::Push
+    /// Ends a breath in which apps were called. Generated code does the same by itself.
+    #[inline(always)]
+    pub(crate) fn end_breath(&self) {
+        self.moved.set(self.moved.get() + u64::from(self.progress.replace(false)));
+        self.now.set(0);
+    }
+
+    pub(crate) fn report_panic(&self, app: usize) {
+        self.failed.borrow_mut().push(app);
+        self.failures.set(self.failures.get() + 1);
+        self.interrupt.set(1);
+    }
+
+    /// Asks for a tick not later than at this time.
+    #[inline]
+    fn wake_at(&self, time: u64) {
+        self.next_deadline.set(self.next_deadline.get().min(time));
+        self.interrupt.set(1);
     }
 
     /// Sets part of the budget aside for an input that is opened: as many packets as it holds, or what is left.
@@ -132,26 +167,26 @@ impl Fabric {
 /// All packets that an app takes from an [`Input`] and does not send to an [`Output`] or keep must be given to
 /// [`Io::drop`], or counted by the app itself: a packet that is merely dropped is freed, but in no report.
 pub struct Io<'a, A> {
-    place: &'a Place<'a>,
+    place: &'a Place,
     _app: PhantomData<fn(A)>,
 }
 
 impl<'a, A: App> Io<'a, A> {
     #[inline(always)]
-    pub(crate) fn new(place: &'a Place<'a>) -> Io<'a, A> {
+    pub(crate) fn new(place: &'a Place) -> Io<'a, A> {
         Io { place, _app: PhantomData }
     }
 
     /// How many inputs there are: those that the app names, or those that are linked to an app with any number.
     #[inline]
     pub fn inputs(&self) -> usize {
-        self.place.wiring.inputs.len()
+        self.place.inputs.len()
     }
 
     /// How many outputs there are: those that the app names, or those that are linked to an app with any number.
     #[inline]
     pub fn outputs(&self) -> usize {
-        self.place.wiring.outputs.len()
+        self.place.outputs.len()
     }
 
     /// Opens an input. What is not taken out of it stays in line.
@@ -159,10 +194,10 @@ impl<'a, A: App> Io<'a, A> {
     /// An input that does not exist or is not linked is empty.
     #[inline(always)]
     pub fn input(&self, index: usize) -> Input<'a, A> {
-        let link = self.place.wiring.inputs.get(index).copied().unwrap_or(OPEN);
-        let vector = ManuallyDrop::new(self.place.fabric.take(link));
+        let link = self.place.inputs.get(index).copied().unwrap_or(OPEN);
+        let vector = ManuallyDrop::new(self.place.fabric().take(link));
         let before = vector.len();
-        let allowed = self.place.core.reserve(before);
+        let allowed = self.place.core().reserve(before);
         Input { vector, before, allowed, changed: false, link, place: self.place, _app: PhantomData }
     }
 
@@ -171,10 +206,10 @@ impl<'a, A: App> Io<'a, A> {
     /// What is sent to an output that does not exist or is not linked is dropped as `unlinked`.
     #[inline(always)]
     pub fn output(&self, index: usize) -> Output<'a> {
-        let link = self.place.wiring.outputs.get(index).copied().unwrap_or(OPEN);
-        let mut vector = self.place.fabric.take(link);
+        let link = self.place.outputs.get(index).copied().unwrap_or(OPEN);
+        let mut vector = self.place.fabric().take(link);
         if vector.is_none() && link != OPEN {
-            vector = self.place.core.borrow_vector();
+            vector = self.place.core().borrow_vector();
         }
         vector.compact();
         Output { vector: ManuallyDrop::new(vector), link, place: self.place }
@@ -183,14 +218,14 @@ impl<'a, A: App> Io<'a, A> {
     /// Whether an output is linked. An app need not ask; what it sends to one that is not is dropped as `unlinked`.
     #[inline]
     pub fn is_linked(&self, output: usize) -> bool {
-        self.place.wiring.outputs.get(output).is_some_and(|&link| link != OPEN)
+        self.place.outputs.get(output).is_some_and(|&link| link != OPEN)
     }
 
     /// Hands all that waits in an input to an output, by pointer if the output is empty. Hot.
     #[inline]
     pub fn forward(&self, input: usize, output: usize) {
-        let Place { core, fabric, wiring } = *self.place;
-        let (from, to) = (wiring.inputs.get(input), wiring.outputs.get(output));
+        let (core, fabric) = (self.place.core(), self.place.fabric());
+        let (from, to) = (self.place.inputs.get(input), self.place.outputs.get(output));
         let link = |index: Option<&u32>| fabric.links.get(*index? as usize);
         if !core.lossless
             && let (Some(&from_index), Some(&to_index)) = (from, to)
@@ -217,13 +252,22 @@ impl<'a, A: App> Io<'a, A> {
     /// The time, in nanoseconds of a clock that never goes back; the same throughout a breath.
     #[inline]
     pub fn now(&self) -> u64 {
-        self.place.core.now()
+        self.place.core().now()
     }
 
     /// How many packets a source brings in at a time.
     #[inline]
     pub fn burst(&self) -> usize {
-        self.place.core.burst
+        self.place.core().burst
+    }
+
+    /// One of the app's [slots](App::slots).
+    ///
+    /// # Panics
+    /// If the app has no such slot.
+    #[inline]
+    pub fn slot(&self, index: usize) -> SlotHandle<'a> {
+        SlotHandle(&self.place.slots(self.place.fabric())[index])
     }
 
     /// Asks for a [`tick`](App::tick) at a time, in nanoseconds as [`Io::now`] counts them, and keeps an idle engine
@@ -231,9 +275,9 @@ impl<'a, A: App> Io<'a, A> {
     /// no [descriptor](App::descriptor) is polled by a sleeping engine only while it wishes for nothing.
     #[inline]
     pub fn wake_at(&self, time: u64) {
-        let Place { core, wiring, .. } = *self.place;
-        wiring.deadline.set(wiring.deadline.get().min(time));
-        core.next_deadline.set(core.next_deadline.get().min(time));
+        let deadline = &self.place.deadline;
+        deadline.set(deadline.get().min(time));
+        self.place.core().wake_at(time);
     }
 
     /// Drops a packet for a reason: the position in [`App::DROPS`].
@@ -257,8 +301,8 @@ impl<'a, A: App> Io<'a, A> {
     #[inline]
     fn count_drops(&self, reason: usize, count: u64) {
         assert!(reason < A::DROPS.len(), "the app has no reason {reason} to drop a packet");
-        self.place.core.progress.set(true);
-        self.place.fabric.slab.add(self.place.wiring.own_drops + reason, count);
+        self.place.core().progress.set(true);
+        self.place.fabric().slab.add(self.place.own_drops + reason, count);
     }
 
     /// Counts packets that were not made because the pool had no buffer for them, as `no_buffer`.
@@ -273,7 +317,7 @@ impl<'a, A: App> Io<'a, A> {
     #[inline]
     pub fn count(&self, counter: usize, count: u64) {
         assert!(counter < A::COUNTERS.len(), "the app has no counter {counter}");
-        self.place.fabric.slab.add(self.place.wiring.own_counters + counter, count);
+        self.place.fabric().slab.add(self.place.own_counters + counter, count);
     }
 
     /// Sets a counter of the app's own, for those that are gauges.
@@ -283,7 +327,7 @@ impl<'a, A: App> Io<'a, A> {
     #[inline]
     pub fn set(&self, counter: usize, value: u64) {
         assert!(counter < A::COUNTERS.len(), "the app has no counter {counter}");
-        self.place.fabric.slab.set(self.place.wiring.own_counters + counter, value);
+        self.place.fabric().slab.set(self.place.own_counters + counter, value);
     }
 
     /// Drops all that waits in the inputs of an app that has failed.
@@ -292,13 +336,6 @@ impl<'a, A: App> Io<'a, A> {
             let count = self.input(index).discard();
             self.place.count_common(common::APP_FAILED, count);
         }
-    }
-}
-
-impl Place<'_> {
-    #[cold]
-    fn count_common(&self, reason: usize, count: usize) {
-        self.fabric.slab.add(self.wiring.cell + reason, count as u64);
     }
 }
 
@@ -312,7 +349,7 @@ pub struct Input<'a, A> {
     allowed: usize,
     changed: bool,
     link: u32,
-    place: &'a Place<'a>,
+    place: &'a Place,
     _app: PhantomData<fn(A)>,
 }
 
@@ -386,7 +423,7 @@ impl<'i, A: App> IntoIterator for &'i mut Input<'_, A> {
     #[inline(always)]
     fn into_iter(self) -> Drain<'i> {
         let most = self.budget();
-        let ahead = if A::PREFETCH > 0 { self.place.wiring.prefetch } else { 0 };
+        let ahead = if A::PREFETCH > 0 { self.place.prefetch } else { 0 };
         self.vector.drain(most).prefetching(ahead)
     }
 }
@@ -402,8 +439,8 @@ impl<A> Drop for Input<'_, A> {
 
 /// By value, so that an open input can live in registers.
 #[inline(never)]
-fn close_input(place: &Place<'_>, link: u32, mut vector: Vector, before: usize, allowed: usize, changed: bool) {
-    let Place { core, fabric, .. } = *place;
+fn close_input(place: &Place, link: u32, mut vector: Vector, before: usize, allowed: usize, changed: bool) {
+    let (core, fabric) = (place.core(), place.fabric());
     if changed {
         vector.recount();
     }
@@ -421,7 +458,7 @@ fn close_input(place: &Place<'_>, link: u32, mut vector: Vector, before: usize, 
 pub struct Output<'a> {
     vector: ManuallyDrop<Vector>,
     link: u32,
-    place: &'a Place<'a>,
+    place: &'a Place,
 }
 
 impl Output<'_> {
@@ -473,7 +510,7 @@ impl Output<'_> {
         input.recount();
         let most = input.budget();
         self.vector.append(&mut input.vector, most);
-        if !input.is_empty() && (!self.place.core.lossless || self.link == OPEN) {
+        if !input.is_empty() && (!self.place.core().lossless || self.link == OPEN) {
             refuse_many(self.place, self.link, input.discard());
         }
     }
@@ -490,8 +527,8 @@ impl Drop for Output<'_> {
 
 /// By value, so that an open output can live in registers.
 #[inline(never)]
-fn close_output(place: &Place<'_>, index: u32, vector: Vector) {
-    let Place { core, fabric, .. } = *place;
+fn close_output(place: &Place, index: u32, vector: Vector) {
+    let (core, fabric) = (place.core(), place.fabric());
     if vector.is_none() {
         return;
     }
@@ -510,7 +547,7 @@ fn close_output(place: &Place<'_>, index: u32, vector: Vector) {
 
 #[cold]
 #[inline(never)]
-fn refuse(place: &Place<'_>, index: u32, packet: Packet) {
+fn refuse(place: &Place, index: u32, packet: Packet) {
     drop(packet);
     refuse_many(place, index, 1);
 }
@@ -518,10 +555,10 @@ fn refuse(place: &Place<'_>, index: u32, packet: Packet) {
 /// Counts packets that a full or missing link did not take.
 #[cold]
 #[inline(never)]
-fn refuse_many(place: &Place<'_>, index: u32, count: usize) {
-    place.core.progress.set(true);
-    match place.fabric.links.get(index as usize) {
-        Some(full) => place.fabric.slab.add(full.cell + counters::DROPS, count as u64),
+fn refuse_many(place: &Place, index: u32, count: usize) {
+    place.core().progress.set(true);
+    match place.fabric().links.get(index as usize) {
+        Some(full) => place.fabric().slab.add(full.cell + counters::DROPS, count as u64),
         None => place.count_common(common::UNLINKED, count),
     }
 }

@@ -10,7 +10,11 @@
 //! | `network` | the description of a network and everything that can be wrong with it |
 //! | `order` | the order of a breath |
 //! | `world` | one configuration laid out for running |
+//! | `place` | how one app sits in the network: what a call of it works on |
+//! | `slots` | words by which the engine sees without a call whether an app has something to pull |
 //! | `schedule` | the ways to take a breath |
+//! | `native` | the breath as straight-line machine code |
+//! | [`listing`] | a breath, explained |
 //! | `engine` | the run: breathing, sleeping, ending, swapping configurations |
 //! | `control` | the other threads' side of it: stop, reload, read |
 //! | [`testing`] | a rig for testing one app by itself |
@@ -64,11 +68,20 @@ mod app;
 mod control;
 mod counters;
 mod engine;
+mod fixed;
 mod home;
 mod io;
+pub mod listing;
+#[cfg(target_arch = "x86_64")]
+mod native;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_native.rs"]
+mod native;
 mod network;
 mod order;
+mod place;
 mod schedule;
+mod slots;
 mod snapshot;
 pub mod testing;
 mod world;
@@ -81,4 +94,5 @@ pub use home::{Home, HomeError, root};
 pub use io::{Input, Io, Output};
 pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
 pub use schedule::{Schedule, UnknownSchedule};
+pub use slots::{SlotHandle, Watched};
 pub use snapshot::{AppCounts, LinkCounts, Observer, Snapshot};

@@ -3,29 +3,47 @@
 //! A breath pulls each app that brings packets in, then pushes each app whose inputs hold some, in topological
 //! order. Every schedule does just that; they differ in how the calls are found.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use bellows_codemem::Symbol;
 use serde::{Deserialize, Serialize};
 
-use crate::app::{Call, Entry, Place};
+use crate::app::{Call, Entry, metered_pull, metered_push};
+use crate::engine::Settings;
 use crate::io::Core;
-use crate::world::World;
+use crate::listing::{self, Listing};
+use crate::native::Native;
+use crate::place::Place;
+use crate::slots::Slot;
+use crate::world::{Layout, World};
 
 /// How the engine takes a breath.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
-    /// The textbook loop over boxed apps: the baseline, and the oracle for the others.
+    /// The textbook loop over boxed apps, each of which is called and looks for itself whether it has anything to do: the
+    /// baseline, and the oracle for the others.
     Nested,
-    /// One array of functions and the links to test before each.
-    #[default]
+    /// One array of functions and the words to test before each.
     Flat,
+    /// Straight-line machine code, assembled for the network. Only on x86-64, and only where the system lets code be made;
+    /// elsewhere `flat` takes its place.
+    Native,
 }
 
 impl Schedule {
     /// All of them.
-    pub const ALL: [Schedule; 2] = [Schedule::Nested, Schedule::Flat];
+    pub const ALL: [Schedule; 3] = [Schedule::Nested, Schedule::Flat, Schedule::Native];
+}
+
+impl Default for Schedule {
+    /// [`Native`](Schedule::Native) where there is code for it.
+    fn default() -> Schedule {
+        if cfg!(target_arch = "x86_64") { Schedule::Native } else { Schedule::Flat }
+    }
 }
 
 impl fmt::Display for Schedule {
@@ -33,13 +51,14 @@ impl fmt::Display for Schedule {
         formatter.write_str(match self {
             Schedule::Nested => "nested",
             Schedule::Flat => "flat",
+            Schedule::Native => "native",
         })
     }
 }
 
 /// A word names no schedule.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("there is no schedule `{0}`; there are nested and flat")]
+#[error("there is no schedule `{0}`; there are nested, flat and native")]
 pub struct UnknownSchedule(String);
 
 impl FromStr for Schedule {
@@ -53,80 +72,159 @@ impl FromStr for Schedule {
     }
 }
 
-/// One call of the flat schedule.
-struct Step {
-    call: Call,
-    app: usize,
-    /// The first link to test, and all of them if they are more than one.
-    first: u32,
-    others: Box<[u32]>,
+/// One call of a breath.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) call: Call,
+    /// The app's position in the network.
+    pub(crate) app: usize,
+    /// What is tested before: the first of the app's slots (to pull; with none it is always called), or of the words that
+    /// say how many packets its links hold (to push), and how many.
+    pub(crate) first: usize,
+    pub(crate) count: usize,
 }
 
-/// A breath as one array for each half.
-pub(crate) struct Flat {
+/// How the breaths of one configuration are taken.
+pub(crate) struct Breath {
+    /// The schedule in use.
+    pub(crate) schedule: Schedule,
+    /// Why it is not the one that was asked for.
+    pub(crate) refusal: Option<String>,
     pulls: Vec<Step>,
     pushes: Vec<Step>,
+    native: Option<Native>,
+    /// What the pulls, then the pushes, are called in explanations.
+    calls: Vec<listing::Call>,
 }
 
-impl Flat {
-    pub(crate) fn compile(world: &World) -> Flat {
-        let step = |app: usize, entry: Entry| {
-            let inputs: Vec<u32> =
-                world.wirings[app].inputs.iter().copied().filter(|&link| link != crate::world::OPEN).collect();
-            Step {
-                call: world.apps[app].entry(entry),
-                app,
-                first: inputs.first().copied().unwrap_or(0),
-                others: inputs.get(1..).unwrap_or_default().into(),
-            }
+impl Breath {
+    /// Compiles the breath of a configuration.
+    pub(crate) fn compile(layout: &Layout<'_>, settings: &Settings) -> Breath {
+        let schedule = settings.schedule;
+        let (pulls, pushes) = (layout.pulls(settings.lossless), layout.pushes(settings.lossless));
+        let native = (schedule == Schedule::Native).then(|| Native::assemble(layout, &pulls, &pushes)).transpose();
+        let (schedule, refusal, native) = match native {
+            Ok(native) => (schedule, None, native),
+            Err(refusal) => (Schedule::Flat, Some(refusal), None),
         };
-        Flat {
-            pulls: world.pulls.iter().map(|&app| step(app, Entry::Pull)).collect(),
-            pushes: world.pushes.iter().map(|&app| step(app, Entry::Push)).collect(),
+        let calls = layout.explain(&pulls, &pushes);
+        Breath { schedule, refusal, pulls, pushes, native, calls }
+    }
+
+    /// The breath, explained.
+    pub(crate) fn listing(&self) -> Listing {
+        let functions: HashMap<usize, &str> = self
+            .pulls
+            .iter()
+            .chain(&self.pushes)
+            .map(|step| step.call as usize)
+            .zip(self.calls.iter().map(|call| &*call.function))
+            .collect();
+        let code = self
+            .native
+            .as_ref()
+            .map(|native| native.listing(|address| functions.get(&address).map(|name| name.to_string())));
+        Listing {
+            schedule: self.schedule.to_string(),
+            refusal: self.refusal.clone(),
+            calls: self.calls.clone(),
+            assembling_nanos: self.native.as_ref().map_or(0, |native| native.assembling().as_nanos() as u64),
+            code: code.unwrap_or_default(),
         }
     }
 
-    /// Calls what is to be called. The apps that panicked are added to `failed`.
-    pub(crate) fn breathe(&self, core: &Core, world: &mut World, entry: Entry, failed: &mut Vec<usize>) {
-        let World { apps, wirings, fabric, .. } = world;
-        let steps = match entry {
-            Entry::Pull => &self.pulls,
-            Entry::Push | Entry::Tick => &self.pushes,
-        };
-        for step in steps {
-            if entry == Entry::Push {
-                let waits = |link: u32| fabric.waiting[link as usize].get() > 0;
-                if !waits(step.first) && !step.others.iter().any(|&link| waits(link)) {
-                    continue;
-                }
+    /// The stretches of the code, for `perf`.
+    pub(crate) fn symbols(&self) -> Vec<Symbol> {
+        self.native.as_ref().map(Native::symbols).unwrap_or_default()
+    }
+
+    /// Takes up to `most` breaths, but at least one; ends after one that was interrupted, or when `attention` is not 0.
+    /// Returns how many.
+    pub(crate) fn take(&self, core: &Core, world: &World, attention: &AtomicU32, most: u64) -> u64 {
+        if let Some(native) = &self.native {
+            return native.take(core, world.fabric(), attention, most);
+        }
+        let mut taken = 0;
+        loop {
+            match self.schedule {
+                Schedule::Nested => nested(core, world),
+                _ => self.flat(core, world),
             }
-            let wiring = &wirings[step.app];
-            if core.lossless && !core.admit(wiring.budget(fabric), entry) {
-                continue;
-            }
-            // SAFETY: compile() took the function from this very app, and a configuration whose apps change is
-            // compiled again; the app is borrowed exclusively with the world.
-            let alive = unsafe { (step.call)(apps[step.app].address(), Place { core, fabric, wiring }) };
-            if !alive {
-                failed.push(step.app);
+            taken += 1;
+            if taken >= most || core.interrupt.get() != 0 || attention.load(Relaxed) != 0 {
+                return taken;
             }
         }
+    }
+
+    /// Takes one breath and books the clocks of every call.
+    pub(crate) fn take_metered(&self, core: &Core, world: &World) {
+        match &self.native {
+            Some(native) => native.take_metered(core, world.fabric()),
+            None => self.walk(core, world, |place, call, entry| {
+                let metered = if entry == Entry::Pull { metered_pull } else { metered_push };
+                // SAFETY: walk()'s promise.
+                unsafe { metered(place, call) }
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn flat(&self, core: &Core, world: &World) {
+        // SAFETY: walk()'s promise.
+        self.walk(core, world, |place, call, _| unsafe { call(place) });
+    }
+
+    /// Goes over one breath's calls. Each call that it hands out is that of the place beside it, and nothing else refers
+    /// to the app there.
+    #[inline(always)]
+    fn walk(&self, core: &Core, world: &World, mut call: impl FnMut(&Place, Call, Entry)) {
+        let slots = &world.fabric().slots;
+        for step in &self.pulls {
+            if step.count == 0 || slots[step.first..][..step.count].iter().any(Slot::is_ready) {
+                call(&world.places[step.app], step.call, Entry::Pull);
+            }
+        }
+        if core.failures.get() > 0 {
+            core.halfway.set(true);
+            return;
+        }
+        self.walk_pushes(world, &mut call);
+        core.end_breath();
+    }
+
+    #[inline(always)]
+    fn walk_pushes(&self, world: &World, call: &mut impl FnMut(&Place, Call, Entry)) {
+        let waiting = &world.fabric().waiting;
+        for step in &self.pushes {
+            if waiting[step.first..][..step.count].iter().any(|waiting| waiting.get() > 0) {
+                call(&world.places[step.app], step.call, Entry::Push);
+            }
+        }
+    }
+
+    /// Finishes a breath that ended halfway.
+    #[cold]
+    pub(crate) fn finish(&self, core: &Core, world: &World) {
+        // SAFETY: walk()'s promise.
+        self.walk_pushes(world, &mut |place, call, _| unsafe { call(place) });
+        core.end_breath();
     }
 }
 
-/// The same by the textbook.
-pub(crate) fn breathe_nested(core: &Core, world: &mut World, entry: Entry, failed: &mut Vec<usize>) {
-    let World { apps, wirings, fabric, pulls, pushes, .. } = world;
-    for &mut app in if entry == Entry::Pull { pulls } else { pushes } {
-        let wiring = &wirings[app];
-        if entry == Entry::Push && !wiring.has_input(fabric) {
-            continue;
-        }
-        if core.lossless && !core.admit(wiring.budget(fabric), entry) {
-            continue;
-        }
-        if !apps[app].call(entry, Place { core, fabric, wiring }) {
-            failed.push(app);
-        }
+/// A breath by the textbook.
+fn nested(core: &Core, world: &World) {
+    for &app in &world.pulls {
+        // SAFETY: place and app belong together, and nothing refers to the app while the engine breathes.
+        unsafe { world.textbook[app].breathe(Entry::Pull, &world.places[app]) }
     }
+    if core.failures.get() > 0 {
+        core.halfway.set(true);
+        return;
+    }
+    for &app in &world.pushes {
+        // SAFETY: as above.
+        unsafe { world.textbook[app].breathe(Entry::Push, &world.places[app]) }
+    }
+    core.end_breath();
 }

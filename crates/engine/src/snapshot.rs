@@ -62,6 +62,8 @@ pub struct AppCounts {
     pub drops: BTreeMap<String, u64>,
     /// What else it counts.
     pub counters: BTreeMap<String, u64>,
+    /// Its calls in the instrumented breaths, and the clocks that they took.
+    pub account: BTreeMap<String, u64>,
 }
 
 impl AppCounts {
@@ -80,6 +82,8 @@ pub struct Snapshot {
     pub pid: u32,
     /// The schedule that runs the network.
     pub schedule: String,
+    /// Why that is not the schedule that was asked for; empty if it is.
+    pub refusal: String,
     /// File that the network was read from; empty if none.
     pub source: String,
     /// The engine's own counters.
@@ -97,7 +101,7 @@ fn sum(counters: impl Iterator<Item = u64>) -> u64 {
 
 impl Snapshot {
     pub(crate) fn of(slab: &Slab) -> Snapshot {
-        let Directory { version, pid, schedule, source, engine, apps, links, .. } = &slab.directory;
+        let Directory { version, pid, schedule, refusal, source, engine, apps, links, .. } = &slab.directory;
         let named = |names: &[String], first: usize| -> BTreeMap<String, u64> {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
@@ -119,6 +123,7 @@ impl Snapshot {
                 kind: entry.kind.clone(),
                 drops: named(&entry.drops, entry.cell),
                 counters: named(&entry.counters, entry.cell + entry.drops.len()),
+                account: named(&entry.accounts, entry.account),
                 ..AppCounts::default()
             };
             let inputs = || links.iter().filter(|link| LinkCounts::app_of(&link.to) == entry.name);
@@ -134,6 +139,7 @@ impl Snapshot {
             version: version.clone(),
             pid: *pid,
             schedule: schedule.clone(),
+            refusal: refusal.clone(),
             source: source.clone(),
             engine: named(engine, 0),
             apps: apps.collect(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bellows_engine::{
     App, AppError, AppSpec, Control, End, Engine, Home, Io, Network, Outcome, Port, Ports, ReloadError, Settings,
+    Watched,
 };
 use bellows_packet::Packet;
 use bellows_sys::wake::Event;
@@ -20,7 +21,7 @@ const PACKETS: Ports = Ports::Named(&[Port::required("port", "packets")]);
 struct Source {
     left: u64,
     silenced: Arc<AtomicBool>,
-    descriptor: Option<Arc<Event>>,
+    bell: Option<Arc<Bell>>,
     lasts: bool,
 }
 
@@ -41,8 +42,23 @@ impl App for Source {
         self.left == 0 && !self.lasts
     }
 
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        if let Some(bell) = &self.bell {
+            io.slot(0).watch(Arc::clone(bell), 0, 0);
+        }
+    }
+}
+
+/// Something to listen to.
+struct Bell(Event);
+
+impl Watched for Bell {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.descriptor.as_ref().map(|event| event.as_fd())
+        Some(self.0.as_fd())
     }
 }
 
@@ -65,8 +81,8 @@ impl App for Sink {
     }
 }
 
-fn event() -> Option<Arc<Event>> {
-    Some(Arc::new(Event::new().unwrap()))
+fn bell() -> Option<Arc<Bell>> {
+    Some(Arc::new(Bell(Event::new().unwrap())))
 }
 
 /// A source and a sink, and an app beside them.
@@ -110,7 +126,6 @@ impl App for Idle {
 enum Where {
     Held,
     Exhausted,
-    Descriptor,
     Tick,
     Start,
     Stop,
@@ -141,10 +156,6 @@ impl App for Fragile {
         self.at(Where::Exhausted);
         true
     }
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.at(Where::Descriptor);
-        None
-    }
     fn start(&mut self, _: Option<&mut Fragile>) -> Result<(), AppError> {
         self.at(Where::Start);
         Ok(())
@@ -157,7 +168,7 @@ impl App for Fragile {
 
 #[test]
 fn an_app_that_panics_between_breaths_stops_alone() {
-    for place in [Where::Held, Where::Exhausted, Where::Descriptor, Where::Tick] {
+    for place in [Where::Held, Where::Exhausted, Where::Tick] {
         let pulls = Arc::new(AtomicU64::new(0));
         let source = Source { left: 100, ..Source::default() };
         let outcome = run_with(beside(source, Sink::open(), Fragile(place, Arc::clone(&pulls))), |_| ());
@@ -191,7 +202,7 @@ fn an_app_that_panics_at_its_start_or_end_is_an_error_that_names_it() {
 #[test]
 fn an_idle_engine_sleeps_after_reloads_of_a_busy_one() {
     let silenced = Arc::new(AtomicBool::new(false));
-    let source = |silenced| Source { left: u64::MAX, silenced, descriptor: event(), lasts: true };
+    let source = |silenced| Source { left: u64::MAX, silenced, bell: bell(), lasts: true };
     let outcome = run_with(beside(source(Arc::clone(&silenced)), Sink::open(), Idle), |control| {
         for _ in 0..50 {
             silenced.store(false, Relaxed);
@@ -212,10 +223,10 @@ fn an_idle_engine_sleeps_after_reloads_of_a_busy_one() {
 
 #[test]
 fn an_idle_engine_sleeps_beside_a_descriptor_that_has_come_to_its_end() {
-    let ended = event();
-    ended.as_ref().unwrap().raise();
-    let mut network = beside(Source { lasts: true, descriptor: event(), ..Source::default() }, Sink::open(), Idle);
-    network.apps.push(AppSpec::new("ended", "source", "", Source { descriptor: ended, ..Source::default() }));
+    let ended = bell();
+    ended.as_ref().unwrap().0.raise();
+    let mut network = beside(Source { lasts: true, bell: bell(), ..Source::default() }, Sink::open(), Idle);
+    network.apps.push(AppSpec::new("ended", "source", "", Source { bell: ended, ..Source::default() }));
     network.apps.push(AppSpec::new("drain", "sink", "", Sink::open()));
     run_with(network.link("ended.port -> drain.port").unwrap(), |control| {
         let naps = naps_in_a_while(control);
@@ -227,7 +238,7 @@ fn an_idle_engine_sleeps_beside_a_descriptor_that_has_come_to_its_end() {
 #[test]
 fn packets_that_an_app_left_in_its_input_are_offered_again_though_nobody_wakes_the_engine() {
     let gate = Arc::new(AtomicBool::new(false));
-    let source = Source { left: 10, lasts: true, descriptor: event(), ..Source::default() };
+    let source = Source { left: 10, lasts: true, bell: bell(), ..Source::default() };
     let outcome = run_with(beside(source, Sink(Arc::clone(&gate)), Idle), |control| {
         thread::sleep(Duration::from_millis(50));
         gate.store(true, Relaxed);

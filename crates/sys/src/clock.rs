@@ -52,6 +52,19 @@ pub fn ticks() -> u64 {
     raw_ticks(calibration().invariant)
 }
 
+/// How many ticks pass between two readings of the counter, one right after the other: what a measurement with it costs,
+/// and counts too many. Measured once a process.
+pub fn cost() -> u64 {
+    static COST: OnceLock<u64> = OnceLock::new();
+    *COST.get_or_init(|| {
+        let once = || {
+            let before = ticks();
+            ticks().wrapping_sub(before)
+        };
+        (0..1_000).map(|_| once()).min().unwrap_or(0)
+    })
+}
+
 /// Nanoseconds since shortly before the process first asked. Never goes backwards on one thread.
 #[inline]
 pub fn now() -> u64 {

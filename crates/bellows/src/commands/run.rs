@@ -30,7 +30,8 @@ pub struct Arguments {
     /// Stop after this time, such as `10s` or `500ms`
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<bellows_config::Duration>,
-    /// How to take a breath: nested (the textbook loop) or flat
+    /// How to take a breath: nested (the textbook loop), flat, or native (machine code made for the network, where
+    /// the machine allows it)
     #[arg(long)]
     schedule: Option<Schedule>,
     /// The name under which `show`, `top`, `reload` and `stop` find the network [default: the `name` in [engine],
@@ -40,6 +41,9 @@ pub struct Arguments {
     /// The processor to run on, counted from 0
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+    /// Write /tmp/perf-PID.map, by which `perf` attributes samples to the stretches of the native breath
+    #[arg(long)]
+    perf_map: bool,
     /// Reload when the network file or a file that it includes changes
     #[arg(long)]
     watch: bool,
@@ -55,6 +59,7 @@ pub fn execute(arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode
 
     let mut settings = loaded.engine.settings();
     settings.schedule = arguments.schedule.unwrap_or(settings.schedule);
+    settings.perf_map = arguments.perf_map;
     let cpu = arguments.cpu.or(loaded.engine.cpu);
     check_cpu(cpu)?;
     let size = pool::Config { packets: loaded.engine.pool, ..pool::Config::default() };

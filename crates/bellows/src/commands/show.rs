@@ -1,5 +1,7 @@
 //! `bellows show`.
 
+mod breath;
+
 use std::process::ExitCode;
 
 use bellows_engine::Snapshot;
@@ -12,18 +14,19 @@ use crate::report;
 use crate::terminal::{self, harmless};
 use crate::text::{count, span};
 
-/// Show the counters of a running network, or those that one left when it crashed
+/// Show the counters of a running network, or those that one left when it crashed, or how it breathes
 ///
 /// Without a part, all of them are shown. NAME is needed only if several networks run.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The part: apps, links, errors (what was dropped and why) or config (the network file)
+    /// The part: apps, links, errors (what was dropped and why), config (the network file)
+    /// or breath (the calls of a breath in order, and their machine code)
     #[arg(value_name = "PART")]
     first: Option<String>,
     /// The network's name
     #[arg(value_name = "NAME")]
     second: Option<String>,
-    /// Print all counters as JSON (see docs/json.md)
+    /// Print all counters, or the breath, as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
 }
@@ -35,6 +38,7 @@ enum Part {
     Links,
     Errors,
     Config,
+    Breath,
 }
 
 impl Arguments {
@@ -46,6 +50,7 @@ impl Arguments {
             Some("links") => Some(Part::Links),
             Some("errors") => Some(Part::Errors),
             Some("config") => Some(Part::Config),
+            Some("breath") => Some(Part::Breath),
             Some(_) => None,
         };
         match (part, &self.second) {
@@ -53,7 +58,7 @@ impl Arguments {
             (None, None) => Ok((Part::All, self.first.as_deref())),
             (None, Some(_)) => {
                 let first = self.first.as_deref().unwrap_or_default();
-                Err(Failure::Mistake(format!("there is no part `{first}`; there are apps, links, errors and config")))
+                Err(Failure::Mistake(format!("there is no part `{first}`; there are apps, links, errors, config and breath")))
             }
         }
     }
@@ -62,6 +67,9 @@ impl Arguments {
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (part, name) = arguments.read()?;
     let home = observe::pick(name)?;
+    if part == Part::Breath {
+        return breath::execute(&home, arguments.json);
+    }
     let (name, state, pid) = (home.name(), observe::state(&home), home.process());
     let mut observer = observe::open(home)?;
     let sample = Sample::take(&mut observer);
@@ -97,7 +105,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let drops = report::drops(counters);
             if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
         }
-        Part::Config => {
+        Part::Config | Part::Breath => {
             let text = harmless(&observer.directory().config);
             if text.ends_with('\n') { text } else { text + "\n" }
         }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bellows_engine::Reloaded;
+use bellows_engine::listing::Listing;
 use serde::{Deserialize, Serialize};
 
 /// The longest line that either side accepts, in bytes.
@@ -16,6 +17,8 @@ pub enum Request {
     Status,
     /// End the run as a signal would.
     Stop,
+    /// How are the breaths taken?
+    Breath,
     /// Read the network again, or another one in its place.
     Reload {
         /// The other network's file: an absolute path.
@@ -41,6 +44,8 @@ pub enum Reply {
     },
     /// To [`Request::Stop`]: the run is about to end.
     Stopping,
+    /// To [`Request::Breath`].
+    Breath(Listing),
     /// To [`Request::Reload`].
     Reloaded(ReloadReport),
     /// It could not be done.

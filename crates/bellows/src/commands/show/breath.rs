@@ -1,0 +1,95 @@
+//! `bellows show breath`: what a breath calls, and the machine code that does.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bellows_engine::Home;
+use bellows_engine::listing::{Call, Listing};
+use serde_json::json;
+
+use crate::control::{Reply, Request, ask};
+use crate::failure::Failure;
+use crate::terminal::{self, harmless};
+use crate::text::{count, span};
+
+pub fn execute(home: &Home, json: bool) -> Result<ExitCode, Failure> {
+    let Reply::Breath(listing) = ask(home, &Request::Breath)? else {
+        return Err(Failure::Failed(format!("`{}` answers something else than its breath", home.name())));
+    };
+    let text = if json { format!("{:#}\n", json!(listing)) } else { render(&listing) };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render(listing: &Listing) -> String {
+    let mut text = format!("schedule {}", listing.schedule);
+    if let Some(refusal) = &listing.refusal {
+        let _ = write!(text, ", not the one that was asked for: {refusal}");
+    }
+    let _ = writeln!(text, "\n\ncalls of a breath, in order:");
+    for call in &listing.calls {
+        let _ = writeln!(text, "  {} {}  {}", call.entry, harmless(&call.app), condition(call));
+    }
+    if listing.code.is_empty() {
+        return text;
+    }
+    let bytes: usize = listing.code.iter().map(|line| line.bytes.len() / 2).sum();
+    let assembling = span(Duration::from_nanos(listing.assembling_nanos));
+    let _ = writeln!(text, "\n{} bytes of machine code, assembled in {assembling}:", count(bytes as u64));
+    for line in &listing.code {
+        if let Some(label) = &line.label {
+            let _ = writeln!(text, "\n; {}", harmless(label));
+        }
+        let _ = writeln!(text, "  {:x}  {:<22}  {}", line.address, line.bytes, harmless(&line.text));
+    }
+    text
+}
+
+/// When a call is made.
+fn condition(call: &Call) -> String {
+    match (&*call.entry, &*call.tests) {
+        (_, []) => "in every breath".to_owned(),
+        ("pull", [_]) => "when its slot says so".to_owned(),
+        ("pull", slots) => format!("when one of its {} slots says so", slots.len()),
+        (_, links) => format!("when packets wait in {}", harmless(&links.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_engine::listing::Line;
+
+    #[test]
+    fn every_stretch_is_labelled_and_every_call_says_when() {
+        let call = |entry: &str, app: &str, tests: &[&str]| Call {
+            entry: entry.to_owned(),
+            app: app.to_owned(),
+            function: String::new(),
+            tests: tests.iter().map(|test| test.to_string()).collect(),
+        };
+        let line = |label: Option<&str>, text: &str| Line {
+            address: 0x1000,
+            bytes: "4831c0".to_owned(),
+            text: text.to_owned(),
+            label: label.map(str::to_owned),
+        };
+        let listing = Listing {
+            schedule: "native".to_owned(),
+            refusal: None,
+            calls: vec![call("pull", "source", &["slot 0"]), call("push", "sink", &["source.output -> sink.input"])],
+            assembling_nanos: 20_000,
+            code: vec![line(Some("push sink"), "xor rax, rax"), line(None, "ret")],
+        };
+        let text = render(&listing);
+        for part in [
+            "pull source  when its slot says so",
+            "push sink  when packets wait in source.output -> sink.input",
+            "6 bytes of machine code",
+            "; push sink\n  1000  4831c0",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+}

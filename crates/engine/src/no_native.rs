@@ -1,0 +1,40 @@
+//! Stands in for the native schedule on machines for which no code is generated.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use bellows_codemem::Symbol;
+
+use crate::io::Core;
+use crate::listing::Line;
+use crate::schedule::Step;
+use crate::world::{Fabric, Layout};
+
+/// The code of one configuration: there is none.
+pub(crate) enum Native {}
+
+impl Native {
+    pub(crate) fn assemble(_: &Layout<'_>, _: &[Step], _: &[Step]) -> Result<Native, String> {
+        Err(format!("code is generated for x86-64 only, and this machine is {}", std::env::consts::ARCH))
+    }
+
+    pub(crate) fn take(&self, _: &Core, _: &Fabric, _: &AtomicU32, _: u64) -> u64 {
+        match *self {}
+    }
+
+    pub(crate) fn take_metered(&self, _: &Core, _: &Fabric) {
+        match *self {}
+    }
+
+    pub(crate) fn symbols(&self) -> Vec<Symbol> {
+        match *self {}
+    }
+
+    pub(crate) fn listing(&self, _: impl Fn(usize) -> Option<String>) -> Vec<Line> {
+        match *self {}
+    }
+
+    pub(crate) fn assembling(&self) -> Duration {
+        match *self {}
+    }
+}
