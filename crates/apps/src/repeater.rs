@@ -79,6 +79,7 @@ impl App for Repeater {
             }
             Repeater::Row { current, .. } => send_current(current, &mut io.output(0)),
         }
+        self.set_slot(io);
     }
 
     fn push(&mut self, io: &Io<Self>) {
@@ -94,10 +95,8 @@ impl App for Repeater {
             Repeater::Row { times, current } => {
                 let mut output = io.output(0);
                 send_current(current, &mut output);
-                if current.is_some() {
-                    return;
-                }
-                for packet in &mut input {
+                let ready = if current.is_some() { 0 } else { usize::MAX };
+                for packet in (&mut input).into_iter().take(ready) {
                     *current = Some((packet, *times));
                     send_current(current, &mut output);
                     if current.is_some() {
@@ -106,6 +105,11 @@ impl App for Repeater {
                 }
             }
         }
+        self.set_slot(io);
+    }
+
+    fn slots(&self) -> usize {
+        1
     }
 
     fn held(&self) -> usize {
@@ -119,6 +123,16 @@ impl App for Repeater {
         match self {
             Repeater::Loop { stored, .. } => stored.is_empty(),
             Repeater::Row { .. } => true,
+        }
+    }
+}
+
+impl Repeater {
+    /// There is something to pull while a packet is to be repeated.
+    fn set_slot(&self, io: &Io<Self>) {
+        match self.held() {
+            0 => io.slot(0).never(),
+            _ => io.slot(0).always(),
         }
     }
 }

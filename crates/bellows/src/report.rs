@@ -102,6 +102,12 @@ impl RunReport {
             warnings.push(format!("the run stalled: packets wait that no app will ever take, in {links}"));
         }
         let failures = warnings.len();
+        if !snapshot.refusal.is_empty() {
+            warnings.push(format!(
+                "the schedule was {} instead of the one asked for: {}",
+                snapshot.schedule, snapshot.refusal
+            ));
+        }
         let starved: u64 = snapshot.apps.iter().filter_map(|app| app.drops.get("no_buffer")).sum();
         if starved > 0 {
             warnings.push(format!(

@@ -334,7 +334,7 @@ impl<'a> Writer<'a> {
             self.test_together(first.first / GROUP * GROUP..last.first + last.count, past)?;
         }
         for step in steps {
-            self.mark(format!("{kind}push {}", self.name(step)));
+            self.mark(format!("{kind}push {} [{}]", self.name(step), self.layout.links(step).join(", ")));
             let mut next = self.assembler.create_label();
             self.test_words(step, next)?;
             self.assembler.mov(r12d, 1)?;

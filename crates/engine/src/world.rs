@@ -123,6 +123,8 @@ pub(crate) struct World {
     words: Vec<Range<usize>>,
     /// For each link of the outline its number in the fabric.
     pub(crate) numbers: Vec<usize>,
+    /// For each number in the fabric the link of the outline that has it.
+    links: Vec<Option<usize>>,
     pub(crate) breath: Arc<Breath>,
     pub(crate) origins: Vec<Origin>,
     /// For each link of the outline the one of the old outline that it continues.
@@ -189,6 +191,8 @@ impl World {
             .collect();
         let traits = apps.iter().map(|app| app.traits).collect();
         let apps: Vec<Occupant> = apps.into_iter().map(|app| Occupant::from(app.app)).collect();
+        let mut links_by_number = vec![None; size];
+        numbers.iter().enumerate().for_each(|(link, &number)| links_by_number[number] = Some(link));
         let layout = Layout {
             outline: &outline,
             apps: &apps,
@@ -196,21 +200,19 @@ impl World {
             pulls: &pulls,
             pushes: &pushes,
             words: &words,
-            numbers: &numbers,
+            links: &links_by_number,
         };
         let breath = Breath::compile(&layout, settings);
         directory.schedule = breath.schedule.to_string();
         directory.refusal = breath.refusal.clone().unwrap_or_default();
 
-        let mut cell_of = vec![0; size];
-        for (link, &number) in numbers.iter().enumerate() {
-            cell_of[number] = directory.links[link].cell;
-        }
+        let empty = |link: &Option<usize>| Link {
+            vector: Cell::new(Vector::none()),
+            bytes: Cell::new(0),
+            cell: link.map_or(0, |link| directory.links[link].cell),
+        };
         let fabric = Fabric {
-            links: cell_of
-                .into_iter()
-                .map(|cell| Link { vector: Cell::new(Vector::none()), bytes: Cell::new(0), cell })
-                .collect(),
+            links: links_by_number.iter().map(empty).collect(),
             waiting: (0..size).map(|_| Cell::new(0)).collect(),
             slots: (0..first_slot).map(|_| Slot::default()).collect(),
             slab: Arc::new(Slab::create(directory, generation, home)?),
@@ -228,6 +230,7 @@ impl World {
             pushes,
             words,
             numbers,
+            links: links_by_number,
             breath: Arc::new(breath),
         })
     }
@@ -257,8 +260,8 @@ impl World {
 
     /// Compiles the breath again, after [`World::replace`].
     pub(crate) fn recompile(&mut self, settings: &Settings) {
-        let World { outline, apps, places, pulls, pushes, words, numbers, .. } = self;
-        let layout = Layout { outline, apps, places, pulls, pushes, words, numbers };
+        let World { outline, apps, places, pulls, pushes, words, links, .. } = self;
+        let layout = Layout { outline, apps, places, pulls, pushes, words, links };
         self.breath = Arc::new(Breath::compile(&layout, settings));
     }
 
@@ -299,7 +302,8 @@ pub(crate) struct Layout<'a> {
     pulls: &'a [usize],
     pushes: &'a [usize],
     words: &'a [Range<usize>],
-    numbers: &'a [usize],
+    /// For each number the position of the link that has it in the outline.
+    links: &'a [Option<usize>],
 }
 
 impl Layout<'_> {
@@ -325,13 +329,14 @@ impl Layout<'_> {
         self.pushes.iter().map(step).collect()
     }
 
+    /// The links whose packets an app pushes.
+    pub(crate) fn links(&self, step: &Step) -> Vec<String> {
+        let spec = |number: &Option<usize>| number.map(|link| self.outline.links[link].to_string());
+        self.links[step.first..][..step.count].iter().filter_map(spec).collect()
+    }
+
     /// What the calls are, for people.
     pub(crate) fn explain(&self, pulls: &[Step], pushes: &[Step]) -> Vec<listing::Call> {
-        let mut link_of: Vec<Option<&LinkSpec>> = Vec::new();
-        for (link, &number) in self.outline.links.iter().zip(self.numbers) {
-            link_of.resize(link_of.len().max(number + 1), None);
-            link_of[number] = Some(link);
-        }
         let call = |entry: &str, step: &Step, tests: Vec<String>| listing::Call {
             entry: entry.to_owned(),
             app: self.outline.apps[step.app].name.clone(),
@@ -339,10 +344,7 @@ impl Layout<'_> {
             tests,
         };
         let pull = |step: &Step| call("pull", step, (0..step.count).map(|slot| format!("slot {slot}")).collect());
-        let push = |step: &Step| {
-            let links = link_of.iter().skip(step.first).take(step.count).flatten();
-            call("push", step, links.map(ToString::to_string).collect())
-        };
+        let push = |step: &Step| call("push", step, self.links(step));
         pulls.iter().map(pull).chain(pushes.iter().map(push)).collect()
     }
 }

@@ -231,6 +231,7 @@ impl App for PcapReader {
 
     fn pull(&mut self, io: &Io<Self>) {
         if self.exhausted() {
+            io.slot(0).never();
             return;
         }
         let Some(reading) = &mut self.reading else { return };
@@ -243,6 +244,7 @@ impl App for PcapReader {
                 Verdict::Go => true,
                 Verdict::Wait { until } => {
                     io.wake_at(until);
+                    io.slot(0).never();
                     false
                 }
             });
@@ -251,6 +253,15 @@ impl App for PcapReader {
         let (sent, total) = reading.progress(self.repeat);
         io.set(SENT, sent);
         io.set(TOTAL, total);
+    }
+
+    /// A packet is due.
+    fn tick(&mut self, io: &Io<Self>) {
+        io.slot(0).always();
+    }
+
+    fn slots(&self) -> usize {
+        1
     }
 
     fn held(&self) -> usize {

@@ -172,8 +172,23 @@ impl App for Source {
             pace.sent(made);
             if pace.next() > io.now() && self.made < self.count {
                 io.wake_at(pace.next());
+                io.slot(0).never();
             }
         }
+        if self.exhausted() {
+            io.slot(0).never();
+        }
+    }
+
+    /// A packet is due.
+    fn tick(&mut self, io: &Io<Self>) {
+        if !self.exhausted() {
+            io.slot(0).always();
+        }
+    }
+
+    fn slots(&self) -> usize {
+        1
     }
 
     fn exhausted(&self) -> bool {

@@ -58,7 +58,9 @@ impl Arguments {
             (None, None) => Ok((Part::All, self.first.as_deref())),
             (None, Some(_)) => {
                 let first = self.first.as_deref().unwrap_or_default();
-                Err(Failure::Mistake(format!("there is no part `{first}`; there are apps, links, errors, config and breath")))
+                Err(Failure::Mistake(format!(
+                    "there is no part `{first}`; there are apps, links, errors, config and breath"
+                )))
             }
         }
     }
