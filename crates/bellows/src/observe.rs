@@ -1,5 +1,7 @@
 //! Running engines and those that crashed, seen from outside.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use bellows_engine::{Home, LinkCounts, Observer, Snapshot, root};
@@ -125,13 +127,28 @@ pub struct Change {
     before: Sample,
     /// The later sample.
     pub after: Sample,
+    /// Where each app of the later sample stands in the earlier one.
+    apps: Vec<Option<usize>>,
+    /// Where each link of the later sample stands in the earlier one.
+    links: Vec<Option<usize>>,
+}
+
+/// Where each item of a list stands in another one.
+fn positions<'a, T, K: Hash + Eq>(list: &'a [T], other: &'a [T], key: fn(&'a T) -> K) -> Vec<Option<usize>> {
+    let mut first = HashMap::with_capacity(other.len());
+    for (index, item) in other.iter().enumerate() {
+        first.entry(key(item)).or_insert(index);
+    }
+    list.iter().map(|item| first.get(&key(item)).copied()).collect()
 }
 
 impl Change {
     /// From one sample to a later one.
     pub fn between(before: Sample, after: Sample) -> Change {
         let seconds = (after.at.saturating_sub(before.at).max(1)) as f64 / 1e9;
-        Change { seconds, before, after }
+        let apps = positions(&after.counters.apps, &before.counters.apps, |app| app.name.as_str());
+        let links = positions(&after.counters.links, &before.counters.links, |link| (&*link.from, &*link.to));
+        Change { seconds, apps, links, before, after }
     }
 
     /// How much a number has grown a second. A number that shrank belongs to something else by now.
@@ -144,10 +161,13 @@ impl Change {
         self.per_second(self.before.counters.engine(name), self.after.counters.engine(name))
     }
 
-    /// What goes through a link.
-    pub fn link(&self, link: &LinkCounts) -> Rate {
-        let same = |other: &&LinkCounts| other.from == link.from && other.to == link.to;
-        let before = self.before.counters.links.iter().find(same);
+    /// The links, and what goes through each.
+    pub fn links(&self) -> impl Iterator<Item = (&LinkCounts, Rate)> {
+        let before = self.links.iter().map(|at| at.map(|index| &self.before.counters.links[index]));
+        self.after.counters.links.iter().zip(before).map(|(link, before)| (link, self.rate(before, link)))
+    }
+
+    fn rate(&self, before: Option<&LinkCounts>, link: &LinkCounts) -> Rate {
         let grown = |count: fn(&LinkCounts) -> u64| self.per_second(before.map_or(0, count), count(link));
         Rate {
             packets: grown(|link| link.packets),
@@ -158,7 +178,7 @@ impl Change {
 
     /// What goes through the link that the most packets go through.
     pub fn busiest_link(&self) -> Rate {
-        let rates = self.after.counters.links.iter().map(|link| self.link(link));
+        let rates = self.links().map(|(_, rate)| rate);
         rates.max_by(|one, other| one.packets.total_cmp(&other.packets)).unwrap_or_default()
     }
 
@@ -175,8 +195,8 @@ impl Change {
 
     /// The apps' counts, each before (if it was there) and after.
     pub fn apps(&self) -> impl Iterator<Item = (Option<&bellows_engine::AppCounts>, &bellows_engine::AppCounts)> {
-        let before = |name: &str| self.before.counters.apps.iter().find(|app| app.name == name);
-        self.after.counters.apps.iter().map(move |app| (before(&app.name), app))
+        let before = self.apps.iter().map(|at| at.map(|index| &self.before.counters.apps[index]));
+        before.zip(&self.after.counters.apps)
     }
 }
 

@@ -1,6 +1,9 @@
 //! A network: named apps, and links between their ports.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::app::{App, Erased, Ports, Traits};
 
@@ -127,76 +130,114 @@ impl Network {
 
     /// Everything that is wrong with the way the network is put together; empty if it can run.
     pub fn faults(&self) -> Vec<Fault> {
-        let mut faults = Vec::new();
-        for (index, app) in self.apps.iter().enumerate() {
-            if self.apps[..index].iter().any(|other| other.name == app.name) {
-                faults.push(Fault::DuplicateApp { app: app.name.clone() });
-            }
-        }
+        let mut check = Check::new(self);
         for (index, link) in self.links.iter().enumerate() {
-            faults.extend(self.link_faults(index, link));
+            check.link(index, link);
         }
         for app in &self.apps {
-            faults.extend(self.open_ports(app));
+            check.open_ports(app);
         }
-        faults
+        check.faults
     }
+}
 
-    fn find(&self, name: &str) -> Option<&AppSpec> {
-        self.apps.iter().find(|app| app.name == name)
-    }
+/// A network being checked. What a name or a port stands for is looked up by hash, so that the largest networks are
+/// checked in time that grows with their size and no faster.
+struct Check<'n> {
+    network: &'n Network,
+    /// The names of the apps.
+    apps: HashMap<&'n str, &'n AppSpec>,
+    /// The first link of each end on each side.
+    first: HashMap<(Side, &'n End), usize>,
+    /// How many links each app has on each side.
+    count: HashMap<(Side, &'n str), usize>,
+    /// The names of all apps, once one is asked for that is not there.
+    known: Option<Arc<[String]>>,
+    faults: Vec<Fault>,
+}
 
-    fn link_faults(&self, index: usize, link: &LinkSpec) -> Vec<Fault> {
-        let mut faults = Vec::new();
-        let ends = [(Side::Output, &link.from), (Side::Input, &link.to)];
-        for (side, end) in ends {
-            let Some(app) = self.find(&end.app) else {
-                let known = self.apps.iter().map(|app| app.name.clone()).collect();
-                faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known });
-                continue;
-            };
-            let ports = app.ports(side);
-            if let Ports::Named(named) = ports
-                && !named.iter().any(|port| port.name == end.port)
-            {
-                let known = named.iter().map(|port| port.name.to_owned()).collect();
-                faults.push(Fault::UnknownPort { link: index, side, end: end.clone(), kind: app.kind.clone(), known });
+impl<'n> Check<'n> {
+    /// Takes in the apps. Of several apps of one name, links mean the first.
+    fn new(network: &'n Network) -> Check<'n> {
+        let mut check = Check {
+            network,
+            apps: HashMap::with_capacity(network.apps.len()),
+            first: HashMap::with_capacity(2 * network.links.len()),
+            count: HashMap::with_capacity(2 * network.apps.len()),
+            known: None,
+            faults: Vec::new(),
+        };
+        for app in &network.apps {
+            match check.apps.entry(&app.name) {
+                Entry::Vacant(free) => {
+                    free.insert(app);
+                }
+                Entry::Occupied(_) => check.faults.push(Fault::DuplicateApp { app: app.name.clone() }),
             }
-            let earlier = self.links[..index].iter().position(|other| other.end(side) == end);
-            if let Some(first) = earlier {
-                faults.push(Fault::LinkedTwice { link: index, side, end: end.clone(), first });
+        }
+        check
+    }
+
+    fn link(&mut self, index: usize, link: &'n LinkSpec) {
+        for side in [Side::Output, Side::Input] {
+            let end = link.end(side);
+            match self.apps.get(end.app.as_str()) {
+                Some(app) => self.end(index, side, end, app),
+                None => {
+                    let known = Arc::clone(self.known.get_or_insert_with(|| names(self.network)));
+                    self.faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known });
+                }
             }
         }
         if link.from.app == link.to.app {
-            faults.push(Fault::SelfLink { link: index, app: link.from.app.clone() });
+            self.faults.push(Fault::SelfLink { link: index, app: link.from.app.clone() });
         }
-        faults
     }
 
-    fn open_ports(&self, app: &AppSpec) -> Vec<Fault> {
-        let linked = |side: Side| self.links.iter().map(move |link| link.end(side)).filter(|end| end.app == app.name);
-        let mut faults = Vec::new();
+    /// Checks one end of a link whose app there is.
+    fn end(&mut self, link: usize, side: Side, end: &'n End, app: &AppSpec) {
+        if let Ports::Named(named) = app.ports(side)
+            && !named.iter().any(|port| port.name == end.port)
+        {
+            let known = named.iter().map(|port| port.name.to_owned()).collect();
+            self.faults.push(Fault::UnknownPort { link, side, end: end.clone(), kind: app.kind.clone(), known });
+        }
+        *self.count.entry((side, &end.app)).or_default() += 1;
+        match self.first.entry((side, end)) {
+            Entry::Vacant(free) => {
+                free.insert(link);
+            }
+            Entry::Occupied(first) => {
+                self.faults.push(Fault::LinkedTwice { link, side, end: end.clone(), first: *first.get() });
+            }
+        }
+    }
+
+    fn open_ports(&mut self, app: &'n AppSpec) {
         for side in [Side::Input, Side::Output] {
             match app.ports(side) {
                 Ports::Named(ports) => {
-                    let open =
-                        ports.iter().filter(|port| port.required && !linked(side).any(|end| end.port == port.name));
-                    faults.extend(open.map(|port| Fault::OpenPort {
-                        side,
-                        end: End { app: app.name.clone(), port: port.name.to_owned() },
-                        help: port.help,
-                    }));
+                    for port in ports.iter().filter(|port| port.required) {
+                        let end = End { app: app.name.clone(), port: port.name.to_owned() };
+                        if !self.first.contains_key(&(side, &end)) {
+                            self.faults.push(Fault::OpenPort { side, end, help: port.help });
+                        }
+                    }
                 }
                 Ports::Any { at_least, .. } => {
-                    let count = linked(side).count();
+                    let count = self.count.get(&(side, app.name.as_str())).copied().unwrap_or(0);
                     if count < at_least {
-                        faults.push(Fault::TooFewPorts { side, app: app.name.clone(), count, at_least });
+                        self.faults.push(Fault::TooFewPorts { side, app: app.name.clone(), count, at_least });
                     }
                 }
             }
         }
-        faults
     }
+}
+
+/// The names of all apps of a network.
+fn names(network: &Network) -> Arc<[String]> {
+    network.apps.iter().map(|app| app.name.clone()).collect()
 }
 
 impl AppSpec {
@@ -261,8 +302,8 @@ pub enum Fault {
         side: Side,
         /// The name as written.
         name: String,
-        /// The names that there are.
-        known: Vec<String>,
+        /// The names that there are; the faults of one network share them.
+        known: Arc<[String]>,
     },
     /// A link names a port that its app has not.
     #[error("`{}` ({kind}) has no {side} `{}`; its {side}s: {}", end.app, end.port, list(known))]
@@ -324,6 +365,8 @@ pub enum Fault {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::app::Port;
 
@@ -375,5 +418,121 @@ mod tests {
         ] {
             assert!(faults.iter().any(|fault| fault == expected), "{expected} is not in {faults:#?}");
         }
+    }
+
+    /// What [`Network::faults`] must find, in the plainest words: each question is answered by a look at everything.
+    mod model {
+        use super::*;
+
+        pub(super) fn faults(network: &Network) -> Vec<Fault> {
+            let mut faults = Vec::new();
+            for (index, app) in network.apps.iter().enumerate() {
+                if network.apps[..index].iter().any(|other| other.name == app.name) {
+                    faults.push(Fault::DuplicateApp { app: app.name.clone() });
+                }
+            }
+            for (index, link) in network.links.iter().enumerate() {
+                faults.extend(link_faults(network, index, link));
+            }
+            for app in &network.apps {
+                faults.extend(open_ports(network, app));
+            }
+            faults
+        }
+
+        fn link_faults(network: &Network, index: usize, link: &LinkSpec) -> Vec<Fault> {
+            let mut faults = Vec::new();
+            for (side, end) in [(Side::Output, &link.from), (Side::Input, &link.to)] {
+                let Some(app) = network.apps.iter().find(|app| app.name == end.app) else {
+                    faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known: names(network) });
+                    continue;
+                };
+                if let Ports::Named(named) = app.ports(side)
+                    && !named.iter().any(|port| port.name == end.port)
+                {
+                    let (end, kind) = (end.clone(), app.kind.clone());
+                    let known = named.iter().map(|port| port.name.to_owned()).collect();
+                    faults.push(Fault::UnknownPort { link: index, side, end, kind, known });
+                }
+                if let Some(first) = network.links[..index].iter().position(|other| other.end(side) == end) {
+                    faults.push(Fault::LinkedTwice { link: index, side, end: end.clone(), first });
+                }
+            }
+            if link.from.app == link.to.app {
+                faults.push(Fault::SelfLink { link: index, app: link.from.app.clone() });
+            }
+            faults
+        }
+
+        fn open_ports(network: &Network, app: &AppSpec) -> Vec<Fault> {
+            let linked =
+                |side: Side| network.links.iter().map(move |link| link.end(side)).filter(|end| end.app == app.name);
+            let mut faults = Vec::new();
+            for side in [Side::Input, Side::Output] {
+                match app.ports(side) {
+                    Ports::Named(ports) => {
+                        let open =
+                            ports.iter().filter(|port| port.required && !linked(side).any(|end| end.port == port.name));
+                        faults.extend(open.map(|port| Fault::OpenPort {
+                            side,
+                            end: End { app: app.name.clone(), port: port.name.to_owned() },
+                            help: port.help,
+                        }));
+                    }
+                    Ports::Any { at_least, .. } => {
+                        let count = linked(side).count();
+                        if count < at_least {
+                            faults.push(Fault::TooFewPorts { side, app: app.name.clone(), count, at_least });
+                        }
+                    }
+                }
+            }
+            faults
+        }
+    }
+
+    struct Switch;
+    impl App for Switch {
+        const INPUTS: Ports = Ports::Any { at_least: 2, help: "packets" };
+        const OUTPUTS: Ports = Ports::Named(&[Port::required("a", "the first half"), Port::optional("b", "the rest")]);
+    }
+
+    /// An end of few words, so that links often meet; the last name is that of no app.
+    fn an_end() -> impl Strategy<Value = End> {
+        (0usize..7, 0usize..5).prop_map(|(app, port)| End {
+            app: ["s", "t", "u", "v", "w", "x", "nobody"][app].to_owned(),
+            port: ["input", "output", "a", "b", "c"][port].to_owned(),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_faults_are_those_of_the_plain_search(
+            apps in proptest::collection::vec((0usize..6, 0usize..3), 0..8),
+            links in proptest::collection::vec((an_end(), an_end()), 0..12),
+        ) {
+            let mut network = apps.into_iter().fold(Network::new(), |network, (name, kind)| {
+                let name = ["s", "t", "u", "v", "w", "x"][name];
+                match kind {
+                    0 => network.app(name, Source),
+                    1 => network.app(name, Tee),
+                    _ => network.app(name, Switch),
+                }
+            });
+            network.links = links.into_iter().map(|(from, to)| LinkSpec { from, to }).collect();
+            prop_assert_eq!(network.faults(), model::faults(&network));
+        }
+    }
+
+    #[test]
+    fn the_faults_of_one_network_share_the_names_of_its_apps() {
+        let network = (0..3).fold(Network::new().app("s", Source), |network, _| network.link("x.a -> y.b").unwrap());
+        let known = network.faults().into_iter().filter_map(|fault| match fault {
+            Fault::UnknownApp { known, .. } => Some(known),
+            _ => None,
+        });
+        let known: Vec<Arc<[String]>> = known.collect();
+        assert_eq!(known.len(), 6);
+        assert!(known.iter().all(|names| Arc::ptr_eq(names, &known[0])));
     }
 }

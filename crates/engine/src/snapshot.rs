@@ -1,6 +1,6 @@
 //! All counters of an engine at one moment, by name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -40,6 +40,34 @@ impl LinkCounts {
 
     fn app_of(end: &str) -> &str {
         end.rsplit_once('.').map_or(end, |(app, _)| app)
+    }
+}
+
+/// What passed through all links of an app.
+#[derive(Clone, Copy, Default)]
+struct Passed {
+    in_packets: u64,
+    in_bytes: u64,
+    out_packets: u64,
+    out_bytes: u64,
+    dropped: u64,
+}
+
+impl Passed {
+    /// For each app that a link names, what passed. The counters of another process may be anything, so no sum wraps.
+    fn by_app(links: &[LinkCounts]) -> HashMap<&str, Passed> {
+        let mut apps: HashMap<&str, Passed> = HashMap::with_capacity(links.len());
+        let add = |to: &mut u64, count: u64| *to = to.saturating_add(count);
+        for link in links {
+            let receiver = apps.entry(LinkCounts::app_of(&link.to)).or_default();
+            add(&mut receiver.in_packets, link.received());
+            add(&mut receiver.in_bytes, link.received_bytes());
+            let sender = apps.entry(LinkCounts::app_of(&link.from)).or_default();
+            add(&mut sender.out_packets, link.packets);
+            add(&mut sender.out_bytes, link.bytes);
+            add(&mut sender.dropped, link.txdrop);
+        }
+        apps
     }
 }
 
@@ -117,23 +145,22 @@ impl Snapshot {
                 waiting_bytes: slab.get(entry.cell + link::WAITING_BYTES),
             })
             .collect();
+        let passed = Passed::by_app(&links);
         let apps = apps.iter().map(|entry| {
-            let mut app = AppCounts {
+            let passed = passed.get(entry.name.as_str()).copied().unwrap_or_default();
+            let mut drops = named(&entry.drops, entry.cell);
+            drops.insert("txdrop".to_owned(), passed.dropped);
+            AppCounts {
                 name: entry.name.clone(),
                 kind: entry.kind.clone(),
-                drops: named(&entry.drops, entry.cell),
+                in_packets: passed.in_packets,
+                in_bytes: passed.in_bytes,
+                out_packets: passed.out_packets,
+                out_bytes: passed.out_bytes,
+                drops,
                 counters: named(&entry.counters, entry.cell + entry.drops.len()),
                 account: named(&entry.accounts, entry.account),
-                ..AppCounts::default()
-            };
-            let inputs = || links.iter().filter(|link| LinkCounts::app_of(&link.to) == entry.name);
-            app.in_packets = sum(inputs().map(LinkCounts::received));
-            app.in_bytes = sum(inputs().map(LinkCounts::received_bytes));
-            let outputs = || links.iter().filter(|link| LinkCounts::app_of(&link.from) == entry.name);
-            app.out_packets = sum(outputs().map(|link| link.packets));
-            app.out_bytes = sum(outputs().map(|link| link.bytes));
-            app.drops.insert("txdrop".to_owned(), sum(outputs().map(|link| link.txdrop)));
-            app
+            }
         });
         Snapshot {
             version: version.clone(),
@@ -193,5 +220,38 @@ impl Observer {
     /// The engine's folder.
     pub fn home(&self) -> &Home {
         &self.home
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passed_an_app_is_summed_over_its_links() {
+        let link = |from: &str, to: &str, packets, waiting| LinkCounts {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            packets,
+            waiting,
+            bytes: 10 * packets,
+            txdrop: 1,
+            ..LinkCounts::default()
+        };
+        let links = [
+            link("a.x", "b.c.input", 7, 2),
+            link("a.y", "b.c.other", 5, 0),
+            link("b.c.output", "a.z", u64::MAX / 10, 0),
+        ];
+        let passed = Passed::by_app(&links);
+        let (a, b) = (passed["a"], passed["b.c"]);
+        assert_eq!((a.out_packets, a.out_bytes, a.dropped), (12, 120, 2));
+        assert_eq!((b.in_packets, b.in_bytes), (10, 120));
+        assert_eq!((b.out_packets, b.dropped, a.in_packets), (u64::MAX / 10, 1, u64::MAX / 10));
+        let most = [link("a.x", "b.c", u64::MAX / 10, 0), link("a.y", "b.d", u64::MAX / 10, 0)].map(|mut link| {
+            link.packets = u64::MAX;
+            link
+        });
+        assert_eq!(Passed::by_app(&most)["a"].out_packets, u64::MAX, "a damaged file's counters do not wrap");
     }
 }

@@ -1,5 +1,6 @@
 //! `bellows graph`.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -119,6 +120,15 @@ fn draft(path: &Path, overrides: &[String], registry: &Registry) -> Result<Graph
     }
 }
 
+/// Where each name stands in a list, for the first time.
+fn indexes<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
+    let mut indexes = HashMap::new();
+    for (index, name) in names.enumerate() {
+        indexes.entry(name).or_insert(index);
+    }
+    indexes
+}
+
 impl From<&Network> for Graph {
     fn from(network: &Network) -> Graph {
         let names = |ports: Ports| match ports {
@@ -132,10 +142,10 @@ impl From<&Network> for Graph {
             outputs: names(app.traits().outputs),
             ..Node::default()
         };
-        let index = |name: &str| network.apps.iter().position(|app| app.name == name);
+        let index = indexes(network.apps.iter().map(|app| app.name.as_str()));
         let edge = |link: &bellows_engine::LinkSpec| {
-            let from = (index(&link.from.app)?, link.from.port.clone());
-            let to = (index(&link.to.app)?, link.to.port.clone());
+            let from = (*index.get(link.from.app.as_str())?, link.from.port.clone());
+            let to = (*index.get(link.to.app.as_str())?, link.to.port.clone());
             Some(Edge { from, to, ..Edge::default() })
         };
         Graph {
@@ -153,9 +163,10 @@ impl From<&Snapshot> for Graph {
             kind: app.kind.clone(),
             ..Node::default()
         };
+        let index = indexes(counters.apps.iter().map(|app| app.name.as_str()));
         let end = |end: &str| {
             let (app, port) = end.rsplit_once('.')?;
-            Some((counters.apps.iter().position(|other| other.name == app)?, port.to_owned()))
+            Some((*index.get(app)?, port.to_owned()))
         };
         let edge = |link: &bellows_engine::LinkCounts| {
             Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
@@ -170,25 +181,28 @@ impl From<&Snapshot> for Graph {
 
 /// Writes what went through a running network to the links and apps that it has in common with a picture.
 fn add_rates(graph: &mut Graph, change: &Change) {
-    let mut links = std::mem::take(&mut graph.links);
-    let end = |(app, port): &(usize, String)| Some(format!("{}.{port}", graph.apps.get(*app)?.name));
-    for edge in &mut links {
+    let mut rates = HashMap::new();
+    for (link, rate) in change.links() {
+        rates.entry((link.from.as_str(), link.to.as_str())).or_insert(rate);
+    }
+    let Graph { apps, links, .. } = graph;
+    let end = |(app, port): &(usize, String)| Some(format!("{}.{port}", apps.get(*app)?.name));
+    for edge in links {
         let (Some(from), Some(to)) = (end(&edge.from), end(&edge.to)) else { continue };
-        let Some(link) = change.after.counters.links.iter().find(|link| link.from == from && link.to == to) else {
-            continue;
-        };
-        let rate = change.link(link);
+        let Some(rate) = rates.get(&(from.as_str(), to.as_str())) else { continue };
         edge.label = Some(format!("{} {}", packet_rate(rate.packets), bit_rate(rate.bits)));
         edge.drops = Some(rate.dropped).filter(|drops| *drops > 0.0).map(packet_rate);
     }
-    graph.links = links;
+    let names: Vec<String> = apps.iter().map(|node| node.name.clone()).collect();
+    let index = indexes(names.iter().map(String::as_str));
     for (before, app) in change.apps() {
         // What full links drop is written beside them.
         let own = |app: &bellows_engine::AppCounts| app.dropped() - app.drops.get("txdrop").copied().unwrap_or(0);
         let drops = change.per_second(before.map_or(0, own), own(app));
-        if let Some(node) = graph.apps.iter_mut().find(|node| node.name == app.name)
+        if let Some(&index) = index.get(app.name.as_str())
             && drops > 0.0
         {
+            let node = &mut apps[index];
             node.note = Some(format!("drops {}", packet_rate(drops)));
             node.warn = app.drops.get("app_failed").is_some_and(|failed| *failed > 0);
         }

@@ -165,10 +165,10 @@ fn links(change: &Change, rates_known: bool) -> Table {
         ("WAITING", Align::Right),
         ("DROPPED", Align::Right),
     ]);
-    for link in &change.after.counters.links {
-        let [packets, bits] = match Some(change.link(link)).filter(|_| rates_known) {
-            Some(rate) => [packet_rate(rate.packets), bit_rate(rate.bits)],
-            None => [UNKNOWN, UNKNOWN].map(str::to_owned),
+    for (link, rate) in change.links() {
+        let [packets, bits] = match rates_known {
+            true => [packet_rate(rate.packets), bit_rate(rate.bits)],
+            false => [UNKNOWN, UNKNOWN].map(str::to_owned),
         };
         table.row([
             format!("{} -> {}", link.from, link.to),
