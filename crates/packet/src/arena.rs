@@ -36,9 +36,11 @@ fn arena() -> MutexGuard<'static, Arena> {
 }
 
 /// Takes a zeroed block of at least `size` bytes, which must not be 0, at the start of a page.
+///
+/// Like an allocator it never unwinds: who calls it with packets in registers needs no way out for them.
 #[cold]
 #[inline(never)]
-pub(crate) fn take(size: usize) -> NonNull<u8> {
+pub(crate) extern "C" fn take(size: usize) -> NonNull<u8> {
     let length = length(size);
     let taken = arena().take(length);
     match taken {
@@ -59,13 +61,13 @@ fn take_from_allocator(size: usize) -> NonNull<u8> {
     NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// Gives a block back.
+/// Gives a block back. Never unwinds, as above.
 ///
 /// # Safety
 /// The block came from [`take`] with this size, has not been given back, and is not used any more.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn give(block: NonNull<u8>, size: usize) {
+pub(crate) unsafe extern "C" fn give(block: NonNull<u8>, size: usize) {
     let address = block.addr().get();
     let mut arena = arena();
     if arena.owns(address) {
