@@ -11,6 +11,7 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::arena::Fixed;
 use crate::bulk::kernels;
 use crate::packet::{LARGE, META, Packet};
 use crate::pool::{self, Pool};
@@ -33,13 +34,13 @@ pub(crate) struct Magazine {
 impl Magazine {
     const SIZE: usize = 256;
 
-    fn empty() -> Box<Magazine> {
+    fn empty() -> Fixed<Magazine> {
         // SAFETY: a magazine is made of integers, and 0 is the length of an empty one.
-        unsafe { Box::new_zeroed().assume_init() }
+        unsafe { Fixed::zeroed() }
     }
 
     /// A magazine that holds one buffer.
-    pub(crate) fn of(data: usize) -> Box<Magazine> {
+    pub(crate) fn of(data: usize) -> Fixed<Magazine> {
         let mut magazine = Magazine::empty();
         magazine.push(data);
         magazine
@@ -87,10 +88,10 @@ impl Tally {
 }
 
 struct Cache {
-    current: Box<Magazine>,
+    current: Fixed<Magazine>,
     /// Full or partly full magazines, the most recently used last.
-    loaded: Vec<Box<Magazine>>,
-    empty: Vec<Box<Magazine>>,
+    loaded: Vec<Fixed<Magazine>>,
+    empty: Vec<Fixed<Magazine>>,
     tally: Arc<Tally>,
     pool: &'static Pool,
     home: fn(&[Packet], &mut [usize]) -> bool,
@@ -127,7 +128,7 @@ impl Cache {
         self.store(full);
     }
 
-    fn store(&mut self, magazine: Box<Magazine>) {
+    fn store(&mut self, magazine: Fixed<Magazine>) {
         self.loaded.push(magazine);
         if self.loaded.len() > KEPT {
             let coldest = self.loaded.remove(0);
@@ -137,7 +138,7 @@ impl Cache {
 
     /// A magazine with at least one buffer, or an empty one when the pool has none left.
     #[inline]
-    fn take(&mut self) -> Box<Magazine> {
+    fn take(&mut self) -> Fixed<Magazine> {
         if self.current.length > 0 {
             let empty = self.empty.pop().unwrap_or_else(Magazine::empty);
             return mem::replace(&mut self.current, empty);
@@ -146,7 +147,7 @@ impl Cache {
     }
 
     #[cold]
-    fn take_elsewhere(&mut self) -> Box<Magazine> {
+    fn take_elsewhere(&mut self) -> Fixed<Magazine> {
         if let Some(magazine) = self.loaded.pop().or_else(|| self.pool.receive()) {
             return magazine;
         }
@@ -159,7 +160,7 @@ impl Cache {
 
     /// Takes back what a [`Fresh`] did not use.
     #[inline]
-    fn put_back(&mut self, mut magazine: Box<Magazine>) {
+    fn put_back(&mut self, mut magazine: Fixed<Magazine>) {
         if self.current.length == 0 {
             mem::swap(&mut self.current, &mut magazine);
         } else if magazine.length > 0 {
@@ -173,7 +174,7 @@ impl Cache {
     }
 
     #[cold]
-    fn merge(&mut self, magazine: &mut Box<Magazine>) {
+    fn merge(&mut self, magazine: &mut Fixed<Magazine>) {
         if magazine.length > self.current.length {
             mem::swap(&mut self.current, magazine);
         }
@@ -248,7 +249,7 @@ fn make_cache() -> *mut Cache {
 /// Ends early when the pool runs out: [`Fresh::missing`] tells how many were not to be had.
 /// Dropping it puts the buffers that were not used back.
 pub struct Fresh {
-    magazine: ManuallyDrop<Box<Magazine>>,
+    magazine: ManuallyDrop<Fixed<Magazine>>,
     /// The magazine's length, kept here because here it stays in a register.
     top: usize,
     wanted: usize,
@@ -304,7 +305,7 @@ impl Fresh {
 
 /// Gives a spent magazine for one that is loaded, if the pool has any left.
 #[cold]
-fn trade(mut spent: Box<Magazine>) -> Box<Magazine> {
+fn trade(mut spent: Fixed<Magazine>) -> Fixed<Magazine> {
     spent.length = 0;
     let mut spent = Some(spent);
     let next = with_cache(|cache| {
@@ -344,7 +345,7 @@ impl Drop for Fresh {
 ///
 /// Not inlined, with arguments by value, so that a [`Fresh`] can live in registers.
 #[inline(never)]
-fn put_back(mut magazine: Box<Magazine>, left: usize, used: usize) {
+fn put_back(mut magazine: Fixed<Magazine>, left: usize, used: usize) {
     magazine.length = left;
     let mut magazine = Some(magazine);
     with_cache(|cache| {
@@ -360,7 +361,7 @@ fn put_back(mut magazine: Box<Magazine>, left: usize, used: usize) {
 
 /// As [`put_back`], on a thread that is ending.
 #[cold]
-fn put_back_uncached(magazine: Box<Magazine>, used: usize) {
+fn put_back_uncached(magazine: Fixed<Magazine>, used: usize) {
     let pool = pool::get();
     pool.took_uncached(used as u64);
     // Who receives an empty magazine takes the pool for empty.

@@ -4,6 +4,8 @@
 //! - [`pool`] is the process's one reservation of buffers; each thread keeps a cache of free ones, in
 //!   *magazines* that it trades with the others through a global depot.
 //! - [`Vector`] is an array of up to 1,024 packets: what a link holds.
+//! - [`Fixed`] owns a value or a table at an address that does not change. It, the vectors and the magazines lie in
+//!   the *arena*, at places that are the same in each process that does the same.
 //!
 //! # A buffer
 //!
@@ -18,12 +20,14 @@
 //! 2,048 bytes of data, and 73,600 for jumbo frames and 64 KiB segments. The length of a buffer is an odd
 //! number of cache lines, so that packets spread over the sets of every cache by themselves.
 
+mod arena;
 mod bulk;
 mod cache;
 mod packet;
 pub mod pool;
 mod vector;
 
+pub use arena::Fixed;
 pub use bulk::instruction_set;
 pub use cache::{Fresh, Template, free_all, push_copies, push_filled};
 pub use packet::{Meta, Packet};

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bellows_sys::memory::{Pages, Reservation};
 
+use crate::arena::Fixed;
 use crate::cache::{Magazine, Tally};
 use crate::{DATA_OFFSET, LARGE_STRIDE, LINE, ROOM};
 
@@ -142,7 +143,7 @@ pub(crate) struct Pool {
     pub(crate) small: Class,
     pub(crate) large: Class,
     /// Full and partly full magazines of ordinary buffers that no thread holds.
-    depot: Mutex<Vec<Box<Magazine>>>,
+    depot: Mutex<Vec<Fixed<Magazine>>>,
     /// Free large buffers. They are few, and a 64 KiB frame pays for the lock.
     large_free: Mutex<Vec<usize>>,
     tallies: Mutex<Vec<std::sync::Arc<Tally>>>,
@@ -200,14 +201,14 @@ fn make_default() -> &'static Pool {
     POOL.get().expect("the pool was made just now")
 }
 
-/// Turns an address in the pool's reservation into a pointer.
+/// Turns an address in a reservation, the pool's or the arena's, into a pointer.
 ///
-/// The reservation came from the kernel, whose mappings have exposed provenance.
+/// Whoever makes one of these exposes its provenance.
 #[inline(always)]
 pub(crate) fn pointer(address: usize) -> NonNull<u8> {
     let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
     debug_assert!(!pointer.is_null());
-    // SAFETY: the pool's lists hold addresses inside a mapping, which never begins at 0.
+    // SAFETY: the lists of both hold addresses inside a mapping, which never begins at 0.
     unsafe { NonNull::new_unchecked(pointer) }
 }
 
@@ -274,12 +275,12 @@ impl Pool {
         if large { &self.large } else { &self.small }
     }
 
-    pub(crate) fn give(&self, magazine: Box<Magazine>) {
+    pub(crate) fn give(&self, magazine: Fixed<Magazine>) {
         lock(&self.depot).push(magazine);
     }
 
     /// The magazine that was given last.
-    pub(crate) fn receive(&self) -> Option<Box<Magazine>> {
+    pub(crate) fn receive(&self) -> Option<Fixed<Magazine>> {
         lock(&self.depot).pop()
     }
 

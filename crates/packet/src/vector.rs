@@ -1,12 +1,12 @@
 //! A vector of packets: what a link holds, and what apps work on.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
 
+use crate::arena;
 use crate::cache::free_all;
 use crate::packet::{Packet, prefetch};
 
@@ -16,11 +16,9 @@ pub const CAPACITY: usize = 1_024;
 /// Slots behind the last that a prefetch may look at: they hold handles of long ago, or zeros.
 const SLACK: usize = 64;
 
-/// At the start of a page: see the magazines of free buffers, which lie in the second half of theirs.
-const LAYOUT: Layout = match Layout::from_size_align((CAPACITY + SLACK) * size_of::<Packet>(), 4096) {
-    Ok(layout) => layout,
-    Err(_) => unreachable!(),
-};
+/// Bytes of a vector's block, which begins at a page: see the magazines of free buffers, which lie in the second half
+/// of theirs.
+const SIZE: usize = (CAPACITY + SLACK) * size_of::<Packet>();
 
 /// Up to [`CAPACITY`] packets in a row, and the sum of their lengths.
 ///
@@ -63,9 +61,7 @@ impl Drop for Memory {
 impl Vector {
     /// An empty vector.
     pub fn new() -> Vector {
-        // SAFETY: the layout's size is not zero.
-        let Some(slots) = NonNull::new(unsafe { alloc_zeroed(LAYOUT) }) else { handle_alloc_error(LAYOUT) };
-        Vector { slots: slots.cast(), start: 0, end: 0, bytes: 0 }
+        Vector { slots: arena::take(SIZE).cast(), start: 0, end: 0, bytes: 0 }
     }
 
     /// A vector without memory.
@@ -278,8 +274,8 @@ impl Drop for Vector {
 #[inline(never)]
 fn release(mut vector: ManuallyDrop<Vector>) {
     free_all(&mut vector);
-    // SAFETY: the slots were allocated with this layout by new(), and the vector is not used again.
-    unsafe { dealloc(vector.slots.as_ptr().cast(), LAYOUT) };
+    // SAFETY: the slots were taken with this size by new(), and the vector is not used again.
+    unsafe { arena::give(vector.slots.cast(), SIZE) };
 }
 
 impl fmt::Debug for Vector {
@@ -314,7 +310,7 @@ impl Drain<'_> {
     fn prefetch(&self, ahead: usize) {
         // SAFETY: next < end <= slots + CAPACITY when this is called with ahead > 0 or from prefetching() with a
         // vector of any length: next + ahead lies inside the slots and their slack of 64 (ahead <= 64), memory
-        // that alloc_zeroed initialised. A vector without memory is excluded by next == end.
+        // that the arena zeroed. A vector without memory is excluded by next == end.
         unsafe {
             if self.next < self.end {
                 let address = self.next.add(ahead).cast::<*const u8>().read();
