@@ -6,14 +6,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-use bellows_packet::pool;
+use bellows_packet::{Fixed, pool};
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 
 use crate::app::{AppError, Entry, Erased, Failed, Occupant, answer};
 use crate::control::{Control, Reply, Shared, attention};
 use crate::counters::{account, common, engine as cells, link};
-use crate::fixed::Table;
 use crate::home::Home;
 use crate::io::Core;
 use crate::network::{Fault, Network};
@@ -110,7 +109,7 @@ const PATIENCE: u64 = 30_000;
 /// An engine with its network.
 pub struct Engine {
     /// One, at an address of its own that places know.
-    core: Table<Core>,
+    core: Fixed<Core>,
     world: World,
     settings: Settings,
     shared: Arc<Shared>,
@@ -175,8 +174,8 @@ impl Engine {
         }
         world.fabric().slab.set(cells::STARTED, clock::unix_nanos());
         let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless);
-        let core: Table<Core> = [core].into_iter().collect();
-        world.seat(&core[0]);
+        let core = Fixed::new(core);
+        world.seat(&core);
         let mut random = Random(clock::ticks() | 1);
         Ok(Engine {
             core,
@@ -206,16 +205,16 @@ impl Engine {
 
     /// Takes so many breaths, one after the other, whatever happens in them; returns in how many of them a packet moved.
     pub fn breathe_times(&mut self, breaths: u64) -> u64 {
-        let (before, end) = (self.core[0].moved.get(), self.breaths.saturating_add(breaths));
+        let (before, end) = (self.core.moved.get(), self.breaths.saturating_add(breaths));
         while self.breaths < end {
             self.take_breaths(end - self.breaths, &AtomicU32::new(0));
         }
-        self.core[0].moved.get() - before
+        self.core.moved.get() - before
     }
 
     /// Takes up to `most` breaths, and at least one; fewer if something has to be seen to in between.
     fn take_breaths(&mut self, most: u64, attention: &AtomicU32) {
-        let core = &self.core[0];
+        let core = &self.core;
         core.forget_time();
         let mut most = most;
         if core.next_deadline.get() != u64::MAX {
@@ -225,10 +224,10 @@ impl Engine {
             // The breath that follows at once knows the time; later ones are not to go by it.
             most = if self.busy { 1 } else { most.min(BETWEEN_LOOKS) };
             if most > 1 {
-                self.core[0].forget_time();
+                self.core.forget_time();
             }
         }
-        let core = &self.core[0];
+        let core = &self.core;
         core.interrupt.set(u32::from(core.next_deadline.get() != u64::MAX));
         let moved = core.moved.get();
         let taken = match self.until_metered {
@@ -255,7 +254,7 @@ impl Engine {
     #[cold]
     fn tick(&mut self) {
         let World { places, apps, .. } = &self.world;
-        let core = &self.core[0];
+        let core = &self.core;
         let now = core.now();
         core.next_deadline.set(u64::MAX);
         for (place, app) in places.iter().zip(apps) {
@@ -276,8 +275,8 @@ impl Engine {
     /// Puts stand-ins into the places of apps that panicked, and finishes the breath if that was interrupted.
     #[cold]
     fn bury(&mut self) {
-        let failed = self.core[0].failed.take();
-        self.core[0].failures.set(0);
+        let failed = self.core.failed.take();
+        self.core.failures.set(0);
         for app in failed {
             let held = answer(|| self.world.apps[app].held()).unwrap_or(0) as u64;
             self.world.fabric().slab.add(self.world.places[app].cell + common::APP_FAILED, held);
@@ -289,9 +288,9 @@ impl Engine {
         self.world.recompile(&self.settings);
         self.shared.show(&self.world);
         self.idle_since = None;
-        if self.core[0].halfway.replace(false) {
-            self.world.breath.finish(&self.core[0], &self.world);
-            if self.core[0].failures.get() > 0 {
+        if self.core.halfway.replace(false) {
+            self.world.breath.finish(&self.core, &self.world);
+            if self.core.failures.get() > 0 {
                 self.bury();
             }
         }
@@ -314,11 +313,11 @@ impl Engine {
             if shared.attention.load(Relaxed) != 0 && self.attend() {
                 return End::Stopped;
             }
-            let (moved, end) = (self.core[0].moved.get(), self.breaths + WINDOW);
+            let (moved, end) = (self.core.moved.get(), self.breaths + WINDOW);
             while self.breaths < end && shared.attention.load(Relaxed) == 0 {
                 self.take_breaths(end - self.breaths, &shared.attention);
             }
-            if self.core[0].moved.get() != moved {
+            if self.core.moved.get() != moved {
                 self.idle_since = None;
                 continue;
             }
@@ -359,7 +358,7 @@ impl Engine {
         let answers: Vec<Option<T>> = self.world.apps.iter().map(|app| answer(|| question(&**app))).collect();
         let mut failed = false;
         for app in (0..answers.len()).filter(|&app| answers[app].is_none()) {
-            self.core[0].report_panic(app);
+            self.core.report_panic(app);
             failed = true;
         }
         if failed {
@@ -386,13 +385,13 @@ impl Engine {
         if waiting.is_empty() && !held {
             return Some(End::Done);
         }
-        let someone_will_wake = self.core[0].next_deadline.get() != u64::MAX || listens;
+        let someone_will_wake = self.core.next_deadline.get() != u64::MAX || listens;
         if someone_will_wake || held { None } else { Some(End::Stalled(waiting)) }
     }
 
     /// Sleeps until something is due.
     fn nap(&mut self) -> Option<End> {
-        let deadline = self.core[0].next_deadline.get();
+        let deadline = self.core.next_deadline.get();
         let now = clock::now();
         if deadline <= now.saturating_add(WORTH_SLEEPING) {
             return None;
@@ -437,7 +436,7 @@ impl Engine {
         let fabric = self.world.fabric();
         let slab = &fabric.slab;
         slab.set(cells::BREATHS, self.breaths);
-        slab.set(cells::IDLE_BREATHS, self.breaths - self.core[0].moved.get());
+        slab.set(cells::IDLE_BREATHS, self.breaths - self.core.moved.get());
         let usage = pool::usage();
         slab.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
         slab.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
@@ -446,7 +445,7 @@ impl Engine {
             let vector = fabric.take(number as u32);
             slab.set(cell + link::WAITING, vector.len() as u64);
             slab.set(cell + link::WAITING_BYTES, vector.bytes());
-            fabric.put(number as u32, vector, &self.core[0]);
+            fabric.put(number as u32, vector, &self.core);
         }
         slab.set(cells::UPDATED, clock::unix_nanos());
     }
@@ -463,13 +462,13 @@ impl Engine {
         }
         self.write_gauges();
         let dropped = self.hand_over(&mut new);
-        new.seat(&self.core[0]);
+        new.seat(&self.core);
         let old = std::mem::replace(&mut self.world, *new);
         let slab = &self.world.fabric().slab;
         slab.add(cells::RELOADS, 1);
         slab.add(cells::RELOAD_DROPS, dropped);
         old.fabric().slab.supersede();
-        self.core[0].next_deadline.set(0);
+        self.core.next_deadline.set(0);
         self.idle_since = None;
         self.write_gauges();
         let _ = request.reply.send(Reply::Committed { old: Box::new(old), dropped, pause: start.elapsed() });
@@ -499,7 +498,7 @@ impl Engine {
             let (before, after) = (old.numbers[link], new.numbers[index]);
             let (from, to) = (old.fabric(), new.fabric());
             copy(from.links[before].cell, to.links[after].cell, link::NAMES.len());
-            to.put(after as u32, from.take(before as u32), &self.core[0]);
+            to.put(after as u32, from.take(before as u32), &self.core);
             from.waiting[before].set(0);
         }
 
@@ -568,7 +567,7 @@ impl Engine {
 
     /// Takes the clock into the caller's hands, for tests: from now on [`Io::now`](crate::Io::now) is what this says.
     pub fn set_time(&self, nanos: u64) {
-        self.core[0].manual_time.set(Some(nanos));
+        self.core.manual_time.set(Some(nanos));
     }
 
     /// The engine's folder, if it has one.

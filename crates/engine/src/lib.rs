@@ -68,7 +68,6 @@ mod app;
 mod control;
 mod counters;
 mod engine;
-mod fixed;
 mod home;
 mod io;
 pub mod listing;

@@ -10,12 +10,11 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use bellows_packet::Vector;
+use bellows_packet::{Fixed, Vector};
 
 use crate::app::{AppError, Entry, Occupant, Ports, Textbook, Traits, answer};
 use crate::counters::{Directory, Slab, common};
 use crate::engine::{Settings, start_contained, stop_contained};
-use crate::fixed::Table;
 use crate::home::Home;
 use crate::io::Core;
 use crate::listing;
@@ -41,10 +40,10 @@ pub(crate) struct Link {
 /// Links are numbered in the order in which a breath empties them, those that one app empties side by side, with gaps so
 /// that eight can be tested at once; see [`words`].
 pub(crate) struct Fabric {
-    pub(crate) links: Table<Link>,
+    pub(crate) links: Fixed<[Link]>,
     /// How many packets each link holds: together, so that many can be tested at once.
-    pub(crate) waiting: Table<Cell<u32>>,
-    pub(crate) slots: Table<Slot>,
+    pub(crate) waiting: Fixed<[Cell<u32>]>,
+    pub(crate) slots: Fixed<[Slot]>,
     pub(crate) slab: Arc<Slab>,
 }
 
@@ -111,10 +110,10 @@ pub(crate) enum Origin {
 pub(crate) struct World {
     pub(crate) outline: Outline,
     pub(crate) traits: Vec<Traits>,
-    pub(crate) places: Table<Place>,
+    pub(crate) places: Fixed<[Place]>,
     pub(crate) apps: Vec<Occupant>,
     pub(crate) textbook: Vec<&'static dyn Textbook>,
-    fabric: Table<Fabric>,
+    fabric: Fixed<Fabric>,
     /// The apps to pull, in order.
     pub(crate) pulls: Vec<usize>,
     /// The apps to push, in order.
@@ -162,7 +161,7 @@ impl World {
         let numbered = |ports: &[u32]| -> Box<[u32]> {
             ports.iter().map(|&link| numbers.get(link as usize).map_or(OPEN, |&number| number as u32)).collect()
         };
-        let places: Table<Place> = apps
+        let places: Fixed<[Place]> = apps
             .iter()
             .enumerate()
             .map(|(index, app)| {
@@ -225,7 +224,7 @@ impl World {
             places,
             textbook: apps.iter().map(|app| app.textbook()).collect(),
             apps,
-            fabric: [fabric].into_iter().collect(),
+            fabric: Fixed::new(fabric),
             pulls,
             pushes,
             words,
@@ -237,7 +236,7 @@ impl World {
 
     #[inline(always)]
     pub(crate) fn fabric(&self) -> &Fabric {
-        &self.fabric[0]
+        &self.fabric
     }
 
     /// Gives each app its place in a world that an engine is about to run.
