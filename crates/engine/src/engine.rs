@@ -335,9 +335,11 @@ impl Engine {
         }
     }
 
-    /// Does what other threads ask for. True to stop.
+    /// Does what other threads ask for through [`Control`]: reloads, gauges. True if they want the run to stop.
+    ///
+    /// [`Engine::run`] does so by itself; who takes breaths by hand calls this in between.
     #[cold]
-    fn attend(&mut self) -> bool {
+    pub fn attend(&mut self) -> bool {
         let wishes = self.shared.attention.swap(0, Acquire);
         if wishes & attention::COMMIT != 0 {
             self.commit();

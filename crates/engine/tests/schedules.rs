@@ -1,7 +1,8 @@
 //! Every schedule delivers the same packets in the same order as a naive model does, drops included.
 //!
 //! Random networks (fan-in, fan-out, loops, links that fill up, lossless and not) of deterministic apps run for some
-//! breaths under each schedule and in a model that keeps packets as numbers in queues.
+//! breaths under each schedule and in a model that keeps packets as numbers in queues. Under way the network is reloaded
+//! with strangers added and taken away, which changes the code and where everything lies, but not what happens.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -50,6 +51,8 @@ struct Node<const GAIN: usize> {
     made: u32,
     turn: usize,
     kept: Kept,
+    /// How many slots it has. They say `never` once it has made all that it makes.
+    slots: usize,
 }
 
 const SIEVED: usize = 0;
@@ -61,8 +64,17 @@ impl<const GAIN: usize> App for Node<GAIN> {
     const GAIN: usize = GAIN;
     const DROPS: &'static [Counter] = &[Counter::new("sieved", "")];
 
+    fn slots(&self) -> usize {
+        self.slots
+    }
+
     fn pull(&mut self, io: &Io<Self>) {
-        let Behaviour::Generate { burst, count } = self.behaviour else { return };
+        let Behaviour::Generate { burst, count } = self.behaviour else {
+            return (0..self.slots).for_each(|slot| io.slot(slot).never());
+        };
+        // All but the last say so early.
+        let early = if self.made == count { self.slots } else { self.slots.saturating_sub(1) };
+        (0..early).for_each(|slot| io.slot(slot).never());
         let room = (0..io.outputs()).map(|output| io.output(output).room() as u32).min().unwrap_or(0);
         let now = burst.min(count - self.made).min(room);
         for index in 0..io.outputs() {
@@ -150,6 +162,10 @@ struct Case {
     links: Vec<(usize, usize)>,
     lossless: bool,
     breaths: usize,
+    /// How many slots the apps have.
+    slots: usize,
+    /// Before which breath the network is reloaded, and where strangers come in then.
+    reloads: BTreeMap<usize, Vec<usize>>,
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -170,11 +186,15 @@ fn case() -> impl Strategy<Value = Case> {
         |(apps, lossless, breaths)| {
             let count = apps.len();
             let link = (0..count, 1..count).prop_map(move |(from, step)| (from, (from + step) % count));
-            proptest::collection::vec(link, 1..14).prop_map(move |links| Case {
+            let strangers = proptest::collection::vec(0..count + 1, 0..20);
+            let reloads = proptest::collection::btree_map(0..breaths, strangers, 0..3);
+            (proptest::collection::vec(link, 1..14), 0usize..3, reloads).prop_map(move |(links, slots, reloads)| Case {
                 apps: apps.clone(),
                 links,
                 lossless,
                 breaths,
+                slots,
+                reloads,
             })
         },
     )
@@ -189,33 +209,66 @@ struct Result {
     links: Vec<(u64, u64, u64, u64, u64)>,
 }
 
-fn run(case: &Case, schedule: Schedule) -> Result {
+/// The network, with pairs of strangers before the apps of these positions. What is kept goes to `kept`, an app each.
+fn network(case: &Case, strangers: &[usize], kept: &[Kept]) -> Network {
     let mut network = Network::new();
-    let mut kept = Vec::new();
-    for (index, &behaviour) in case.apps.iter().enumerate() {
-        let own = Kept::default();
-        kept.push(Arc::clone(&own));
-        let name = format!("a{index}");
+    for index in 0..=case.apps.len() {
+        for (number, _) in strangers.iter().enumerate().filter(|(_, position)| **position == index) {
+            let (from, to) = (format!("from{number}"), format!("to{number}"));
+            let stranger =
+                |behaviour| Node::<1> { behaviour, made: 0, turn: 0, kept: Kept::default(), slots: number % 3 };
+            network = network.app(&from, stranger(Behaviour::Generate { burst: 3, count: 10 }));
+            network = network.app(&to, stranger(Behaviour::Keep));
+            network = network.link(&format!("{from}.o -> {to}.i")).unwrap();
+        }
+        let Some(&behaviour) = case.apps.get(index) else { break };
+        let (name, slots, kept) = (format!("a{index}"), case.slots, Arc::clone(&kept[index]));
         network = match behaviour {
-            Behaviour::Twice => network.app(&name, Node::<2> { behaviour, made: 0, turn: 0, kept: own }),
-            _ => network.app(&name, Node::<1> { behaviour, made: 0, turn: 0, kept: own }),
+            Behaviour::Twice => network.app(&name, Node::<2> { behaviour, made: 0, turn: 0, kept, slots }),
+            _ => network.app(&name, Node::<1> { behaviour, made: 0, turn: 0, kept, slots }),
         };
     }
     for (index, (from, to)) in case.links.iter().enumerate() {
         network = network.link(&format!("a{from}.o{index} -> a{to}.i{index}")).unwrap();
     }
+    network
+}
+
+/// Swaps another network in, as another thread asks for it.
+fn reload(engine: &mut Engine, network: Network) {
+    let control = engine.control();
+    std::thread::scope(|scope| {
+        let reloading = scope.spawn(move || control.reload(network).unwrap());
+        while !reloading.is_finished() {
+            engine.attend();
+        }
+    });
+}
+
+fn run(case: &Case, schedule: Schedule) -> Result {
+    let kept: Vec<Kept> = case.apps.iter().map(|_| Kept::default()).collect();
     let settings = Settings { lossless: case.lossless, schedule, ..Settings::default() };
-    let mut engine = Engine::new(network, settings, None).unwrap();
-    for _ in 0..case.breaths {
-        engine.breathe();
+    let mut engine = Engine::new(network(case, &[], &kept), settings, None).unwrap();
+    let mut taken = 0;
+    for (&breath, strangers) in &case.reloads {
+        engine.breathe_times((breath - taken) as u64);
+        taken = breath;
+        // Copies of the apps that stay are made, and thrown away.
+        let unused: Vec<Kept> = case.apps.iter().map(|_| Kept::default()).collect();
+        reload(&mut engine, network(case, strangers, &unused));
     }
-    let Snapshot { apps, links, .. } = engine.snapshot();
+    engine.breathe_times((case.breaths - taken) as u64);
+    let Snapshot { schedule: used, refusal, apps, links, .. } = engine.snapshot();
+    assert_eq!((used, refusal.as_str()), (schedule.to_string(), ""));
+    let own = |name: &str| name.starts_with('a');
+    let apps: Vec<_> = apps.into_iter().filter(|app| own(&app.name)).collect();
     Result {
         kept: kept.iter().map(|kept| kept.lock().unwrap().clone()).collect(),
         sieved: apps.iter().map(|app| app.drops["sieved"]).collect(),
         unlinked: apps.iter().map(|app| app.drops["unlinked"]).collect(),
         links: links
             .iter()
+            .filter(|link| own(&link.from))
             .map(|link| (link.packets, link.bytes, link.txdrop, link.waiting, link.waiting_bytes))
             .collect(),
     }
