@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::graph::{self, Edge, Graph, Node};
 use crate::observe::{self, Change, Sample, State};
 use crate::terminal;
-use crate::text::{bit_rate, packet_rate};
+use crate::text::{bit_rate, packet_rate, plural};
 
 /// Draw a network, or one that runs with its live rates
 #[derive(Debug, Args)]
@@ -94,7 +94,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
     };
     let named = arguments.output.as_deref().map(Format::of_file);
     let picture = match arguments.format.or(named).unwrap_or(Format::Text) {
-        Format::Svg => graph::svg(&graph),
+        Format::Svg => graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
         Format::Dot => graph::dot(&graph),
         Format::Text => {
             let to_terminal = arguments.output.is_none();
@@ -109,6 +109,14 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         None => terminal::print(&picture)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn too_large(graph: &Graph) -> Failure {
+    Failure::Mistake(format!(
+        "{} and {} are too many for a picture; `--format text` lists them, `--format dot` leaves the layout to Graphviz",
+        plural(graph.apps.len() as u64, "app"),
+        plural(graph.links.len() as u64, "link")
+    ))
 }
 
 /// The network of a file, without rates.

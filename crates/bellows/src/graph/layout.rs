@@ -5,6 +5,7 @@
 //! app it leads to. A lane is a link's share of a column that it passes through.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use super::simplex::{self, Arc};
 use super::{Link, Ports};
@@ -66,9 +67,16 @@ pub struct Wire {
 }
 
 impl Part {
-    /// The stretches of the part's wires in the gap left of column `gap`; the last gap is right of all columns.
-    pub fn stretches(&self, placement: &Placement, gap: usize) -> Vec<Stretch> {
-        self.wires.iter().enumerate().flat_map(|(wire, w)| w.stretches(placement, wire, gap)).collect()
+    /// For each gap between columns, the stretches of the part's wires in it. The first gap is left of all columns, the
+    /// last one right of them.
+    pub fn stretches(&self, placement: &Placement) -> Vec<Vec<Stretch>> {
+        let mut gaps = vec![Vec::new(); self.columns + 1];
+        for (index, wire) in self.wires.iter().enumerate() {
+            for gap in wire.gaps(placement) {
+                gaps[gap].extend(wire.stretches(placement, index, gap));
+            }
+        }
+        gaps
     }
 }
 
@@ -97,6 +105,12 @@ pub enum Turn {
 }
 
 impl Wire {
+    /// The gaps that the wire runs through, from left to right; a gap has the number of the column on its right.
+    pub fn gaps(&self, placement: &Placement) -> RangeInclusive<usize> {
+        let (start, end) = (placement.column[self.link.from.0], placement.column[self.link.to.0]);
+        if self.back { end..=start + 1 } else { start + 1..=end }
+    }
+
     /// The wire's own stretches in the gap left of column `gap`; `wire` is its index.
     pub fn stretches(&self, placement: &Placement, wire: usize, gap: usize) -> Vec<Stretch> {
         let (start, end) = (placement.column[self.link.from.0], placement.column[self.link.to.0]);
@@ -124,25 +138,60 @@ impl Wire {
     }
 }
 
-/// Lays out the apps, whose `shapes` must have a place for every port in `ports`.
-pub fn place(shapes: &[Shape], ports: &Ports, spacing: Spacing) -> Placement {
-    let back = back_links(shapes.len(), &ports.links);
-    let mut placement =
-        Placement { column: columns(shapes.len(), &ports.links, &back), top: vec![0; shapes.len()], parts: Vec::new() };
-    for apps in parts(shapes.len(), &ports.links) {
-        let links: Vec<(Link, bool)> = ports
-            .links
-            .iter()
-            .zip(&back)
-            .filter(|(link, _)| apps.binary_search(&link.from.0).is_ok())
-            .map(|(&link, &back)| (link, back))
-            .collect();
-        let mut order = Order::new(shapes, &apps, &links, &placement.column);
-        order.improve();
-        let part = order.heights(shapes, apps, &links, &mut placement, spacing);
-        placement.parts.push(part);
+/// What is known of a layout before anything has a height: it costs little, however large the network.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// Column of each app.
+    pub column: Vec<usize>,
+    pub parts: Vec<DraftPart>,
+}
+
+/// Apps that are connected, and the links between them in their order.
+#[derive(Clone, Debug)]
+pub struct DraftPart {
+    pub apps: Vec<usize>,
+    /// Each link, and whether it closes a loop.
+    pub links: Vec<(Link, bool)>,
+}
+
+/// A layout holds at most so many apps and lanes: some seconds' work, and more than anybody can follow.
+const MOST_ITEMS: usize = 100_000;
+
+impl Draft {
+    /// The columns of so many apps, and what is connected.
+    pub fn of(apps: usize, ports: &Ports) -> Draft {
+        let back = back_links(apps, &ports.links);
+        let column = columns(apps, &ports.links, &back);
+        let mut parts: Vec<DraftPart> =
+            parts(apps, &ports.links).into_iter().map(|apps| DraftPart { apps, links: Vec::new() }).collect();
+        let mut part_of = vec![0; apps];
+        for (index, part) in parts.iter().enumerate() {
+            part.apps.iter().for_each(|&app| part_of[app] = index);
+        }
+        for (&link, &back) in ports.links.iter().zip(&back) {
+            parts[part_of[link.from.0]].links.push((link, back));
+        }
+        Draft { column, parts }
     }
-    placement
+
+    /// Whether there is too much to lay out.
+    pub fn is_too_large(&self) -> bool {
+        let lanes = |(link, _): &(Link, bool)| self.column[link.from.0].abs_diff(self.column[link.to.0]);
+        let lanes: usize = self.parts.iter().flat_map(|part| &part.links).map(lanes).sum();
+        self.column.len() + lanes > MOST_ITEMS
+    }
+
+    /// Lays out the apps, whose `shapes` must have a place for every port.
+    pub fn place(self, shapes: &[Shape], spacing: Spacing) -> Placement {
+        let mut placement = Placement { column: self.column, top: vec![0; shapes.len()], parts: Vec::new() };
+        for DraftPart { apps, links } in self.parts {
+            let mut order = Order::new(shapes, &apps, &links, &placement.column);
+            order.improve();
+            let part = order.heights(shapes, apps, &links, &mut placement, spacing);
+            placement.parts.push(part);
+        }
+        placement
+    }
 }
 
 /// The apps of each connected part, both in ascending order.
@@ -261,6 +310,9 @@ struct Order {
 const ROUNDS: usize = 24;
 const IDLE_ROUNDS: usize = 6;
 
+/// How many items and segments may be looked at in all to reduce crossings; the best order so far is taken then.
+const LOOKS: usize = 30_000_000;
+
 /// Items up to which shuffled starting orders are tried as well.
 const SHUFFLED: usize = 600;
 
@@ -339,23 +391,24 @@ impl Order {
             }
         }
         let mut best: Option<(usize, Vec<Vec<usize>>)> = None;
+        let mut looks = 0;
         for start in starts {
             self.adopt(start);
             let (mut idle, mut least) = (0, usize::MAX);
             for round in 0..ROUNDS {
                 self.sweep(round % 2 == 0);
-                self.exchange_neighbours();
+                looks += (1 + self.exchange_neighbours()) * (self.items.len() + self.segments.len());
                 let crossings = self.crossings();
                 if best.as_ref().is_none_or(|(fewest, _)| crossings < *fewest) {
                     best = Some((crossings, self.columns.clone()));
                 }
                 idle = if crossings < least { 0 } else { idle + 1 };
                 least = least.min(crossings);
-                if least == 0 || idle == IDLE_ROUNDS {
+                if least == 0 || idle == IDLE_ROUNDS || looks > LOOKS {
                     break;
                 }
             }
-            if best.as_ref().is_some_and(|(fewest, _)| *fewest == 0) {
+            if best.as_ref().is_some_and(|(fewest, _)| *fewest == 0) || looks > LOOKS {
                 break;
             }
         }
@@ -428,9 +481,10 @@ impl Order {
         }
     }
 
-    /// Exchanges neighbours in a column as long as that saves crossings.
-    fn exchange_neighbours(&mut self) {
-        for _ in 0..8 {
+    /// Exchanges neighbours in a column as long as that saves crossings. Returns how often it went through all columns.
+    fn exchange_neighbours(&mut self) -> usize {
+        const PASSES: usize = 8;
+        for pass in 1..=PASSES {
             let mut saved = false;
             for column in 0..self.columns.len() {
                 for upper in 1..self.columns[column].len() {
@@ -444,9 +498,10 @@ impl Order {
                 }
             }
             if !saved {
-                break;
+                return pass;
             }
         }
+        PASSES
     }
 
     /// Crossings between the segments of two items of a column if `upper` lies above `lower`.

@@ -13,6 +13,10 @@
 //!   columns get an order with few crossings, and everything gets a height. It counts in the caller's units:
 //!   pixels for `svg`, character cells for `text`.
 //! - `svg` and `text` route the links through the space between the columns and draw. `dot` needs no layout.
+//!
+//! A layout takes some seconds at most: what would take longer, `text` lists and `svg` refuses.
+
+use std::collections::HashMap;
 
 mod dot;
 mod layout;
@@ -104,10 +108,11 @@ impl Ports {
         };
         let mut ports =
             Ports { inputs: declared(|app| &app.inputs), outputs: declared(|app| &app.outputs), links: Vec::new() };
+        let (mut inputs, mut outputs) = (PortIndex::of(&ports.inputs), PortIndex::of(&ports.outputs));
         for (edge, Edge { from, to, .. }) in graph.links.iter().enumerate() {
             if from.0 < graph.apps.len() && to.0 < graph.apps.len() {
-                let output = index_or_insert(&mut ports.outputs[from.0], &printable(&from.1));
-                let input = index_or_insert(&mut ports.inputs[to.0], &printable(&to.1));
+                let output = outputs.find_or_add(&mut ports.outputs, from);
+                let input = inputs.find_or_add(&mut ports.inputs, to);
                 ports.links.push(Link { edge, from: (from.0, output), to: (to.0, input) });
             }
         }
@@ -143,11 +148,28 @@ fn shown<'a>(ports: &'a [String], default: &str) -> Vec<&'a str> {
     }
 }
 
-fn index_or_insert(ports: &mut Vec<String>, name: &str) -> usize {
-    ports.iter().position(|port| port == name).unwrap_or_else(|| {
-        ports.push(name.to_string());
-        ports.len() - 1
-    })
+/// Where each app's ports stand, by app and name: a `tee` may have thousands.
+struct PortIndex(HashMap<(usize, String), usize>);
+
+impl PortIndex {
+    fn of(ports: &[Vec<String>]) -> Self {
+        let mut index = HashMap::new();
+        for (app, names) in ports.iter().enumerate() {
+            for (at, name) in names.iter().enumerate() {
+                index.entry((app, name.clone())).or_insert(at);
+            }
+        }
+        PortIndex(index)
+    }
+
+    /// The index of a port, which becomes the app's last one if it is new.
+    fn find_or_add(&mut self, ports: &mut [Vec<String>], (app, name): &(usize, String)) -> usize {
+        let (names, name) = (&mut ports[*app], printable(name));
+        *self.0.entry((*app, name)).or_insert_with_key(|(_, name)| {
+            names.push(name.clone());
+            names.len() - 1
+        })
+    }
 }
 
 /// `text` without characters that XML forbids or a terminal obeys.

@@ -4,6 +4,9 @@
 //! section 2.3. Subtrees are told apart by the interval of their preorder numbers, and the cut values come from one
 //! pass over the tree, which is fast enough for the few thousand variables of a drawing.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 /// `at[head] - at[tail] >= distance`, and each unit of that difference costs `weight`.
 #[derive(Clone, Copy, Debug)]
 pub struct Arc {
@@ -49,6 +52,40 @@ struct Tree<'a> {
     pull: Vec<i64>,
 }
 
+/// The arcs between a growing tree and the variables outside. The tree moves as a whole; how far is noted here, and
+/// left out of its variables until it is complete. So the order by slack stays as it is among the arcs of a direction.
+#[derive(Default)]
+struct Fringe {
+    moved: i32,
+    /// Arcs from the tree to the outside, and from the outside to the tree, by the slack before the tree moved.
+    out: BinaryHeap<Reverse<(i32, usize)>>,
+    into: BinaryHeap<Reverse<(i32, usize)>>,
+}
+
+impl Fringe {
+    fn actual(&self, slack: i32, leads_out: bool) -> i32 {
+        if leads_out { slack - self.moved } else { slack + self.moved }
+    }
+
+    fn add(&mut self, slack: i32, arc: usize, leads_out: bool) {
+        let arcs = if leads_out { &mut self.out } else { &mut self.into };
+        arcs.push(Reverse((slack, arc)));
+    }
+
+    /// The least slack and its arc. Arcs inside of the tree are forgotten.
+    fn tightest(&mut self, is_inner: impl Fn(usize) -> bool) -> Option<(i32, usize)> {
+        for arcs in [&mut self.out, &mut self.into] {
+            while arcs.peek().is_some_and(|Reverse((_, arc))| is_inner(*arc)) {
+                arcs.pop();
+            }
+        }
+        let least = |arcs: &BinaryHeap<Reverse<(i32, usize)>>, leads_out| {
+            arcs.peek().map(|Reverse((slack, arc))| (self.actual(*slack, leads_out), *arc))
+        };
+        least(&self.out, true).into_iter().chain(least(&self.into, false)).min()
+    }
+}
+
 impl<'a> Tree<'a> {
     fn new(count: usize, arcs: &'a [Arc]) -> Self {
         let mut pull = vec![0; count];
@@ -88,41 +125,50 @@ impl<'a> Tree<'a> {
         }
         let mut inside = vec![false; count];
         for root in 0..count {
-            if inside[root] {
-                continue;
-            }
-            inside[root] = true;
-            let mut members = vec![root];
-            let mut grown = 0;
-            loop {
-                while grown < members.len() {
-                    let variable = members[grown];
-                    grown += 1;
-                    for &arc in &at_variable[variable] {
-                        let other = self.other_end(arc, variable);
-                        if !inside[other] && self.slack(arc) == 0 {
-                            inside[other] = true;
-                            members.push(other);
-                            self.insert(arc);
-                        }
-                    }
-                }
-                let crossing = members
-                    .iter()
-                    .flat_map(|&variable| at_variable[variable].iter().copied())
-                    .filter(|&arc| inside[self.arcs[arc].tail] != inside[self.arcs[arc].head])
-                    .min_by_key(|&arc| (self.slack(arc), arc));
-                let Some(arc) = crossing else { break };
-                let slack = self.slack(arc);
-                let shift = if inside[self.arcs[arc].tail] { slack } else { -slack };
-                members.iter().for_each(|&variable| self.at[variable] += shift);
-                let outside = if inside[self.arcs[arc].tail] { self.arcs[arc].head } else { self.arcs[arc].tail };
-                inside[outside] = true;
-                members.push(outside);
-                self.insert(arc);
+            if !inside[root] {
+                self.span_part(root, &at_variable, &mut inside);
             }
         }
         self.number();
+    }
+
+    /// Makes the tree of the part that `root` is in.
+    fn span_part(&mut self, root: usize, at_variable: &[Vec<usize>], inside: &mut [bool]) {
+        inside[root] = true;
+        let mut members = vec![root];
+        let mut grown = 0;
+        let mut fringe = Fringe::default();
+        loop {
+            while grown < members.len() {
+                let variable = members[grown];
+                grown += 1;
+                for &arc in &at_variable[variable] {
+                    let other = self.other_end(arc, variable);
+                    if inside[other] {
+                        continue;
+                    }
+                    let (slack, leads_out) = (self.slack(arc), self.arcs[arc].tail == variable);
+                    if fringe.actual(slack, leads_out) != 0 {
+                        fringe.add(slack, arc, leads_out);
+                        continue;
+                    }
+                    inside[other] = true;
+                    members.push(other);
+                    self.at[other] -= fringe.moved;
+                    self.insert(arc);
+                }
+            }
+            let is_inner = |arc: usize| inside[self.arcs[arc].tail] && inside[self.arcs[arc].head];
+            let Some((slack, arc)) = fringe.tightest(is_inner) else { break };
+            let Arc { tail, head, .. } = self.arcs[arc];
+            let (outside, shift) = if inside[tail] { (head, slack) } else { (tail, -slack) };
+            fringe.moved += shift;
+            inside[outside] = true;
+            members.push(outside);
+            self.at[outside] -= fringe.moved;
+            self.insert(arc);
+        }
+        members.iter().for_each(|&variable| self.at[variable] += fringe.moved);
     }
 
     fn insert(&mut self, arc: usize) {

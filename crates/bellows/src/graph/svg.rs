@@ -4,9 +4,10 @@
 //! holds, from the left: the labels of the links that leave the column, the turns of links that run back, the curves
 //! from height to height, the turns before the next column, and the arrow heads. So no label lies on a link or an app.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::layout::{self, Part, Placement, Shape, Spacing, Stretch, Turn};
+use super::layout::{Draft, Part, Placement, Shape, Spacing, Stretch, Turn};
 use super::{Graph, Link, Ports, escaped, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 26, app_to_lane: 16, lanes: 16, lane: 0 };
@@ -212,12 +213,19 @@ struct Plan<'a> {
     placement: Placement,
     shapes: Vec<Shape>,
     texts: Vec<Texts<'a>>,
+    /// What each app's texts take.
+    widths: Vec<i32>,
     /// By the place in [`Graph::links`]; none for links that are left out.
     link_texts: Vec<Option<LinkTexts>>,
 }
 
 impl<'a> Plan<'a> {
-    fn of(graph: &Graph, ports: &'a Ports) -> Self {
+    /// `None` if the network is too large to be drawn.
+    fn of(graph: &Graph, ports: &'a Ports) -> Option<Self> {
+        let draft = Draft::of(graph.apps.len(), ports);
+        if draft.is_too_large() {
+            return None;
+        }
         let texts: Vec<Texts> = (0..graph.apps.len()).map(|app| Texts::of(graph, ports, app)).collect();
         let mut lines: Vec<Vec<(i32, i32)>> = ports.outputs.iter().map(|ports| vec![(0, 0); ports.len()]).collect();
         let mut link_texts: Vec<Option<LinkTexts>> = graph.links.iter().map(|_| None).collect();
@@ -229,15 +237,16 @@ impl<'a> Plan<'a> {
             link_texts[link.edge] = Some(texts);
         }
         let shapes: Vec<Shape> = texts.iter().zip(&lines).map(|(texts, lines)| shape(texts, lines)).collect();
-        let placement = layout::place(&shapes, ports, SPACING);
-        Plan { placement, shapes, texts, link_texts }
+        let placement = draft.place(&shapes, SPACING);
+        let widths = texts.iter().map(Texts::width).collect();
+        Some(Plan { placement, shapes, texts, widths, link_texts })
     }
 }
 
 impl Drawing {
-    pub fn of(graph: &Graph) -> Self {
-        let ports = Ports::of(graph);
-        let plan = Plan::of(graph, &ports);
+    /// `None` if the network is too large to be drawn.
+    pub fn of(graph: &Graph, ports: &Ports) -> Option<Self> {
+        let plan = Plan::of(graph, ports)?;
         let blank =
             || AppBox { rect: Rect { x: 0, y: 0, width: 0, height: 0 }, middle: 0, inputs: vec![], outputs: vec![] };
         let mut drawing = Drawing {
@@ -263,14 +272,14 @@ impl Drawing {
         drawing.height = y + shelf + MARGIN;
         let title = graph.title.as_deref().map_or(0, |title| text_width(&printable(title), 15, true));
         drawing.width = drawing.width.max(title + 2 * MARGIN);
-        drawing
+        Some(drawing)
     }
 
     fn add_part(&mut self, plan: &Plan, part: &Part, columns: &Columns, (left, top): (i32, i32)) {
-        let Plan { placement, shapes, texts, link_texts } = plan;
+        let Plan { placement, shapes, texts, widths, link_texts } = plan;
         for &app in &part.apps {
             let column = placement.column[app];
-            let width = columns.box_width(column, texts[app].width());
+            let width = columns.box_width(column, widths[app]);
             let x = left + columns.left[column] + (columns.columns[column] - width) / 2;
             let y = top + placement.top[app];
             let rect = Rect { x, y, width, height: shapes[app].height };
@@ -284,12 +293,8 @@ impl Drawing {
             let from = self.apps[wire.link.from.0].rect;
             let to = self.apps[wire.link.to.0].rect;
             let mut pen = Pen::new(from.x + from.width, top + wire.start);
-            let (from_column, to_column) = (placement.column[wire.link.from.0], placement.column[wire.link.to.0]);
-            let gaps: Vec<usize> = if wire.back {
-                (to_column..=from_column + 1).rev().collect()
-            } else {
-                (from_column + 1..=to_column).collect()
-            };
+            let gaps = wire.gaps(placement);
+            let gaps: Vec<usize> = if wire.back { gaps.rev().collect() } else { gaps.collect() };
             for gap in gaps {
                 for stretch in wire.stretches(placement, index, gap) {
                     pen.cross(columns, gap, &stretch, (left, top));
@@ -342,21 +347,23 @@ struct Gap {
 
 impl Columns {
     fn of(part: &Part, plan: &Plan) -> Self {
-        let Plan { placement, texts, link_texts, .. } = plan;
+        let Plan { placement, widths, link_texts, .. } = plan;
         let mut columns = vec![0; part.columns];
         for &app in &part.apps {
             let widest = &mut columns[placement.column[app]];
-            *widest = texts[app].width().max(*widest);
+            *widest = widths[app].max(*widest);
         }
         let mut this = Columns { left: Vec::new(), columns, gaps: Vec::new(), width: 0 };
         let mut x = 0;
-        for gap in 0..=part.columns {
-            let stretches = part.stretches(placement, gap);
-            let labels = part.wires.iter().filter(|wire| placement.column[wire.link.from.0] + 1 == gap);
-            let room = labels.map(|wire| {
+        let mut leaving = vec![Vec::new(); part.columns + 1];
+        for wire in &part.wires {
+            leaving[placement.column[wire.link.from.0] + 1].push(wire);
+        }
+        for (gap, stretches) in part.stretches(placement).into_iter().enumerate() {
+            let room = leaving[gap].iter().map(|wire| {
                 let text = link_texts[wire.link.edge].as_ref().map_or(0, LinkTexts::width);
                 let column = this.columns[gap - 1];
-                let width = this.box_width(gap - 1, texts[wire.link.from.0].width());
+                let width = this.box_width(gap - 1, widths[wire.link.from.0]);
                 if text == 0 { 0 } else { 2 * LABEL_GAP + text - (column - width) / 2 }
             });
             let turns = x + room.max().unwrap_or(0).max(0);
@@ -569,10 +576,11 @@ impl Colours {
 /// What every rule begins with, so that an SVG that is put into a page leaves the page's style alone.
 const ROOT: &str = ".bellows-graph";
 
-/// Draws the network as SVG.
-pub fn svg(graph: &Graph) -> String {
-    let drawing = Drawing::of(graph);
+/// Draws the network as SVG; `None` if it has too many apps or links to be laid out.
+pub fn svg(graph: &Graph) -> Option<String> {
     let ports = Ports::of(graph);
+    let drawing = Drawing::of(graph, &ports)?;
+    let linked = Linked::of(&ports);
     let mut out = String::new();
     let Drawing { width, height, .. } = drawing;
     let title = escaped(graph.title.as_deref().unwrap_or("App network"));
@@ -601,14 +609,29 @@ pub fn svg(graph: &Graph) -> String {
         write_path(&mut out, graph, &ports, path);
     }
     for (index, app) in drawing.apps.iter().enumerate() {
-        write_app(&mut out, graph, &ports, index, app);
+        write_app(&mut out, graph, &ports, &linked, index, app);
     }
     for Label { rect, text, drops } in &drawing.labels {
         let class = if *drops { " class=\"drops\"" } else { "" };
         let _ = writeln!(out, "<text{class} x=\"{}\" y=\"{}\">{}</text>", rect.x, rect.y + 9, escaped(text));
     }
     out.push_str("</svg>\n");
-    out
+    Some(out)
+}
+
+/// The ports that have a link, each as app and port.
+struct Linked {
+    inputs: HashSet<(usize, usize)>,
+    outputs: HashSet<(usize, usize)>,
+}
+
+impl Linked {
+    fn of(ports: &Ports) -> Self {
+        Linked {
+            inputs: ports.links.iter().map(|link| link.to).collect(),
+            outputs: ports.links.iter().map(|link| link.from).collect(),
+        }
+    }
 }
 
 fn description(graph: &Graph, ports: &Ports) -> String {
@@ -652,7 +675,7 @@ fn write_path(out: &mut String, graph: &Graph, ports: &Ports, path: &Path) {
     out.push_str("</g>\n");
 }
 
-fn write_app(out: &mut String, graph: &Graph, ports: &Ports, index: usize, app: &AppBox) {
+fn write_app(out: &mut String, graph: &Graph, ports: &Ports, linked: &Linked, index: usize, app: &AppBox) {
     let node = &graph.apps[index];
     let texts = Texts::of(graph, ports, index);
     let mut class = String::from("app");
@@ -685,16 +708,13 @@ fn write_app(out: &mut String, graph: &Graph, ports: &Ports, index: usize, app: 
         );
         line += line_height;
     }
-    let linked = |at: usize, output: bool| {
-        ports.links.iter().any(|link| if output { link.from == (index, at) } else { link.to == (index, at) })
-    };
     let sides = [
-        (x, x + 8, "port", &texts.inputs, &app.inputs, false),
-        (x + width, x + width - 8, "port end", &texts.outputs, &app.outputs, true),
+        (x, x + 8, "port", &texts.inputs, &app.inputs, &linked.inputs),
+        (x + width, x + width - 8, "port end", &texts.outputs, &app.outputs, &linked.outputs),
     ];
-    for (edge, text, class, names, heights, output) in sides {
+    for (edge, text, class, names, heights, linked) in sides {
         for (at, (name, height)) in names.iter().zip(heights).enumerate() {
-            if !linked(at, output) {
+            if !linked.contains(&(index, at)) {
                 let _ = writeln!(out, "<circle class=\"open\" cx=\"{edge}\" cy=\"{height}\" r=\"2.5\"/>");
             }
             if !name.is_empty() {

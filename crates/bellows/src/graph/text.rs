@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::layout::{self, Part, Placement, Shape, Spacing, Stretch, Turn};
+use super::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Stretch, Turn};
 use super::{Graph, Link, Ports, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 1, app_to_lane: 0, lanes: 0, lane: 1 };
@@ -30,12 +30,18 @@ const DENSITIES: [Density; 2] = [Density { track: 2, padding: 1 }, Density { tra
 pub fn text(graph: &Graph, width: usize, unicode: bool) -> String {
     let ports = Ports::of(graph);
     let shapes: Vec<Shape> = (0..graph.apps.len()).map(|app| Texts::of(graph, &ports, app).shape()).collect();
-    let placement = layout::place(&shapes, &ports, SPACING);
-    let drawn = DENSITIES.iter().find_map(|&density| {
-        let picture = Picture { graph, ports: &ports, placement: &placement, shapes: &shapes, density };
-        picture.draw(width, unicode)
-    });
-    let body = drawn.unwrap_or_else(|| list(graph, &ports, &placement, unicode));
+    let draft = Draft::of(graph.apps.len(), &ports);
+    let body = if draft.is_too_large() {
+        list(graph, &ports, Ranked { column: &draft.column, top: &vec![0; shapes.len()] }, draft.parts, unicode)
+    } else {
+        let placement = draft.clone().place(&shapes, SPACING);
+        let drawn = DENSITIES.iter().find_map(|&density| {
+            let picture = Picture { graph, ports: &ports, placement: &placement, shapes: &shapes, density };
+            picture.draw(width, unicode)
+        });
+        let Placement { column, top, .. } = &placement;
+        drawn.unwrap_or_else(|| list(graph, &ports, Ranked { column, top }, draft.parts, unicode))
+    };
     let title = graph.title.as_deref().map(|title| printable(title) + "\n\n").unwrap_or_default();
     let whole = title + &body;
     if unicode { whole } else { whole.replace('…', "~").replace('\u{fffd}', "?") }
@@ -141,12 +147,9 @@ impl Picture<'_> {
     /// The picture, if it is no wider than `width`.
     fn draw(&self, width: usize, unicode: bool) -> Option<String> {
         let labels = self.labels();
-        let parts: Vec<(&Part, Columns)> =
-            self.placement.parts.iter().map(|part| (part, self.columns(part, &labels))).collect();
+        let columns = |part| Some((part, self.columns(part, &labels, width)?));
+        let parts: Vec<(&Part, Columns)> = self.placement.parts.iter().map(columns).collect::<Option<_>>()?;
         let widest = parts.iter().map(|(_, columns)| columns.width).max().unwrap_or(0);
-        if widest > width {
-            return None;
-        }
         let mut canvas = Canvas::default();
         let (mut x, mut y, mut shelf) = (0, 0, 0);
         for (part, columns) in &parts {
@@ -176,7 +179,8 @@ impl Picture<'_> {
         labels
     }
 
-    fn columns(&self, part: &Part, labels: &BTreeMap<(usize, usize), String>) -> Columns {
+    /// The columns of a part; `None` if they do not fit in `width`.
+    fn columns(&self, part: &Part, labels: &BTreeMap<(usize, usize), String>, width: usize) -> Option<Columns> {
         let mut widths = vec![0; part.columns];
         for &app in &part.apps {
             let widest = &mut widths[self.placement.column[app]];
@@ -184,13 +188,18 @@ impl Picture<'_> {
         }
         let mut this = Columns { columns: Vec::new(), tracks: Vec::new(), width: 0, height: row(part.height) };
         let mut x = 0;
-        for gap in 0..=part.columns {
-            let leaving = labels
-                .iter()
-                .filter(|((app, _), _)| self.placement.column[*app] + 1 == gap && part.apps.binary_search(app).is_ok());
-            // A label has a space and a piece of its line on both sides.
-            let room = leaving.map(|(_, label)| length(label) + 4).max().unwrap_or(0);
-            let mut tracks = tracks(&part.stretches(self.placement, gap), &mut this.height);
+        let mut rooms = vec![0; part.columns + 1];
+        for (&(app, _), label) in labels {
+            if part.apps.binary_search(&app).is_ok() {
+                // A label has a space and a piece of its line on both sides.
+                let room = &mut rooms[self.placement.column[app] + 1];
+                *room = (length(label) + 4).max(*room);
+            }
+        }
+        for (gap, stretches) in part.stretches(self.placement).iter().enumerate() {
+            let room = rooms[gap];
+            let last = width.saturating_sub(x) / self.density.track;
+            let mut tracks = Tracks::new(stretches, &mut this.height).placed(last)?;
             let count = tracks.iter().filter_map(|track| track.lane).map(|lane| lane + 1).max().unwrap_or(0);
             if gap > 0 {
                 x += 1 + room;
@@ -201,18 +210,21 @@ impl Picture<'_> {
             if count > 0 {
                 x += (count - 1) * self.density.track + 1;
             }
-            if let Some(&width) = widths.get(gap) {
+            if let Some(&column) = widths.get(gap) {
                 // Room for the arrow heads, and a piece of line before them.
                 x += if gap > 0 || count > 0 { 2 } else { 0 };
-                this.columns.push((x, width));
-                x += width;
+                this.columns.push((x, column));
+                x += column;
             } else if count == 0 {
                 x -= 1 + room;
             }
             this.tracks.push(tracks);
+            if x > width {
+                return None;
+            }
         }
         this.width = x;
-        this
+        Some(this)
     }
 
     fn draw_part(
@@ -238,7 +250,10 @@ impl Picture<'_> {
                     match side {
                         Side::Left => canvas.level(left + from, left + track.x, y),
                         Side::Right => canvas.level(left + track.x, left + to, y),
-                        Side::Detour => canvas.level(left + track.x, left + tracks[track.partner].x, y),
+                        Side::Detour => {
+                            let end = track.other_half.map_or(track.x, |half| tracks[half].x);
+                            canvas.level(left + track.x, left + end, y);
+                        }
                     }
                 }
                 let [(a, _), (b, _)] = track.ends;
@@ -311,8 +326,8 @@ struct Track {
     ends: [(usize, Side); 2],
     /// Which of the gap's tracks it takes; none for a level line.
     lane: Option<usize>,
-    /// The half that comes after this one on a detour; otherwise itself.
-    partner: usize,
+    /// The other half of a link that takes a detour; the half on the right has the higher number.
+    other_half: Option<usize>,
     x: usize,
     /// Links that turn at once lie left, those that turn before an app right, and between them those that run down
     /// from below upwards, those that run up from above downwards, which spares crossings.
@@ -336,7 +351,7 @@ impl Track {
             _ if last.0 > first.0 => (1, -signed(first.0)),
             _ => (1, signed(first.0)),
         };
-        Track { ends: [first, last], lane: None, partner: 0, x: 0, rank }
+        Track { ends: [first, last], lane: None, other_half: None, x: 0, rank }
     }
 
     fn is_level(&self) -> bool {
@@ -348,70 +363,158 @@ impl Track {
         (a.min(b), a.max(b))
     }
 
-    /// Whether it must turn left of `other`, or their level pieces would share cells.
-    fn precedes(&self, other: &Track) -> bool {
-        self.ends.iter().any(|&(row, side)| side == Side::Left && other.ends.contains(&(row, Side::Right)))
+    /// The rows at its ends on a side.
+    fn rows(&self, side: Side) -> impl Iterator<Item = usize> + use<> {
+        self.ends.into_iter().filter(move |end| end.1 == side).map(|end| end.0)
     }
 }
 
-/// Finds a track for every stretch of a gap. `height` grows if a detour needs a row below all others.
-fn tracks(stretches: &[Stretch], height: &mut usize) -> Vec<Track> {
-    let mut tracks: Vec<Track> = stretches.iter().map(Track::of).collect();
-    (0..tracks.len()).for_each(|index| tracks[index].partner = index);
-    let mut rows: BTreeSet<usize> = tracks.iter().flat_map(|track| track.ends.map(|end| end.0)).collect();
-    let mut waiting: Vec<usize> = (0..tracks.len()).filter(|&index| !tracks[index].is_level()).collect();
-    let mut lanes: Vec<Vec<(usize, usize)>> = Vec::new();
-    while !waiting.is_empty() {
-        let free = waiting.iter().copied().filter(|&index| {
-            let held = |&other: &usize| {
-                other != index && (tracks[other].precedes(&tracks[index]) || tracks[other].partner == index)
-            };
-            !waiting.iter().any(held)
-        });
-        let Some(next) = free.min_by_key(|&index| (tracks[index].rank, index)) else {
-            detour(&mut tracks, &mut waiting, &mut rows, height);
-            continue;
+/// What is known of a row in which tracks begin on the left.
+#[derive(Default)]
+struct Row {
+    /// How many of them have no lane yet. Until all have, none that ends on the right in this row may have one: it must
+    /// turn right of them, or their level pieces would share cells.
+    waiting: usize,
+    /// One past the last lane of those that have one.
+    taken: usize,
+    /// The tracks that end in this row on the right.
+    followers: Vec<usize>,
+}
+
+/// The tracks of a gap on their way to their lanes.
+struct Tracks<'h> {
+    tracks: Vec<Track>,
+    /// Those without a lane that need one.
+    waiting: BTreeSet<usize>,
+    /// Those among them that may have one now, by rank.
+    ready: BTreeSet<((u8, i64), usize)>,
+    rows: BTreeMap<usize, Row>,
+    lanes: Vec<Vec<(usize, usize)>>,
+    /// It grows if a detour needs a row below all others.
+    height: &'h mut usize,
+}
+
+impl<'h> Tracks<'h> {
+    fn new(stretches: &[Stretch], height: &'h mut usize) -> Self {
+        let mut this = Tracks {
+            tracks: stretches.iter().map(Track::of).collect(),
+            waiting: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            rows: BTreeMap::new(),
+            lanes: Vec::new(),
+            height,
         };
-        waiting.retain(|&index| index != next);
-        let placed = |index: usize| tracks[index].lane.map_or(0, |lane| lane + 1);
-        let least = (0..tracks.len())
-            .filter(|&other| other != next)
-            .filter(|&other| tracks[other].precedes(&tracks[next]) || tracks[other].partner == next)
-            .map(placed)
-            .max()
-            .unwrap_or(0);
-        let span = tracks[next].span();
-        let apart = |taken: &(usize, usize)| span.1 < taken.0 || taken.1 < span.0;
-        let lane = (least..lanes.len()).find(|&lane| lanes[lane].iter().all(apart)).unwrap_or(lanes.len().max(least));
-        lanes.resize(lanes.len().max(lane + 1), Vec::new());
-        lanes[lane].push(span);
-        tracks[next].lane = Some(lane);
+        for index in 0..this.tracks.len() {
+            this.enter(index);
+        }
+        for index in 0..this.tracks.len() {
+            this.make_ready(index);
+        }
+        this
     }
-    tracks
-}
 
-/// Splits the first waiting track that both follows and precedes others in two, which meet in a free row.
-fn detour(tracks: &mut Vec<Track>, waiting: &mut Vec<usize>, rows: &mut BTreeSet<usize>, height: &mut usize) {
-    let through = |track: &Track| track.ends[0].1 == Side::Left && track.ends[1].1 == Side::Right;
-    let Some(&first) = waiting.iter().find(|&&index| through(&tracks[index])) else {
-        // Every other kind of track is free of constraints on one side, so that none of them waits for ever.
-        waiting.clear();
-        return;
-    };
-    let (low, high) = tracks[first].span();
-    let inside = (low + 1..high).min_by_key(|row| (rows.contains(row), row.abs_diff((low + high) / 2)));
-    let free = inside.filter(|row| !rows.contains(row)).or_else(|| (0..*height).find(|row| !rows.contains(row)));
-    let free = free.unwrap_or(*height);
-    *height = (*height).max(free + 1);
-    rows.insert(free);
-    let second = tracks.len();
-    let mut rest = tracks[first].clone();
-    rest.ends[0] = (free, Side::Detour);
-    rest.partner = second;
-    tracks.push(rest);
-    waiting.push(second);
-    tracks[first].ends[1] = (free, Side::Detour);
-    tracks[first].partner = second;
+    /// Takes in a track.
+    fn enter(&mut self, index: usize) {
+        let track = &self.tracks[index];
+        for (row, side) in track.ends {
+            let row = self.rows.entry(row).or_default();
+            match side {
+                _ if track.is_level() => {}
+                Side::Left => row.waiting += 1,
+                Side::Right => row.followers.push(index),
+                Side::Detour => {}
+            }
+        }
+        if !track.is_level() {
+            self.waiting.insert(index);
+        }
+    }
+
+    /// Notes that a track may have a lane, if it waits for one and nothing holds it back.
+    fn make_ready(&mut self, index: usize) {
+        let track = &self.tracks[index];
+        let is_held = track.rows(Side::Right).any(|row| self.rows[&row].waiting > 0)
+            || self.half_before(index).is_some_and(|half| self.waiting.contains(&half));
+        if self.waiting.contains(&index) && !is_held {
+            self.ready.insert((track.rank, index));
+        }
+    }
+
+    /// The left half of a detour whose right half is this.
+    fn half_before(&self, index: usize) -> Option<usize> {
+        self.tracks[index].other_half.filter(|&half| half < index)
+    }
+
+    /// Finds a lane for every track; `None` if that takes a lane beyond `last`.
+    fn placed(mut self, last: usize) -> Option<Vec<Track>> {
+        while !self.waiting.is_empty() {
+            let Some((_, next)) = self.ready.pop_first() else {
+                self.detour();
+                continue;
+            };
+            let lane = self.free_lane(next);
+            if lane > last {
+                return None;
+            }
+            self.take(next, lane);
+        }
+        Some(self.tracks)
+    }
+
+    /// The first lane that is free where a track runs, right of all that it must be right of.
+    fn free_lane(&self, index: usize) -> usize {
+        let track = &self.tracks[index];
+        let half = self.half_before(index).and_then(|half| self.tracks[half].lane).map(|lane| lane + 1);
+        let least = track.rows(Side::Right).map(|row| self.rows[&row].taken).chain(half).max().unwrap_or(0);
+        let span = track.span();
+        let apart = |taken: &(usize, usize)| span.1 < taken.0 || taken.1 < span.0;
+        let free = (least..self.lanes.len()).find(|&lane| self.lanes[lane].iter().all(apart));
+        free.unwrap_or(self.lanes.len().max(least))
+    }
+
+    /// Gives a track its lane, which sets those free that waited for it.
+    fn take(&mut self, index: usize, lane: usize) {
+        let track = &mut self.tracks[index];
+        track.lane = Some(lane);
+        self.lanes.resize(self.lanes.len().max(lane + 1), Vec::new());
+        self.lanes[lane].push(track.span());
+        self.waiting.remove(&index);
+        let mut freed: Vec<usize> = track.other_half.into_iter().collect();
+        for row in track.rows(Side::Left) {
+            let row = self.rows.entry(row).or_default();
+            row.waiting -= 1;
+            row.taken = row.taken.max(lane + 1);
+            if row.waiting == 0 {
+                freed.append(&mut row.followers);
+            }
+        }
+        freed.into_iter().for_each(|track| self.make_ready(track));
+    }
+
+    /// Splits the first waiting track that both follows and precedes others in two, which meet in a free row.
+    fn detour(&mut self) {
+        let through = |track: &Track| track.ends[0].1 == Side::Left && track.ends[1].1 == Side::Right;
+        let Some(&first) = self.waiting.iter().find(|&&index| through(&self.tracks[index])) else {
+            // Every other kind of track is free of constraints on one side, so that none of them waits for ever.
+            self.waiting.clear();
+            return;
+        };
+        let (low, high) = self.tracks[first].span();
+        let is_taken = |row: &usize| self.rows.contains_key(row);
+        let inside = (low + 1..high).min_by_key(|row| (is_taken(row), row.abs_diff((low + high) / 2)));
+        let free = inside.filter(|row| !is_taken(row)).or_else(|| (0..*self.height).find(|row| !is_taken(row)));
+        let free = free.unwrap_or(*self.height);
+        *self.height = (*self.height).max(free + 1);
+        let second = self.tracks.len();
+        let mut rest = self.tracks[first].clone();
+        rest.ends[0] = (free, Side::Detour);
+        rest.other_half = Some(first);
+        self.tracks.push(rest);
+        self.tracks[first].ends[1] = (free, Side::Detour);
+        self.tracks[first].other_half = Some(second);
+        self.enter(second);
+        self.make_ready(first);
+    }
 }
 
 const UP: u8 = 1;
@@ -521,43 +624,45 @@ impl Canvas {
     }
 }
 
+/// Where the apps stand, or would stand, in a picture.
+struct Ranked<'a> {
+    column: &'a [usize],
+    top: &'a [i32],
+}
+
 /// The network as a list: each app with the links that leave it.
-fn list(graph: &Graph, ports: &Ports, placement: &Placement, unicode: bool) -> String {
+fn list(graph: &Graph, ports: &Ports, ranked: Ranked, parts: Vec<DraftPart>, unicode: bool) -> String {
     let [middle, last, arrow, back] =
         if unicode { ["├─", "└─", "─►", "↺"] } else { ["|-", "`-", "->", "(loop)"] };
     let mut text = String::new();
-    for part in &placement.parts {
-        let mut apps = part.apps.clone();
-        apps.sort_by_key(|&app| (placement.column[app], placement.top[app]));
+    for DraftPart { mut apps, mut links } in parts {
+        apps.sort_by_key(|&app| (ranked.column[app], ranked.top[app]));
+        // The links of an app follow one another, in the order of its ports.
+        links.sort_by_key(|(link, _)| link.from);
         if !text.is_empty() {
             text.push('\n');
         }
-        let widest = longest(part.apps.iter().map(|&app| graph.apps[app].name.as_str()));
-        let ends: Vec<(String, String)> = part
-            .wires
-            .iter()
-            .map(|wire| {
-                let (from, to) = (wire.link.from, wire.link.to);
-                let target = format!("{}.{}", printable(&graph.apps[to.0].name), ports.inputs[to.0][to.1]);
-                (ports.outputs[from.0][from.1].clone(), target)
-            })
-            .collect();
-        let outputs = longest(ends.iter().map(|ends| ends.0.as_str()));
-        let targets = longest(ends.iter().map(|ends| ends.1.as_str()));
+        let widest = longest(apps.iter().map(|&app| graph.apps[app].name.as_str()));
+        let target = |link: &Link| {
+            let to = link.to;
+            format!("{}.{}", printable(&graph.apps[to.0].name), ports.inputs[to.0][to.1])
+        };
+        let output = |link: &Link| ports.outputs[link.from.0][link.from.1].as_str();
+        let outputs = longest(links.iter().map(|(link, _)| output(link)));
+        let targets = links.iter().map(|(link, _)| length(&target(link))).max().unwrap_or(0);
         for app in apps {
             let node = &graph.apps[app];
             let note = node.note.as_deref().map(|note| format!("  {}", printable(note))).unwrap_or_default();
             let warning = if node.warn { "  !" } else { "" };
             let name = padded(&printable(&node.name), widest);
             push_line(&mut text, &format!("{name}  {}{note}{warning}", printable(&node.kind)));
-            let mut leaving: Vec<usize> =
-                (0..part.wires.len()).filter(|&wire| part.wires[wire].link.from.0 == app).collect();
-            leaving.sort_by_key(|&wire| part.wires[wire].link.from.1);
-            for (index, &wire) in leaving.iter().enumerate() {
-                let branch = if index + 1 == leaving.len() { last } else { middle };
-                let (output, target) = (padded(&ends[wire].0, outputs), padded(&ends[wire].1, targets));
-                let back = if part.wires[wire].back { back } else { "" };
-                let label = label(graph, part.wires[wire].link);
+            let first = links.partition_point(|(link, _)| link.from.0 < app);
+            let end = links.partition_point(|(link, _)| link.from.0 <= app);
+            for (index, (link, is_back)) in links[first..end].iter().enumerate() {
+                let branch = if first + index + 1 == end { last } else { middle };
+                let (output, target) = (padded(output(link), outputs), padded(&target(link), targets));
+                let back = if *is_back { back } else { "" };
+                let label = label(graph, *link);
                 let gap = if back.is_empty() || label.is_empty() { "" } else { " " };
                 push_line(&mut text, &format!("  {branch} {output} {arrow} {target}  {back}{gap}{label}"));
             }
