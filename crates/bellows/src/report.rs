@@ -103,10 +103,8 @@ impl RunReport {
         }
         let failures = warnings.len();
         if !snapshot.refusal.is_empty() {
-            warnings.push(format!(
-                "the schedule was {} instead of the one asked for: {}",
-                snapshot.schedule, snapshot.refusal
-            ));
+            warnings
+                .push(format!("the schedule was {}, not native as asked for: {}", snapshot.schedule, snapshot.refusal));
         }
         let starved: u64 = snapshot.apps.iter().filter_map(|app| app.drops.get("no_buffer")).sum();
         if starved > 0 {

@@ -67,6 +67,44 @@ fn a_running_network_can_be_seen() {
     assert_eq!(sandbox.bellows(&["ps", "--json"]).fine().json(), json!([]));
 }
 
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_breath_is_listed_with_its_code_and_named_for_perf() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let running = sandbox.start(&[&network, "--perf-map"]);
+    let listing = sandbox.bellows(&["show", "breath", "endless"]).fine().stdout;
+    for part in [
+        "schedule native",
+        "pull source  when its slot says so",
+        "push end  when packets wait in source.output -> end.input",
+        "; push end [source.output -> end.input]",
+        "call bellows_apps::sink::Sink::push",
+        "; instrumented push end",
+    ] {
+        assert!(listing.contains(part), "{part} is not in\n{listing}");
+    }
+    let map_file = format!("/tmp/perf-{}.map", running.pid());
+    let map = || fs::read_to_string(&map_file).unwrap();
+    let json = sandbox.bellows(&["show", "breath", "--json"]).fine().json();
+    let first = json["code"][0]["address"].as_u64().unwrap();
+    assert!(map().starts_with(&format!("{first:x} ")), "the map is of other code than {first:x}:\n{}", map());
+    assert!(map().contains(" breath: push end [source.output -> end.input]"), "{}", map());
+
+    sandbox.write("endless.toml", LONGER);
+    sandbox.bellows(&["reload"]).fine();
+    assert!(sandbox.bellows(&["show", "breath"]).fine().stdout.contains("push count"));
+    assert!(map().contains("push count"), "the map follows the reload:\n{}", map());
+    sandbox.bellows(&["stop"]).fine();
+    running.wait().fine();
+    fs::remove_file(map_file).unwrap();
+
+    let nested = sandbox.start(&[&network, "--schedule", "nested"]);
+    let listing = sandbox.bellows(&["show", "breath"]).fine().stdout;
+    assert!(listing.starts_with("schedule nested") && !listing.contains("machine code"), "{listing}");
+    drop(nested);
+}
+
 #[test]
 fn an_idle_network_is_seen_asleep() {
     let sandbox = Sandbox::new();

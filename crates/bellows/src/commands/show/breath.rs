@@ -25,7 +25,7 @@ pub fn execute(home: &Home, json: bool) -> Result<ExitCode, Failure> {
 fn render(listing: &Listing) -> String {
     let mut text = format!("schedule {}", listing.schedule);
     if let Some(refusal) = &listing.refusal {
-        let _ = write!(text, ", not the one that was asked for: {refusal}");
+        let _ = write!(text, ", not native as asked for: {refusal}");
     }
     let _ = writeln!(text, "\n\ncalls of a breath, in order:");
     for call in &listing.calls {
