@@ -370,7 +370,7 @@ fn other_traffic() -> Traffic {
 /// Two mixes of small and large frames, which go different ways through [`mixed`].
 fn mixes() -> Vec<Traffic> {
     let usual = [(60, 8), (1_514, 4), (64, 4)].repeat(BURST / 16);
-    let other = (0..40).map(|turn| vec![(590, 1 + turn % 7), (1_514, 20 + 2 * turn), (60, 3), (300, turn)]);
+    let other = (0..40).map(|turn| vec![(590, 1 + turn % 7), (1_514, 20 + 2 * turn), (60, 16), (300, turn)]);
     vec![vec![usual], other.collect()]
 }
 
@@ -431,7 +431,7 @@ mod tests {
         let (source, switch) = source(vec![vec![vec![(60, 128)]], vec![vec![(1_514, 3), (64, 2)], vec![]]]);
         let mut bench = Bench::new(chain_of_tees(source, 3), Schedule::default(), switch, 4);
         for (position, breaths, packets, bytes) in
-            [(traffic::NONE, 2, 0, 0), (traffic::USUAL, 2, 256, 256 * 60), (traffic::OTHER, 3, 261, 256 * 60 + 4_670)]
+            [(traffic::NONE, 2, 0, 0), (traffic::USUAL, 2, 256, 256 * 60), (traffic::OTHER, 2, 261, 256 * 60 + 4_670)]
         {
             bench.switch.store(position, Relaxed);
             bench.engine.breathe_times(breaths);
