@@ -19,7 +19,6 @@ fn the_engine_benchmark_measures_every_case_under_every_schedule() {
         let figure = |key: &str| result[key].as_f64().unwrap();
         assert!(figure("low") <= figure("median") && figure("median") <= figure("high"), "{result}");
         let labels = &result["labels"];
-        assert!(figure("median") > 0.1, "{result}");
         match (result["case"].as_str().unwrap(), result["unit"].as_str().unwrap()) {
             ("idle", unit) => {
                 assert_eq!(
@@ -28,7 +27,7 @@ fn the_engine_benchmark_measures_every_case_under_every_schedule() {
                     "{result}"
                 );
             }
-            ("pcap-reader", unit) => assert_eq!(unit, "Mpps"),
+            ("pcap-reader", unit) => assert_eq!((unit, figure("median") > 0.1), ("Mpps", true), "{result}"),
             (_, unit) => {
                 assert_eq!((unit, figure("reference") > 0.0), ("clocks/packet", true), "{result}");
                 assert_eq!((&labels["size"], &labels["burst"]), (&60.into(), &128.into()), "{result}");
