@@ -154,6 +154,13 @@ impl Measurement {
         format!("{figure:.decimals$}")
     }
 
+    /// The cells of a table, but for the conditions.
+    fn row(&self) -> [String; 5] {
+        let interval = format!("{} – {}", self.written(self.low), self.written(self.high));
+        let reference = self.reference.map_or("–".to_owned(), |reference| self.written(reference));
+        [self.case.clone(), self.written(self.median), interval, reference, self.unit.clone()]
+    }
+
     /// How the samples are spread, where that was kept.
     fn spread(&self) -> Option<String> {
         let (p99, maximum, histogram) = (self.p99?, self.maximum?, self.histogram.as_ref()?);
@@ -205,24 +212,24 @@ impl Report {
             self.processes
         );
         let _ = writeln!(text);
-        let case_width = self.results.iter().map(|result| result.case.len()).max().unwrap_or(0).max(4);
         let interval = if self.processes < ENOUGH { "least – most" } else { "95% interval" };
-        let _ = writeln!(
-            text,
-            "{:case_width$}  {:>8}  {interval:>17}  {:>9}  {:13}  conditions",
-            "case", "median", "reference", "unit"
-        );
-        for result in &self.results {
-            let reference = result.reference.map_or("–".to_owned(), |reference| result.written(reference));
-            let interval = format!("{} – {}", result.written(result.low), result.written(result.high));
+        let heads = ["case", "median", interval, "reference", "unit"];
+        let rows: Vec<[String; 5]> = self.results.iter().map(Measurement::row).collect();
+        let width = |column: usize, least: usize| {
+            let cells = rows.iter().map(|row| row[column].chars().count());
+            cells.chain([heads[column].chars().count(), least]).max().unwrap_or(least)
+        };
+        let widths = [width(0, 4), width(1, 8), width(2, 17), width(3, 9), width(4, 13)];
+        let mut line = |[case, median, interval, reference, unit]: [&str; 5], conditions: &str| {
+            let [w0, w1, w2, w3, w4] = widths;
             let _ = writeln!(
                 text,
-                "{:case_width$}  {:>8}  {interval:>17}  {reference:>9}  {:13}  {}",
-                result.case,
-                result.written(result.median),
-                result.unit,
-                result.conditions()
+                "{case:w0$}  {median:>w1$}  {interval:>w2$}  {reference:>w3$}  {unit:w4$}  {conditions}"
             );
+        };
+        line(heads, "conditions");
+        for (row, result) in rows.iter().zip(&self.results) {
+            line(row.each_ref().map(String::as_str), &result.conditions());
         }
         for spread in self.results.iter().filter_map(Measurement::spread) {
             let _ = write!(text, "\n{spread}");
