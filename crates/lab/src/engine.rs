@@ -3,21 +3,22 @@
 //! Each case runs a network of real apps, counters on, one breath after the other, beside a *reference loop*: the bare
 //! work of its apps without an engine. Both are measured in turn in the same process, and each case in several processes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use bellows_apps::{pcap_reader, sink, source, tee};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
-use bellows_config::{Configure, Context};
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
 use bellows_packet::{CAPACITY, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
-use bellows_sys::{clock, cpu};
+use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::processes::{ProcessError, ask};
-use crate::report::{Machine, Measurement, Report};
+use crate::networks::{configured, linked, production};
+use crate::processes::{fail, settle, take_turns};
+use crate::report::{BenchError, Machine, Measurement, Report, chosen};
 use crate::stats::median;
+use crate::timing::{clocks, middle};
 
 /// Length of the packets.
 const SIZE: usize = 60;
@@ -68,10 +69,11 @@ enum Case {
     ChainLoop,
     InFlight(usize),
     PcapReader,
+    Idle,
 }
 
 impl Case {
-    const ALL: [Case; 7] = [
+    const ALL: [Case; 8] = [
         Case::SourceSink,
         Case::SourceTeeSinks,
         Case::ChainForward,
@@ -79,6 +81,7 @@ impl Case {
         Case::InFlight(128),
         Case::InFlight(8_192),
         Case::PcapReader,
+        Case::Idle,
     ];
 
     fn name(self) -> &'static str {
@@ -88,11 +91,16 @@ impl Case {
             Case::ChainForward | Case::ChainLoop => "chain",
             Case::InFlight(_) => "in-flight",
             Case::PcapReader => "pcap-reader",
+            Case::Idle => "idle",
         }
     }
 
     fn unit(self) -> &'static str {
-        if self == Case::PcapReader { "Mpps" } else { "clocks/packet" }
+        match self {
+            Case::PcapReader => "Mpps",
+            Case::Idle => "ns/breath",
+            _ => "clocks/packet",
+        }
     }
 
     fn labels(self) -> Vec<(&'static str, Value)> {
@@ -100,6 +108,10 @@ impl Case {
             Case::ChainForward => vec![("apps", CHAIN.into()), ("how", "forward".into())],
             Case::ChainLoop => vec![("apps", CHAIN.into()), ("how", "loop".into())],
             Case::InFlight(packets) => vec![("packets", packets.into())],
+            Case::Idle => {
+                let network = production();
+                vec![("apps", network.apps.len().into()), ("links", network.links.len().into())]
+            }
             Case::SourceSink | Case::SourceTeeSinks | Case::PcapReader => Vec::new(),
         }
     }
@@ -123,80 +135,38 @@ pub struct Answer {
     machine: Machine,
 }
 
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum BenchError {
-    /// A measuring process failed.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// The capture to read could not be made.
-    #[error("cannot write a capture to read: {0}; set TMPDIR to a folder with 50 MB free")]
-    Capture(bellows_capture::Error),
-    /// No case has such a name.
-    #[error("no case has `{0}` in its name; there are source-sink, source-tee-sinks, chain, in-flight and pcap-reader")]
-    NoCase(String),
-}
-
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
 /// of how many processes are done.
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(
-    options: &Options,
-    arguments: &[&str],
-    mut progress: impl FnMut(usize, usize),
-) -> Result<Report, BenchError> {
-    let cases: Vec<Case> = Case::ALL.into_iter().filter(|case| case.name().contains(&options.filter)).collect();
-    if cases.is_empty() {
-        return Err(BenchError::NoCase(options.filter.clone()));
-    }
+pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.filter)?;
     let capture = Capture::make(cases.contains(&Case::PcapReader)).map_err(BenchError::Capture)?;
     let cells: Vec<(Case, Schedule)> =
         options.schedules.iter().flat_map(|&schedule| cases.iter().map(move |&case| (case, schedule))).collect();
-    let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); cells.len()];
-    let all = cells.len() * options.processes;
-    for round in 0..options.processes {
-        for (index, &(case, schedule)) in cells.iter().enumerate() {
-            progress(round * cells.len() + index, all);
-            let task = Task { case, schedule, options: options.clone(), capture: capture.path.clone() };
-            answers[index].push(ask(arguments, &task)?);
-        }
-    }
-    progress(all, all);
+    let task = |&(case, schedule)| Task { case, schedule, options: options.clone(), capture: capture.path.clone() };
+    let tasks: Vec<Task> = cells.iter().map(task).collect();
+    let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, options.processes, progress)?;
     let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
     let results = cells
         .iter()
         .zip(&answers)
         .filter_map(|(&(case, schedule), answers)| summarise(case, schedule, options, answers))
         .collect();
-    Ok(Report {
-        bench: "engine".to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        machine,
-        processes: options.processes,
-        results,
-    })
+    Ok(Report::new("engine", machine, options.processes, results))
 }
 
 fn summarise(case: Case, schedule: Schedule, options: &Options, answers: &[Answer]) -> Option<Measurement> {
     let values: Vec<f64> = answers.iter().map(|answer| answer.value).collect();
     let references: Vec<f64> = answers.iter().filter_map(|answer| answer.reference).collect();
-    let all = median(&values)?;
-    let mut labels: BTreeMap<String, Value> = BTreeMap::new();
-    labels.insert("schedule".to_owned(), json!(schedule));
-    labels.insert("size".to_owned(), SIZE.into());
-    labels.insert("burst".to_owned(), options.burst.into());
-    labels.extend(case.labels().into_iter().map(|(name, value)| (name.to_owned(), value)));
-    Some(Measurement {
-        case: case.name().to_owned(),
-        unit: case.unit().to_owned(),
-        median: all.value,
-        low: all.low,
-        high: all.high,
-        reference: median(&references).map(|median| median.value),
-        labels,
-    })
+    let mut labels = case.labels();
+    labels.push(("schedule", json!(schedule)));
+    if case != Case::Idle {
+        labels.extend([("size", SIZE.into()), ("burst", options.burst.into())]);
+    }
+    let reference = median(&references).map(|median| median.value);
+    Some(Measurement { reference, ..Measurement::of(case.name(), case.unit(), &values, labels)? })
 }
 
 /// Does one task, in a process that has done nothing else.
@@ -207,21 +177,10 @@ pub fn measure(task: Task) -> Answer {
     {
         fail(&error);
     }
-    if let Some(cpu) = options.cpu.or_else(|| cpu::allowed().last().copied())
-        && let Err(error) = cpu::pin_to(cpu)
-    {
-        fail(&format!("processor {cpu}: {error}"));
-    }
-    clock::calibrate();
+    settle(options.cpu);
     let bench = Bench { schedule, burst: options.burst, rounds: options.rounds, capture };
     let (value, reference) = bench.measure(case);
     Answer { value, reference, machine: Machine::here() }
-}
-
-/// Ends a measuring process with a message for the one that asked.
-fn fail(message: &dyn std::fmt::Display) -> ! {
-    eprintln!("{message}");
-    std::process::exit(1)
 }
 
 struct Bench {
@@ -230,6 +189,9 @@ struct Bench {
     rounds: usize,
     capture: PathBuf,
 }
+
+/// Breaths of a round in which nothing moves.
+const IDLE_BREATHS: u64 = 20_000;
 
 /// Packets that a round of measuring moves, about.
 const ROUND: usize = 400_000;
@@ -266,6 +228,7 @@ impl Bench {
                 self.alternate(burst, engine, move || bare.turn())
             }
             Case::PcapReader => (self.read_capture(), None),
+            Case::Idle => (self.idle(), None),
         }
     }
 
@@ -308,6 +271,25 @@ impl Bench {
         (middle(&rounds.0), Some(middle(&rounds.1)))
     }
 
+    /// Nanoseconds that a breath takes in which nothing moves.
+    fn idle(&self) -> f64 {
+        let mut engine = self.engine(production());
+        // The sources send one packet each at the start.
+        while engine.breathe() {}
+        let rounds: Vec<f64> = (0..self.rounds)
+            .map(|_| {
+                let start = clock::ticks();
+                let busy = engine.breathe_times(IDLE_BREATHS);
+                let nanos = clock::ticks_to_nanos(clock::ticks() - start);
+                if busy > 0 {
+                    fail(&format!("packets moved in {busy} breaths of a network that is to be idle"));
+                }
+                nanos as f64 / IDLE_BREATHS as f64
+            })
+            .collect();
+        middle(&rounds)
+    }
+
     /// Million packets a second from a capture in the page cache into the network.
     fn read_capture(&self) -> f64 {
         let rates: Vec<f64> = (0..self.rounds.min(5))
@@ -316,7 +298,7 @@ impl Bench {
                     serde_json::from_value(json!({ "path": self.capture })).unwrap_or_else(|error| fail(&error));
                 let reader = configured::<pcap_reader::PcapReader>(config);
                 let network = Network::new().app("reader", reader).app("sink", sink::Sink);
-                let mut engine = self.engine(linked(network, &["reader.output -> sink.input"]));
+                let mut engine = self.engine(linked(network, ["reader.output -> sink.input"]));
                 let start = clock::ticks();
                 let end = engine.run();
                 let nanos = clock::ticks_to_nanos(clock::ticks() - start);
@@ -331,33 +313,12 @@ impl Bench {
     }
 }
 
-/// Clocks that one turn takes, of many.
-fn clocks(turns: usize, mut turn: impl FnMut()) -> f64 {
-    let start = clock::ticks();
-    for _ in 0..turns {
-        turn();
-    }
-    (clock::ticks() - start) as f64 / turns as f64
-}
-
-fn middle(samples: &[f64]) -> f64 {
-    median(samples).map_or(f64::NAN, |median| median.value)
-}
-
-fn configured<A: Configure>(config: A::Config) -> A {
-    A::configure(config, &Context::default()).unwrap_or_else(|mistake| fail(&mistake))
-}
-
 fn source() -> source::Source {
     configured(source::Config { size: Some(SIZE as u32), ..source::Config::default() })
 }
 
-fn linked(network: Network, links: &[&str]) -> Network {
-    links.iter().fold(network, |network, link| network.link(link).unwrap_or_else(|error| fail(&error)))
-}
-
 fn source_sink() -> Network {
-    linked(Network::new().app("source", source()).app("sink", sink::Sink), &["source.output -> sink.input"])
+    linked(Network::new().app("source", source()).app("sink", sink::Sink), ["source.output -> sink.input"])
 }
 
 fn source_tee_sinks() -> Network {
@@ -366,7 +327,7 @@ fn source_tee_sinks() -> Network {
         .app("tee", configured::<tee::Tee>(tee::Config::default()))
         .app("one", sink::Sink)
         .app("other", sink::Sink);
-    linked(network, &["source.output -> tee.input", "tee.a -> one.input", "tee.b -> other.input"])
+    linked(network, ["source.output -> tee.input", "tee.a -> one.input", "tee.b -> other.input"])
 }
 
 fn chain(add: impl Fn(Network, &str) -> Network) -> Network {
@@ -374,16 +335,16 @@ fn chain(add: impl Fn(Network, &str) -> Network) -> Network {
     let mut from = "source".to_owned();
     for index in 0..CHAIN {
         let name = format!("app{index}");
-        network = linked(add(network, &name), &[&format!("{from}.output -> {name}.input")]);
+        network = linked(add(network, &name), [format!("{from}.output -> {name}.input")]);
         from = name;
     }
-    linked(network, &[&format!("{from}.output -> sink.input")])
+    linked(network, [format!("{from}.output -> sink.input")])
 }
 
 fn in_flight(packets: usize) -> Network {
     let reservoir = Reservoir { packets, held: VecDeque::new(), spare: Vec::new() };
     let network = Network::new().app("source", source()).app("reservoir", reservoir).app("sink", sink::Sink);
-    linked(network, &["source.output -> reservoir.input", "reservoir.output -> sink.input"])
+    linked(network, ["source.output -> reservoir.input", "reservoir.output -> sink.input"])
 }
 
 const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);

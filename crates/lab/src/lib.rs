@@ -5,10 +5,19 @@
 //! | [`stats`] | medians with confidence intervals that assume nothing about the distribution |
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
-//! | [`engine`] | `bench engine`: what the engine costs a packet |
+//! | [`histogram`] | how times are spread |
+//! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
+//! | [`history`] | `bench history`: whether that depends on what the engine met before |
+//! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
+//! | `networks`, `timing` | what the benchmarks run, and how they take the time |
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod histogram;
+pub mod history;
+mod networks;
 pub mod processes;
+pub mod reload;
 pub mod report;
 pub mod stats;
+mod timing;

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use bellows_sys::{clock, cpu};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -49,6 +50,46 @@ pub fn ask<T: Serialize, A: DeserializeOwned>(arguments: &[&str], task: &T) -> R
         return Err(ProcessError::Failed(output.status, message));
     }
     serde_json::from_slice(&output.stdout).map_err(ProcessError::Answer)
+}
+
+/// Has each task done in so many fresh processes: all tasks once, then all once more. `progress` is told how many of how
+/// many processes are done. Returns for each task what its processes answered.
+///
+/// # Errors
+/// See [`ProcessError`].
+pub fn take_turns<T: Serialize, A: DeserializeOwned>(
+    arguments: &[&str],
+    tasks: &[T],
+    processes: usize,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Vec<Vec<A>>, ProcessError> {
+    let mut answers: Vec<Vec<A>> = tasks.iter().map(|_| Vec::new()).collect();
+    let all = tasks.len() * processes;
+    for round in 0..processes {
+        for (index, task) in tasks.iter().enumerate() {
+            progress(round * tasks.len() + index, all);
+            answers[index].push(ask(arguments, task)?);
+        }
+    }
+    progress(all, all);
+    Ok(answers)
+}
+
+/// Prepares a measuring process: binds its thread to a processor, the last that it may use if none is given, and
+/// measures the clock.
+pub(crate) fn settle(processor: Option<usize>) {
+    if let Some(processor) = processor.or_else(|| cpu::allowed().last().copied())
+        && let Err(error) = cpu::pin_to(processor)
+    {
+        fail(&format!("processor {processor}: {error}"));
+    }
+    clock::calibrate();
+}
+
+/// Ends a measuring process with a message for the one that asked.
+pub(crate) fn fail(message: &dyn std::fmt::Display) -> ! {
+    eprintln!("{message}");
+    std::process::exit(1)
 }
 
 /// The other side of [`ask`]: reads the task, does it, and writes the answer.

@@ -31,6 +31,14 @@ pub fn median(samples: &[f64]) -> Option<Median> {
     Some(Median { value, low: sorted[skip], high: sorted[count - 1 - skip] })
 }
 
+/// The least sample that at least a share `part` of all do not exceed (the nearest rank); `None` without samples.
+pub fn quantile(samples: &[f64], part: f64) -> Option<f64> {
+    let mut sorted: Vec<f64> = samples.iter().copied().filter(|sample| sample.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
 /// How many samples at each end lie outside the interval: the most for which both tails of the binomial distribution
 /// together stay within 5 percent.
 fn skipped(count: usize) -> usize {
@@ -69,6 +77,16 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[f64::NAN]), None);
         assert_eq!(median(&[3.0]), Some(Median { value: 3.0, low: 3.0, high: 3.0 }));
+    }
+
+    #[test]
+    fn a_quantile_is_the_sample_of_the_nearest_rank() {
+        let samples: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        for (part, sample) in [(0.0, 1.0), (0.25, 50.0), (0.99, 198.0), (0.991, 199.0), (1.0, 200.0)] {
+            assert_eq!(quantile(&samples, part), Some(sample));
+        }
+        assert_eq!(quantile(&[], 0.5), None);
+        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
     }
 
     /// Of many intervals from samples of a skewed distribution, about 95 percent or more hold its median.

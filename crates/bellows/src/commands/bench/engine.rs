@@ -1,26 +1,13 @@
-//! `bellows bench`.
+//! `bellows bench engine`.
 
 use std::process::ExitCode;
 
-use bellows_engine::Schedule;
 use bellows_lab::engine::{self, Options};
 use bellows_lab::processes;
-use clap::{Args, Subcommand};
+use clap::Args;
 
+use super::Common;
 use crate::failure::Failure;
-use crate::terminal;
-
-/// Measure what Bellows costs on this machine
-#[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    bench: Bench,
-}
-
-#[derive(Debug, Subcommand)]
-enum Bench {
-    Engine(EngineArguments),
-}
 
 /// Measure what the engine costs a packet, in clocks of the time-stamp counter
 ///
@@ -28,15 +15,12 @@ enum Bench {
 /// median's 95 percent confidence interval. The reference is the bare work of the apps without an engine, measured in
 /// the same processes. Cases: source-sink and source-tee-sinks, chain (the cost of each further app that hands its
 /// vector on, or loops over its packets), in-flight (source to sink with so many packets between), pcap-reader
-/// (a capture of small packets in the page cache, in million packets a second).
+/// (a capture of small packets in the page cache, in million packets a second), idle (a breath of a network of 30 apps
+/// in which nothing moves, in nanoseconds).
 #[derive(Debug, Args)]
-struct EngineArguments {
-    /// Print the report as JSON (see docs/json.md)
-    #[arg(long)]
-    json: bool,
-    /// Only this schedule
-    #[arg(long, value_name = "SCHEDULE")]
-    schedule: Option<Schedule>,
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
     /// Only cases with this in their name
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
@@ -52,42 +36,21 @@ struct EngineArguments {
     /// Distance between packet buffers, to compare layouts (a multiple of 64 from 2240 to 262144)
     #[arg(long, value_name = "BYTES")]
     stride: Option<usize>,
-    /// The processor to measure on; by default the last that may be used
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
-    /// Take a task from standard input, do it, and write what was measured (how the fresh processes are run)
-    #[arg(long, hide = true)]
-    measure: bool,
 }
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let Bench::Engine(arguments) = &arguments.bench;
-    if arguments.measure {
+    if arguments.common.measure {
         processes::answer(engine::measure)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let defaults = Options::default();
     let options = Options {
-        schedules: arguments.schedule.map_or(defaults.schedules, |schedule| vec![schedule]),
+        schedules: arguments.common.schedules(),
         processes: arguments.processes.into(),
         rounds: arguments.rounds.into(),
         burst: arguments.burst.into(),
         stride: arguments.stride,
-        cpu: arguments.cpu,
+        cpu: arguments.common.cpu,
         filter: arguments.case.clone(),
     };
-    let rich = terminal::stderr_is_rich();
-    let report = engine::run(&options, &["bench", "engine", "--measure"], |done, all| {
-        if rich {
-            terminal::show_status(&format!("measuring: {done} of {all} processes"));
-        }
-    });
-    terminal::clear_status();
-    let report = report.map_err(|error| Failure::Mistake(error.to_string()))?;
-    let text = match arguments.json {
-        true => format!("{:#}\n", serde_json::json!(report)),
-        false => report.text(),
-    };
-    terminal::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    arguments.common.report(|progress| engine::run(&options, &["bench", "engine", "--measure"], progress))
 }

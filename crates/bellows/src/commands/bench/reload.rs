@@ -1,0 +1,46 @@
+//! `bellows bench reload`.
+
+use std::process::ExitCode;
+
+use bellows_lab::processes;
+use bellows_lab::reload::{self, Options};
+use clap::Args;
+
+use super::Common;
+use crate::failure::Failure;
+
+/// Measure how long it takes to swap the network of a running engine, and how long packets wait
+///
+/// An engine runs at full speed while another thread swaps its network for one in which half of the apps are others, and
+/// back. Cases, in nanoseconds: swap (from the network to its running, and the old one gone), pause (no breath is
+/// taken), parse (from the network file's text to the network). The median is over the processes' medians;
+/// p99, maximum and histogram are over all swaps. In the end every packet must be accounted for, or the benchmark fails.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Apps in the network, in lines of eight
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=2000))]
+    apps: u16,
+    /// Swaps in each process
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    reloads: u32,
+    /// Fresh processes for each schedule; an interval needs six
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    processes: u16,
+}
+
+pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if arguments.common.measure {
+        processes::answer(reload::measure)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = Options {
+        schedules: arguments.common.schedules(),
+        apps: arguments.apps.into(),
+        reloads: arguments.reloads as usize,
+        processes: arguments.processes.into(),
+        cpu: arguments.common.cpu,
+    };
+    arguments.common.report(|progress| reload::run(&options, &["bench", "reload", "--measure"], progress))
+}

@@ -1,0 +1,143 @@
+//! Histograms of times, with classes that grow as the times do.
+
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+/// Upper bounds of the classes in a decade: the preferred numbers R10 (ISO 3), each a quarter more than the one before.
+const DECADE: [u64; 10] = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800];
+
+/// How many times lay in which class: pairs of upper bound, inclusive and in nanoseconds, and count.
+///
+/// The classes follow one another without a gap, from that of the least time to that of the greatest. Below 100 ns all
+/// times are in one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Histogram(pub Vec<(u64, u64)>);
+
+/// All upper bounds, in rising order; the last is the greatest number.
+fn bounds() -> impl Iterator<Item = u64> {
+    let decades = (0..18).map_while(|decade| 10u64.checked_pow(decade));
+    let bounds = decades.flat_map(|scale| DECADE.into_iter().filter_map(move |bound| bound.checked_mul(scale)));
+    bounds.chain([u64::MAX])
+}
+
+impl Histogram {
+    /// That of some times in nanoseconds.
+    pub fn of(times: &[u64]) -> Histogram {
+        let mut sorted = times.to_vec();
+        sorted.sort_unstable();
+        let mut classes = Vec::new();
+        let mut below = 0;
+        for bound in bounds() {
+            let within = sorted.partition_point(|&time| time <= bound);
+            if within > 0 {
+                classes.push((bound, (within - below) as u64));
+            }
+            below = within;
+            if within == sorted.len() {
+                break;
+            }
+        }
+        Histogram(classes)
+    }
+
+    /// A line with a bar for each class that is not empty; `⋮` stands for classes that are.
+    pub fn text(&self) -> String {
+        let most = self.0.iter().map(|&(_, count)| count).max().unwrap_or(0);
+        let mut text = String::new();
+        let mut gap = false;
+        for &(bound, count) in &self.0 {
+            if count == 0 {
+                if !gap {
+                    let _ = writeln!(text, "{:>11}", "⋮");
+                }
+            } else {
+                let _ = writeln!(text, "  ≤ {:>7}  {:<width$}  {count}", span(bound), bar(count, most), width = WIDTH);
+            }
+            gap = count == 0;
+        }
+        text
+    }
+}
+
+/// Columns of the longest bar.
+const WIDTH: usize = 40;
+
+/// A bar of block characters as long as its share of the greatest count, to an eighth of a column; never nothing.
+fn bar(count: u64, most: u64) -> String {
+    let eighths = (u128::from(count) * WIDTH as u128 * 8).div_ceil(u128::from(most.max(1))) as usize;
+    let last = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    "█".repeat(eighths / 8) + last
+}
+
+/// A time in the unit that suits it.
+pub(crate) fn span(nanos: u64) -> String {
+    let (value, unit) = match nanos as f64 {
+        nanos if nanos < 1e3 => (nanos, "ns"),
+        nanos if nanos < 1e6 => (nanos / 1e3, "µs"),
+        nanos if nanos < 1e9 => (nanos / 1e6, "ms"),
+        nanos => (nanos / 1e9, "s"),
+    };
+    let decimals = match value {
+        value if value == value.trunc() || value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn classes_run_from_the_least_to_the_greatest_without_a_gap() {
+        let histogram = Histogram::of(&[1_600, 1_000, 1_001, 3, 2_500]);
+        let bounds: Vec<u64> = histogram.0.iter().map(|&(bound, _)| bound).collect();
+        let expected = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800, 1_000, 1_250, 1_600, 2_000, 2_500];
+        assert_eq!(bounds, expected);
+        let filled: Vec<(u64, u64)> = histogram.0.into_iter().filter(|&(_, count)| count > 0).collect();
+        assert_eq!(filled, [(100, 1), (1_000, 1), (1_250, 1), (1_600, 1), (2_500, 1)]);
+        assert_eq!(Histogram::of(&[]), Histogram(vec![]));
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_share() {
+        let times = [vec![900; 80], vec![1_100; 40], vec![5_000; 1]].concat();
+        let text = Histogram::of(&times).text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        let blocks = |line: &str| line.chars().filter(|&c| c == '█').count();
+        assert_eq!((blocks(lines[0]), blocks(lines[1]), blocks(lines[3])), (40, 20, 0), "{text}");
+        assert!(lines[0].starts_with("  ≤    1 µs ") && lines[0].ends_with(" 80"), "{text}");
+        assert_eq!(lines[2].trim(), "⋮");
+        assert!(lines[3].contains("≤    5 µs  ▌") && lines[3].ends_with(" 1"), "{text}");
+    }
+
+    #[test]
+    fn times_are_written_in_the_unit_that_suits_them() {
+        for (nanos, text) in
+            [(100, "100 ns"), (1_250, "1.25 µs"), (31_500, "31.5 µs"), (2_000_000, "2 ms"), (1_600_000_000, "1.60 s")]
+        {
+            assert_eq!(span(nanos), text);
+        }
+    }
+
+    proptest! {
+        /// Every time lies in the first class whose bound is not below it, as a naive search finds it.
+        #[test]
+        fn every_time_is_in_its_class(times in proptest::collection::vec(prop_oneof![0..10_000u64, any::<u64>()], 1..100)) {
+            let histogram = Histogram::of(&times);
+            let bounds: Vec<u64> = bounds().collect();
+            prop_assert!(bounds.is_sorted_by(|one, next| one < next));
+            let class = |time: u64| bounds.iter().position(|&bound| time <= bound).unwrap();
+            let (first, last) = (class(*times.iter().min().unwrap()), class(*times.iter().max().unwrap()));
+            let expected: Vec<(u64, u64)> = (first..=last)
+                .map(|index| (bounds[index], times.iter().filter(|&&time| class(time) == index).count() as u64))
+                .collect();
+            prop_assert_eq!(histogram.0, expected);
+        }
+    }
+}

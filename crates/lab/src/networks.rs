@@ -1,0 +1,105 @@
+//! The networks that benchmarks run.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bellows_apps::registry;
+use bellows_config::{Configure, Context, Overrides, load_str};
+use bellows_engine::Network;
+
+use crate::processes::fail;
+
+/// An app of the catalogue.
+pub(crate) fn configured<A: Configure>(config: A::Config) -> A {
+    A::configure(config, &Context::default()).unwrap_or_else(|mistake| fail(&mistake))
+}
+
+/// Adds links to a network.
+pub(crate) fn linked(network: Network, links: impl IntoIterator<Item = impl AsRef<str>>) -> Network {
+    links.into_iter().fold(network, |network, link| network.link(link.as_ref()).unwrap_or_else(|error| fail(&error)))
+}
+
+/// The network that a text describes.
+pub(crate) fn loaded(text: &str) -> Network {
+    match load_str(text, "bench.toml", Path::new("."), &registry(), &Overrides::default()) {
+        Ok(loaded) => loaded.network,
+        Err(diagnostics) => fail(&diagnostics),
+    }
+}
+
+/// A network file, built app by app and link by link.
+#[derive(Default)]
+pub(crate) struct Text {
+    links: String,
+    apps: String,
+}
+
+impl Text {
+    /// Adds an app with its keys.
+    pub(crate) fn app(&mut self, name: &str, kind: &str, keys: &str) {
+        let _ = write!(self.apps, "[apps.{name}]\napp = \"{kind}\"\n{keys}\n");
+    }
+
+    /// Adds a link.
+    pub(crate) fn link(&mut self, from: &str, to: &str) {
+        let _ = writeln!(self.links, "  \"{from} -> {to}\",");
+    }
+
+    /// The file.
+    pub(crate) fn finish(self) -> String {
+        format!("links = [\n{}]\n\n{}", self.links, self.apps)
+    }
+}
+
+/// Sites that the production network joins.
+const SITES: usize = 6;
+
+/// A network as a provider of private Ethernet networks runs it, 30 apps and 58 links: frames from two lines are shared
+/// out to six sites, counted, copied to every other site, and leave at the rate that each site pays for. Its sources
+/// send a packet at once and the next in an hour.
+pub(crate) fn production() -> Network {
+    let mut text = Text::default();
+    for line in ["uplink", "access"] {
+        text.app(line, "source", "rate = 0.0003\nheaders = \"ethernet\"");
+        text.link(&format!("{line}.output"), &format!("ingress.{line}"));
+    }
+    text.app("ingress", "join", "");
+    text.app("share", "split", "by = \"flow\"");
+    text.link("ingress.output", "share.input");
+    for site in 0..SITES {
+        text.app(&format!("count-{site}"), "counter", "");
+        text.app(&format!("flood-{site}"), "tee", "");
+        text.app(&format!("merge-{site}"), "join", "");
+        text.app(&format!("limit-{site}"), "rate-limiter", "rate = \"1Gb/s\"\nqueue = 1000");
+        text.link(&format!("share.site-{site}"), &format!("count-{site}.input"));
+        text.link(&format!("count-{site}.output"), &format!("flood-{site}.input"));
+        for other in (0..SITES).filter(|&other| other != site) {
+            text.link(&format!("flood-{site}.site-{other}"), &format!("merge-{other}.site-{site}"));
+        }
+        text.link(&format!("merge-{site}.output"), &format!("limit-{site}.input"));
+        text.link(&format!("limit-{site}.output"), &format!("egress.site-{site}"));
+    }
+    text.app("egress", "join", "");
+    text.app("wire", "sink", "");
+    text.link("egress.output", "wire.input");
+    loaded(&text.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use bellows_engine::{Engine, Settings};
+
+    use super::*;
+
+    #[test]
+    fn the_production_network_floods_the_first_packets_and_is_idle_then() {
+        let network = production();
+        assert_eq!((network.apps.len(), network.links.len()), (30, 58));
+        let mut engine = Engine::new(network, Settings::default(), None).unwrap();
+        assert_eq!(engine.breathe_times(100), 1);
+        let snapshot = engine.snapshot();
+        let wire = snapshot.links.iter().find(|link| link.to == "wire.input").unwrap();
+        assert_eq!(wire.packets, 2 * (SITES as u64 - 1), "each of two packets to all sites but the one it came from");
+        assert_eq!(snapshot.dropped(), 0);
+    }
+}
