@@ -11,11 +11,11 @@ use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterO
 use bellows_config::{Configure, Context};
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
 use bellows_packet::{CAPACITY, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
-use bellows_sys::{clock, cpu};
+use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::processes::{ProcessError, ask};
+use crate::processes::{ProcessError, alternate, fail, pin};
 use crate::report::{Machine, Measurement, Report};
 use crate::stats::median;
 
@@ -142,11 +142,7 @@ pub enum BenchError {
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(
-    options: &Options,
-    arguments: &[&str],
-    mut progress: impl FnMut(usize, usize),
-) -> Result<Report, BenchError> {
+pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
     let cases: Vec<Case> = Case::ALL.into_iter().filter(|case| case.name().contains(&options.filter)).collect();
     if cases.is_empty() {
         return Err(BenchError::NoCase(options.filter.clone()));
@@ -154,16 +150,11 @@ pub fn run(
     let capture = Capture::make(cases.contains(&Case::PcapReader)).map_err(BenchError::Capture)?;
     let cells: Vec<(Case, Schedule)> =
         options.schedules.iter().flat_map(|&schedule| cases.iter().map(move |&case| (case, schedule))).collect();
-    let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); cells.len()];
-    let all = cells.len() * options.processes;
-    for round in 0..options.processes {
-        for (index, &(case, schedule)) in cells.iter().enumerate() {
-            progress(round * cells.len() + index, all);
-            let task = Task { case, schedule, options: options.clone(), capture: capture.path.clone() };
-            answers[index].push(ask(arguments, &task)?);
-        }
-    }
-    progress(all, all);
+    let tasks: Vec<Task> = cells
+        .iter()
+        .map(|&(case, schedule)| Task { case, schedule, options: options.clone(), capture: capture.path.clone() })
+        .collect();
+    let answers: Vec<Vec<Answer>> = alternate(arguments, &tasks, options.processes, progress)?;
     let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
     let results = cells
         .iter()
@@ -207,21 +198,11 @@ pub fn measure(task: Task) -> Answer {
     {
         fail(&error);
     }
-    if let Some(cpu) = options.cpu.or_else(|| cpu::allowed().last().copied())
-        && let Err(error) = cpu::pin_to(cpu)
-    {
-        fail(&format!("processor {cpu}: {error}"));
-    }
+    pin(options.cpu);
     clock::calibrate();
     let bench = Bench { schedule, burst: options.burst, rounds: options.rounds, capture };
     let (value, reference) = bench.measure(case);
     Answer { value, reference, machine: Machine::here() }
-}
-
-/// Ends a measuring process with a message for the one that asked.
-fn fail(message: &dyn std::fmt::Display) -> ! {
-    eprintln!("{message}");
-    std::process::exit(1)
 }
 
 struct Bench {

@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use bellows_sys::cpu;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +23,29 @@ pub enum ProcessError {
     /// It answered something else.
     #[error("a measuring process answered what cannot be read: {0}")]
     Answer(serde_json::Error),
+}
+
+/// Does every task in so many fresh processes, all tasks once before any is done again. Returns the answers to each task.
+/// `progress` is told how many of how many processes are done.
+///
+/// # Errors
+/// See [`ProcessError`].
+pub fn alternate<T: Serialize, A: DeserializeOwned>(
+    arguments: &[&str],
+    tasks: &[T],
+    processes: usize,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Vec<Vec<A>>, ProcessError> {
+    let mut answers: Vec<Vec<A>> = tasks.iter().map(|_| Vec::new()).collect();
+    let all = tasks.len() * processes;
+    for round in 0..processes {
+        for (index, (task, answers)) in tasks.iter().zip(&mut answers).enumerate() {
+            progress(round * tasks.len() + index, all);
+            answers.push(ask(arguments, task)?);
+        }
+    }
+    progress(all, all);
+    Ok(answers)
 }
 
 /// Runs this program once more with some arguments, hands it `task` as JSON on its standard input, and reads its answer,
@@ -59,4 +83,19 @@ pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> R
     let task = serde_json::from_reader(std::io::stdin().lock())?;
     serde_json::to_writer(std::io::stdout().lock(), &work(task))?;
     Ok(())
+}
+
+/// Binds a measuring process to a processor; to the last that it may use if none is given.
+pub(crate) fn pin(cpu: Option<usize>) {
+    if let Some(cpu) = cpu.or_else(|| cpu::allowed().last().copied())
+        && let Err(error) = cpu::pin_to(cpu)
+    {
+        fail(&format!("processor {cpu}: {error}"));
+    }
+}
+
+/// Ends a measuring process with a message for the one that asked.
+pub(crate) fn fail(message: &dyn std::fmt::Display) -> ! {
+    eprintln!("{message}");
+    std::process::exit(1)
 }

@@ -80,20 +80,9 @@ pub struct Report {
 impl Report {
     /// The report as a table.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        let Machine { cpu, tsc_hz, memory, simd, stride } = &self.machine;
-        let _ = writeln!(
-            text,
-            "bench {} · bellows {} · {cpu}, TSC {:.2} GHz · packets on {memory} pages, {stride} bytes apart · {simd} · \
-             {} processes a figure",
-            self.bench,
-            self.version,
-            *tsc_hz as f64 / 1e9,
-            self.processes
-        );
-        let _ = writeln!(text);
+        let mut text = self.heading();
         let case_width = self.results.iter().map(|result| result.case.len()).max().unwrap_or(0).max(4);
-        let interval = if self.processes < ENOUGH { "least – most" } else { "95% interval" };
+        let interval = self.interval();
         let _ = writeln!(
             text,
             "{:case_width$}  {:>8}  {interval:>17}  {:>9}  {:13}  conditions",
@@ -120,6 +109,24 @@ impl Report {
             );
         }
         text
+    }
+
+    /// What was measured and on what: a line, and an empty one.
+    pub(crate) fn heading(&self) -> String {
+        let Machine { cpu, tsc_hz, memory, simd, stride } = &self.machine;
+        format!(
+            "bench {} · bellows {} · {cpu}, TSC {:.2} GHz · packets on {memory} pages, {stride} bytes apart · {simd} · \
+             {} processes a figure\n\n",
+            self.bench,
+            self.version,
+            *tsc_hz as f64 / 1e9,
+            self.processes
+        )
+    }
+
+    /// What `low` and `high` bound.
+    pub(crate) fn interval(&self) -> &'static str {
+        if self.processes < ENOUGH { "least – most" } else { "95% interval" }
     }
 }
 
