@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
-use crate::commands::{apps, bench, check, completions, graph, man, ps, reload, run, show, stop, top};
+use crate::commands::{apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, top};
 use crate::failure::EXIT_CODES;
 
 /// Runs app networks: apps that are joined by links, through which packets go.
@@ -85,6 +85,7 @@ pub enum Subcommand {
     Reload(reload::Arguments),
     Stop(stop::Arguments),
     Bench(bench::Arguments),
+    Breathsim(breathsim::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
 }

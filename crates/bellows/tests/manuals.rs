@@ -65,6 +65,8 @@ fn completions_and_man_pages_know_the_subcommands() {
     sandbox.bellows(&["man", "-o", "pages"]).fine();
     let page = fs::read_to_string(sandbox.path("pages/bellows-run.1")).unwrap();
     assert!(page.contains("\\-\\-duration") && page.contains("Exit codes"), "{page}");
+    let page = fs::read_to_string(sandbox.path("pages/bellows-breathsim.1")).unwrap();
+    assert!(page.contains("\\-\\-busy\\-after") && page.contains("Snabb issue 1414"), "{page}");
     let said = sandbox.bellows(&["man", "-o", "pages/bellows-run.1"]);
     assert_eq!(said.code, Some(2));
     assert!(said.stderr.contains("pages/bellows-run.1") && said.stderr.contains("check the folder"), "{said:?}");

@@ -51,7 +51,7 @@ fn the_quickstart_says_where_every_packet_went() {
 
 #[test]
 fn tcpdump_reads_what_the_quickstart_wrote() {
-    if !has_peer("tcpdump_reads_what_the_quickstart_wrote", "tcpdump") {
+    if !has_peer("tcpdump_reads_what_the_quickstart_wrote", "tcpdump", "--version") {
         return;
     }
     let sandbox = Sandbox::new();

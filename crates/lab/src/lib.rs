@@ -7,11 +7,13 @@
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
 //! | [`histogram`] | how times are spread |
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
+//! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
 //! | [`history`] | `bench history`: whether that depends on what the engine met before |
 //! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
 //! | `networks`, `timing` | what the benchmarks run, and how they take the time |
 #![forbid(unsafe_code)]
 
+pub mod breathsim;
 pub mod engine;
 pub mod histogram;
 pub mod history;

@@ -200,19 +200,8 @@ impl Report {
 
     /// The report as a table, with histograms and sentences below it.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        let Machine { cpu, tsc_hz, memory, simd, stride } = &self.machine;
-        let _ = writeln!(
-            text,
-            "bench {} · bellows {} · {cpu}, TSC {:.2} GHz · packets on {memory} pages, {stride} bytes apart · {simd} · \
-             {} processes a figure",
-            self.bench,
-            self.version,
-            *tsc_hz as f64 / 1e9,
-            self.processes
-        );
-        let _ = writeln!(text);
-        let interval = if self.processes < ENOUGH { "least – most" } else { "95% interval" };
+        let mut text = self.heading();
+        let interval = self.interval();
         let heads = ["case", "median", interval, "reference", "unit"];
         let rows: Vec<[String; 5]> = self.results.iter().map(Measurement::row).collect();
         let width = |column: usize, least: usize| {
@@ -238,6 +227,24 @@ impl Report {
             let _ = write!(text, "{}{note}\n", if index == 0 { "\n" } else { "" });
         }
         text
+    }
+
+    /// What was measured and on what: a line, and an empty one.
+    pub(crate) fn heading(&self) -> String {
+        let Machine { cpu, tsc_hz, memory, simd, stride } = &self.machine;
+        format!(
+            "bench {} · bellows {} · {cpu}, TSC {:.2} GHz · packets on {memory} pages, {stride} bytes apart · {simd} · \
+             {} processes a figure\n\n",
+            self.bench,
+            self.version,
+            *tsc_hz as f64 / 1e9,
+            self.processes
+        )
+    }
+
+    /// What `low` and `high` bound.
+    pub(crate) fn interval(&self) -> &'static str {
+        if self.processes < ENOUGH { "least – most" } else { "95% interval" }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod apps;
 pub mod bench;
+pub mod breathsim;
 pub mod check;
 pub mod completions;
 pub mod graph;

@@ -204,9 +204,10 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a program that is not the project's own can be run. If not, the test that needs it is skipped, visibly.
-pub fn has_peer(test: &str, program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+/// Whether a program that is not the project's own can be run, which `version` makes say its version. If not, the test
+/// that needs it is skipped, visibly.
+pub fn has_peer(test: &str, program: &str, version: &str) -> bool {
+    let found = Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
     if !found {
         skip(test, &format!("{program} is not installed"));
     }

@@ -1,0 +1,98 @@
+//! `bellows breathsim`, briefly, and the model in Lua that it is compared with: what they print, not how fast this
+//! machine is.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::{Sandbox, has_peer, root};
+
+/// The reports of a run in one process for each figure.
+fn measured(arguments: &[&str]) -> Vec<Value> {
+    let brief = ["breathsim", "--processes", "1", "--json"];
+    let report = Sandbox::new().bellows(&[&brief, arguments].concat()).fine().json();
+    assert_eq!((&report["bench"], &report["processes"]), (&json!("breathsim"), &json!(1)));
+    assert!(report["machine"]["tsc_hz"].as_u64().unwrap() > 100_000_000);
+    report["results"].as_array().unwrap().clone()
+}
+
+#[test]
+fn the_whole_table_has_every_network_under_every_schedule() {
+    let mut rows = BTreeSet::new();
+    let mut schedules = BTreeSet::new();
+    for result in measured(&["--iterations", "1500"]) {
+        assert_eq!((&result["case"], &result["unit"]), (&json!("breath"), &json!("ns/breath")));
+        let figure = |key: &str| result[key].as_f64().unwrap();
+        assert!(figure("low") <= figure("median") && figure("median") <= figure("high"), "{result}");
+        let labels = &result["labels"];
+        let idle = labels["busy_after"].as_u64();
+        assert_eq!(labels["breaths"], json!(1_500 - idle.unwrap_or(0)), "{result}");
+        // What there is to compare with: the work, if there is any.
+        assert_eq!(result["reference"].is_f64(), idle.is_some(), "{result}");
+        let busy_after = labels["busy_after"].to_string().replace('"', "");
+        rows.insert(format!("{} {} {busy_after}", labels["apps"], labels["work"]));
+        schedules.insert(labels["schedule"].as_str().unwrap().to_owned());
+    }
+    let expected = ["5 100 never", "5 100 1000", "5 100 0", "5 1 1000", "5 1 0"];
+    let expected: BTreeSet<String> =
+        expected.iter().flat_map(|row| [row.to_string(), row.replacen('5', "30", 1)]).collect();
+    assert_eq!(rows, expected);
+    assert!(schedules.contains("nested") && schedules.contains("flat"), "{schedules:?}");
+}
+
+#[test]
+fn one_figure_can_be_had_by_itself() {
+    let one = ["--schedule", "flat", "--busy-after", "10", "--apps", "64", "--work", "7", "--iterations", "1e3"];
+    let results = measured(&one);
+    assert_eq!(results.len(), 1);
+    let labels = json!({ "schedule": "flat", "busy_after": 10, "apps": 64, "work": 7, "breaths": 990 });
+    assert_eq!(results[0]["labels"], labels);
+}
+
+#[test]
+fn the_text_shows_the_documents_figures_and_what_history_costs() {
+    let brief = ["breathsim", "--processes", "1", "--iterations", "2000", "--schedule", "nested"];
+    let text = Sandbox::new().bellows(&brief).fine().stdout;
+    for part in ["5 apps, 100 increments", "76.4 (standard loop)", "626.5 (standard loop)", "(document 1.189)"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_says_why() {
+    let sandbox = Sandbox::new();
+    for (arguments, why) in [
+        (["--schedule", "warp"], "there is no schedule `warp`"),
+        (["--busy-after", "soon"], "`soon` is no number of breaths; write a whole number such as 1000000 or 1e6"),
+        (["--iterations", "0"], "`0` is no number of breaths"),
+        (["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
+        (["--apps", "65"], "65 is not in 1..=64"),
+        (["--work", "0"], "0 is not in 1..=10000"),
+        (["--cpu", "99999"], "processor 99999"),
+    ] {
+        let said = sandbox.bellows(&[&["breathsim", "--processes", "1"], &arguments[..]].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
+    }
+}
+
+#[test]
+fn the_model_in_lua_prints_the_time_of_a_breath() {
+    if !has_peer("the_model_in_lua_prints_the_time_of_a_breath", "luajit", "-v") {
+        return;
+    }
+    let model = root().join("bench/peers/breathsim.lua");
+    let run = |words: &str| Command::new("luajit").arg(&model).args(words.split(' ')).output().unwrap();
+    for words in ["nested never 3000", "flattened never 3000", "nested 1000 3000", "flattened 0 3000 30 1"] {
+        let output = run(words);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let time = said.trim_end().strip_suffix(" ns/breath").and_then(|number| number.parse::<f64>().ok());
+        assert!(output.status.success() && time.is_some_and(|time| time > 0.0), "{words}: {output:?}");
+    }
+    let output = run("nested soon 3000");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("BUSY_AFTER must be a whole number, not 'soon'"), "{said}");
+}
