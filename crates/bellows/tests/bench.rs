@@ -93,10 +93,10 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
     }
     let cases: Vec<&str> = results.iter().map(|result| result["case"].as_str().unwrap()).collect();
     assert_eq!(cases[..3], ["swap", "pause", "parse"]);
-    for note in report["notes"].as_array().unwrap() {
-        let note = note.as_str().unwrap();
-        assert!(note.contains(": 62 reloads, of ") && note.ends_with("none is missing"), "{note}");
-    }
+    let notes = report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
+    // There may also be a note that the machine was busy.
+    let books = notes.filter(|note| note.contains(": 62 reloads, of ") && note.ends_with("none is missing"));
+    assert_eq!(books.count(), Schedule::ALL.len(), "{report}");
 
     let text = sandbox.bellows(&[&brief[..], &["--schedule", "flat"]].concat()).fine().stdout;
     for part in ["swap (apps 24, links 24, schedule flat): p99 ", "pause (", "█", "flat: 62 reloads"] {

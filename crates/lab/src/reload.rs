@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::networks::{Text, loaded};
 use crate::processes::{fail, settle, take_turns};
 use crate::report::{BenchError, Machine, Measurement, Report};
+use crate::timing::middle;
 
 /// What a benchmark run is asked to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,6 +48,8 @@ pub struct Task {
 pub struct Answer {
     times: Times,
     books: Books,
+    /// Which part of the time the engine's thread was on its processor.
+    share: f64,
     machine: Machine,
 }
 
@@ -100,6 +103,7 @@ pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, us
             results.extend(Measurement::of_times(case, &processes, labels()));
         }
         notes.push(balance(*schedule, options.reloads, answers));
+        notes.extend(disturbance(*schedule, answers));
     }
     let mut report = Report::new("reload", machine, options.processes, results);
     report.notes = notes;
@@ -121,6 +125,21 @@ fn balance(schedule: Schedule, reloads: usize, answers: &[Answer]) -> String {
     )
 }
 
+/// With less than this part of its processor an engine was disturbed.
+const ENOUGH: f64 = 0.92;
+
+/// What to bear in mind if other programs ran on the engine's processor: swaps wait for the engine.
+fn disturbance(schedule: Schedule, answers: &[Answer]) -> Option<String> {
+    let shares: Vec<f64> = answers.iter().map(|answer| answer.share).collect();
+    let share = middle(&shares);
+    (share < ENOUGH).then(|| {
+        let percent = 100.0 * share;
+        format!(
+            "{schedule}: the engine had {percent:.0} percent of its processor; on a quiet machine swaps are shorter"
+        )
+    })
+}
+
 /// Does one task, in a process that has done nothing else.
 pub fn measure(task: Task) -> Answer {
     let Task { schedule, options } = task;
@@ -133,22 +152,24 @@ pub fn measure(task: Task) -> Answer {
     let settings = Settings { schedule, ..Settings::default() };
     let mut engine = Engine::new(loaded(&texts[0]), settings, None).unwrap_or_else(|error| fail(&error));
     let control = engine.control();
-    let (times, outcome) = std::thread::scope(|scope| {
+    let (times, outcome, share) = std::thread::scope(|scope| {
         let times = scope.spawn(|| {
             other.map(cpu::pin_to);
             let times = swap_again_and_again(&control, &texts, options.reloads);
             control.stop();
             times
         });
+        let (start, worked) = (Instant::now(), cpu::thread_time());
         let end = engine.run();
+        let share = (cpu::thread_time() - worked) as f64 / start.elapsed().as_nanos() as f64;
         let outcome = engine.finish(end);
-        (times.join().unwrap_or_else(|_| fail(&"the thread that reloads panicked")), outcome)
+        (times.join().unwrap_or_else(|_| fail(&"the thread that reloads panicked")), outcome, share)
     });
     let books = Books::of(&outcome);
     if let Err(why) = books.check() {
         fail(&why);
     }
-    Answer { times, books, machine: Machine::here() }
+    Answer { times, books, share, machine: Machine::here() }
 }
 
 /// Swaps one network for the other, so many times after a first one, which waits for the run to begin.

@@ -223,8 +223,8 @@ impl Report {
         for spread in self.results.iter().filter_map(Measurement::spread) {
             let _ = write!(text, "\n{spread}");
         }
-        for (index, note) in self.notes.iter().enumerate() {
-            let _ = write!(text, "{}{note}\n", if index == 0 { "\n" } else { "" });
+        if !self.notes.is_empty() {
+            let _ = writeln!(text, "\n{}", self.notes.join("\n"));
         }
         text
     }
