@@ -20,12 +20,16 @@
 //! ```
 
 use std::mem::{offset_of, transmute};
+use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use bellows_codemem::{Code, Draft, Symbol};
-use iced_x86::code_asm::*;
-use iced_x86::{BlockEncoderOptions, Decoder, DecoderOptions, Formatter, IcedError, Mnemonic, NasmFormatter};
+use iced_x86::Register::{EAX, R12, R12D, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP};
+use iced_x86::{
+    Code as Op, Decoder, DecoderOptions, Encoder, Formatter, IcedError, Instruction, MemoryOperand, Mnemonic,
+    NasmFormatter, Register,
+};
 
 use crate::app::{Metered, metered_pull, metered_push};
 use crate::io::Core;
@@ -50,10 +54,36 @@ type Body = unsafe extern "sysv64" fn(
 /// What the instrumented body calls.
 const METERED: [(Metered, &str); 2] = [(metered_pull, "metered_pull"), (metered_push, "metered_push")];
 
-/// Where a stretch of the code begins, and what it serves.
+/// What a stretch of the code serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stretch {
+    /// The function's beginning.
+    Entry,
+    /// The test before a pull, or the call itself where there is no test: its position among the pulls.
+    Pull(usize),
+    /// The call of a pull that has slots.
+    CallPull(usize),
+    /// What is looked at after the pulls.
+    PullsDone,
+    /// The test of the links of several pushes at once: the positions of the first and the last among the pushes.
+    Links(usize, usize),
+    /// A push: its position among the pushes.
+    Push(usize),
+    /// The end of a breath.
+    Tail,
+    /// The end of a breath in which an app was called.
+    BusyTail,
+    /// The function's end.
+    Leave,
+    /// The end of a breath in which a pull panicked.
+    Halfway,
+}
+
+/// Where a stretch of the code begins.
 struct Mark {
     offset: usize,
-    label: String,
+    stretch: Stretch,
+    is_metered: bool,
 }
 
 /// The code of one configuration.
@@ -77,10 +107,14 @@ impl Native {
         let words: usize = pushes.iter().map(|step| step.count).sum();
         let capacity = 2 * (512 + 64 * (pulls.len() + pushes.len()) + 32 * slots + 24 * words);
         let draft = Draft::near(low..=high, capacity).map_err(|refused| refused.to_string())?;
-        let writer = Writer::write(layout, pulls, pushes).and_then(|writer| writer.encode(draft.address()));
-        let encoded = writer.map_err(|error| format!("the breath cannot be assembled: {error}"))?;
-        let code = draft.seal(&encoded.bytes).map_err(|refused| refused.to_string())?;
-        Ok(Native { code, metered: encoded.metered, marks: encoded.marks, assembling: start.elapsed() })
+        let cannot = |error: IcedError| format!("the breath cannot be assembled: {error}");
+        let mut writer = Writer::new(draft.address(), layout.places);
+        writer.body(pulls, pushes, None).map_err(cannot)?;
+        let metered = writer.position;
+        writer.body(pulls, pushes, Some(METERED.map(|(function, _)| function))).map_err(cannot)?;
+        let Writer { mut encoder, marks, .. } = writer;
+        let code = draft.seal(&encoder.take_buffer()).map_err(|refused| refused.to_string())?;
+        Ok(Native { code, metered, marks, assembling: start.elapsed() })
     }
 
     /// Takes up to `most` breaths, as [`Breath::take`](crate::schedule::Breath::take) does.
@@ -111,42 +145,41 @@ impl Native {
         self.assembling
     }
 
-    /// The stretches of the code, for `perf`.
-    pub(crate) fn symbols(&self) -> Vec<Symbol> {
+    /// The stretches of the code, for `perf`, under the names that `name` gives them.
+    pub(crate) fn symbols(&self, name: impl Fn(Stretch) -> String) -> Vec<Symbol> {
         let ends = self.marks.iter().skip(1).map(|mark| mark.offset).chain([self.code.bytes().len()]);
         let symbol = |(mark, end): (&Mark, usize)| Symbol {
             start: self.code.address() + mark.offset,
             size: end - mark.offset,
-            name: format!("breath: {}", mark.label),
+            name: format!("breath: {}", mark.label(&name)),
         };
         self.marks.iter().zip(ends).map(symbol).filter(|symbol| symbol.size > 0).collect()
     }
 
-    /// The code, instruction by instruction. `name` knows the functions of apps that it calls.
-    pub(crate) fn listing(&self, name: impl Fn(usize) -> Option<String>) -> Vec<Line> {
+    /// The code, instruction by instruction. `name` names stretches, `function` the functions of apps by address.
+    pub(crate) fn listing(
+        &self,
+        name: impl Fn(Stretch) -> String,
+        function: impl Fn(usize) -> Option<String>,
+    ) -> Vec<Line> {
         let mut decoder = Decoder::with_ip(64, self.code.bytes(), self.code.address() as u64, DecoderOptions::NONE);
         let mut formatter = NasmFormatter::new();
         formatter.options_mut().set_space_after_operand_separator(true);
-        formatter.options_mut().set_rip_relative_addresses(true);
         let mut marks = self.marks.iter().peekable();
         let mut lines = Vec::new();
-        let filling = self.marks.last().map_or(0, |mark| mark.offset);
         while decoder.can_decode() {
             let offset = decoder.position();
             let instruction = decoder.decode();
-            if instruction.code() == iced_x86::Code::Int3 && offset > filling {
-                break;
-            }
             let mut label = None;
             while let Some(mark) = marks.next_if(|mark| mark.offset <= offset) {
-                label = Some(mark.label.clone());
+                label = Some(mark.label(&name));
             }
             let mut text = String::new();
             formatter.format(&instruction, &mut text);
             if instruction.mnemonic() == Mnemonic::Call {
                 let target = instruction.near_branch_target() as usize;
                 let metered = METERED.into_iter().find(|(function, _)| *function as usize == target);
-                if let Some(name) = metered.map(|(_, name)| name.to_owned()).or_else(|| name(target)) {
+                if let Some(name) = metered.map(|(_, name)| name.to_owned()).or_else(|| function(target)) {
                     text = format!("call {name}");
                 }
             }
@@ -162,261 +195,319 @@ impl Native {
     }
 }
 
-/// The code, not yet placed.
+impl Mark {
+    fn label(&self, name: impl Fn(Stretch) -> String) -> String {
+        let kind = if self.is_metered { "instrumented " } else { "" };
+        format!("{kind}{}", name(self.stretch))
+    }
+}
+
+/// A place in the code to jump to, known or still to come.
+#[derive(Default)]
+struct Label {
+    position: Option<usize>,
+    /// Where jumps to it end whose distance is still to be written, and in how many bytes.
+    jumps: Vec<(usize, usize)>,
+}
+
+/// Writes the code from front to back.
 struct Writer<'a> {
-    assembler: CodeAssembler,
-    layout: &'a Layout<'a>,
-    /// For each mark the instruction that it stands before.
-    marks: Vec<(usize, String)>,
-    /// The instruction with which the instrumented body begins.
-    metered: usize,
-}
-
-struct Encoded {
-    bytes: Vec<u8>,
-    metered: usize,
+    encoder: Encoder,
+    address: usize,
+    position: usize,
+    places: &'a [Place],
     marks: Vec<Mark>,
+    is_metered: bool,
+    /// Distances of jumps, known since their targets are: where, how many bytes, and what.
+    distances: Vec<(usize, usize, isize)>,
 }
 
-/// A field of the core.
+/// A field of the core, in memory.
 macro_rules! core {
     ($field:ident) => {
-        r14 + offset_of!(Core, $field)
+        memory(R14, offset_of!(Core, $field))
     };
 }
 
-/// A field of a slot.
+/// A field of a slot, in memory.
 macro_rules! slot {
     ($slot:expr, $field:ident) => {
-        rbp + ($slot * size_of::<Slot>() + offset_of!(Slot, $field))
+        memory(RBP, $slot * size_of::<Slot>() + offset_of!(Slot, $field))
     };
 }
 
-/// Loops begin here, so that the processor fetches them without a break.
+fn memory(base: Register, displacement: usize) -> MemoryOperand {
+    MemoryOperand::with_base_displ(base, displacement as i64)
+}
+
+/// The loop over breaths begins at a multiple of this, so that the processor fetches it without a break.
 const ALIGNMENT: usize = 64;
 
+/// What the caller expects to find unchanged.
+const SAVED: [Register; 6] = [RBX, RBP, R12, R13, R14, R15];
+
+type Written = Result<(), IcedError>;
+
 impl<'a> Writer<'a> {
-    fn write(layout: &'a Layout<'a>, pulls: &[Step], pushes: &[Step]) -> Result<Writer<'a>, IcedError> {
-        let assembler = CodeAssembler::new(64)?;
-        let mut writer = Writer { assembler, layout, marks: Vec::new(), metered: 0 };
-        writer.body("", pulls, pushes, None)?;
-        writer.metered = writer.assembler.instructions().len();
-        writer.body("instrumented ", pulls, pushes, Some(METERED.map(|(function, _)| function)))?;
-        writer.mark("end");
-        writer.assembler.int3()?;
-        Ok(writer)
+    fn new(address: usize, places: &'a [Place]) -> Writer<'a> {
+        let (marks, distances) = (Vec::new(), Vec::new());
+        Writer { encoder: Encoder::new(64), address, position: 0, places, marks, is_metered: false, distances }
     }
 
-    fn encode(mut self, address: usize) -> Result<Encoded, IcedError> {
-        let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
-        let result = self.assembler.assemble_options(address as u64, options)?.inner;
-        let offset = |instruction: usize| {
-            // u32::MAX marks an instruction that had to be rewritten; none of ours is, or the marks after it do for it.
-            let offsets = result.new_instruction_offsets.iter().skip(instruction);
-            offsets.copied().find(|&offset| offset != u32::MAX).unwrap_or(0) as usize
-        };
-        let marks = self.marks.into_iter().map(|(instruction, label)| Mark { offset: offset(instruction), label });
-        let marks = marks.collect();
-        Ok(Encoded { marks, metered: offset(self.metered), bytes: result.code_buffer })
+    fn put(&mut self, instruction: Instruction) -> Written {
+        self.position += self.encoder.encode(&instruction, (self.address + self.position) as u64)?;
+        Ok(())
     }
 
-    /// What comes next serves this.
-    fn mark(&mut self, label: impl Into<String>) {
-        self.marks.push((self.assembler.instructions().len(), label.into()));
+    /// An instruction without operands that matter, or with one or two.
+    fn op1(&mut self, op: Op, operand: Register) -> Written {
+        self.put(Instruction::with1(op, operand)?)
     }
 
-    fn body(
-        &mut self,
-        kind: &str,
-        pulls: &[Step],
-        pushes: &[Step],
-        metered: Option<[Metered; 2]>,
-    ) -> Result<(), IcedError> {
-        let [metered_pull, metered_push] = metered.map_or([None, None], |functions| functions.map(Some));
-        let [mut head, mut busy, mut leave, mut halfway] = std::array::from_fn(|_| self.assembler.create_label());
-        self.mark(format!("{kind}entry"));
-        self.enter()?;
-        self.mark(format!("{kind}head"));
-        self.assembler.set_label(&mut head)?;
-        let mut behind = Vec::new();
-        for step in pulls {
-            self.mark(format!("{kind}pull {}", self.name(step)));
-            if step.count == 0 {
-                self.assembler.mov(r12d, 1)?;
-                self.call(step, metered_pull)?;
-                continue;
-            }
-            let [out, mut back] = std::array::from_fn(|_| self.assembler.create_label());
-            for index in step.first..step.first + step.count {
-                self.test_slot(index, out)?;
-            }
-            self.assembler.set_label(&mut back)?;
-            self.assembler.zero_bytes()?;
-            behind.push((step, out, back));
-        }
-        if !pulls.is_empty() {
-            self.mark(format!("{kind}pulls done"));
-            self.assembler.cmp(dword_ptr(core!(failures)), 0)?;
-            self.assembler.jne(halfway)?;
-        }
-        for group in pushes.chunk_by(|one, next| one.first / GROUP == next.first / GROUP) {
-            self.group(kind, group, metered_push)?;
-        }
-        self.mark(format!("{kind}tail"));
-        self.tail(head, busy, leave)?;
-        self.mark(format!("{kind}tail of a breath with calls"));
-        self.assembler.set_label(&mut busy)?;
-        self.end_breath(head)?;
-        self.mark(format!("{kind}leave"));
-        self.assembler.set_label(&mut leave)?;
-        self.leave()?;
-        if !pulls.is_empty() {
-            self.mark(format!("{kind}a pull panicked"));
-            self.assembler.set_label(&mut halfway)?;
-            self.assembler.mov(byte_ptr(core!(halfway)), 1)?;
-            self.assembler.dec(r15)?;
-            self.assembler.jmp(leave)?;
-        }
-        for (step, mut out, back) in behind {
-            self.mark(format!("{kind}call pull {}", self.name(step)));
-            self.assembler.set_label(&mut out)?;
-            self.assembler.mov(r12d, 1)?;
-            self.call(step, metered_pull)?;
-            self.assembler.jmp(back)?;
+    fn registers(&mut self, op: Op, to: Register, from: Register) -> Written {
+        self.put(Instruction::with2(op, to, from)?)
+    }
+
+    fn load(&mut self, op: Op, to: Register, from: MemoryOperand) -> Written {
+        self.put(Instruction::with2(op, to, from)?)
+    }
+
+    fn store(&mut self, op: Op, to: MemoryOperand, from: Register) -> Written {
+        self.put(Instruction::with2(op, to, from)?)
+    }
+
+    fn immediate(&mut self, op: Op, to: MemoryOperand, value: i32) -> Written {
+        self.put(Instruction::with2(op, to, value)?)
+    }
+
+    /// A jump; with a short one, the label must be within 127 bytes.
+    fn jump(&mut self, op: Op, label: &mut Label) -> Written {
+        let known = label.position.map(|position| self.address + position);
+        self.put(Instruction::with_branch(op, known.unwrap_or(self.address + self.position) as u64)?)?;
+        if known.is_none() {
+            let is_short = matches!(op, Op::Je_rel8_64 | Op::Jne_rel8_64 | Op::Jmp_rel8_64);
+            label.jumps.push((self.position, if is_short { 1 } else { 4 }));
         }
         Ok(())
     }
 
-    /// Saves what the caller's registers hold, takes the arguments, and goes on at a multiple of [`ALIGNMENT`].
-    fn enter(&mut self) -> Result<(), IcedError> {
-        let a = &mut self.assembler;
-        for register in [rbx, rbp, r12, r13, r14, r15] {
-            a.push(register)?;
-        }
-        // Six registers and the return address: the stack is aligned for calls with 8 bytes more.
-        a.sub(rsp, 8)?;
-        a.mov(r14, rdi)?;
-        a.mov(rbx, rsi)?;
-        a.mov(rbp, rdx)?;
-        a.mov(r13, rcx)?;
-        a.mov(r15, r8)?;
-        a.xor(r12d, r12d)?;
-        let length = a.assemble(0)?.len();
-        a.nops_with_size(length.next_multiple_of(ALIGNMENT) - length)
+    /// The label is here.
+    fn place(&mut self, label: &mut Label) {
+        label.position = Some(self.position);
+        let here = self.position as isize;
+        self.distances.extend(label.jumps.drain(..).map(|(end, width)| (end - width, width, here - end as isize)));
     }
 
-    fn leave(&mut self) -> Result<(), IcedError> {
-        let a = &mut self.assembler;
-        a.mov(rax, r15)?;
-        a.add(rsp, 8)?;
-        for register in [r15, r14, r13, r12, rbp, rbx] {
-            a.pop(register)?;
+    fn mark(&mut self, stretch: Stretch) {
+        self.marks.push(Mark { offset: self.position, stretch, is_metered: self.is_metered });
+    }
+
+    fn body(&mut self, pulls: &[Step], pushes: &[Step], metered: Option<[Metered; 2]>) -> Written {
+        self.is_metered = metered.is_some();
+        let [metered_pull, metered_push] = metered.map_or([None, None], |functions| functions.map(Some));
+        let [mut head, mut leave, mut halfway] = [Label::default(), Label::default(), Label::default()];
+        self.mark(Stretch::Entry);
+        self.enter()?;
+        self.place(&mut head);
+        let mut behind = Vec::new();
+        for (index, step) in pulls.iter().enumerate() {
+            self.mark(Stretch::Pull(index));
+            if step.count == 0 {
+                self.call(step, metered_pull)?;
+                continue;
+            }
+            let mut out = Label::default();
+            for slot in step.first..step.first + step.count {
+                self.test_slot(slot, &mut out)?;
+            }
+            let back = Label { position: Some(self.position), jumps: Vec::new() };
+            behind.push((index, step, out, back));
         }
-        a.ret()
+        if !pulls.is_empty() {
+            self.mark(Stretch::PullsDone);
+            self.immediate(Op::Cmp_rm32_imm8, core!(failures), 0)?;
+            self.jump(Op::Jne_rel32_64, &mut halfway)?;
+        }
+        let mut first = 0;
+        for group in pushes.chunk_by(|one, next| one.first / GROUP == next.first / GROUP) {
+            self.group(first, group, metered_push)?;
+            first += group.len();
+        }
+        self.tail(&mut head, &mut leave)?;
+        self.mark(Stretch::Leave);
+        self.place(&mut leave);
+        self.leave()?;
+        if !pulls.is_empty() {
+            self.mark(Stretch::Halfway);
+            self.place(&mut halfway);
+            self.immediate(Op::Mov_rm8_imm8, core!(halfway), 1)?;
+            self.op1(Op::Dec_rm64, R15)?;
+            self.jump(Op::Jmp_rel32_64, &mut leave)?;
+        }
+        for (index, step, mut out, mut back) in behind {
+            self.mark(Stretch::CallPull(index));
+            self.place(&mut out);
+            self.call(step, metered_pull)?;
+            self.jump(Op::Jmp_rel32_64, &mut back)?;
+        }
+        self.write_distances();
+        Ok(())
+    }
+
+    /// Saves what the caller's registers hold, takes the arguments, and goes on at a multiple of [`ALIGNMENT`].
+    fn enter(&mut self) -> Written {
+        for register in SAVED {
+            self.op1(Op::Push_r64, register)?;
+        }
+        // Six registers and the return address: the stack is aligned for calls with 8 bytes more.
+        self.put(Instruction::with2(Op::Sub_rm64_imm8, RSP, 8)?)?;
+        for (to, argument) in [(R14, RDI), (RBX, RSI), (RBP, RDX), (R13, RCX), (R15, Register::R8)] {
+            self.registers(Op::Mov_r64_rm64, to, argument)?;
+        }
+        self.registers(Op::Xor_r32_rm32, R12D, R12D)?;
+        while self.position % ALIGNMENT != 0 {
+            self.put(Instruction::with(Op::Nopd))?;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Written {
+        self.registers(Op::Mov_r64_rm64, RAX, R15)?;
+        self.put(Instruction::with2(Op::Add_rm64_imm8, RSP, 8)?)?;
+        for register in SAVED.into_iter().rev() {
+            self.op1(Op::Pop_r64, register)?;
+        }
+        self.put(Instruction::with(Op::Retnq))
     }
 
     /// To `ready` if the slot says that there is something to pull.
-    fn test_slot(&mut self, index: usize, ready: CodeLabel) -> Result<(), IcedError> {
-        let a = &mut self.assembler;
-        a.mov(rax, qword_ptr(slot!(index, pointer)))?;
-        a.mov(eax, dword_ptr(rax))?;
-        a.and(eax, dword_ptr(slot!(index, mask)))?;
-        a.cmp(eax, dword_ptr(slot!(index, value)))?;
-        a.jne(ready)
+    fn test_slot(&mut self, index: usize, ready: &mut Label) -> Written {
+        self.load(Op::Mov_r64_rm64, RAX, slot!(index, pointer))?;
+        self.load(Op::Mov_r32_rm32, EAX, memory(RAX, 0))?;
+        self.load(Op::And_r32_rm32, EAX, slot!(index, mask))?;
+        self.load(Op::Cmp_r32_rm32, EAX, slot!(index, value))?;
+        self.jump(Op::Jne_rel32_64, ready)
     }
 
-    /// The pushes of apps whose links have numbers in one group, or of one app with more.
-    fn group(&mut self, kind: &str, steps: &[Step], metered: Option<Metered>) -> Result<(), IcedError> {
-        let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return Ok(()) };
-        let mut past = self.assembler.create_label();
-        if steps.len() > 1 {
-            self.mark(format!("{kind}test links into {} to {}", self.name(first), self.name(last)));
-            self.test_together(first.first / GROUP * GROUP..last.first + last.count, past)?;
+    /// The pushes of apps whose links have numbers in one group, or of one app with more. `first` is the position of the
+    /// first among all pushes.
+    fn group(&mut self, first: usize, steps: &[Step], metered: Option<Metered>) -> Written {
+        let mut past = Label::default();
+        if let [one, .., last] = steps {
+            self.mark(Stretch::Links(first, first + steps.len() - 1));
+            self.test_together(one.first / GROUP * GROUP..last.first + last.count, &mut past)?;
         }
-        for step in steps {
-            self.mark(format!("{kind}push {} [{}]", self.name(step), self.layout.links(step).join(", ")));
-            let mut next = self.assembler.create_label();
-            self.test_words(step, next)?;
-            self.assembler.mov(r12d, 1)?;
+        for (index, step) in steps.iter().enumerate() {
+            self.mark(Stretch::Push(first + index));
+            let mut next = Label::default();
+            self.test_words(step, &mut next)?;
             self.call(step, metered)?;
-            self.assembler.set_label(&mut next)?;
-            self.assembler.zero_bytes()?;
+            self.place(&mut next);
         }
-        self.assembler.set_label(&mut past)?;
-        self.assembler.zero_bytes()
+        self.place(&mut past);
+        Ok(())
     }
 
     /// To `none` if all of these words are 0: two at a time.
-    fn test_together(&mut self, words: std::ops::Range<usize>, none: CodeLabel) -> Result<(), IcedError> {
-        for (index, word) in words.step_by(2).enumerate() {
-            let pair = qword_ptr(rbx + word * 4);
-            match index {
-                0 => self.assembler.mov(rax, pair)?,
-                _ => self.assembler.or(rax, pair)?,
-            }
+    fn test_together(&mut self, words: Range<usize>, none: &mut Label) -> Written {
+        let mut op = Op::Mov_r64_rm64;
+        for word in words.step_by(2) {
+            self.load(op, RAX, memory(RBX, word * 4))?;
+            op = Op::Or_r64_rm64;
         }
-        self.assembler.test(rax, rax)?;
-        self.assembler.je(none)
+        self.registers(Op::Test_rm64_r64, RAX, RAX)?;
+        self.jump(Op::Je_rel32_64, none)
     }
 
     /// To `none` if no link of the app holds packets: one word at a time, because it may just have been written.
-    fn test_words(&mut self, step: &Step, none: CodeLabel) -> Result<(), IcedError> {
-        let a = &mut self.assembler;
+    fn test_words(&mut self, step: &Step, none: &mut Label) -> Written {
         if step.count == 1 {
-            a.cmp(dword_ptr(rbx + step.first * 4), 0)?;
-            return a.je(none);
+            self.immediate(Op::Cmp_rm32_imm8, memory(RBX, step.first * 4), 0)?;
+            return self.jump(Op::Je_rel8_64, none);
         }
-        a.mov(eax, dword_ptr(rbx + step.first * 4))?;
-        for word in step.first + 1..step.first + step.count {
-            a.or(eax, dword_ptr(rbx + word * 4))?;
+        let mut op = Op::Mov_r32_rm32;
+        for word in step.first..step.first + step.count {
+            self.load(op, EAX, memory(RBX, word * 4))?;
+            op = Op::Or_r32_rm32;
         }
-        a.test(eax, eax)?;
-        a.je(none)
+        self.registers(Op::Test_rm32_r32, EAX, EAX)?;
+        self.jump(Op::Je_rel8_64, none)
     }
 
-    fn call(&mut self, step: &Step, metered: Option<Metered>) -> Result<(), IcedError> {
-        let place: *const Place = &raw const self.layout.places[step.app];
-        self.assembler.mov(rdi, place as u64)?;
-        match metered {
-            None => self.assembler.call(step.call as usize as u64),
-            Some(function) => {
-                self.assembler.mov(rsi, step.call as usize as u64)?;
-                self.assembler.call(function as usize as u64)
-            }
+    /// Calls an app, and notes that one was called.
+    fn call(&mut self, step: &Step, metered: Option<Metered>) -> Written {
+        let place: *const Place = &raw const self.places[step.app];
+        self.put(Instruction::with2(Op::Mov_r32_imm32, R12D, 1)?)?;
+        self.put(Instruction::with2(Op::Mov_r64_imm64, RDI, place as u64)?)?;
+        let mut function = step.call as usize as u64;
+        if let Some(metered) = metered {
+            self.put(Instruction::with2(Op::Mov_r64_imm64, RSI, function)?)?;
+            function = metered as usize as u64;
         }
+        self.put(Instruction::with_branch(Op::Call_rel32_64, function)?)
     }
 
-    /// The end of a breath: the next one begins unless none is left or other threads want something.
-    fn tail(&mut self, head: CodeLabel, busy: CodeLabel, leave: CodeLabel) -> Result<(), IcedError> {
-        let a = &mut self.assembler;
-        a.test(r12d, r12d)?;
-        a.jne(busy)?;
-        a.dec(r15)?;
-        a.je(leave)?;
-        a.cmp(dword_ptr(r13), 0)?;
-        a.je(head)?;
-        a.jmp(leave)
+    /// The end of a breath: the next one begins unless none is left, or other threads want something, or a call has asked
+    /// for an interruption. After calls, [`Core::end_breath`].
+    fn tail(&mut self, head: &mut Label, leave: &mut Label) -> Written {
+        let mut busy = Label::default();
+        self.mark(Stretch::Tail);
+        self.registers(Op::Test_rm32_r32, R12D, R12D)?;
+        self.jump(Op::Jne_rel8_64, &mut busy)?;
+        self.op1(Op::Dec_rm64, R15)?;
+        self.jump(Op::Je_rel32_64, leave)?;
+        self.immediate(Op::Cmp_rm32_imm8, memory(R13, 0), 0)?;
+        self.jump(Op::Je_rel32_64, head)?;
+        self.jump(Op::Jmp_rel32_64, leave)?;
+        self.mark(Stretch::BusyTail);
+        self.place(&mut busy);
+        self.load(Op::Movzx_r32_rm8, EAX, core!(progress))?;
+        self.registers(Op::Xor_r32_rm32, R12D, R12D)?;
+        self.store(Op::Add_rm64_r64, core!(moved), RAX)?;
+        self.store(Op::Mov_rm8_r8, core!(progress), Register::R12L)?;
+        self.store(Op::Mov_rm64_r64, core!(now), R12)?;
+        self.op1(Op::Dec_rm64, R15)?;
+        self.jump(Op::Je_rel32_64, leave)?;
+        self.load(Op::Mov_r32_rm32, EAX, core!(interrupt))?;
+        self.load(Op::Or_r32_rm32, EAX, memory(R13, 0))?;
+        self.jump(Op::Je_rel32_64, head)
     }
 
-    /// [`Core::end_breath`], then as [`Writer::tail`], but also a call may have asked for an interruption.
-    fn end_breath(&mut self, head: CodeLabel) -> Result<(), IcedError> {
-        let a = &mut self.assembler;
-        let mut last = a.create_label();
-        a.movzx(eax, byte_ptr(core!(progress)))?;
-        a.xor(r12d, r12d)?;
-        a.add(qword_ptr(core!(moved)), rax)?;
-        a.mov(byte_ptr(core!(progress)), r12b)?;
-        a.mov(qword_ptr(core!(now)), r12)?;
-        a.dec(r15)?;
-        a.je(last)?;
-        a.mov(eax, dword_ptr(core!(interrupt)))?;
-        a.or(eax, dword_ptr(r13))?;
-        a.je(head)?;
-        a.set_label(&mut last)?;
-        a.zero_bytes()
+    /// Completes the jumps whose targets were not known when they were written.
+    fn write_distances(&mut self) {
+        let mut code = self.encoder.take_buffer();
+        for (position, width, distance) in self.distances.drain(..) {
+            code[position..position + width].copy_from_slice(&distance.to_le_bytes()[..width]);
+        }
+        self.encoder.set_buffer(code);
     }
+}
 
-    fn name(&self, step: &Step) -> String {
-        self.layout.outline.apps[step.app].name.clone()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Jumps forward and back, short and near, go where their labels are.
+    #[test]
+    fn jumps_reach_their_labels() {
+        let mut writer = Writer::new(0x10_0000, &[]);
+        let [mut start, mut short, mut near] = [Label::default(), Label::default(), Label::default()];
+        writer.place(&mut start);
+        writer.jump(Op::Je_rel8_64, &mut short).unwrap();
+        writer.jump(Op::Jne_rel32_64, &mut near).unwrap();
+        writer.jump(Op::Je_rel8_64, &mut short).unwrap();
+        writer.place(&mut short);
+        (0..200).for_each(|_| writer.put(Instruction::with(Op::Nopd)).unwrap());
+        writer.place(&mut near);
+        writer.jump(Op::Jmp_rel32_64, &mut start).unwrap();
+        writer.write_distances();
+        let code = writer.encoder.take_buffer();
+        let targets: Vec<u64> = Decoder::with_ip(64, &code, 0x10_0000, DecoderOptions::NONE)
+            .iter()
+            .filter(|instruction| instruction.mnemonic() != Mnemonic::Nop)
+            .map(|instruction| instruction.near_branch_target())
+            .collect();
+        let at = |label: &Label| 0x10_0000 + label.position.unwrap() as u64;
+        assert_eq!(targets, [at(&short), at(&near), at(&short), at(&start)]);
     }
 }

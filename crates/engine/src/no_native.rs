@@ -26,11 +26,11 @@ impl Native {
         match *self {}
     }
 
-    pub(crate) fn symbols(&self) -> Vec<Symbol> {
+    pub(crate) fn symbols(&self, _: impl Fn(Stretch) -> String) -> Vec<Symbol> {
         match *self {}
     }
 
-    pub(crate) fn listing(&self, _: impl Fn(usize) -> Option<String>) -> Vec<Line> {
+    pub(crate) fn listing(&self, _: impl Fn(Stretch) -> String, _: impl Fn(usize) -> Option<String>) -> Vec<Line> {
         match *self {}
     }
 
