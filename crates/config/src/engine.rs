@@ -21,12 +21,19 @@ pub struct EngineConfig {
     /// Run an app only while all its outputs have room, so that no link drops packets.
     pub lossless: bool,
     /// Poll without ever sleeping: the shortest delay, at the price of a whole core. Without it the engine sleeps when
-    /// nothing is due for 60 µs or more; a `source` of more than about 20,000 packets per second keeps it awake.
+    /// no packet has moved for 30 µs and nothing is due for 60 µs or more; a `source` of more than about 11,000 packets
+    /// per second keeps it awake.
     pub busywait: bool,
     /// The processor that the engine runs on, counted from 0; any of them if it is not given.
     #[schemars(range(max = 4095))]
     pub cpu: Option<usize>,
     /// How a breath is taken. Each schedule delivers the same packets in the same order.
+    ///
+    /// `nested` is the textbook loop: each app is called and looks for itself whether it has anything to do. The
+    /// baseline for comparisons. `flat` walks an array of functions, and tests before each call whether there is anything
+    /// to do; it needs no generated code. `native` runs machine code that was assembled for the network, with the same
+    /// tests inline; on other processors than x86-64, and where the system forbids such code, `flat` takes its place and
+    /// the report says why.
     #[schemars(with = "Schedules")]
     pub schedule: Schedule,
     /// The name by which other commands find the running engine; made from the file's name if it is not given.

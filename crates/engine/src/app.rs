@@ -86,7 +86,7 @@ pub type AppError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An app: something that brings packets in, moves them on, or takes them out.
 ///
-/// The engine calls [`pull`](App::pull) once a breath, [`push`](App::push) when an input holds packets, and
+/// The engine calls [`pull`](App::pull) once a breath or when a [slot](App::slots) says so, [`push`](App::push) when an input holds packets, and
 /// [`tick`](App::tick) at the start and when a moment comes that the app asked for with [`Io::wake_at`]. All three work on the
 /// app's links through [`Io`].
 ///

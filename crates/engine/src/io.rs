@@ -271,8 +271,8 @@ impl<'a, A: App> Io<'a, A> {
     }
 
     /// Asks for a [`tick`](App::tick) at a time, in nanoseconds as [`Io::now`] counts them, and keeps an idle engine
-    /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled. An app that has
-    /// no [descriptor](App::descriptor) is polled by a sleeping engine only while it wishes for nothing.
+    /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled. A sleeping engine
+    /// that nothing tells when an app can go on looks at it every millisecond, unless it has a wish.
     #[inline]
     pub fn wake_at(&self, time: u64) {
         let deadline = &self.place.deadline;

@@ -10,6 +10,78 @@ use crate::app::answer;
 
 /// Something outside the engine that tells when there is something to pull: the index that the other side of a ring
 /// writes, or a descriptor that becomes readable, or both.
+///
+/// # Example
+/// An app whose packets come from a thread that shares a queue with it. The word counts what was put into the queue, so the
+/// app is pulled as long as that is more than what it has taken out.
+///
+/// ```
+/// use std::collections::VecDeque;
+/// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+/// use std::sync::{Arc, Mutex};
+///
+/// use bellows_engine::testing::Rig;
+/// use bellows_engine::{App, Io, Port, Ports, Watched};
+/// use bellows_packet::Packet;
+///
+/// #[derive(Default)]
+/// struct Queue {
+///     packets: Mutex<VecDeque<Packet>>,
+///     added: AtomicU32,
+/// }
+///
+/// impl Queue {
+///     fn add(&self, packet: Packet) {
+///         let mut packets = self.packets.lock().unwrap();
+///         packets.push_back(packet);
+///         self.added.fetch_add(1, Relaxed);
+///     }
+/// }
+///
+/// impl Watched for Queue {
+///     fn word(&self) -> Option<&AtomicU32> {
+///         Some(&self.added)
+///     }
+/// }
+///
+/// struct FromQueue {
+///     queue: Arc<Queue>,
+///     taken: u32,
+/// }
+///
+/// impl App for FromQueue {
+///     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets of the queue")]);
+///
+///     fn slots(&self) -> usize {
+///         1
+///     }
+///
+///     fn tick(&mut self, io: &Io<Self>) {
+///         io.slot(0).watch(Arc::clone(&self.queue), u32::MAX, self.taken);
+///     }
+///
+///     fn pull(&mut self, io: &Io<Self>) {
+///         let mut output = io.output(0);
+///         let mut packets = self.queue.packets.lock().unwrap();
+///         let count = packets.len().min(io.burst()).min(output.room());
+///         packets.drain(..count).for_each(|packet| output.push(packet));
+///         self.taken = self.taken.wrapping_add(count as u32);
+///         io.slot(0).expect(self.taken);
+///     }
+/// }
+///
+/// let queue = Arc::new(Queue::default());
+/// let mut rig = Rig::new(FromQueue { queue: Arc::clone(&queue), taken: 0 }, &[], &["output"]);
+/// assert!(!rig.breathe());
+/// queue.add(Packet::from_bytes(b"hello").unwrap());
+/// assert!(rig.breathe());
+/// assert_eq!(rig.received("output"), [b"hello"]);
+/// ```
+///
+/// # A descriptor beside a word
+/// A sleeping engine that is woken by the descriptor pulls the app only if the word says so, too, and sleeps again only
+/// once the descriptor is no longer readable. So the two have to agree: that of a ring of the kernel's is readable as
+/// long as the ring holds something. An event that stays raised after the app has seen the word keeps the engine awake.
 pub trait Watched: Send + Sync + 'static {
     /// The word that the other side changes. Without one the app is pulled in every breath of an engine that is awake.
     fn word(&self) -> Option<&AtomicU32> {

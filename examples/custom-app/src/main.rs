@@ -1,8 +1,10 @@
-//! The command `bellows` with an app of one's own.
+//! The command `bellows` with apps of one's own.
 #![forbid(unsafe_code)]
 
 mod decrement_ttl;
+mod udp_receiver;
 
 fn main() -> std::process::ExitCode {
-    bellows::Command::new("custom-bellows").app::<decrement_ttl::DecrementTtl>().main()
+    let command = bellows::Command::new("custom-bellows").app::<decrement_ttl::DecrementTtl>();
+    command.app::<udp_receiver::UdpReceiver>().main()
 }

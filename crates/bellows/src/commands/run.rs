@@ -30,8 +30,8 @@ pub struct Arguments {
     /// Stop after this time, such as `10s` or `500ms`
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<bellows_config::Duration>,
-    /// How to take a breath: nested (the textbook loop), flat, or native (machine code made for the network, where
-    /// the machine allows it)
+    /// How to take a breath: nested (the textbook loop), flat (an array of calls), or native (machine code made for the
+    /// network; where that cannot be, flat takes its place and the report says why) [default: the `schedule` in [engine]]
     #[arg(long)]
     schedule: Option<Schedule>,
     /// The name under which `show`, `top`, `reload` and `stop` find the network [default: the `name` in [engine],

@@ -1,0 +1,172 @@
+//! `udp-receiver`: packets from a socket.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, AppError, Io, Port, Ports, Watched};
+use bellows_packet::Packet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Receives UDP datagrams: the payload of each becomes a packet.
+///
+/// What a datagram has beyond 2,048 bytes is cut off. It listens until the run is stopped.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The address and port to listen on.
+    pub listen: SocketAddr,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { listen: (Ipv4Addr::LOCALHOST, 4789).into() }
+    }
+}
+
+/// Receives UDP datagrams.
+pub struct UdpReceiver {
+    listen: SocketAddr,
+    socket: Option<Arc<Socket>>,
+}
+
+/// A socket that does not wait.
+struct Socket(UdpSocket);
+
+impl Watched for Socket {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}
+
+/// The most bytes of a datagram that become a packet.
+const LONGEST: usize = 2048;
+
+impl App for UdpReceiver {
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the datagrams")]);
+
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn start(&mut self, old: Option<&mut UdpReceiver>) -> Result<(), AppError> {
+        let inherited = old.filter(|old| old.listen == self.listen).and_then(|old| old.socket.clone());
+        self.socket = Some(match inherited {
+            Some(socket) => socket,
+            None => Arc::new(Socket::open(self.listen)?),
+        });
+        Ok(())
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        if let Some(socket) = &self.socket {
+            io.slot(0).watch(Arc::clone(socket), 0, 0);
+        }
+    }
+
+    fn pull(&mut self, io: &Io<Self>) {
+        let Some(socket) = &self.socket else { return };
+        let mut output = io.output(0);
+        for mut packet in Packet::fresh(io.burst().min(output.room())) {
+            packet.extend(LONGEST);
+            let Ok(length) = socket.0.recv(packet.bytes_mut()) else { break };
+            packet.truncate(length);
+            output.push(packet);
+        }
+    }
+}
+
+impl Socket {
+    fn open(address: SocketAddr) -> Result<Socket, AppError> {
+        let open = || {
+            let socket = UdpSocket::bind(address)?;
+            socket.set_nonblocking(true)?;
+            Ok(Socket(socket))
+        };
+        open().map_err(|error: std::io::Error| {
+            format!("cannot listen on {address}: {error}; set `listen` to another one").into()
+        })
+    }
+}
+
+impl Configure for UdpReceiver {
+    const NAME: &'static str = "udp-receiver";
+    type Config = Config;
+
+    fn configure(config: Config, _: &Context) -> Result<UdpReceiver, Mistake> {
+        Ok(UdpReceiver { listen: config.listen, socket: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+    use std::time::Duration;
+
+    use bellows_engine::testing::Rig;
+    use bellows_engine::{Engine, Network, Settings};
+
+    /// A receiver at a loopback address that no other process of the tests has, and a socket that sends to it.
+    fn receiver(port: u16) -> (UdpReceiver, UdpSocket) {
+        let [_, a, b, c] = std::process::id().to_be_bytes();
+        let listen = (Ipv4Addr::new(127, a, b, c), port).into();
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        sender.connect(listen).unwrap();
+        (UdpReceiver::configure(Config { listen }, &Context::default()).unwrap(), sender)
+    }
+
+    #[test]
+    fn each_datagram_becomes_a_packet() {
+        let (receiver, sender) = receiver(4001);
+        let mut rig = Rig::new(receiver, &[], &["output"]);
+        for datagram in [&b"one"[..], b"", &[7; LONGEST + 1]] {
+            sender.send(datagram).unwrap();
+        }
+        rig.settle();
+        assert_eq!(rig.received("output"), [b"one".to_vec(), vec![], vec![7; LONGEST]]);
+    }
+
+    struct Sink;
+
+    impl App for Sink {
+        const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+
+        fn push(&mut self, io: &Io<Self>) {
+            io.input(0).discard();
+        }
+    }
+
+    #[test]
+    fn a_datagram_wakes_a_sleeping_engine() {
+        let (receiver, sender) = receiver(4002);
+        let network = Network::new().app("receiver", receiver).app("sink", Sink);
+        let network = network.link("receiver.output -> sink.input").unwrap();
+        let mut engine = Engine::new(network, Settings::default(), None).unwrap();
+        let control = engine.control();
+        thread::scope(|scope| {
+            scope.spawn(|| engine.run());
+            thread::sleep(Duration::from_millis(50));
+            assert_eq!(control.snapshot().engine("naps"), 0, "it still sleeps for the first time, or does not sleep");
+            sender.send(b"wake up").unwrap();
+            let arrived = (0..5_000).any(|_| {
+                thread::sleep(Duration::from_millis(1));
+                control.snapshot().links[0].packets == 1
+            });
+            control.stop();
+            assert!(arrived);
+        });
+        assert!(engine.snapshot().engine("naps") > 0);
+    }
+
+    #[test]
+    fn the_address_can_be_listened_on_once() {
+        let (mut receiver, _) = receiver(4003);
+        receiver.start(None).unwrap();
+        let (mut other, _) = self::receiver(4003);
+        assert!(other.start(None).unwrap_err().to_string().contains("set `listen`"));
+        other.start(Some(&mut receiver)).unwrap();
+    }
+}
