@@ -41,7 +41,7 @@ pub(crate) enum Reply {
 
 /// What runs now, as the other threads know it.
 struct Current {
-    outline: Outline,
+    outline: Arc<Outline>,
     generation: u64,
 }
 
@@ -86,7 +86,7 @@ impl Shared {
             attention: AtomicU32::new(0),
             event: Event::new()?,
             mailbox: Mutex::new(Mailbox::Open(None)),
-            current: Mutex::new(Current { outline: world.outline.clone(), generation: 0 }),
+            current: Mutex::new(Current { outline: Arc::clone(&world.outline), generation: 0 }),
             view: Mutex::new(View::of(world)),
             settings: settings.clone(),
             perf_map: settings.perf_map.then(PerfMap::for_this_process),
@@ -228,7 +228,7 @@ impl Control {
         let generation = current.generation + 1;
         let world = World::prepare(network, &current.outline, generation, home, &self.shared.settings)
             .map_err(ReloadError::Counters)?;
-        let outline = world.outline.clone();
+        let outline = Arc::clone(&world.outline);
         let view = View::of(&world);
         let mut report = compare(&current.outline, &world);
         let origins = world.origins.clone();

@@ -35,7 +35,7 @@ use crate::app::{Metered, metered_pull, metered_push};
 use crate::io::Core;
 use crate::listing::Line;
 use crate::place::Place;
-use crate::schedule::Step;
+use crate::schedule::{Step, Stretch};
 use crate::slots::Slot;
 use crate::world::{Fabric, GROUP, Layout};
 
@@ -53,31 +53,6 @@ type Body = unsafe extern "sysv64" fn(
 
 /// What the instrumented body calls.
 const METERED: [(Metered, &str); 2] = [(metered_pull, "metered_pull"), (metered_push, "metered_push")];
-
-/// What a stretch of the code serves.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Stretch {
-    /// The function's beginning.
-    Entry,
-    /// The test before a pull, or the call itself where there is no test: its position among the pulls.
-    Pull(usize),
-    /// The call of a pull that has slots.
-    CallPull(usize),
-    /// What is looked at after the pulls.
-    PullsDone,
-    /// The test of the links of several pushes at once: the positions of the first and the last among the pushes.
-    Links(usize, usize),
-    /// A push: its position among the pushes.
-    Push(usize),
-    /// The end of a breath.
-    Tail,
-    /// The end of a breath in which an app was called.
-    BusyTail,
-    /// The function's end.
-    Leave,
-    /// The end of a breath in which a pull panicked.
-    Halfway,
-}
 
 /// Where a stretch of the code begins.
 struct Mark {
@@ -365,10 +340,22 @@ impl<'a> Writer<'a> {
             self.registers(Op::Mov_r64_rm64, to, argument)?;
         }
         self.registers(Op::Xor_r32_rm32, R12D, R12D)?;
-        while self.position % ALIGNMENT != 0 {
-            self.put(Instruction::with(Op::Nopd))?;
+        self.align()
+    }
+
+    /// Goes on at a multiple of [`ALIGNMENT`], with few long instructions that do nothing.
+    fn align(&mut self) -> Written {
+        let any = |index, bytes| MemoryOperand::new(RAX, index, 1, 0, bytes, false, Register::None);
+        let longest = Instruction::with1(Op::Nop_rm32, any(RAX, 8))?;
+        let long = Instruction::with1(Op::Nop_rm32, any(RAX, 1))?;
+        loop {
+            match self.position.next_multiple_of(ALIGNMENT) - self.position {
+                0 => return Ok(()),
+                8.. => self.put(longest)?,
+                5.. => self.put(long)?,
+                _ => self.put(Instruction::with(Op::Nopd))?,
+            }
         }
-        Ok(())
     }
 
     fn leave(&mut self) -> Written {

@@ -7,7 +7,7 @@ use bellows_codemem::Symbol;
 
 use crate::io::Core;
 use crate::listing::Line;
-use crate::schedule::Step;
+use crate::schedule::{Step, Stretch};
 use crate::world::{Fabric, Layout};
 
 /// The code of one configuration: there is none.

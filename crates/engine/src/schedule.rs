@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bellows_codemem::Symbol;
@@ -18,7 +19,7 @@ use crate::listing::{self, Listing};
 use crate::native::Native;
 use crate::place::Place;
 use crate::slots::Slot;
-use crate::world::{Layout, World};
+use crate::world::{Layout, Outline, World};
 
 /// How the engine takes a breath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +85,32 @@ pub(crate) struct Step {
     pub(crate) count: usize,
 }
 
+/// What a stretch of a breath's code serves.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no code is generated there"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stretch {
+    /// The function's beginning.
+    Entry,
+    /// The test before a pull, or the call itself where there is no test: its position among the pulls.
+    Pull(usize),
+    /// The call of a pull that has slots.
+    CallPull(usize),
+    /// What is looked at after the pulls.
+    PullsDone,
+    /// The test of the links of several pushes at once: the positions of the first and the last among the pushes.
+    Links(usize, usize),
+    /// A push: its position among the pushes.
+    Push(usize),
+    /// The end of a breath.
+    Tail,
+    /// The end of a breath in which an app was called.
+    BusyTail,
+    /// The function's end.
+    Leave,
+    /// The end of a breath in which a pull panicked.
+    Halfway,
+}
+
 /// How the breaths of one configuration are taken.
 pub(crate) struct Breath {
     /// The schedule in use.
@@ -93,8 +120,10 @@ pub(crate) struct Breath {
     pulls: Vec<Step>,
     pushes: Vec<Step>,
     native: Option<Native>,
-    /// What the pulls, then the pushes, are called in explanations.
-    calls: Vec<listing::Call>,
+    /// What explains the steps: apps and links, the types of the apps, and the links by their numbers.
+    outline: Arc<Outline>,
+    types: Vec<&'static str>,
+    links: Vec<Option<usize>>,
 }
 
 impl Breath {
@@ -107,35 +136,74 @@ impl Breath {
             Ok(native) => (schedule, None, native),
             Err(refusal) => (Schedule::Flat, Some(refusal), None),
         };
-        let calls = layout.explain(&pulls, &pushes);
-        Breath { schedule, refusal, pulls, pushes, native, calls }
+        let types = layout.apps.iter().map(|app| app.type_name()).collect();
+        let (outline, links) = (Arc::clone(layout.outline), layout.links.to_vec());
+        Breath { schedule, refusal, pulls, pushes, native, outline, types, links }
+    }
+
+    fn app(&self, step: &Step) -> &str {
+        &self.outline.apps[step.app].name
+    }
+
+    /// The links whose packets an app pushes.
+    fn links(&self, step: &Step) -> Vec<String> {
+        let spec = |number: &Option<usize>| number.map(|link| self.outline.links[link].to_string());
+        self.links[step.first..][..step.count].iter().filter_map(spec).collect()
+    }
+
+    /// What a stretch of the code serves, in words.
+    fn name(&self, stretch: Stretch) -> String {
+        match stretch {
+            Stretch::Entry => "entry".to_owned(),
+            Stretch::Pull(pull) => format!("pull {}", self.app(&self.pulls[pull])),
+            Stretch::CallPull(pull) => format!("call pull {}", self.app(&self.pulls[pull])),
+            Stretch::PullsDone => "pulls done".to_owned(),
+            Stretch::Links(first, last) => {
+                let [first, last] = [first, last].map(|push| self.app(&self.pushes[push]));
+                format!("test links into {first} to {last}")
+            }
+            Stretch::Push(push) => {
+                let step = &self.pushes[push];
+                format!("push {} [{}]", self.app(step), self.links(step).join(", "))
+            }
+            Stretch::Tail => "tail".to_owned(),
+            Stretch::BusyTail => "tail of a breath with calls".to_owned(),
+            Stretch::Leave => "leave".to_owned(),
+            Stretch::Halfway => "a pull panicked".to_owned(),
+        }
+    }
+
+    fn calls(&self) -> Vec<listing::Call> {
+        let call = |entry: &str, step: &Step, tests: Vec<String>| listing::Call {
+            entry: entry.to_owned(),
+            app: self.app(step).to_owned(),
+            function: format!("{}::{entry}", self.types[step.app]),
+            tests,
+        };
+        let pull = |step: &Step| call("pull", step, (0..step.count).map(|slot| format!("slot {slot}")).collect());
+        let push = |step: &Step| call("push", step, self.links(step));
+        self.pulls.iter().map(pull).chain(self.pushes.iter().map(push)).collect()
     }
 
     /// The breath, explained.
     pub(crate) fn listing(&self) -> Listing {
-        let functions: HashMap<usize, &str> = self
-            .pulls
-            .iter()
-            .chain(&self.pushes)
-            .map(|step| step.call as usize)
-            .zip(self.calls.iter().map(|call| &*call.function))
-            .collect();
-        let code = self
-            .native
-            .as_ref()
-            .map(|native| native.listing(|address| functions.get(&address).map(|name| name.to_string())));
+        let calls = self.calls();
+        let steps = self.pulls.iter().chain(&self.pushes).zip(&calls);
+        let functions: HashMap<usize, &str> = steps.map(|(step, call)| (step.call as usize, &*call.function)).collect();
+        let function = |address: usize| functions.get(&address).map(|name| (*name).to_owned());
+        let code = self.native.as_ref().map(|native| native.listing(|stretch| self.name(stretch), function));
         Listing {
             schedule: self.schedule.to_string(),
             refusal: self.refusal.clone(),
-            calls: self.calls.clone(),
             assembling_nanos: self.native.as_ref().map_or(0, |native| native.assembling().as_nanos() as u64),
             code: code.unwrap_or_default(),
+            calls,
         }
     }
 
     /// The stretches of the code, for `perf`.
     pub(crate) fn symbols(&self) -> Vec<Symbol> {
-        self.native.as_ref().map(Native::symbols).unwrap_or_default()
+        self.native.as_ref().map(|native| native.symbols(|stretch| self.name(stretch))).unwrap_or_default()
     }
 
     /// Takes up to `most` breaths, but at least one; ends after one that was interrupted, or when `attention` is not 0.

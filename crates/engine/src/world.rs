@@ -17,7 +17,6 @@ use crate::counters::{Directory, Slab, common};
 use crate::engine::{Settings, start_contained, stop_contained};
 use crate::home::Home;
 use crate::io::Core;
-use crate::listing;
 use crate::network::{AppSpec, End, LinkSpec, Network, Side};
 use crate::order::push_order;
 use crate::place::{OPEN, Place};
@@ -108,7 +107,7 @@ pub(crate) enum Origin {
 
 /// A configuration that is ready to run.
 pub(crate) struct World {
-    pub(crate) outline: Outline,
+    pub(crate) outline: Arc<Outline>,
     pub(crate) traits: Vec<Traits>,
     pub(crate) places: Fixed<[Place]>,
     pub(crate) apps: Vec<Occupant>,
@@ -139,7 +138,7 @@ impl World {
         home: Option<&Home>,
         settings: &Settings,
     ) -> io::Result<World> {
-        let outline = Outline::of(&network);
+        let outline = Arc::new(Outline::of(&network));
         let Network { apps, links, source, text } = network;
         let laid_out = apps.iter().map(|app| (app.name.as_str(), app.kind.as_str(), app.traits));
         let ends = links.iter().map(|link| (link.from.to_string(), link.to.to_string()));
@@ -295,14 +294,14 @@ impl World {
 
 /// What a breath is compiled from.
 pub(crate) struct Layout<'a> {
-    pub(crate) outline: &'a Outline,
+    pub(crate) outline: &'a Arc<Outline>,
     pub(crate) apps: &'a [Occupant],
     pub(crate) places: &'a [Place],
     pulls: &'a [usize],
     pushes: &'a [usize],
     words: &'a [Range<usize>],
     /// For each number the position of the link that has it in the outline.
-    links: &'a [Option<usize>],
+    pub(crate) links: &'a [Option<usize>],
 }
 
 impl Layout<'_> {
@@ -326,25 +325,6 @@ impl Layout<'_> {
             count: self.words[app].len(),
         };
         self.pushes.iter().map(step).collect()
-    }
-
-    /// The links whose packets an app pushes.
-    pub(crate) fn links(&self, step: &Step) -> Vec<String> {
-        let spec = |number: &Option<usize>| number.map(|link| self.outline.links[link].to_string());
-        self.links[step.first..][..step.count].iter().filter_map(spec).collect()
-    }
-
-    /// What the calls are, for people.
-    pub(crate) fn explain(&self, pulls: &[Step], pushes: &[Step]) -> Vec<listing::Call> {
-        let call = |entry: &str, step: &Step, tests: Vec<String>| listing::Call {
-            entry: entry.to_owned(),
-            app: self.outline.apps[step.app].name.clone(),
-            function: format!("{}::{entry}", self.apps[step.app].type_name()),
-            tests,
-        };
-        let pull = |step: &Step| call("pull", step, (0..step.count).map(|slot| format!("slot {slot}")).collect());
-        let push = |step: &Step| call("push", step, self.links(step));
-        pulls.iter().map(pull).chain(pushes.iter().map(push)).collect()
     }
 }
 
