@@ -287,6 +287,7 @@ impl Engine {
         }
         self.world.recompile(&self.settings);
         self.shared.show(&self.world);
+        self.shared.renew_map_for_perf();
         self.idle_since = None;
         if self.core.halfway.replace(false) {
             self.world.breath.finish(&self.core, &self.world);
@@ -464,6 +465,9 @@ impl Engine {
         }
         self.write_gauges();
         let dropped = self.hand_over(&mut new);
+        if new.has_stand_ins() {
+            new.recompile(&self.settings);
+        }
         new.seat(&self.core);
         let old = std::mem::replace(&mut self.world, *new);
         let slab = &self.world.fabric().slab;
@@ -473,6 +477,7 @@ impl Engine {
         self.core.next_deadline.set(0);
         self.idle_since = None;
         self.write_gauges();
+        self.shared.show(&self.world);
         let _ = request.reply.send(Reply::Committed { old: Box::new(old), dropped, pause: start.elapsed() });
     }
 

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_engine::{
-    App, AppError, AppSpec, Control, End, Engine, Home, Io, Network, Outcome, Port, Ports, ReloadError, Settings,
-    Watched,
+    App, AppError, AppSpec, Control, End, Engine, Home, Io, Network, Outcome, Port, Ports, ReloadError, Schedule,
+    Settings, Watched,
 };
 use bellows_packet::Packet;
 use bellows_sys::wake::Event;
@@ -319,4 +319,46 @@ fn apps_are_stopped_again_when_the_counters_cannot_be_published() {
     let network = Network::new().app("vandal", Vandal(Arc::clone(&home), Arc::clone(&stopped)));
     assert!(Engine::new(network, Settings::default(), Some(home)).is_err());
     assert!(stopped.load(Relaxed));
+}
+
+#[test]
+fn an_app_that_panicked_stays_away_through_reloads_that_do_not_change_it() {
+    /// Remembers what passed, and fails over the first packets.
+    #[derive(Default)]
+    struct Fragile {
+        packets: u64,
+    }
+    impl App for Fragile {
+        const INPUTS: Ports = PACKETS;
+
+        fn push(&mut self, io: &Io<Self>) {
+            self.packets += io.input(0).discard() as u64;
+            panic!("an app of this test fails on purpose");
+        }
+    }
+    let network = || {
+        let source = Source { left: u64::MAX, ..Source::default() };
+        let network = Network::new().app("source", source).app("fragile", Fragile::default());
+        network.link("source.port -> fragile.port").unwrap()
+    };
+    for schedule in Schedule::ALL {
+        let mut engine = Engine::new(network(), Settings { schedule, ..Settings::default() }, None).unwrap();
+        engine.breathe_times(5);
+        for _ in 0..2 {
+            let control = engine.control();
+            thread::scope(|scope| {
+                let reloading = scope.spawn(move || control.reload(network()).unwrap());
+                while !reloading.is_finished() {
+                    engine.attend();
+                }
+                assert_eq!(reloading.join().unwrap().kept, ["source", "fragile"]);
+            });
+            engine.breathe_times(5);
+            let listed = engine.control().listing().calls.pop().unwrap().function;
+            assert!(listed.contains("Failed"), "{schedule}: {listed}");
+        }
+        let outcome = engine.finish(End::Stopped);
+        assert_eq!(outcome.panicked, ["fragile"], "{schedule}");
+        assert_eq!(outcome.snapshot.apps[1].drops["app_failed"], 14 * 8, "{schedule}");
+    }
 }
