@@ -381,7 +381,7 @@ impl Engine {
         }
         let held = self.ask(|app| app.held() > 0)?.contains(&true);
         let fabric = self.world.fabric();
-        let listens = fabric.slots.iter().any(|slot| slot.expects() == Expects::Descriptor);
+        let listens = fabric.slots.iter().any(|slot| slot.listens().is_some());
         let links = self.world.numbers.iter().zip(&self.world.outline.links);
         let waiting = links.filter(|(number, _)| fabric.waiting[**number].get() > 0);
         let waiting: Vec<String> = waiting.map(|(_, link)| link.to_string()).collect();
