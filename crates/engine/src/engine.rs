@@ -315,8 +315,12 @@ impl Engine {
                 return End::Stopped;
             }
             let (moved, end) = (self.core.moved.get(), self.breaths + WINDOW);
-            while self.breaths < end && shared.attention.load(Relaxed) == 0 {
+            // At least once: without a breath nothing can be told from nothing having moved.
+            loop {
                 self.take_breaths(end - self.breaths, &shared.attention);
+                if self.breaths >= end || shared.attention.load(Relaxed) != 0 {
+                    break;
+                }
             }
             if self.core.moved.get() != moved {
                 self.idle_since = None;
