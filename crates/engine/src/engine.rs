@@ -408,14 +408,13 @@ impl Engine {
         let answers = self.ask(|app| (!app.exhausted(), app.held() > 0))?;
         let World { places, .. } = &self.world;
         let fabric = self.world.fabric();
-        // Nothing tells when an app can go on that has left packets in its inputs, nor when one can that brings packets
-        // in, or holds some, and has no descriptor.
+        // Nothing but an app's own wish for a tick tells when it can go on if it has left packets in its inputs, or brings
+        // packets in or holds some and has no descriptor. A slot that can only be looked at is, whatever else its app wishes.
         let must_be_polled = answers.iter().zip(places.iter()).any(|(&(pulls, holds), place)| {
             let expects = place.slots(fabric).iter().map(Slot::expects).max();
-            let expects = expects.unwrap_or(Expects::Polling);
             let has_work =
-                place.has_input() || pulls && expects == Expects::Polling || holds && expects != Expects::Descriptor;
-            has_work && place.deadline.get() == u64::MAX
+                place.has_input() || pulls && expects.is_none() || holds && expects != Some(Expects::Descriptor);
+            pulls && expects == Some(Expects::Polling) || has_work && place.deadline.get() == u64::MAX
         });
         let timeout =
             if must_be_polled { Some(until_deadline.map_or(NAP, |until| until.min(NAP))) } else { until_deadline };

@@ -1,8 +1,9 @@
 //! Apps that misbehave outside their calls, and engines that wait: nothing may hang, spin, or go down with an app.
 
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -361,4 +362,46 @@ fn an_app_that_panicked_stays_away_through_reloads_that_do_not_change_it() {
         assert_eq!(outcome.panicked, ["fragile"], "{schedule}");
         assert_eq!(outcome.snapshot.apps[1].drops["app_failed"], 14 * 8, "{schedule}");
     }
+}
+
+/// An index that the other side of a ring writes, and that nothing else tells of.
+#[derive(Default)]
+struct Ring(AtomicU32);
+
+impl Watched for Ring {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(&self.0)
+    }
+}
+
+#[test]
+fn a_sleeping_engine_looks_at_a_word_without_a_descriptor_though_its_app_wants_a_tick_much_later() {
+    struct Card {
+        ring: Arc<Ring>,
+        left: usize,
+    }
+    impl App for Card {
+        const OUTPUTS: Ports = PACKETS;
+
+        fn pull(&mut self, io: &Io<Self>) {
+            Packet::fresh(mem::take(&mut self.left)).for_each(|packet| io.output(0).push(packet));
+        }
+        fn tick(&mut self, io: &Io<Self>) {
+            io.slot(0).watch(Arc::clone(&self.ring), u32::MAX, 0);
+            io.wake_at(io.now() + 3_600_000_000_000);
+        }
+        fn slots(&self) -> usize {
+            1
+        }
+        fn exhausted(&self) -> bool {
+            self.left == 0
+        }
+    }
+    let ring = Arc::<Ring>::default();
+    let network = Network::new().app("card", Card { ring: Arc::clone(&ring), left: 5 }).app("sink", Sink::open());
+    let outcome = run_with(network.link("card.port -> sink.port").unwrap(), |_| {
+        thread::sleep(Duration::from_millis(50));
+        ring.0.store(1, Relaxed);
+    });
+    assert_eq!((outcome.end, outcome.snapshot.links[0].received()), (End::Done, 5));
 }
