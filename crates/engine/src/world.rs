@@ -252,7 +252,10 @@ impl World {
     /// Puts another app into a place, for good. The breath is to be compiled again before it is taken.
     pub(crate) fn replace(&mut self, app: usize, successor: Occupant) -> Occupant {
         self.places[app].app.set(successor.address());
-        self.places[app].slots(self.fabric()).iter().for_each(Slot::never);
+        for slot in self.places[app].slots(self.fabric()) {
+            // What it watches may panic at its end.
+            let _ = answer(|| slot.never());
+        }
         std::mem::replace(&mut self.apps[app], successor)
     }
 

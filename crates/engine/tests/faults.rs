@@ -405,3 +405,30 @@ fn a_sleeping_engine_looks_at_a_word_without_a_descriptor_though_its_app_wants_a
     });
     assert_eq!((outcome.end, outcome.snapshot.links[0].received()), (End::Done, 5));
 }
+
+#[test]
+fn an_app_that_panicked_stops_alone_even_if_what_it_watched_panics_too() {
+    struct Fuse;
+    impl Watched for Fuse {}
+    impl Drop for Fuse {
+        fn drop(&mut self) {
+            panic!("what an app of this test watches fails on purpose");
+        }
+    }
+    struct Bomb;
+    impl App for Bomb {
+        const PULLS: bool = true;
+
+        fn pull(&mut self, io: &Io<Self>) {
+            io.slot(0).watch(Arc::new(Fuse), 0, 0);
+            panic!("an app of this test fails on purpose");
+        }
+        fn slots(&self) -> usize {
+            1
+        }
+    }
+    let source = Source { left: 100, ..Source::default() };
+    let outcome = run_with(beside(source, Sink::open(), Bomb), |_| ());
+    assert_eq!((outcome.end, outcome.snapshot.links[0].received()), (End::Done, 100));
+    assert_eq!(outcome.panicked, ["app"]);
+}
