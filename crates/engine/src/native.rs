@@ -77,7 +77,7 @@ impl Native {
         let words: usize = pushes.iter().map(|step| step.count).sum();
         let capacity = 2 * (512 + 64 * (pulls.len() + pushes.len()) + 32 * slots + 24 * words);
         let draft = Draft::near(low..=high, capacity).map_err(|refused| refused.to_string())?;
-        let writer = Writer::write(layout, pulls, pushes).and_then(|writer| writer.encode(draft.address()));
+        let writer = Writer::write(layout, pulls, pushes, draft.address()).and_then(Writer::encode);
         let encoded = writer.map_err(|error| format!("the breath cannot be assembled: {error}"))?;
         let code = draft.seal(&encoded.bytes).map_err(|refused| refused.to_string())?;
         Ok(Native { code, metered: encoded.metered, marks: encoded.marks, assembling: start.elapsed() })
@@ -166,6 +166,8 @@ impl Native {
 struct Writer<'a> {
     assembler: CodeAssembler,
     layout: &'a Layout<'a>,
+    /// Where the code will lie.
+    address: usize,
     /// For each mark the instruction that it stands before.
     marks: Vec<(usize, String)>,
     /// The instruction with which the instrumented body begins.
@@ -196,9 +198,9 @@ macro_rules! slot {
 const ALIGNMENT: usize = 64;
 
 impl<'a> Writer<'a> {
-    fn write(layout: &'a Layout<'a>, pulls: &[Step], pushes: &[Step]) -> Result<Writer<'a>, IcedError> {
+    fn write(layout: &'a Layout<'a>, pulls: &[Step], pushes: &[Step], address: usize) -> Result<Writer<'a>, IcedError> {
         let assembler = CodeAssembler::new(64)?;
-        let mut writer = Writer { assembler, layout, marks: Vec::new(), metered: 0 };
+        let mut writer = Writer { assembler, layout, address, marks: Vec::new(), metered: 0 };
         writer.body("", pulls, pushes, None)?;
         writer.metered = writer.assembler.instructions().len();
         writer.body("instrumented ", pulls, pushes, Some(METERED.map(|(function, _)| function)))?;
@@ -207,9 +209,9 @@ impl<'a> Writer<'a> {
         Ok(writer)
     }
 
-    fn encode(mut self, address: usize) -> Result<Encoded, IcedError> {
+    fn encode(mut self) -> Result<Encoded, IcedError> {
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
-        let result = self.assembler.assemble_options(address as u64, options)?.inner;
+        let result = self.assembler.assemble_options(self.address as u64, options)?.inner;
         let offset = |instruction: usize| {
             // u32::MAX marks an instruction that had to be rewritten; none of ours is, or the marks after it do for it.
             let offsets = result.new_instruction_offsets.iter().skip(instruction);
@@ -301,7 +303,8 @@ impl<'a> Writer<'a> {
         a.mov(r13, rcx)?;
         a.mov(r15, r8)?;
         a.xor(r12d, r12d)?;
-        let length = a.assemble(0)?.len();
+        // At its place: elsewhere calls are out of reach, and longer.
+        let length = a.assemble(self.address as u64)?.len();
         a.nops_with_size(length.next_multiple_of(ALIGNMENT) - length)
     }
 
