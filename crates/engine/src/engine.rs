@@ -600,8 +600,8 @@ pub(crate) fn stop_contained(app: &mut dyn Erased) -> Result<(), String> {
 }
 
 /// Ends apps that are no longer in the network: what they could not finish.
-pub(crate) fn retire(world: World, kept: &[Origin]) -> Vec<(String, String)> {
-    let World { mut apps, outline, .. } = world;
+pub(crate) fn retire(mut world: World, kept: &[Origin]) -> Vec<(String, String)> {
+    let World { apps, outline, .. } = &mut world;
     let mut unfinished = Vec::new();
     for (index, identity) in outline.apps.iter().enumerate() {
         // In the place of one that was kept lies the new configuration's copy, which was never started.

@@ -301,6 +301,18 @@ impl World {
     }
 }
 
+impl Drop for World {
+    /// Whatever panics at its end, an app or what it watches, ends alone.
+    fn drop(&mut self) {
+        for app in self.apps.drain(..) {
+            let _ = answer(|| drop(app));
+        }
+        for slot in self.fabric.slots.iter() {
+            let _ = answer(|| slot.never());
+        }
+    }
+}
+
 /// What a breath is compiled from.
 pub(crate) struct Layout<'a> {
     pub(crate) outline: &'a Outline,

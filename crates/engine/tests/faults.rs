@@ -432,3 +432,24 @@ fn an_app_that_panicked_stops_alone_even_if_what_it_watched_panics_too() {
     assert_eq!((outcome.end, outcome.snapshot.links[0].received()), (End::Done, 100));
     assert_eq!(outcome.panicked, ["app"]);
 }
+
+#[test]
+fn an_app_that_panics_when_it_is_dropped_takes_neither_a_reload_nor_the_end_with_it() {
+    struct Bomb;
+    impl App for Bomb {
+        const PULLS: bool = false;
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("an app of this test fails on purpose");
+        }
+    }
+    let lasting = || Source { lasts: true, ..Source::default() };
+    let outcome = run_with(beside(lasting(), Sink::open(), Bomb), |control| {
+        let removed = control.reload(beside(lasting(), Sink::open(), Idle));
+        let added = control.reload(beside(lasting(), Sink::open(), Bomb));
+        control.stop();
+        assert!(removed.is_ok() && added.is_ok());
+    });
+    assert_eq!((outcome.end, outcome.snapshot.engine("reloads")), (End::Stopped, 2));
+}
