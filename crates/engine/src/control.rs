@@ -97,8 +97,12 @@ impl Shared {
     /// Shows other threads what runs now.
     pub(crate) fn show(&self, world: &World) {
         *lock(&self.view) = View::of(world);
-        // A map that cannot be renewed is out of date, which perf shows as unknown code.
-        let _ = self.map_for_perf(&world.breath);
+    }
+
+    /// Names the code that runs now. A map that cannot be renewed is out of date, which perf shows as unknown code.
+    pub(crate) fn renew_map_for_perf(&self) {
+        let breath = Arc::clone(&lock(&self.view).breath);
+        let _ = self.map_for_perf(&breath);
     }
 
     pub(crate) fn map_for_perf(&self, breath: &Breath) -> io::Result<()> {
@@ -229,7 +233,6 @@ impl Control {
         let world = World::prepare(network, &current.outline, generation, home, &self.shared.settings)
             .map_err(ReloadError::Counters)?;
         let outline = Arc::clone(&world.outline);
-        let view = View::of(&world);
         let mut report = compare(&current.outline, &world);
         let origins = world.origins.clone();
 
@@ -254,9 +257,7 @@ impl Control {
         match reply {
             Ok(Reply::Committed { old, dropped, pause }) => {
                 current.outline = outline;
-                // A map that cannot be renewed is out of date, which perf shows as unknown code.
-                let _ = self.shared.map_for_perf(&view.breath);
-                *lock(&self.shared.view) = view;
+                self.shared.renew_map_for_perf();
                 let published = home.map_or(Ok(()), |home| home.publish(generation));
                 report.dropped = dropped;
                 report.pause_nanos = pause.as_nanos() as u64;

@@ -287,6 +287,7 @@ impl Engine {
         }
         self.world.recompile(&self.settings);
         self.shared.show(&self.world);
+        self.shared.renew_map_for_perf();
         self.idle_since = None;
         if self.core.halfway.replace(false) {
             self.world.breath.finish(&self.core, &self.world);
@@ -314,8 +315,12 @@ impl Engine {
                 return End::Stopped;
             }
             let (moved, end) = (self.core.moved.get(), self.breaths + WINDOW);
-            while self.breaths < end && shared.attention.load(Relaxed) == 0 {
+            // At least once: without a breath nothing can be told from nothing having moved.
+            loop {
                 self.take_breaths(end - self.breaths, &shared.attention);
+                if self.breaths >= end || shared.attention.load(Relaxed) != 0 {
+                    break;
+                }
             }
             if self.core.moved.get() != moved {
                 self.idle_since = None;
@@ -380,7 +385,7 @@ impl Engine {
         }
         let held = self.ask(|app| app.held() > 0)?.contains(&true);
         let fabric = self.world.fabric();
-        let listens = fabric.slots.iter().any(|slot| slot.expects() == Expects::Descriptor);
+        let listens = fabric.slots.iter().any(|slot| slot.listens().is_some());
         let links = self.world.numbers.iter().zip(&self.world.outline.links);
         let waiting = links.filter(|(number, _)| fabric.waiting[**number].get() > 0);
         let waiting: Vec<String> = waiting.map(|(_, link)| link.to_string()).collect();
@@ -403,14 +408,13 @@ impl Engine {
         let answers = self.ask(|app| (!app.exhausted(), app.held() > 0))?;
         let World { places, .. } = &self.world;
         let fabric = self.world.fabric();
-        // Nothing tells when an app can go on that has left packets in its inputs, nor when one can that brings packets
-        // in, or holds some, and has no descriptor.
+        // Nothing but an app's own wish for a tick tells when it can go on if it has left packets in its inputs, or brings
+        // packets in or holds some and has no descriptor. A slot that can only be looked at is, whatever else its app wishes.
         let must_be_polled = answers.iter().zip(places.iter()).any(|(&(pulls, holds), place)| {
             let expects = place.slots(fabric).iter().map(Slot::expects).max();
-            let expects = expects.unwrap_or(Expects::Polling);
             let has_work =
-                place.has_input() || pulls && expects == Expects::Polling || holds && expects != Expects::Descriptor;
-            has_work && place.deadline.get() == u64::MAX
+                place.has_input() || pulls && expects.is_none() || holds && expects != Some(Expects::Descriptor);
+            pulls && expects == Some(Expects::Polling) || has_work && place.deadline.get() == u64::MAX
         });
         let timeout =
             if must_be_polled { Some(until_deadline.map_or(NAP, |until| until.min(NAP))) } else { until_deadline };
@@ -464,6 +468,9 @@ impl Engine {
         }
         self.write_gauges();
         let dropped = self.hand_over(&mut new);
+        if new.has_stand_ins() {
+            new.recompile(&self.settings);
+        }
         new.seat(&self.core);
         let old = std::mem::replace(&mut self.world, *new);
         let slab = &self.world.fabric().slab;
@@ -473,6 +480,7 @@ impl Engine {
         self.core.next_deadline.set(0);
         self.idle_since = None;
         self.write_gauges();
+        self.shared.show(&self.world);
         let _ = request.reply.send(Reply::Committed { old: Box::new(old), dropped, pause: start.elapsed() });
     }
 
@@ -592,8 +600,8 @@ pub(crate) fn stop_contained(app: &mut dyn Erased) -> Result<(), String> {
 }
 
 /// Ends apps that are no longer in the network: what they could not finish.
-pub(crate) fn retire(world: World, kept: &[Origin]) -> Vec<(String, String)> {
-    let World { mut apps, outline, .. } = world;
+pub(crate) fn retire(mut world: World, kept: &[Origin]) -> Vec<(String, String)> {
+    let World { apps, outline, .. } = &mut world;
     let mut unfinished = Vec::new();
     for (index, identity) in outline.apps.iter().enumerate() {
         // In the place of one that was kept lies the new configuration's copy, which was never started.

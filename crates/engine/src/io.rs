@@ -271,8 +271,9 @@ impl<'a, A: App> Io<'a, A> {
     }
 
     /// Asks for a [`tick`](App::tick) at a time, in nanoseconds as [`Io::now`] counts them, and keeps an idle engine
-    /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled. A sleeping engine
-    /// that nothing tells when an app can go on looks at it every millisecond, unless it has a wish.
+    /// from sleeping beyond it. The earliest wish counts; it is forgotten once it has been fulfilled. A sleeping
+    /// engine does not look before then at packets that the app has left or holds, nor, if it has no [slots](App::slots),
+    /// whether it has something to pull.
     #[inline]
     pub fn wake_at(&self, time: u64) {
         let deadline = &self.place.deadline;

@@ -170,6 +170,11 @@ impl Slot {
         word.load(Relaxed) & self.mask.get() != self.value.get()
     }
 
+    /// Whether a watched word says that there is something to pull.
+    fn is_overdue(&self) -> bool {
+        self.pointer.get() != &raw const NOTHING && self.is_ready()
+    }
+
     /// Moves what another slot says into this one.
     pub(crate) fn take_over(&self, other: &Slot) {
         self.set(other.pointer.get(), other.mask.get(), other.value.get());
@@ -179,6 +184,8 @@ impl Slot {
 
     pub(crate) fn expects(&self) -> Expects {
         match &*self.watched.borrow() {
+            // What the word tells of was not pulled: nothing tells when the app can, and the descriptor may have told already.
+            Some(_) if self.is_overdue() => Expects::Polling,
             Some(watched) if has_descriptor(&**watched) => Expects::Descriptor,
             Some(_) => Expects::Polling,
             None if self.is_ready() => Expects::Polling,
@@ -283,6 +290,29 @@ mod tests {
         assert!(memory.upgrade().is_some() && slot.expects() == Expects::Nothing);
         other.never();
         assert!(memory.upgrade().is_none() && !other.is_ready());
+    }
+
+    #[test]
+    fn a_descriptor_is_not_relied_on_while_the_word_says_that_there_is_something_to_pull() {
+        struct Device(Ring, std::fs::File);
+
+        impl Watched for Device {
+            fn word(&self) -> Option<&AtomicU32> {
+                self.0.word()
+            }
+
+            fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+                self.1.descriptor()
+            }
+        }
+
+        let device = Arc::new(Device(Ring(AtomicU32::new(7)), std::fs::File::open("/dev/null").unwrap()));
+        let slot = Slot::default();
+        SlotHandle(&slot).watch(Arc::clone(&device), u32::MAX, 7);
+        assert_eq!(slot.expects(), Expects::Descriptor);
+        device.0.0.store(8, Relaxed);
+        assert_eq!(slot.expects(), Expects::Polling, "the app could not pull it");
+        assert!(slot.listens().is_some());
     }
 
     #[test]

@@ -248,16 +248,24 @@ impl World {
         }
     }
 
-    /// Puts another app into a place, for good.
+    /// Puts another app into a place, for good. The breath is to be compiled again before it is taken.
     pub(crate) fn replace(&mut self, app: usize, successor: Occupant) -> Occupant {
-        self.textbook[app] = successor.textbook();
         self.places[app].app.set(successor.address());
-        self.places[app].slots(self.fabric()).iter().for_each(Slot::never);
+        for slot in self.places[app].slots(self.fabric()) {
+            // What it watches may panic at its end.
+            let _ = answer(|| slot.never());
+        }
         std::mem::replace(&mut self.apps[app], successor)
     }
 
-    /// Compiles the breath again, after [`World::replace`].
+    /// Whether stand-ins sit here, kept from a configuration in which apps panicked: the breath was compiled for the apps.
+    pub(crate) fn has_stand_ins(&self) -> bool {
+        self.apps.iter().zip(&self.outline.apps).any(|(app, identity)| (**app).type_id() != identity.of_type)
+    }
+
+    /// Compiles the breath again, for the apps that are here now.
     pub(crate) fn recompile(&mut self, settings: &Settings) {
+        self.textbook = self.apps.iter().map(|app| app.textbook()).collect();
         let World { outline, apps, places, pulls, pushes, words, links, .. } = self;
         let layout = Layout { outline, apps, places, pulls, pushes, words, links };
         self.breath = Arc::new(Breath::compile(&layout, settings));
@@ -289,6 +297,18 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for World {
+    /// Whatever panics at its end, an app or what it watches, ends alone.
+    fn drop(&mut self) {
+        for app in self.apps.drain(..) {
+            let _ = answer(|| drop(app));
+        }
+        for slot in self.fabric.slots.iter() {
+            let _ = answer(|| slot.never());
+        }
     }
 }
 

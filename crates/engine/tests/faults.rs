@@ -1,15 +1,16 @@
 //! Apps that misbehave outside their calls, and engines that wait: nothing may hang, spin, or go down with an app.
 
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use bellows_engine::{
-    App, AppError, AppSpec, Control, End, Engine, Home, Io, Network, Outcome, Port, Ports, ReloadError, Settings,
-    Watched,
+    App, AppError, AppSpec, Control, End, Engine, Home, Io, Network, Outcome, Port, Ports, ReloadError, Schedule,
+    Settings, Watched,
 };
 use bellows_packet::Packet;
 use bellows_sys::wake::Event;
@@ -319,4 +320,136 @@ fn apps_are_stopped_again_when_the_counters_cannot_be_published() {
     let network = Network::new().app("vandal", Vandal(Arc::clone(&home), Arc::clone(&stopped)));
     assert!(Engine::new(network, Settings::default(), Some(home)).is_err());
     assert!(stopped.load(Relaxed));
+}
+
+#[test]
+fn an_app_that_panicked_stays_away_through_reloads_that_do_not_change_it() {
+    /// Remembers what passed, and fails over the first packets.
+    #[derive(Default)]
+    struct Fragile {
+        packets: u64,
+    }
+    impl App for Fragile {
+        const INPUTS: Ports = PACKETS;
+
+        fn push(&mut self, io: &Io<Self>) {
+            self.packets += io.input(0).discard() as u64;
+            panic!("an app of this test fails on purpose");
+        }
+    }
+    let network = || {
+        let source = Source { left: u64::MAX, ..Source::default() };
+        let network = Network::new().app("source", source).app("fragile", Fragile::default());
+        network.link("source.port -> fragile.port").unwrap()
+    };
+    for schedule in Schedule::ALL {
+        let mut engine = Engine::new(network(), Settings { schedule, ..Settings::default() }, None).unwrap();
+        engine.breathe_times(5);
+        for _ in 0..2 {
+            let control = engine.control();
+            thread::scope(|scope| {
+                let reloading = scope.spawn(move || control.reload(network()).unwrap());
+                while !reloading.is_finished() {
+                    engine.attend();
+                }
+                assert_eq!(reloading.join().unwrap().kept, ["source", "fragile"]);
+            });
+            engine.breathe_times(5);
+            let listed = engine.control().listing().calls.pop().unwrap().function;
+            assert!(listed.contains("Failed"), "{schedule}: {listed}");
+        }
+        let outcome = engine.finish(End::Stopped);
+        assert_eq!(outcome.panicked, ["fragile"], "{schedule}");
+        assert_eq!(outcome.snapshot.apps[1].drops["app_failed"], 14 * 8, "{schedule}");
+    }
+}
+
+/// An index that the other side of a ring writes, and that nothing else tells of.
+#[derive(Default)]
+struct Ring(AtomicU32);
+
+impl Watched for Ring {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(&self.0)
+    }
+}
+
+#[test]
+fn a_sleeping_engine_looks_at_a_word_without_a_descriptor_though_its_app_wants_a_tick_much_later() {
+    struct Card {
+        ring: Arc<Ring>,
+        left: usize,
+    }
+    impl App for Card {
+        const OUTPUTS: Ports = PACKETS;
+
+        fn pull(&mut self, io: &Io<Self>) {
+            Packet::fresh(mem::take(&mut self.left)).for_each(|packet| io.output(0).push(packet));
+        }
+        fn tick(&mut self, io: &Io<Self>) {
+            io.slot(0).watch(Arc::clone(&self.ring), u32::MAX, 0);
+            io.wake_at(io.now() + 3_600_000_000_000);
+        }
+        fn slots(&self) -> usize {
+            1
+        }
+        fn exhausted(&self) -> bool {
+            self.left == 0
+        }
+    }
+    let ring = Arc::<Ring>::default();
+    let network = Network::new().app("card", Card { ring: Arc::clone(&ring), left: 5 }).app("sink", Sink::open());
+    let outcome = run_with(network.link("card.port -> sink.port").unwrap(), |_| {
+        thread::sleep(Duration::from_millis(50));
+        ring.0.store(1, Relaxed);
+    });
+    assert_eq!((outcome.end, outcome.snapshot.links[0].received()), (End::Done, 5));
+}
+
+#[test]
+fn an_app_that_panicked_stops_alone_even_if_what_it_watched_panics_too() {
+    struct Fuse;
+    impl Watched for Fuse {}
+    impl Drop for Fuse {
+        fn drop(&mut self) {
+            panic!("what an app of this test watches fails on purpose");
+        }
+    }
+    struct Bomb;
+    impl App for Bomb {
+        const PULLS: bool = true;
+
+        fn pull(&mut self, io: &Io<Self>) {
+            io.slot(0).watch(Arc::new(Fuse), 0, 0);
+            panic!("an app of this test fails on purpose");
+        }
+        fn slots(&self) -> usize {
+            1
+        }
+    }
+    let source = Source { left: 100, ..Source::default() };
+    let outcome = run_with(beside(source, Sink::open(), Bomb), |_| ());
+    assert_eq!((outcome.end, outcome.snapshot.links[0].received()), (End::Done, 100));
+    assert_eq!(outcome.panicked, ["app"]);
+}
+
+#[test]
+fn an_app_that_panics_when_it_is_dropped_takes_neither_a_reload_nor_the_end_with_it() {
+    struct Bomb;
+    impl App for Bomb {
+        const PULLS: bool = false;
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("an app of this test fails on purpose");
+        }
+    }
+    let lasting = || Source { lasts: true, ..Source::default() };
+    let outcome = run_with(beside(lasting(), Sink::open(), Bomb), |control| {
+        let removed = control.reload(beside(lasting(), Sink::open(), Idle));
+        let added = control.reload(beside(lasting(), Sink::open(), Bomb));
+        control.stop();
+        assert!(removed.is_ok() && added.is_ok());
+    });
+    assert_eq!((outcome.end, outcome.snapshot.engine("reloads")), (End::Stopped, 2));
 }

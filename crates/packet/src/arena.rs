@@ -185,6 +185,15 @@ fn colour(block: NonNull<u8>, size: usize) -> usize {
 /// assert_eq!(place.cast::<u8>().addr().get() % 64, 0);
 /// ```
 ///
+/// What is aligned to more than a page is refused at compile time:
+///
+/// ```compile_fail
+/// #[repr(align(8192))]
+/// struct TwoPages([u8; 8192]);
+///
+/// bellows_packet::Fixed::new(TwoPages([0; 8192]));
+/// ```
+///
 /// Each takes a page at least; a slice without elements, or of elements without size, takes none.
 pub struct Fixed<T: ?Sized> {
     content: NonNull<T>,
@@ -227,6 +236,7 @@ impl<T: ?Sized> Fixed<T> {
 /// Zeroed memory for `count` values; no memory, but an aligned address, if they have no size.
 fn place<T>(count: usize) -> NonNull<T> {
     const { assert!(align_of::<T>() <= LINE || size_of::<T>() > PAGE / 2, "small values are aligned to a line only") };
+    const { assert!(align_of::<T>() <= PAGE, "blocks begin at pages") };
     match size_of::<T>() * count {
         0 => NonNull::without_provenance(const { NonZero::new(PAGE).unwrap() }),
         size => {
