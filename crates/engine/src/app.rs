@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -144,6 +145,8 @@ pub trait App: Send + Sized + 'static {
 
     /// How many [slots](Io::slot) the app wants. With none it is pulled in every breath; with some, in those breaths in
     /// which a slot says that there is something to pull.
+    ///
+    /// Asked once, before [`start`](App::start): the answer must follow from the app's configuration alone.
     fn slots(&self) -> usize {
         0
     }
@@ -303,14 +306,15 @@ pub(crate) trait Erased: Send {
 
 /// Asks an app something between breaths; `None` if it panics over it.
 pub(crate) fn answer<T>(question: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(question)).ok()
+    // What an app panics with is not dropped: that could panic again.
+    catch_unwind(AssertUnwindSafe(question)).map_err(mem::forget).ok()
 }
 
 /// Safety: as for [`Call`], for the type A.
 unsafe extern "C" fn pull<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
-    if catch_unwind(AssertUnwindSafe(|| app.pull(&Io::new(place)))).is_err() {
+    if answer(|| app.pull(&Io::new(place))).is_none() {
         place.report_panic();
     }
 }
@@ -319,7 +323,7 @@ unsafe extern "C" fn pull<A: App>(place: &Place) {
 unsafe extern "C" fn push<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
-    if catch_unwind(AssertUnwindSafe(|| app.push(&Io::new(place)))).is_err() {
+    if answer(|| app.push(&Io::new(place))).is_none() {
         place.report_panic();
     }
 }
@@ -328,7 +332,7 @@ unsafe extern "C" fn push<A: App>(place: &Place) {
 unsafe extern "C" fn tick<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
-    if catch_unwind(AssertUnwindSafe(|| app.tick(&Io::new(place)))).is_err() {
+    if answer(|| app.tick(&Io::new(place))).is_none() {
         place.report_panic();
     }
 }

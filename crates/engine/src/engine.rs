@@ -1,5 +1,6 @@
 //! The engine: breathes, sleeps, ends, and swaps configurations between breaths.
 
+use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -138,9 +139,9 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Breaths until the next instrumented one: evenly spread, [`METERED_EVERY`] on average.
+    /// Breaths between two instrumented ones: evenly spread, so that one in [`METERED_EVERY`] is.
     fn draw(&mut self) -> u64 {
-        1 + (self.next() >> 32) % (2 * METERED_EVERY - 1)
+        (self.next() >> 32) % (2 * METERED_EVERY - 1)
     }
 }
 
@@ -233,17 +234,21 @@ impl Engine {
         let taken = match self.until_metered {
             0 => {
                 self.until_metered = self.random.draw();
-                self.world.breath.take_metered(core, &self.world);
+                self.world.take_metered(core);
                 self.world.fabric().slab.add(cells::METERED, 1);
                 1
             }
             until => {
-                let taken = self.world.breath.take(core, &self.world, attention, most.min(until));
+                let taken = self.world.take(core, attention, most.min(until));
                 self.until_metered -= taken;
                 taken
             }
         };
         self.breaths += taken;
+        if core.progress.get() {
+            // A tick moved packets, and no app was called since.
+            core.end_breath();
+        }
         self.busy = core.moved.get() != moved;
         if core.failures.get() > 0 {
             self.bury();
@@ -290,7 +295,7 @@ impl Engine {
         self.shared.renew_map_for_perf();
         self.idle_since = None;
         if self.core.halfway.replace(false) {
-            self.world.breath.finish(&self.core, &self.world);
+            self.world.finish(&self.core);
             if self.core.failures.get() > 0 {
                 self.bury();
             }
@@ -421,12 +426,24 @@ impl Engine {
         // The descriptor of an app that has nothing to do with it may stay readable (a file at its end), so that the
         // engine would never sleep again.
         let busy = places.iter().zip(&answers).filter(|(_, (pulls, holds))| *pulls || *holds);
-        let listened: Vec<Listened> =
-            busy.flat_map(|(place, _)| place.slots(fabric)).filter_map(Slot::listens).collect();
+        let listened: Vec<(usize, Listened)> = busy
+            .flat_map(|(place, _)| place.slots(fabric).iter().filter_map(|slot| Some((place.index, slot.listens()?))))
+            .collect();
         let mut descriptors = vec![self.shared.event.as_fd()];
-        descriptors.extend(listened.iter().filter_map(Listened::descriptor));
-        if sleep_until_readable(&descriptors, timeout).is_err() {
-            std::thread::sleep(NAP);
+        let mut owners = Vec::new();
+        for (app, listened) in &listened {
+            descriptors.extend(listened.descriptor().inspect(|_| owners.push(*app)));
+        }
+        match sleep_until_readable(&descriptors, timeout) {
+            Ok(readable) => {
+                owners.retain({
+                    let mut readable = readable.into_iter().skip(1);
+                    move |_| readable.next().unwrap_or(false)
+                });
+                owners.dedup();
+                self.pull(&owners);
+            }
+            Err(_) => std::thread::sleep(NAP),
         }
         // Here and nowhere else: who raises the event has said before what he wants, which is looked at next; and one
         // that is raised after his wish was granted spoils one nap, not all.
@@ -435,6 +452,19 @@ impl Engine {
         slab.add(cells::NAPS, 1);
         slab.add(cells::NAP_NANOS, clock::now().saturating_sub(now));
         None
+    }
+
+    /// Pulls apps whose descriptors woke the engine, whatever their words say: only they can make these unreadable again.
+    fn pull(&mut self, apps: &[usize]) {
+        self.core.forget_time();
+        for &app in apps {
+            let call = self.world.apps[app].entry(Entry::Pull, self.settings.lossless);
+            // SAFETY: the call is that of the app in this place, to which nothing else refers now.
+            unsafe { call(&self.world.places[app]) };
+        }
+        if self.core.failures.get() > 0 {
+            self.bury();
+        }
     }
 
     /// Writes the counters that are not written as things happen.
@@ -466,7 +496,6 @@ impl Engine {
             let _ = request.reply.send(Reply::Failed { app, error, world: new });
             return;
         }
-        self.write_gauges();
         let dropped = self.hand_over(&mut new);
         if new.has_stand_ins() {
             new.recompile(&self.settings);
@@ -603,9 +632,11 @@ pub(crate) fn stop_contained(app: &mut dyn Erased) -> Result<(), String> {
 pub(crate) fn retire(mut world: World, kept: &[Origin]) -> Vec<(String, String)> {
     let World { apps, outline, .. } = &mut world;
     let mut unfinished = Vec::new();
+    let kept: HashSet<usize> =
+        kept.iter().filter_map(|origin| if let Origin::Kept(app) = origin { Some(*app) } else { None }).collect();
     for (index, identity) in outline.apps.iter().enumerate() {
         // In the place of one that was kept lies the new configuration's copy, which was never started.
-        if !kept.contains(&Origin::Kept(index))
+        if !kept.contains(&index)
             && let Err(why) = stop_contained(&mut *apps[index])
         {
             unfinished.push((identity.name.clone(), why));

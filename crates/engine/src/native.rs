@@ -19,6 +19,7 @@
 //!   r12d    whether an app was called in this breath
 //! ```
 
+use std::error::Error;
 use std::mem::{offset_of, transmute};
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -27,8 +28,8 @@ use std::time::{Duration, Instant};
 use bellows_codemem::{Code, Draft, Symbol};
 use iced_x86::Register::{EAX, R12, R12D, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP};
 use iced_x86::{
-    Code as Op, Decoder, DecoderOptions, Encoder, Formatter, IcedError, Instruction, MemoryOperand, Mnemonic,
-    NasmFormatter, Register,
+    Code as Op, Decoder, DecoderOptions, Encoder, Formatter, Instruction, MemoryOperand, Mnemonic, NasmFormatter,
+    Register,
 };
 
 use crate::app::{Metered, metered_pull, metered_push};
@@ -82,7 +83,7 @@ impl Native {
         let words: usize = pushes.iter().map(|step| step.count).sum();
         let capacity = 2 * (512 + 64 * (pulls.len() + pushes.len()) + 32 * slots + 24 * words);
         let draft = Draft::near(low..=high, capacity).map_err(|refused| refused.to_string())?;
-        let cannot = |error: IcedError| format!("the breath cannot be assembled: {error}");
+        let cannot = |error: Box<dyn Error>| format!("the breath cannot be assembled: {error}");
         let mut writer = Writer::new(draft.address(), layout.places);
         writer.body(pulls, pushes, None).map_err(cannot)?;
         let metered = writer.position;
@@ -94,9 +95,10 @@ impl Native {
 
     /// Takes up to `most` breaths, as [`Breath::take`](crate::schedule::Breath::take) does.
     ///
-    /// The caller runs the world of the layout that this was assembled from, seated on this core.
+    /// # Safety
+    /// This was assembled for the apps that sit in the places of the world of this fabric, which is seated on this core.
     #[inline]
-    pub(crate) fn take(&self, core: &Core, fabric: &Fabric, attention: &AtomicU32, most: u64) -> u64 {
+    pub(crate) unsafe fn take(&self, core: &Core, fabric: &Fabric, attention: &AtomicU32, most: u64) -> u64 {
         let most = most.max(1);
         // SAFETY: the plain body lies at the code's start; the caller's promise.
         unsafe {
@@ -106,7 +108,10 @@ impl Native {
     }
 
     /// Takes one breath and books the clocks of every call.
-    pub(crate) fn take_metered(&self, core: &Core, fabric: &Fabric) {
+    ///
+    /// # Safety
+    /// As for [`Native::take`].
+    pub(crate) unsafe fn take_metered(&self, core: &Core, fabric: &Fabric) {
         let attention = AtomicU32::new(0);
         // SAFETY: the instrumented body lies there; the caller's promise.
         unsafe {
@@ -221,7 +226,7 @@ const ALIGNMENT: usize = 64;
 /// What the caller expects to find unchanged.
 const SAVED: [Register; 6] = [RBX, RBP, R12, R13, R14, R15];
 
-type Written = Result<(), IcedError>;
+type Written = Result<(), Box<dyn Error>>;
 
 impl<'a> Writer<'a> {
     fn new(address: usize, places: &'a [Place]) -> Writer<'a> {
@@ -325,8 +330,7 @@ impl<'a> Writer<'a> {
             self.call(step, metered_pull)?;
             self.jump(Op::Jmp_rel32_64, &mut back)?;
         }
-        self.write_distances();
-        Ok(())
+        self.write_distances()
     }
 
     /// Saves what the caller's registers hold, takes the arguments, and goes on at a multiple of [`ALIGNMENT`].
@@ -442,10 +446,10 @@ impl<'a> Writer<'a> {
         self.registers(Op::Test_rm32_r32, R12D, R12D)?;
         self.jump(Op::Jne_rel8_64, &mut busy)?;
         self.op1(Op::Dec_rm64, R15)?;
-        self.jump(Op::Je_rel32_64, leave)?;
+        self.jump(Op::Je_rel8_64, leave)?;
         self.immediate(Op::Cmp_rm32_imm8, memory(R13, 0), 0)?;
         self.jump(Op::Je_rel32_64, head)?;
-        self.jump(Op::Jmp_rel32_64, leave)?;
+        self.jump(Op::Jmp_rel8_64, leave)?;
         self.mark(Stretch::BusyTail);
         self.place(&mut busy);
         self.load(Op::Movzx_r32_rm8, EAX, core!(progress))?;
@@ -454,19 +458,23 @@ impl<'a> Writer<'a> {
         self.store(Op::Mov_rm8_r8, core!(progress), Register::R12L)?;
         self.store(Op::Mov_rm64_r64, core!(now), R12)?;
         self.op1(Op::Dec_rm64, R15)?;
-        self.jump(Op::Je_rel32_64, leave)?;
+        self.jump(Op::Je_rel8_64, leave)?;
         self.load(Op::Mov_r32_rm32, EAX, core!(interrupt))?;
         self.load(Op::Or_r32_rm32, EAX, memory(R13, 0))?;
         self.jump(Op::Je_rel32_64, head)
     }
 
     /// Completes the jumps whose targets were not known when they were written.
-    fn write_distances(&mut self) {
+    fn write_distances(&mut self) -> Written {
         let mut code = self.encoder.take_buffer();
         for (position, width, distance) in self.distances.drain(..) {
-            code[position..position + width].copy_from_slice(&distance.to_le_bytes()[..width]);
+            match width {
+                1 => code[position] = i8::try_from(distance)? as u8,
+                _ => code[position..position + 4].copy_from_slice(&i32::try_from(distance)?.to_le_bytes()),
+            }
         }
         self.encoder.set_buffer(code);
+        Ok(())
     }
 }
 
@@ -487,7 +495,7 @@ mod tests {
         (0..200).for_each(|_| writer.put(Instruction::with(Op::Nopd)).unwrap());
         writer.place(&mut near);
         writer.jump(Op::Jmp_rel32_64, &mut start).unwrap();
-        writer.write_distances();
+        writer.write_distances().unwrap();
         let code = writer.encoder.take_buffer();
         let targets: Vec<u64> = Decoder::with_ip(64, &code, 0x10_0000, DecoderOptions::NONE)
             .iter()
@@ -496,5 +504,12 @@ mod tests {
             .collect();
         let at = |label: &Label| 0x10_0000 + label.position.unwrap() as u64;
         assert_eq!(targets, [at(&short), at(&near), at(&short), at(&start)]);
+
+        let mut writer = Writer::new(0x10_0000, &[]);
+        let mut far = Label::default();
+        writer.jump(Op::Je_rel8_64, &mut far).unwrap();
+        (0..128).for_each(|_| writer.put(Instruction::with(Op::Nopd)).unwrap());
+        writer.place(&mut far);
+        assert!(writer.write_distances().is_err(), "128 bytes are too far for a short jump");
     }
 }

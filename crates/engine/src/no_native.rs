@@ -18,11 +18,11 @@ impl Native {
         Err(format!("code is generated for x86-64 only, and this machine is {}", std::env::consts::ARCH))
     }
 
-    pub(crate) fn take(&self, _: &Core, _: &Fabric, _: &AtomicU32, _: u64) -> u64 {
+    pub(crate) unsafe fn take(&self, _: &Core, _: &Fabric, _: &AtomicU32, _: u64) -> u64 {
         match *self {}
     }
 
-    pub(crate) fn take_metered(&self, _: &Core, _: &Fabric) {
+    pub(crate) unsafe fn take_metered(&self, _: &Core, _: &Fabric) {
         match *self {}
     }
 

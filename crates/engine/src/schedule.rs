@@ -208,15 +208,20 @@ impl Breath {
 
     /// Takes up to `most` breaths, but at least one; ends after one that was interrupted, or when `attention` is not 0.
     /// Returns how many.
-    pub(crate) fn take(&self, core: &Core, world: &World, attention: &AtomicU32, most: u64) -> u64 {
+    ///
+    /// # Safety
+    /// This breath was compiled for the apps that sit in the places of this world, which is seated on this core.
+    pub(crate) unsafe fn take(&self, core: &Core, world: &World, attention: &AtomicU32, most: u64) -> u64 {
         if let Some(native) = &self.native {
-            return native.take(core, world.fabric(), attention, most);
+            // SAFETY: the caller's promise.
+            return unsafe { native.take(core, world.fabric(), attention, most) };
         }
         let mut taken = 0;
         loop {
             match self.schedule {
-                Schedule::Nested => nested(core, world),
-                _ => self.flat(core, world),
+                // SAFETY: the caller's promise, for both.
+                Schedule::Nested => unsafe { nested(core, world) },
+                _ => unsafe { self.flat(core, world) },
             }
             taken += 1;
             if taken >= most || core.interrupt.get() != 0 || attention.load(Relaxed) != 0 {
@@ -226,25 +231,29 @@ impl Breath {
     }
 
     /// Takes one breath and books the clocks of every call.
-    pub(crate) fn take_metered(&self, core: &Core, world: &World) {
+    ///
+    /// # Safety
+    /// As for [`Breath::take`].
+    pub(crate) unsafe fn take_metered(&self, core: &Core, world: &World) {
         match &self.native {
-            Some(native) => native.take_metered(core, world.fabric()),
+            // SAFETY: the caller's promise.
+            Some(native) => unsafe { native.take_metered(core, world.fabric()) },
             None => self.walk(core, world, |place, call, entry| {
                 let metered = if entry == Entry::Pull { metered_pull } else { metered_push };
-                // SAFETY: walk()'s promise.
+                // SAFETY: walk() hands out calls with their places; the rest is the caller's promise.
                 unsafe { metered(place, call) }
             }),
         }
     }
 
+    /// Safety: as for [`Breath::take`].
     #[inline(always)]
-    fn flat(&self, core: &Core, world: &World) {
-        // SAFETY: walk()'s promise.
+    unsafe fn flat(&self, core: &Core, world: &World) {
+        // SAFETY: walk() hands out calls with their places; the rest is the caller's promise.
         self.walk(core, world, |place, call, _| unsafe { call(place) });
     }
 
-    /// Goes over one breath's calls. Each call that it hands out is that of the place beside it, and nothing else refers
-    /// to the app there.
+    /// Goes over one breath's calls, each with the place of its app.
     #[inline(always)]
     fn walk(&self, core: &Core, world: &World, mut call: impl FnMut(&Place, Call, Entry)) {
         let slots = &world.fabric().slots;
@@ -272,18 +281,23 @@ impl Breath {
     }
 
     /// Finishes a breath that ended halfway.
+    ///
+    /// # Safety
+    /// As for [`Breath::take`].
     #[cold]
-    pub(crate) fn finish(&self, core: &Core, world: &World) {
-        // SAFETY: walk()'s promise.
+    pub(crate) unsafe fn finish(&self, core: &Core, world: &World) {
+        // SAFETY: walk() hands out calls with their places; the rest is the caller's promise.
         self.walk_pushes(world, &mut |place, call, _| unsafe { call(place) });
         core.end_breath();
     }
 }
 
 /// A breath by the textbook.
-fn nested(core: &Core, world: &World) {
+///
+/// Safety: as for [`Breath::take`].
+unsafe fn nested(core: &Core, world: &World) {
     for &app in &world.pulls {
-        // SAFETY: place and app belong together, and nothing refers to the app while the engine breathes.
+        // SAFETY: place and app belong together; the rest is the caller's promise.
         unsafe { world.textbook[app].breathe(Entry::Pull, &world.places[app]) }
     }
     if core.failures.get() > 0 {

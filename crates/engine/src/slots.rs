@@ -81,7 +81,8 @@ use crate::app::answer;
 /// # A descriptor beside a word
 /// A sleeping engine that is woken by the descriptor pulls the app only if the word says so, too, and sleeps again only
 /// once the descriptor is no longer readable. So the two have to agree: that of a ring of the kernel's is readable as
-/// long as the ring holds something. An event that stays raised after the app has seen the word keeps the engine awake.
+/// long as the ring holds something. After a descriptor has
+/// woken the engine, the app is pulled once whatever the word says, so that it can let the descriptor fall silent.
 pub trait Watched: Send + Sync + 'static {
     /// The word that the other side changes. Without one the app is pulled in every breath of an engine that is awake.
     fn word(&self) -> Option<&AtomicU32> {

@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use bellows_packet::{Fixed, Vector};
 
@@ -248,9 +249,30 @@ impl World {
         }
     }
 
+    /// Takes breaths, as [`Breath::take`] does. The world must be [seated](World::seat) on this core.
+    #[inline]
+    pub(crate) fn take(&self, core: &Core, attention: &AtomicU32, most: u64) -> u64 {
+        // SAFETY: the breath was compiled for the apps in this world's places; while apps panic or are swapped, it is
+        // compiled again before it is used.
+        unsafe { self.breath.take(core, self, attention, most) }
+    }
+
+    /// Takes an instrumented breath, as [`Breath::take_metered`] does.
+    pub(crate) fn take_metered(&self, core: &Core) {
+        // SAFETY: as above.
+        unsafe { self.breath.take_metered(core, self) }
+    }
+
+    /// Finishes a breath that ended halfway.
+    pub(crate) fn finish(&self, core: &Core) {
+        // SAFETY: as above.
+        unsafe { self.breath.finish(core, self) }
+    }
+
     /// Puts another app into a place, for good. The breath is to be compiled again before it is taken.
     pub(crate) fn replace(&mut self, app: usize, successor: Occupant) -> Occupant {
         self.places[app].app.set(successor.address());
+        self.places[app].deadline.set(u64::MAX);
         for slot in self.places[app].slots(self.fabric()) {
             // What it watches may panic at its end.
             let _ = answer(|| slot.never());

@@ -236,6 +236,54 @@ fn an_idle_engine_sleeps_beside_a_descriptor_that_has_come_to_its_end() {
     });
 }
 
+/// A ring whose other side rings without having put anything in.
+struct Prank {
+    word: AtomicU32,
+    bell: Event,
+}
+
+impl Watched for Prank {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(&self.word)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.bell.as_fd())
+    }
+}
+
+struct Pranked(Arc<Prank>);
+
+impl App for Pranked {
+    const OUTPUTS: Ports = Ports::NONE;
+
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        io.slot(0).watch(Arc::clone(&self.0), u32::MAX, 0);
+    }
+
+    fn pull(&mut self, _: &Io<Self>) {
+        self.0.bell.clear();
+    }
+}
+
+#[test]
+fn an_app_whose_descriptor_woke_the_engine_is_pulled_whatever_its_word_says() {
+    let prank = Arc::new(Prank { word: AtomicU32::new(0), bell: Event::new().unwrap() });
+    let ringing = Arc::clone(&prank);
+    let source = Source { lasts: true, bell: bell(), ..Source::default() };
+    run_with(beside(source, Sink::open(), Pranked(prank)), |control| {
+        thread::sleep(Duration::from_millis(20));
+        ringing.bell.raise();
+        let naps = naps_in_a_while(control);
+        control.stop();
+        assert!(naps <= 3, "{naps} naps: nobody lets the bell fall silent");
+    });
+}
+
 #[test]
 fn packets_that_an_app_left_in_its_input_are_offered_again_though_nobody_wakes_the_engine() {
     let gate = Arc::new(AtomicBool::new(false));

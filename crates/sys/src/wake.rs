@@ -37,14 +37,15 @@ impl AsFd for Event {
     }
 }
 
-/// Sleeps until one of the descriptors is readable (or failed), or `timeout` has passed; `None` waits without end.
+/// Sleeps until one of the descriptors is readable (or failed), or `timeout` has passed; `None` waits without end. Returns
+/// for each whether it is.
 ///
 /// Returns early, and without an error, when a signal arrives. The kernel adds its timer slack (50 µs by
 /// default, `prctl(PR_SET_TIMERSLACK)`) to the timeout.
 ///
 /// # Errors
 /// `EINVAL` or `ENOMEM` of `ppoll(2)`; not expected in practice.
-pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<()> {
+pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> =
         descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let timeout = timeout.map(|timeout| Timespec {
@@ -52,7 +53,8 @@ pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], timeout: Option<Dura
         tv_nsec: timeout.subsec_nanos().into(),
     });
     match poll(&mut polled, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(_) => Ok(polled.iter().map(|polled| !polled.revents().is_empty()).collect()),
+        Err(rustix::io::Errno::INTR) => Ok(vec![false; descriptors.len()]),
         Err(error) => Err(error.into()),
     }
 }
@@ -72,7 +74,9 @@ mod tests {
             raiser.raise();
         });
         let start = Instant::now();
-        sleep_until_readable(&[event.as_fd()], Some(Duration::from_secs(10))).unwrap();
+        let other = Event::new().unwrap();
+        let readable = sleep_until_readable(&[other.as_fd(), event.as_fd()], Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(readable, [false, true]);
         assert!(start.elapsed() < Duration::from_secs(5));
         event.clear();
         let start = Instant::now();
