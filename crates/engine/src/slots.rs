@@ -79,10 +79,9 @@ use crate::app::answer;
 /// ```
 ///
 /// # A descriptor beside a word
-/// A sleeping engine that is woken by the descriptor pulls the app only if the word says so, too, and sleeps again only
-/// once the descriptor is no longer readable. So the two have to agree: that of a ring of the kernel's is readable as
-/// long as the ring holds something. After a descriptor has
-/// woken the engine, the app is pulled once whatever the word says, so that it can let the descriptor fall silent.
+/// While the engine is awake the word alone decides. One that sleeps is woken by the descriptor and then pulls the app once,
+/// whatever the word says, so that the app can let the descriptor fall silent: a descriptor that stays readable wakes the
+/// engine again and again.
 pub trait Watched: Send + Sync + 'static {
     /// The word that the other side changes. Without one the app is pulled in every breath of an engine that is awake.
     fn word(&self) -> Option<&AtomicU32> {
