@@ -224,7 +224,7 @@ impl Report {
             let _ = write!(text, "\n{spread}");
         }
         for (index, note) in self.notes.iter().enumerate() {
-            let _ = write!(text, "{}{note}\n", if index == 0 { "\n" } else { "" });
+            let _ = writeln!(text, "{}{note}", if index == 0 { "\n" } else { "" });
         }
         text
     }
