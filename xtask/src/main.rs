@@ -8,6 +8,7 @@ mod capture_check;
 mod fuzz;
 mod memcheck;
 mod netlab;
+mod peers;
 mod quickstart;
 mod report;
 mod tally;
@@ -28,13 +29,17 @@ Usage: cargo xtask CHORE [OPTIONS]
                                       nightly toolchain is installed) or else under valgrind
   fuzz --list                         the fuzz targets
   fuzz TARGET [--minutes N]           fuzzes one target, for 10 minutes unless told otherwise
+  peers breathsim [--processes N] [--cpu N] [--brief] [--json]
+                                      what a breath costs, beside a model of it that LuaJIT runs
   record-quickstart                   records examples/captures/quickstart.pcap anew (as root)
   help                                this text
 
   --filter NAME runs only the tests whose name contains NAME, and neither lints nor documentation.
 
 `test` installs the programs that tests compare with (tcpdump, capinfos, zstd, ...) when it runs as root on a system
-with apt; otherwise it names what is missing and which tests are skipped for it.
+with apt; otherwise it names what is missing and which tests are skipped for it. `peers` installs what it compares
+with in the same way. It runs both programs in turns, each figure in 9 fresh processes unless told otherwise, on the last
+processor that it may use; --brief takes a thousandth of the breaths, to see that it works.
 ";
 
 /// Why a chore ended without success.
@@ -95,6 +100,7 @@ fn dispatch(arguments: Vec<String>) -> Result<(), Failure> {
     match chore {
         "test" => test::run(options),
         "fuzz" => fuzz::run(options),
+        "peers" => peers::run(options),
         "record-quickstart" => quickstart::run(options),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

@@ -20,6 +20,7 @@ const TOOLS: &[Tool] = &[
     Tool { programs: &["zstd"], package: "zstd", purpose: "captures compressed by the zstd program" },
     Tool { programs: &["gzip"], package: "gzip", purpose: "captures compressed by the gzip program" },
     Tool { programs: &["ip"], package: "iproute2", purpose: "tests across network namespaces" },
+    Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" },
     Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
 ];
 

@@ -12,13 +12,13 @@ use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use bellows_engine::{Schedule, Settings};
-use bellows_sys::clock;
+use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::processes::{ProcessError, fail, settle, take_turns};
 use crate::report::{Machine, Measurement, Report};
-use crate::stats::{Median, median};
+use crate::stats::median;
 use pseudo::{Bare, Simulation};
 
 pub use pseudo::MOST_APPS;
@@ -155,7 +155,7 @@ fn default_breaths(apps: usize, work: u64, busy_after: BusyAfter) -> u64 {
     let all = if apps > 2 * APPS { 10_000_000 } else { 100_000_000 };
     match busy_after {
         BusyAfter::Never => all,
-        BusyAfter::Breaths(_) => all / work.clamp(10, 1_000),
+        BusyAfter::Breaths(_) => 4 * all / work.clamp(10, 1_000),
     }
 }
 
@@ -189,15 +189,14 @@ impl Cell {
         self.busy_after != BusyAfter::Never
     }
 
-    fn labels(self) -> BTreeMap<String, Value> {
-        let labels = [
+    fn labels(self) -> Vec<(&'static str, Value)> {
+        vec![
             ("schedule", json!(self.schedule)),
             ("apps", self.apps.into()),
             ("busy_after", self.busy_after.label()),
             ("work", self.work.into()),
             ("breaths", self.timed.into()),
-        ];
-        labels.map(|(name, value)| (name.to_owned(), value)).into()
+        ]
     }
 }
 
@@ -259,16 +258,13 @@ pub struct Outcome {
     /// As data.
     pub report: Report,
     figures: Vec<Figure>,
-    /// Schedules that the engine does not run under here, each with the reason.
-    refusals: BTreeMap<String, String>,
 }
 
 /// A figure over all its processes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Figure {
     cell: Cell,
-    time: Median,
-    bare: Option<f64>,
+    measured: Measurement,
 }
 
 /// Runs the experiment. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
@@ -285,9 +281,6 @@ pub fn run(
     let processes = options.processes.unwrap_or(if cells.len() > 1 { PROCESSES.0 } else { PROCESSES.1 });
     let tasks: Vec<Task> = cells.iter().map(|&cell| Task { cell, cpu: options.cpu }).collect();
     let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, processes, progress)?;
-    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
-    let figures: Vec<Figure> =
-        cells.iter().zip(&answers).filter_map(|(&cell, answers)| summarise(cell, answers)).collect();
     let refusals: BTreeMap<String, String> = cells
         .iter()
         .zip(&answers)
@@ -295,20 +288,18 @@ pub fn run(
             Some((cell.schedule.to_string(), answers.iter().find_map(|answer| answer.outcome.clone().err())?))
         })
         .collect();
+    let figures: Vec<Figure> =
+        cells.iter().zip(&answers).filter_map(|(&cell, answers)| Figure::of(cell, answers)).collect();
     if figures.is_empty()
         && let Some((schedule, why)) = refusals.first_key_value()
     {
         return Err(BreathsimError::Refused(schedule.clone(), why.clone()));
     }
-    let report = Report::new("breathsim", machine, processes, figures.iter().map(Figure::measurement).collect());
-    Ok(Outcome { report, figures, refusals })
-}
-
-fn summarise(cell: Cell, answers: &[Answer]) -> Option<Figure> {
-    let times: Vec<Times> = answers.iter().filter_map(|answer| answer.outcome.as_ref().ok().copied()).collect();
-    let bare: Vec<f64> = times.iter().filter_map(|times| times.bare).collect();
-    let time = median(&times.iter().map(|times| times.breath).collect::<Vec<_>>())?;
-    Some(Figure { cell, time, bare: median(&bare).map(|median| median.value) })
+    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
+    let mut outcome = Outcome::new(machine, processes, figures);
+    let refused = |(schedule, why)| format!("The schedule {schedule} cannot be measured here: {why}.");
+    outcome.report.notes.extend(refusals.into_iter().map(refused));
+    Ok(outcome)
 }
 
 /// Measures one figure, in a process that has done nothing else.
@@ -330,127 +321,124 @@ fn time(cell: Cell, mut simulation: Simulation) -> Times {
     let (mut with, mut without) = (0, 0);
     for turn in 0..TURNS {
         let breaths = cell.timed * (turn + 1) / TURNS - cell.timed * turn / TURNS;
-        with += ticks(|| simulation.breathe(breaths));
+        with += nanos(|| simulation.breathe(breaths));
         if cell.is_busy() {
-            without += ticks(|| bare.breathe(breaths));
+            without += nanos(|| bare.breathe(breaths));
         }
     }
     simulation.finish(if cell.is_busy() { cell.timed } else { 0 }).unwrap_or_else(|wrong| fail(&wrong));
-    let nanos = |ticks: u64| ticks as f64 * 1e9 / clock::ticks_per_second() as f64 / cell.timed as f64;
-    Times { breath: nanos(with), bare: cell.is_busy().then(|| nanos(without)) }
+    let each = |nanos: u64| nanos as f64 / cell.timed as f64;
+    Times { breath: each(with), bare: cell.is_busy().then(|| each(without)) }
 }
 
 /// In so many turns the time of a run is taken.
 const TURNS: u64 = 10;
 
-fn ticks(work: impl FnOnce()) -> u64 {
-    let start = clock::ticks();
+/// The processor time that work takes. Runs are long enough to be interrupted, and the time of others does not count.
+fn nanos(work: impl FnOnce()) -> u64 {
+    let start = cpu::thread_time();
     work();
-    clock::ticks() - start
+    cpu::thread_time() - start
 }
 
 impl Figure {
-    fn measurement(&self) -> Measurement {
-        Measurement {
-            case: "breath".to_owned(),
-            unit: "ns/breath".to_owned(),
-            median: self.time.value,
-            low: self.time.low,
-            high: self.time.high,
-            reference: self.bare,
-            p99: None,
-            maximum: None,
-            histogram: None,
-            labels: self.cell.labels(),
-        }
+    fn of(cell: Cell, answers: &[Answer]) -> Option<Figure> {
+        let times: Vec<Times> = answers.iter().filter_map(|answer| answer.outcome.as_ref().ok().copied()).collect();
+        let breath: Vec<f64> = times.iter().map(|times| times.breath).collect();
+        let bare: Vec<f64> = times.iter().filter_map(|times| times.bare).collect();
+        let reference = median(&bare).map(|median| median.value);
+        let measured = Measurement::of("breath", "ns/breath", &breath, cell.labels())?;
+        Some(Figure { cell, measured: Measurement { reference, ..measured } })
+    }
+
+    /// How many times as long as that of another it is.
+    fn over(&self, other: &Figure) -> f64 {
+        self.measured.median / other.measured.median
+    }
+
+    fn write_row(&self, text: &mut String, table: &[Figure]) {
+        let Figure { cell, measured } = self;
+        let of_nested = find(table, Schedule::Nested, cell.busy_after).map(|nested| self.over(nested));
+        let _ = writeln!(
+            text,
+            "  {:>10}  {:8}  {:>9.2}  {:>19}  {:>9}  {:>8}  {:>7}  {}",
+            cell.busy_after.to_string(),
+            cell.schedule.to_string(),
+            measured.median,
+            format!("{:.2} – {:.2}", measured.low, measured.high),
+            or_dash(of_nested),
+            or_dash(measured.reference),
+            format!("{:e}", cell.timed as f64),
+            cell.document().map_or("–".to_owned(), |(nanos, name)| format!("{nanos:.1} ({name} loop)")),
+        );
     }
 }
 
 impl Outcome {
+    fn new(machine: Machine, processes: usize, figures: Vec<Figure>) -> Outcome {
+        let results = figures.iter().map(|figure| figure.measured.clone()).collect();
+        let mut report = Report::new("breathsim", machine, processes, results);
+        report.notes = tables(&figures).filter_map(history).collect();
+        Outcome { report, figures }
+    }
+
     /// As tables, one for each network, beside what the document has.
     pub fn text(&self) -> String {
         let mut text = self.report.heading();
-        let mut rest = &self.figures[..];
-        while let Some(first) = rest.first() {
-            let same = |figure: &&Figure| (figure.cell.apps, figure.cell.work) == (first.cell.apps, first.cell.work);
-            let (table, others) = rest.split_at(rest.iter().take_while(same).count());
-            self.write_table(&mut text, table);
-            rest = others;
-        }
-        for (schedule, why) in &self.refusals {
-            let _ = writeln!(text, "The schedule {schedule} cannot be measured here: {why}.");
-        }
-        text.push_str(NOTES);
-        text
-    }
-
-    fn write_table(&self, text: &mut String, figures: &[Figure]) {
-        let Some(Figure { cell: Cell { apps, work, .. }, .. }) = figures.first() else { return };
-        let plural = |count: u64| if count == 1 { "" } else { "s" };
-        let _ = writeln!(
-            text,
-            "{apps} app{}, {work} increment{} in each push of a busy one",
-            plural(*apps as u64),
-            plural(*work)
-        );
-        let _ = writeln!(
-            text,
-            "  {:>12}  {:8}  {:>9}  {:>19}  {:>9}  {:>8}  {:>7}  document",
-            "busy after",
-            "schedule",
-            "ns/breath",
-            self.report.interval(),
-            "of nested",
-            "bare",
-            "breaths"
-        );
-        for figure in figures {
-            let Figure { cell, time, bare } = figure;
+        for table in tables(&self.figures) {
+            let _ = writeln!(text, "{}", network(table[0].cell));
             let _ = writeln!(
                 text,
-                "  {:>12}  {:8}  {:>9.2}  {:>19}  {:>9}  {:>8}  {:>7}  {}",
-                cell.busy_after.to_string(),
-                cell.schedule.to_string(),
-                time.value,
-                format!("{:.2} – {:.2}", time.low, time.high),
-                or_dash(find(figures, Schedule::Nested, cell.busy_after).map(|nested| time.value / nested.time.value)),
-                or_dash(*bare),
-                format!("{:e}", cell.timed as f64),
-                cell.document().map_or("–".to_owned(), |(nanos, name)| format!("{nanos:.1} ({name} loop)")),
+                "  busy after  schedule  ns/breath  {:>19}  of nested      bare  breaths  document",
+                self.report.interval()
             );
+            table.iter().for_each(|figure| figure.write_row(&mut text, table));
+            text.push('\n');
         }
-        write_history(text, figures);
-        text.push('\n');
+        for note in &self.report.notes {
+            let _ = writeln!(text, "{note}");
+        }
+        text.push_str(EXPLANATION);
+        text
     }
 }
 
-/// What being idle first costs for good: 1 if nothing.
-fn write_history(text: &mut String, figures: &[Figure]) {
+/// The figures of one network after the other's.
+fn tables(figures: &[Figure]) -> impl Iterator<Item = &[Figure]> {
+    figures.chunk_by(|one, other| (one.cell.apps, one.cell.work) == (other.cell.apps, other.cell.work))
+}
+
+fn network(Cell { apps, work, .. }: Cell) -> String {
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
+    format!("{apps} app{}, {work} increment{} in each push of a busy one", plural(apps as u64), plural(work))
+}
+
+/// What being idle first costs for good, in one network: a ratio of 1 if nothing.
+fn history(table: &[Figure]) -> Option<String> {
     let document = |figure: &Figure| figure.cell.document().map(|(nanos, _)| nanos);
-    let ratios = figures.iter().filter(|figure| figure.cell.idle > 0).filter_map(|figure| {
-        let from_the_start = find(figures, figure.cell.schedule, BusyAfter::Breaths(0))?;
-        let ratio = figure.time.value / from_the_start.time.value;
+    let ratios = table.iter().filter(|figure| figure.cell.idle > 0).filter_map(|figure| {
+        let from_the_start = find(table, figure.cell.schedule, BusyAfter::Breaths(0))?;
         let theirs = document(figure).zip(document(from_the_start)).map(|(after, before)| after / before);
         let theirs = theirs.map_or(String::new(), |ratio| format!(" (document {ratio:.3})"));
-        Some(format!("{} {ratio:.3}{theirs}", figure.cell.schedule))
+        Some(format!("{} {:.3}{theirs}", figure.cell.schedule, figure.over(from_the_start)))
     });
-    let ratios: Vec<String> = ratios.collect();
-    if !ratios.is_empty() {
-        let _ = writeln!(text, "  history, busy after idle breaths over busy from the start: {}", ratios.join(", "));
-    }
+    let ratios = ratios.collect::<Vec<_>>().join(", ");
+    let Cell { apps, work, .. } = table.first()?.cell;
+    (!ratios.is_empty())
+        .then(|| format!("Busy after idle breaths over busy from the start, apps {apps}, work {work}: {ratios}."))
 }
 
 /// The figure of one network for these conditions.
-fn find(figures: &[Figure], schedule: Schedule, busy_after: BusyAfter) -> Option<&Figure> {
-    figures.iter().find(|figure| (figure.cell.schedule, figure.cell.busy_after) == (schedule, busy_after))
+fn find(table: &[Figure], schedule: Schedule, busy_after: BusyAfter) -> Option<&Figure> {
+    table.iter().find(|figure| (figure.cell.schedule, figure.cell.busy_after) == (schedule, busy_after))
 }
 
 fn or_dash(number: Option<f64>) -> String {
     number.map_or("–".to_owned(), |number| format!("{number:.2}"))
 }
 
-const NOTES: &str = "\
-Time is taken over so many `breaths`, fewer where apps are busy than the document's 1e8, and without the idle breaths
+const EXPLANATION: &str = "\
+Processor time over so many `breaths`, fewer where apps are busy than the document's 1e8, and without the idle breaths
 before them. `bare` is the same work in a loop without an engine, measured in the same processes. `document`: Snabb issue
 1414, LuaJIT on another machine, its seconds divided by its 1e8 breaths.
 ";
@@ -498,26 +486,21 @@ mod tests {
 
     #[test]
     fn the_text_shows_each_figure_beside_nested_the_bare_work_and_the_document() {
-        let figure = |schedule, busy_after, value: f64| Figure {
-            cell: cell(schedule, busy_after),
-            time: Median { value, low: value - 1.0, high: value + 1.0 },
-            bare: Some(200.0),
+        let figure = |schedule, busy_after, breath: f64| {
+            let answer = |breath| Answer { outcome: Ok(Times { breath, bare: Some(200.0) }), machine: Machine::here() };
+            Figure::of(cell(schedule, busy_after), &[breath - 1.0, breath, breath + 1.0].map(answer)).unwrap()
         };
         let figures = vec![
             figure(Schedule::Nested, BusyAfter::Breaths(1_000), 300.0),
             figure(Schedule::Flat, BusyAfter::Breaths(1_000), 270.0),
             figure(Schedule::Nested, BusyAfter::Breaths(0), 250.0),
         ];
-        let results = figures.iter().map(Figure::measurement).collect();
-        let report = Report::new("breathsim", Machine::here(), 15, results);
-        let refusals = [("native".to_owned(), "no code can be made".to_owned())].into();
-        let text = Outcome { report, figures, refusals }.text();
+        let text = Outcome::new(Machine::here(), 15, figures).text();
         let flat = text.lines().find(|line| line.contains("flat  ")).unwrap();
         for part in ["1000", "270.00", "269.00 – 271.00", "0.90", "200.00", "1e6", "529.6 (flattened loop)"] {
             assert!(flat.contains(part), "{part} is not in {flat}");
         }
-        assert!(text.contains("from the start: nested 1.200 (document 1.189)\n"), "{text}");
-        assert!(text.contains("The schedule native cannot be measured here: no code can be made."), "{text}");
+        assert!(text.contains("from the start, apps 5, work 100: nested 1.200 (document 1.189).\n"), "{text}");
     }
 
     #[test]

@@ -14,9 +14,9 @@ use crate::terminal;
 ///
 /// The experiment of "The case for unrolling the main push/pull loops" (Snabb issue 1414), run by the engine itself: some
 /// pseudo-apps, each with code of its own, that have nothing to do or that each add to a counter 100 times a breath. The
-/// figures are nanoseconds a breath. A network that is never busy shows what the engine costs when nothing moves; one
-/// that is busy from the start, what it adds to the work; one that is busy after 1,000 idle breaths, whether an engine
-/// that was idle first is slower for good.
+/// figures are nanoseconds of processor time a breath. A network that is never busy shows what the engine costs when
+/// nothing moves; one that is busy from the start, what it adds to the work; one that is busy after 1,000 idle breaths,
+/// whether an engine that was idle first is slower for good.
 ///
 /// Without options the whole table is measured (some minutes): each schedule, never busy, busy after 1,000 breaths and
 /// from the start, with the document's 5 apps and with 30, with 100 increments and with 1 (which lets the engine's own
