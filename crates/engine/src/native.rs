@@ -81,7 +81,7 @@ impl Native {
         // No stretch is longer than these.
         let slots: usize = pulls.iter().map(|step| step.count).sum();
         let words: usize = pushes.iter().map(|step| step.count).sum();
-        let capacity = 2 * (512 + 64 * (pulls.len() + pushes.len()) + 32 * slots + 24 * words);
+        let capacity = 2 * (512 + 96 * (pulls.len() + pushes.len()) + 32 * slots + 24 * words);
         let draft = Draft::near(low..=high, capacity).map_err(|refused| refused.to_string())?;
         let cannot = |error: Box<dyn Error>| format!("the breath cannot be assembled: {error}");
         let mut writer = Writer::new(draft.address(), layout.places);
@@ -221,7 +221,11 @@ fn memory(base: Register, displacement: usize) -> MemoryOperand {
 }
 
 /// The loop over breaths begins at a multiple of this, so that the processor fetches it without a break.
-const ALIGNMENT: usize = 64;
+const LOOP: usize = 64;
+
+/// What a breath goes on with after links that hold nothing begins at a multiple of this, for the same reason. More gains
+/// nothing.
+const LANDING: usize = 32;
 
 /// What the caller expects to find unchanged.
 const SAVED: [Register; 6] = [RBX, RBP, R12, R13, R14, R15];
@@ -333,7 +337,7 @@ impl<'a> Writer<'a> {
         self.write_distances()
     }
 
-    /// Saves what the caller's registers hold, takes the arguments, and goes on at a multiple of [`ALIGNMENT`].
+    /// Saves what the caller's registers hold, takes the arguments, and goes on at a multiple of [`LOOP`].
     fn enter(&mut self) -> Written {
         for register in SAVED {
             self.op1(Op::Push_r64, register)?;
@@ -344,16 +348,16 @@ impl<'a> Writer<'a> {
             self.registers(Op::Mov_r64_rm64, to, argument)?;
         }
         self.registers(Op::Xor_r32_rm32, R12D, R12D)?;
-        self.align()
+        self.align(LOOP)
     }
 
-    /// Goes on at a multiple of [`ALIGNMENT`], with few long instructions that do nothing.
-    fn align(&mut self) -> Written {
+    /// Goes on at a multiple of so many bytes, with few long instructions that do nothing.
+    fn align(&mut self, alignment: usize) -> Written {
         let any = |index, bytes| MemoryOperand::new(RAX, index, 1, 0, bytes, false, Register::None);
         let longest = Instruction::with1(Op::Nop_rm32, any(RAX, 8))?;
         let long = Instruction::with1(Op::Nop_rm32, any(RAX, 1))?;
         loop {
-            match self.position.next_multiple_of(ALIGNMENT) - self.position {
+            match self.position.next_multiple_of(alignment) - self.position {
                 0 => return Ok(()),
                 8.. => self.put(longest)?,
                 5.. => self.put(long)?,
@@ -395,7 +399,11 @@ impl<'a> Writer<'a> {
             self.call(step, metered)?;
             self.place(&mut next);
         }
-        self.place(&mut past);
+        if steps.len() > 1 {
+            // An idle breath jumps here.
+            self.align(LANDING)?;
+            self.place(&mut past);
+        }
         Ok(())
     }
 
