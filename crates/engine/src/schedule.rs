@@ -219,8 +219,9 @@ impl Breath {
         let mut taken = 0;
         loop {
             match self.schedule {
-                // SAFETY: the caller's promise, for both.
+                // SAFETY: the caller's promise.
                 Schedule::Nested => unsafe { nested(core, world) },
+                // SAFETY: as above.
                 _ => unsafe { self.flat(core, world) },
             }
             taken += 1;

@@ -2,7 +2,8 @@
 //!
 //! Three processes run the same network and measure the same traffic: one that has had it from its start, one that was
 //! idle before, and one that has had other traffic. A ratio is formed of processes that ran one after the other, so that
-//! a slow minute of the machine cancels out.
+//! a slow minute of the machine cancels out; and costs are compared in steps of a yardstick that is laid on in every round,
+//! so that the processor's frequency does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use crate::networks::{configured, linked};
 use crate::processes::{fail, settle, take_turns};
 use crate::report::{BenchError, Machine, Measurement, Report, chosen};
-use crate::timing::{clocks, middle, undisturbed};
+use crate::timing::{clocks, middle, undisturbed, yardstick};
 
 /// Packets a breath.
 const BURST: usize = 128;
@@ -112,11 +113,20 @@ pub struct Task {
 /// What one process measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// Clocks a packet; with mixes those afterwards.
-    clocks: f64,
-    /// Those before, with mixes.
-    before: Option<f64>,
+    /// What a packet costs; with mixes afterwards.
+    cost: Cost,
+    /// What it cost before, with mixes.
+    before: Option<Cost>,
     machine: Machine,
+}
+
+/// What a packet costs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Cost {
+    /// In clocks of the time-stamp counter.
+    clocks: f64,
+    /// In steps of the [`yardstick`], so that the processor's frequency cancels out.
+    steps: f64,
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
@@ -173,16 +183,16 @@ fn trials(cases: &[Case], tees: &[usize]) -> Vec<Trial> {
 
 /// A network of tees with a history against one without: the ratio in each round of processes.
 fn compare(case: Case, schedule: Schedule, tees: usize, fresh: &[Answer], used: &[Answer]) -> Option<Measurement> {
-    let ratios: Vec<f64> = used.iter().zip(fresh).map(|(used, fresh)| used.clocks / fresh.clocks).collect();
-    let mut labels = labels(schedule, fresh.iter().map(|fresh| fresh.clocks));
+    let ratios: Vec<f64> = used.iter().zip(fresh).map(|(used, fresh)| used.cost.steps / fresh.cost.steps).collect();
+    let mut labels = labels(schedule, fresh.iter().map(|fresh| fresh.cost.clocks));
     labels.push(("tees", tees.into()));
     Measurement::of(case.name(), "ratio", &ratios, labels)
 }
 
 /// A mix after another mix against the same mix before, in each process.
 fn mix_change(schedule: Schedule, answers: &[Answer]) -> Option<Measurement> {
-    let ratios: Vec<f64> = answers.iter().filter_map(|answer| Some(answer.clocks / answer.before?)).collect();
-    let labels = labels(schedule, answers.iter().filter_map(|answer| answer.before));
+    let ratios: Vec<f64> = answers.iter().filter_map(|answer| Some(answer.cost.steps / answer.before?.steps)).collect();
+    let labels = labels(schedule, answers.iter().filter_map(|answer| Some(answer.before?.clocks)));
     Measurement::of(Case::MixChange.name(), "ratio", &ratios, labels)
 }
 
@@ -218,18 +228,18 @@ fn verdict(results: &[Measurement]) -> String {
 pub fn measure(task: Task) -> Answer {
     let Task { trial, schedule, options } = task;
     settle(options.cpu);
-    let (clocks, before) = match trial {
+    let (cost, before) = match trial {
         Trial::Tees(tees, before) => (measure_tees(tees, before, schedule, &options), None),
         Trial::Mixes => {
             let (before, after) = measure_mixes(schedule, &options);
             (after, Some(before))
         }
     };
-    Answer { clocks, before, machine: Machine::here() }
+    Answer { cost, before, machine: Machine::here() }
 }
 
-/// Clocks a packet through some tees, with something before.
-fn measure_tees(tees: usize, before: Before, schedule: Schedule, options: &Options) -> f64 {
+/// What a packet through some tees costs, with something before.
+fn measure_tees(tees: usize, before: Before, schedule: Schedule, options: &Options) -> Cost {
     let (source, switch) = source(vec![vec![vec![(60, BURST)]], other_traffic()]);
     let mut bench = Bench::new(chain_of_tees(source, tees), schedule, switch, tees + 1);
     match before {
@@ -241,8 +251,8 @@ fn measure_tees(tees: usize, before: Before, schedule: Schedule, options: &Optio
     bench.measure(traffic::USUAL, options.rounds)
 }
 
-/// Clocks a packet of one mix, before and after the other.
-fn measure_mixes(schedule: Schedule, options: &Options) -> (f64, f64) {
+/// What a packet of one mix costs, before and after the other.
+fn measure_mixes(schedule: Schedule, options: &Options) -> (Cost, Cost) {
     let (source, switch) = source(mixes());
     let mut bench = Bench::new(mixed(source), schedule, switch, 8);
     let rounds = options.rounds / 2;
@@ -289,20 +299,20 @@ impl Bench {
         self.engine.breathe_times(self.breaths * rounds as u64);
     }
 
-    /// Clocks a packet, of traffic that brings a burst in every breath.
-    fn measure(&mut self, traffic: u32, rounds: usize) -> f64 {
+    /// What a packet costs, of traffic that brings a burst in every breath.
+    fn measure(&mut self, traffic: u32, rounds: usize) -> Cost {
         self.switch.store(traffic, Relaxed);
         let Bench { engine, breaths, .. } = self;
         let packets = (*breaths * BURST as u64) as f64;
-        let rounds: Vec<f64> = (0..rounds)
-            .map(|_| {
-                let round = clocks(1, || {
-                    engine.breathe_times(*breaths);
-                });
-                round / packets
-            })
-            .collect();
-        undisturbed(&rounds)
+        let (mut in_clocks, mut in_steps) = (Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            let round = clocks(1, || {
+                engine.breathe_times(*breaths);
+            });
+            in_clocks.push(round / packets);
+            in_steps.push(round / packets / yardstick());
+        }
+        Cost { clocks: undisturbed(&in_clocks), steps: undisturbed(&in_steps) }
     }
 }
 
@@ -471,7 +481,7 @@ mod tests {
         let answer = |clocks: f64| {
             let machine =
                 Machine { cpu: String::new(), tsc_hz: 1, memory: String::new(), simd: String::new(), stride: 0 };
-            Answer { clocks, before: None, machine }
+            Answer { cost: Cost { clocks, steps: clocks / 2.0 }, before: None, machine }
         };
         let fresh = [10.0, 20.0, 30.0].map(answer);
         let steady = [10.1, 20.0, 29.7].map(answer);

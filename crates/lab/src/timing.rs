@@ -1,5 +1,7 @@
 //! Clocks of many turns, and what many short rounds of them say.
 
+use std::hint::black_box;
+
 use bellows_sys::clock;
 
 use crate::stats::{median, quantile};
@@ -24,4 +26,33 @@ pub(crate) fn middle(samples: &[f64]) -> f64 {
 /// from process to process than the middle does.
 pub(crate) fn undisturbed(samples: &[f64]) -> f64 {
     quantile(samples, 0.25).unwrap_or(f64::NAN)
+}
+
+/// How fast the processor runs at this moment: clocks of the time-stamp counter for a step of a loop whose steps each wait
+/// for the one before, and which touches no memory.
+///
+/// A processor's frequency changes from second to second; what is divided by this is free of it.
+pub(crate) fn yardstick() -> f64 {
+    const STEPS: u64 = 20_000;
+    let mut number = black_box(1u64);
+    clocks(1, || {
+        for _ in 0..STEPS {
+            // The constants of Knuth's generator MMIX.
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        }
+        number = black_box(number);
+    }) / STEPS as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A multiplication and an addition take some clocks: the optimizer has not made one step of many, nor none.
+    #[test]
+    fn the_yardstick_takes_every_step() {
+        clock::calibrate();
+        let step = undisturbed(&(0..20).map(|_| yardstick()).collect::<Vec<f64>>());
+        assert!((0.2..100.0).contains(&(step * 2.6e9 / clock::ticks_per_second() as f64)), "{step} clocks");
+    }
 }
