@@ -1,8 +1,9 @@
 //! Executable memory near the program's text, written and then sealed; and the map that names its content for `perf`.
 //!
 //! Generated code that calls the program's functions is fastest and shortest with direct calls, whose displacement has
-//! 32 bits: so it has to lie within 2 GiB of all of them. [`Draft::near`] finds a place there. Memory is either
-//! writable (a [`Draft`]) or executable (a [`Code`]), never both, and never goes back.
+//! 32 bits: so it has to lie within 2 GiB of all of them. [`Draft::near`] finds a place there. The code is written to a
+//! sealed file in memory and mapped as executable: nobody can write to it, neither then nor before, and putting new code
+//! beside running one interrupts no thread.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -44,7 +45,7 @@
 //!
 //! # Sources
 //!
-//! `proc_pid_maps(5)`, `mmap(2)`, `PR_SET_MDWE(2const)`; Linux, `tools/perf/Documentation/jit-interface.txt`.
+//! `proc_pid_maps(5)`, `mmap(2)`, `memfd_create(2)`, `F_ADD_SEALS` in `fcntl(2)`, `vm.memfd_noexec` in `sysctl/vm`; Linux, `tools/perf/Documentation/jit-interface.txt`.
 
 #![forbid(unsafe_code)]
 

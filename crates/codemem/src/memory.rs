@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::RangeInclusive;
 
-use bellows_sys::code::{Sealed, Writable, page_size};
+use bellows_sys::code::{Reserved, Sealed, page_size};
 
 use crate::place::{places, taken, within_reach};
 
@@ -52,8 +52,8 @@ pub enum Refused {
     Maps(#[source] io::Error),
     /// The kernel gives no memory.
     #[error(
-        "no memory for {capacity} bytes of code at {address:#x} (mmap: {source}): \
-         raise the limit on address space (ulimit -v) or on mappings (vm.max_map_count)"
+        "no memory for {capacity} bytes of code at {address:#x} ({source}): \
+         raise the limit on address space (ulimit -v), on descriptors (ulimit -n) or on mappings (vm.max_map_count)"
     )]
     Memory {
         /// Bytes asked for.
@@ -73,8 +73,8 @@ pub enum Refused {
     },
     /// A policy forbids executable memory.
     #[error(
-        "the kernel lets nothing be made executable (mprotect: {source}): a hardening policy (MDWE, a seccomp filter, SELinux \
-         execmem, PaX) forbids it; lift it for this program (systemd: MemoryDenyWriteExecute=no), or do without generated code"
+        "the kernel lets nothing be made executable ({source}): a hardening policy (the sysctl vm.memfd_noexec, a seccomp \
+         filter, SELinux) forbids it; lift it for this program, or do without generated code"
     )]
     Sealing {
         /// What the kernel answered.
@@ -82,12 +82,12 @@ pub enum Refused {
     },
 }
 
-/// Writable memory within reach of the whole program text, to write machine code for.
+/// A place within reach of the whole program text, to write machine code for.
 ///
 /// Its address is known before the code is written, because relative calls are relative to it.
 #[derive(Debug)]
 pub struct Draft {
-    memory: Writable,
+    place: Reserved,
 }
 
 impl Draft {
@@ -113,8 +113,8 @@ impl Draft {
             let maps = std::fs::read("/proc/self/maps").map_err(Refused::Maps)?;
             let taken = taken(&String::from_utf8_lossy(&maps), page);
             for address in places(taken, &reach, &targets, length, page) {
-                match Writable::at(address, length) {
-                    Ok(memory) => return Ok(Draft { memory }),
+                match Reserved::at(address, length) {
+                    Ok(place) => return Ok(Draft { place }),
                     // Another thread was faster.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     Err(source) => return Err(Refused::Memory { capacity, address, source }),
@@ -126,25 +126,27 @@ impl Draft {
 
     /// Where the code will lie: the address of a page.
     pub fn address(&self) -> usize {
-        self.memory.address()
+        self.place.address()
     }
 
     /// How many bytes of code there is room for: whole pages.
     pub fn capacity(&self) -> usize {
-        self.memory.bytes().len()
+        self.place.len()
     }
 
-    /// Writes the code, fills the rest with traps, and seals it: from here on it can be run, and not be changed.
+    /// Puts the code in place, with traps behind it: from here on it can be run, and not be changed.
     ///
     /// # Errors
-    /// When the code is longer than the room, or when a policy of the system forbids executable memory.
-    pub fn seal(mut self, code: &[u8]) -> Result<Code, Refused> {
-        let (length, capacity) = (code.len(), self.capacity());
-        let (room, rest) =
-            self.memory.bytes_mut().split_at_mut_checked(length).ok_or(Refused::TooLong { length, capacity })?;
-        room.copy_from_slice(code);
-        rest.fill(TRAP);
-        let memory = self.memory.seal().map_err(|source| Refused::Sealing { source })?;
+    /// When the code is longer than the room, when a policy of the system forbids executable memory, or when there is none.
+    pub fn seal(self, code: &[u8]) -> Result<Code, Refused> {
+        let (length, capacity, address) = (code.len(), self.capacity(), self.address());
+        if length > capacity {
+            return Err(Refused::TooLong { length, capacity });
+        }
+        let memory = self.place.seal(code, TRAP).map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied => Refused::Sealing { source },
+            _ => Refused::Memory { capacity, address, source },
+        })?;
         Ok(Code { memory, length })
     }
 }

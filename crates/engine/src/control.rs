@@ -6,7 +6,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU32, Ordering::Release};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellows_codemem::PerfMap;
 use bellows_sys::wake::Event;
@@ -147,6 +147,9 @@ pub struct Reloaded {
     pub links_removed: Vec<String>,
     /// Packets that were in what is gone.
     pub dropped: u64,
+    /// From the request to the moment when the new configuration ran, in nanoseconds.
+    #[serde(default)]
+    pub swap_nanos: u64,
     /// How long no breath was taken, in nanoseconds.
     pub pause_nanos: u64,
     /// Apps that could not finish, and why.
@@ -223,6 +226,7 @@ impl Control {
     /// # Errors
     /// See [`ReloadError`].
     pub fn reload(&self, network: Network) -> Result<Reloaded, ReloadError> {
+        let start = Instant::now();
         let faults = network.faults();
         if !faults.is_empty() {
             return Err(ReloadError::Faults(faults));
@@ -248,6 +252,7 @@ impl Control {
         }
         self.ask(attention::COMMIT);
         let reply = receiver.recv();
+        report.swap_nanos = start.elapsed().as_nanos() as u64;
         current.generation = generation;
         if !matches!(reply, Ok(Reply::Committed { .. }))
             && let Some(home) = home

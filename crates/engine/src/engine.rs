@@ -104,6 +104,9 @@ const BETWEEN_LOOKS: u64 = 16;
 /// Breaths from one instrumented breath to the next, on average.
 const METERED_EVERY: u64 = 128;
 
+/// Instrumented breaths between two times that the free packet buffers are put in order.
+const TIDY_EVERY: u32 = 64;
+
 /// How long nothing has to move, in nanoseconds, before the engine naps for the first time: about what a nap costs.
 const PATIENCE: u64 = 30_000;
 
@@ -120,6 +123,9 @@ pub struct Engine {
     /// Breaths until the next instrumented one.
     until_metered: u64,
     random: Random,
+    /// Instrumented breaths until the free buffers are put in order, and how many breaths had moved packets then.
+    until_tidy: u32,
+    tidy_at: u64,
     /// Whether a packet moved when breaths were last taken.
     busy: bool,
     /// Since when no packet has moved, as far as anyone has looked: in nanoseconds of the engine's clock.
@@ -188,6 +194,8 @@ impl Engine {
             breaths: 0,
             until_metered: random.draw(),
             random,
+            until_tidy: TIDY_EVERY,
+            tidy_at: 0,
             busy: false,
             idle_since: None,
             holdout: 0,
@@ -236,6 +244,7 @@ impl Engine {
                 self.until_metered = self.random.draw();
                 self.world.take_metered(core);
                 self.world.fabric().slab.add(cells::METERED, 1);
+                self.until_tidy = self.until_tidy.saturating_sub(1);
                 1
             }
             until => {
@@ -252,6 +261,19 @@ impl Engine {
         self.busy = core.moved.get() != moved;
         if core.failures.get() > 0 {
             self.bury();
+        }
+        if self.until_tidy == 0 {
+            self.tidy();
+        }
+    }
+
+    /// Puts the free buffers in order if packets have moved since they were: see [`bellows_packet::tidy`].
+    #[cold]
+    fn tidy(&mut self) {
+        self.until_tidy = TIDY_EVERY;
+        let moved = self.core.moved.get();
+        if std::mem::replace(&mut self.tidy_at, moved) != moved {
+            bellows_packet::tidy();
         }
     }
 
@@ -409,6 +431,7 @@ impl Engine {
             return None;
         }
         self.write_gauges();
+        self.tidy();
         let until_deadline = (deadline != u64::MAX).then(|| Duration::from_nanos(deadline - now));
         let answers = self.ask(|app| (!app.exhausted(), app.held() > 0))?;
         let World { places, .. } = &self.world;

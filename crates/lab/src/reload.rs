@@ -58,7 +58,7 @@ pub struct Answer {
 struct Times {
     /// From the text of the network to the network.
     parses: Vec<u64>,
-    /// From the network to the moment when it runs and the old one is gone.
+    /// From the network to the moment when it runs.
     swaps: Vec<u64>,
     /// Without a breath.
     pauses: Vec<u64>,
@@ -179,12 +179,10 @@ fn swap_again_and_again(control: &Control, texts: &[String; 2], reloads: usize) 
         let start = Instant::now();
         let network = loaded(&texts[(round + 1) % 2]);
         let parse = start.elapsed();
-        let start = Instant::now();
         let reloaded = control.reload(network).unwrap_or_else(|error| fail(&error));
-        let swap = start.elapsed();
         if round > 0 {
             times.parses.push(parse.as_nanos() as u64);
-            times.swaps.push(swap.as_nanos() as u64);
+            times.swaps.push(reloaded.swap_nanos);
             times.pauses.push(reloaded.pause_nanos);
         }
     }

@@ -158,6 +158,25 @@ impl Cache {
         magazine
     }
 
+    /// Puts the free buffers in order, so that those with the lowest addresses are taken first.
+    ///
+    /// The sort is the one that makes use of runs that are in order: what was tidy not long ago still has them.
+    #[cold]
+    fn tidy(&mut self) {
+        let magazines = || self.loaded.iter().chain([&self.current]);
+        let mut addresses: Vec<usize> = Vec::with_capacity(magazines().map(|magazine| magazine.length).sum());
+        for magazine in magazines() {
+            addresses.extend(&magazine.addresses[..magazine.length]);
+        }
+        addresses.sort_by(|one, other| other.cmp(one));
+        let mut rest = &addresses[..];
+        for magazine in self.loaded.iter_mut().chain([&mut self.current]) {
+            let (now, later) = rest.split_at(magazine.length);
+            magazine.addresses[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
+    }
+
     /// Takes back what a [`Fresh`] did not use.
     #[inline]
     fn put_back(&mut self, mut magazine: Fixed<Magazine>) {
@@ -432,6 +451,15 @@ fn free_large(data: usize) {
     } else {
         pool.free_uncached(start, true);
     }
+}
+
+/// Puts this thread's free buffers in order, so that packets lie side by side again as they did at first.
+///
+/// A burst larger than usual leaves buffers from all over the pool on top. They spread less evenly over the sets of the
+/// caches than neighbours do, which costs some percent for good: the history of the process. This takes a few microseconds
+/// when little is out of order, and some tens when much is.
+pub fn tidy() {
+    with_cache(Cache::tidy);
 }
 
 /// Frees all packets of a vector: the fast way out for sinks.

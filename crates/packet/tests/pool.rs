@@ -202,3 +202,21 @@ fn packets_hold_what_byte_vectors_hold() {
         prop_assert_eq!(in_use(), 0);
     });
 }
+
+#[test]
+fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_tidied() {
+    let addresses =
+        |packets: &[Packet]| -> Vec<usize> { packets.iter().map(|packet| packet.bytes().as_ptr().addr()).collect() };
+    let mut packets: Vec<Packet> = Packet::fresh(700).collect();
+    // A full-period walk: 257 shares no factor with 700.
+    for step in 0..700 {
+        packets.swap(step, step * 257 % 700);
+    }
+    drop(packets);
+    let disordered: Vec<Packet> = Packet::fresh(700).collect();
+    assert!(!addresses(&disordered).is_sorted(), "there is something to tidy");
+    drop(disordered);
+    bellows_packet::tidy();
+    let packets: Vec<Packet> = Packet::fresh(700).collect();
+    assert!(addresses(&packets).is_sorted());
+}

@@ -1,41 +1,44 @@
-//! Memory that is written first and run afterwards, and never both at once.
+//! Memory that is run and never written: its content is written to a file without a name, which is sealed and then mapped.
+//!
+//! Nothing is ever mapped as writable, so nothing has to be taken back from the processors' translation buffers, which would
+//! interrupt the threads that run code beside.
 
-use std::ffi::{c_int, c_ulong};
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::ptr::{NonNull, without_provenance_mut};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// The length that mappings come in multiples of.
 pub fn page_size() -> usize {
     rustix::param::page_size()
 }
 
-/// A private anonymous mapping at a wanted address, zeroed and writable until it is sealed; unmapped when dropped.
+/// Address space at a wanted place, in which nothing can be read, written or run; given back when dropped.
 #[derive(Debug)]
-pub struct Writable {
+pub struct Reserved {
     mapping: Mapping,
 }
 
-impl Writable {
-    /// Maps `length` bytes (rounded up to pages) at `address`, where nothing is mapped yet.
+impl Reserved {
+    /// Reserves `length` bytes (rounded up to pages) at `address`, where nothing is mapped yet.
     ///
     /// # Errors
     /// `AlreadyExists` when something is mapped there; `InvalidInput` when the address is not that of a page or the
     /// length is zero; `ENOMEM` and `EPERM` when the system or a limit allows no mapping, or none there.
-    pub fn at(address: usize, length: usize) -> io::Result<Writable> {
+    pub fn at(address: usize, length: usize) -> io::Result<Reserved> {
         let length = length.checked_next_multiple_of(page_size()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: a new anonymous mapping that replaces none touches no memory that anyone uses.
-        let start = unsafe { mmap_anonymous(without_provenance_mut(address), length, access, flags)? };
+        let start = unsafe { mmap_anonymous(without_provenance_mut(address), length, ProtFlags::empty(), flags)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping { start, length };
         // Linux before 4.17 takes the address for a mere wish, and grants another one when there is something already.
         if mapping.address() != address {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        Ok(Writable { mapping })
+        Ok(Reserved { mapping })
     }
 
     /// Where the first byte lies.
@@ -43,33 +46,47 @@ impl Writable {
         self.mapping.address()
     }
 
-    /// All bytes: whole pages.
-    pub fn bytes(&self) -> &[u8] {
-        self.mapping.bytes()
+    /// How many bytes: whole pages.
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.mapping.length
     }
 
-    /// All bytes, to write.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable and writable, as long as said, initialised (by zeros), this value's own, and
-        // borrowed as mutable as the slice is.
-        unsafe { std::slice::from_raw_parts_mut(self.mapping.start.as_ptr(), self.mapping.length) }
-    }
-
-    /// Makes the bytes executable, and no longer writable, in one step.
+    /// Puts content here that can be read and run: `content`, and behind it `filling`.
     ///
     /// A processor whose instruction fetch does not see what was stored (any but x86) must be told by other means.
     ///
     /// # Errors
-    /// `PermissionDenied` when a hardening policy forbids it; the memory is then given back.
-    pub fn seal(self) -> io::Result<Sealed> {
+    /// `InvalidInput` when the content is longer than the place, `PermissionDenied` when a policy forbids executable
+    /// memory, others when there is no memory or no descriptor left. The place is then given back.
+    pub fn seal(self, content: &[u8], filling: u8) -> io::Result<Sealed> {
+        let rest = self.len().checked_sub(content.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut file = executable_file()?;
+        file.write_all(content)?;
+        file.write_all(&vec![filling; rest])?;
+        fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
         let Mapping { start, length } = self.mapping;
-        // SAFETY: the mapping is this value's own, and nothing borrows from it: nobody can be writing to it.
-        unsafe { mprotect(start.as_ptr().cast(), length, MprotectFlags::READ | MprotectFlags::EXEC)? };
+        let access = ProtFlags::READ | ProtFlags::EXEC;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::POPULATE;
+        // SAFETY: the mapping takes the place of this value's own, into which nobody can have a reference. The file has
+        // `length` bytes and cannot be cut short.
+        unsafe { mmap(start.as_ptr().cast(), length, access, flags, &file, 0)? };
         Ok(Sealed { mapping: self.mapping })
     }
 }
 
-/// What [`Writable::seal`] makes: readable, executable, never written again; unmapped when dropped.
+/// A file in memory, without a name, that may be mapped as executable.
+fn executable_file() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match memfd_create(c"code", flags | MemfdFlags::EXEC) {
+        // Before Linux 6.3 there is no such flag, and every file is executable.
+        Err(rustix::io::Errno::INVAL) => memfd_create(c"code", flags),
+        answer => answer,
+    };
+    Ok(File::from(file?))
+}
+
+/// What [`Reserved::seal`] makes: readable, executable, never written; unmapped when dropped.
 #[derive(Debug)]
 pub struct Sealed {
     mapping: Mapping,
@@ -83,11 +100,14 @@ impl Sealed {
 
     /// All bytes: whole pages.
     pub fn bytes(&self) -> &[u8] {
-        self.mapping.bytes()
+        let Mapping { start, length } = &self.mapping;
+        // SAFETY: the mapping is readable and as long as said, and its content never changes: nothing else maps the file,
+        // which is sealed against writing.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), *length) }
     }
 }
 
-/// A readable mapping that the value owns.
+/// A mapping that the value owns.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
@@ -103,40 +123,12 @@ impl Mapping {
     fn address(&self) -> usize {
         self.start.as_ptr().addr()
     }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping is readable, as long as said, initialised (by zeros at least), lives as long as self,
-        // and whoever may write to it borrows it as mutable for that.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
-    }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and all borrows of its bytes have ended.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
-    }
-}
-
-/// Forbids this process, and every process it starts from now on, to make memory executable that was not so when it was
-/// mapped, or to map any as writable and executable (`PR_SET_MDWE`). There is no way back.
-///
-/// What was sealed before stays executable; shared libraries, which are mapped as executable at once, can still be loaded.
-///
-/// # Errors
-/// `InvalidInput` from kernels that do not know this yet (before Linux 6.3).
-pub fn refuse_new_code() -> io::Result<()> {
-    const PR_SET_MDWE: c_int = 65;
-    const PR_MDWE_REFUSE_EXEC_GAIN: c_ulong = 1;
-    // Of the C library, which the standard library links anyway; rustix has no face for this option.
-    unsafe extern "C" {
-        fn prctl(option: c_int, ...) -> c_int;
-    }
-    let none: c_ulong = 0;
-    // SAFETY: the option takes four integers, of which the last three must be zero, and touches no memory of ours.
-    match unsafe { prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, none, none, none) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -149,26 +141,27 @@ mod tests {
 
     #[test]
     fn a_mapping_lies_where_it_was_wanted_and_replaces_none() {
-        let mut memory = Writable::at(FREE, 1).unwrap();
-        assert_eq!((memory.address(), memory.bytes().len()), (FREE, page_size()));
-        memory.bytes_mut().fill(0xcc);
-        let error = Writable::at(FREE, 1).unwrap_err();
+        let place = Reserved::at(FREE, 1).unwrap();
+        assert_eq!((place.address(), place.len()), (FREE, page_size()));
+        let error = Reserved::at(FREE, 1).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
 
-        let sealed = memory.seal().unwrap();
-        assert_eq!(sealed.address(), FREE);
-        assert!(sealed.bytes().iter().all(|&byte| byte == 0xcc));
+        let sealed = place.seal(&[1, 2, 3], 0xcc).unwrap();
+        assert_eq!((sealed.address(), &sealed.bytes()[..3]), (FREE, &[1, 2, 3][..]));
+        assert!(sealed.bytes().len() == page_size() && sealed.bytes()[3..].iter().all(|&byte| byte == 0xcc));
         drop(sealed);
-        Writable::at(FREE, 1).expect("the place is free again");
+        let place = Reserved::at(FREE, 1).expect("the place is free again");
+        let error = place.seal(&vec![0; page_size() + 1], 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]
     fn what_cannot_be_mapped_is_an_error() {
         let elsewhere = FREE + (1 << 30);
-        assert!(Writable::at(elsewhere + 1, 1).is_err(), "not the address of a page");
-        assert!(Writable::at(elsewhere, 0).is_err());
-        assert!(Writable::at(elsewhere, usize::MAX).is_err());
-        assert!(Writable::at(elsewhere, usize::MAX / 2).is_err());
-        assert!(Writable::at(usize::MAX - page_size() + 1, 1).is_err(), "an address of the kernel's");
+        assert!(Reserved::at(elsewhere + 1, 1).is_err(), "not the address of a page");
+        assert!(Reserved::at(elsewhere, 0).is_err());
+        assert!(Reserved::at(elsewhere, usize::MAX).is_err());
+        assert!(Reserved::at(elsewhere, usize::MAX / 2).is_err());
+        assert!(Reserved::at(usize::MAX - page_size() + 1, 1).is_err(), "an address of the kernel's");
     }
 }

@@ -12,8 +12,7 @@ use crate::failure::Failure;
 /// Measure how long it takes to swap the network of a running engine, and how long packets wait
 ///
 /// An engine runs at full speed while another thread swaps its network for one in which half of the apps are others, and
-/// back. Cases, in nanoseconds: swap (from the network to its running, and the old one gone), pause (no breath is
-/// taken), parse (from the network file's text to the network). The median is over the processes' medians;
+/// back. Cases, in nanoseconds: swap (from the network to its running), pause (no breath is taken), parse (from the network file's text to the network). The median is over the processes' medians;
 /// p99, maximum and histogram are over all swaps. In the end every packet must be accounted for, or the benchmark fails.
 #[derive(Debug, Args)]
 pub struct Arguments {
