@@ -515,6 +515,7 @@ impl Engine {
         let Some(request) = self.shared.take_request() else { return };
         let start = Instant::now();
         let mut new = request.world;
+        new.prefetch();
         if let Err((app, error)) = new.start(Some(&mut self.world)) {
             let _ = request.reply.send(Reply::Failed { app, error, world: new });
             return;

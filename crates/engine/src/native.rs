@@ -217,7 +217,10 @@ macro_rules! slot {
 }
 
 fn memory(base: Register, displacement: usize) -> MemoryOperand {
-    MemoryOperand::with_base_displ(base, displacement as i64)
+    match displacement {
+        0 => MemoryOperand::with_base(base),
+        _ => MemoryOperand::with_base_displ(base, displacement as i64),
+    }
 }
 
 /// The loop over breaths begins at a multiple of this, so that the processor fetches it without a break.

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use bellows_packet::{Fixed, Vector};
+use bellows_packet::{Fixed, LINE, Vector, prefetch};
 
 use crate::app::{AppError, Entry, Occupant, Ports, Textbook, Traits, answer};
 use crate::counters::{Directory, Slab, common};
@@ -237,6 +237,20 @@ impl World {
     #[inline(always)]
     pub(crate) fn fabric(&self) -> &Fabric {
         &self.fabric
+    }
+
+    /// Asks the processor to fetch what a commit touches: all of it at once, because it lies in the cache of the processor
+    /// that has just laid it out, from which line after line takes long.
+    pub(crate) fn prefetch(&self) {
+        fn lines<T>(slice: &[T]) {
+            let start = slice.as_ptr().cast::<u8>();
+            (0..size_of_val(slice)).step_by(LINE).for_each(|offset| prefetch(start.wrapping_add(offset)));
+        }
+        lines(&self.places);
+        lines(&self.fabric.links);
+        lines(&self.fabric.slots);
+        lines(self.fabric.slab.cells());
+        self.apps.iter().for_each(|app| prefetch(app.address().cast()));
     }
 
     /// Gives each app its place in a world that an engine is about to run.

@@ -30,7 +30,7 @@ mod vector;
 pub use arena::Fixed;
 pub use bulk::instruction_set;
 pub use cache::{Fresh, Template, free_all, push_copies, push_filled, tidy};
-pub use packet::{Meta, Packet};
+pub use packet::{Meta, Packet, prefetch};
 pub use vector::{CAPACITY, Drain, Memory, Vector};
 
 /// Bytes in a cache line.

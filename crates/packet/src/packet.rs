@@ -301,7 +301,7 @@ pub(crate) fn copy_short(from: &[u8], to: &mut [u8]) {
 
 /// Asks the processor to fetch the line at an address. Any address will do; a bad one is ignored.
 #[inline(always)]
-pub(crate) fn prefetch(address: *const u8) {
+pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: PREFETCHT0 never faults and changes nothing that a program can see.
     unsafe {

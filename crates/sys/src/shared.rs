@@ -77,8 +77,10 @@ impl SharedCells {
 
     fn map(file: &File, cells: usize, writable: bool) -> io::Result<SharedCells> {
         let access = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // The writer is spared the faults of touching each page for the first time.
+        let flags = if writable { MapFlags::SHARED | MapFlags::POPULATE } else { MapFlags::SHARED };
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
-        let address = unsafe { mmap(null_mut(), cells * 8, access, MapFlags::SHARED, file, 0)? };
+        let address = unsafe { mmap(null_mut(), cells * 8, access, flags, file, 0)? };
         let start = NonNull::new(address.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(SharedCells { start, cells })
     }
