@@ -90,9 +90,12 @@ fn a_breath_is_listed_with_its_code_and_named_for_perf() {
     let first = json["code"][0]["address"].as_u64().unwrap();
     assert!(map().starts_with(&format!("{first:x} ")), "the map is of other code than {first:x}:\n{}", map());
     assert!(map().contains(" breath: push end [source.output -> end.input]"), "{}", map());
+    let mappings = fs::read_to_string(format!("/proc/{}/maps", running.pid())).unwrap();
+    let code = mappings.lines().find(|line| line.starts_with(&format!("{first:x}-"))).unwrap();
+    assert!(code.contains(" r-xp ") && code.split_whitespace().count() == 5, "perf asks no map for a file: {code}");
 
     sandbox.write("endless.toml", LONGER);
-    sandbox.bellows(&["reload"]).fine();
+    sandbox.bellows(&["reload", "endless"]).fine();
     assert!(sandbox.bellows(&["show", "breath"]).fine().stdout.contains("push count"));
     assert!(map().contains("push count"), "the map follows the reload:\n{}", map());
     sandbox.bellows(&["stop"]).fine();

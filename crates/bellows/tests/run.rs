@@ -102,15 +102,23 @@ fn every_example_is_right_and_runs() {
 }
 
 #[test]
-fn both_schedules_do_the_same() {
+fn all_schedules_do_the_same() {
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
     let counts = |schedule: &str| {
-        let report = sandbox.bellows(&["run", "loop.toml", "--json", "--schedule", schedule]).fine().json();
-        assert_eq!(report["schedule"], json!(schedule));
+        let mut report = sandbox.bellows(&["run", "loop.toml", "--json", "--schedule", schedule]).fine().json();
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(report["schedule"], json!(schedule));
+        }
+        for app in report["apps"].as_array_mut().unwrap() {
+            // Which breaths are instrumented is left to chance.
+            app["account"].take();
+        }
         (report["links"].clone(), report["apps"].clone())
     };
-    assert_eq!(counts("nested"), counts("flat"));
+    let nested = counts("nested");
+    assert_eq!(counts("flat"), nested);
+    assert_eq!(counts("native"), nested);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! Generated code that calls the program's functions is fastest and shortest with direct calls, whose displacement has
 //! 32 bits: so it has to lie within 2 GiB of all of them. [`Draft::near`] finds a place there. The code is written to a
 //! sealed file in memory and mapped as executable: nobody can write to it, neither then nor before, and putting new code
-//! beside running one interrupts no thread.
+//! beside running one interrupts no thread. `perf` does not know code in such memory; for it there is
+//! [`Draft::seal_for_perf`], which does without a file and interrupts.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -139,11 +139,28 @@ impl Draft {
     /// # Errors
     /// When the code is longer than the room, when a policy of the system forbids executable memory, or when there is none.
     pub fn seal(self, code: &[u8]) -> Result<Code, Refused> {
+        self.seal_by(code, Reserved::seal)
+    }
+
+    /// As [`Draft::seal`], but where `perf` finds the code in its [map](crate::PerfMap), which it asks only for memory without
+    /// a file behind it. Such memory is written before it is made executable, which interrupts the threads that run beside.
+    ///
+    /// # Errors
+    /// As for [`Draft::seal`].
+    pub fn seal_for_perf(self, code: &[u8]) -> Result<Code, Refused> {
+        self.seal_by(code, Reserved::seal_anonymous)
+    }
+
+    fn seal_by(
+        self,
+        code: &[u8],
+        seal: impl FnOnce(Reserved, &[u8], u8) -> io::Result<Sealed>,
+    ) -> Result<Code, Refused> {
         let (length, capacity, address) = (code.len(), self.capacity(), self.address());
         if length > capacity {
             return Err(Refused::TooLong { length, capacity });
         }
-        let memory = self.place.seal(code, TRAP).map_err(|source| match source.kind() {
+        let memory = seal(self.place, code, TRAP).map_err(|source| match source.kind() {
             io::ErrorKind::PermissionDenied => Refused::Sealing { source },
             _ => Refused::Memory { capacity, address, source },
         })?;

@@ -113,6 +113,12 @@ fn memory_is_reserved_then_executable_then_gone_and_never_writable() {
     drop(code);
     assert_eq!(access(address), None);
 
+    let code = self::draft(1).seal_for_perf(ANSWER).unwrap();
+    assert_eq!(access(code.address()).as_deref(), Some("r-xp"));
+    // SAFETY: the code returns a number in eax.
+    assert_eq!(unsafe { call(&code, 0, 0) }, 42);
+    drop(code);
+
     let unused = self::draft(1);
     let address = unused.address();
     drop(unused);

@@ -72,8 +72,13 @@ pub(crate) struct Native {
 }
 
 impl Native {
-    /// Assembles the breath. The error is the sentence that tells why it cannot be.
-    pub(crate) fn assemble(layout: &Layout<'_>, pulls: &[Step], pushes: &[Step]) -> Result<Native, String> {
+    /// Assembles the breath, if `for_perf` in memory for which `perf` asks its map. The error is the sentence that tells why it cannot be.
+    pub(crate) fn assemble(
+        layout: &Layout<'_>,
+        pulls: &[Step],
+        pushes: &[Step],
+        for_perf: bool,
+    ) -> Result<Native, String> {
         let start = Instant::now();
         let reached = pulls.iter().chain(pushes).map(|step| step.call as usize);
         let reached = reached.chain(METERED.map(|(function, _)| function as usize));
@@ -89,7 +94,8 @@ impl Native {
         let metered = writer.position;
         writer.body(pulls, pushes, Some(METERED.map(|(function, _)| function))).map_err(cannot)?;
         let Writer { mut encoder, marks, .. } = writer;
-        let code = draft.seal(&encoder.take_buffer()).map_err(|refused| refused.to_string())?;
+        let seal = if for_perf { Draft::seal_for_perf } else { Draft::seal };
+        let code = seal(draft, &encoder.take_buffer()).map_err(|refused| refused.to_string())?;
         Ok(Native { code, metered, marks, assembling: start.elapsed() })
     }
 

@@ -14,7 +14,7 @@ use crate::world::{Fabric, Layout};
 pub(crate) enum Native {}
 
 impl Native {
-    pub(crate) fn assemble(_: &Layout<'_>, _: &[Step], _: &[Step]) -> Result<Native, String> {
+    pub(crate) fn assemble(_: &Layout<'_>, _: &[Step], _: &[Step], _: bool) -> Result<Native, String> {
         Err(format!("code is generated for x86-64 only, and this machine is {}", std::env::consts::ARCH))
     }
 

@@ -131,7 +131,8 @@ impl Breath {
     pub(crate) fn compile(layout: &Layout<'_>, settings: &Settings) -> Breath {
         let schedule = settings.schedule;
         let (pulls, pushes) = (layout.pulls(settings.lossless), layout.pushes(settings.lossless));
-        let native = (schedule == Schedule::Native).then(|| Native::assemble(layout, &pulls, &pushes)).transpose();
+        let assemble = || Native::assemble(layout, &pulls, &pushes, settings.perf_map);
+        let native = (schedule == Schedule::Native).then(assemble).transpose();
         let (schedule, refusal, native) = match native {
             Ok(native) => (schedule, None, native),
             Err(refusal) => (Schedule::Flat, Some(refusal), None),

@@ -1,14 +1,15 @@
-//! Memory that is run and never written: its content is written to a file without a name, which is sealed and then mapped.
+//! Memory that is run, and never writable at the same time.
 //!
-//! Nothing is ever mapped as writable, so nothing has to be taken back from the processors' translation buffers, which would
-//! interrupt the threads that run code beside.
+//! Its content is written to a file without a name, which is sealed and then mapped. Nothing is ever mapped as writable, so
+//! nothing has to be taken back from the processors' translation buffers, which would interrupt the threads that run code
+//! beside. Where that does not matter, memory without a file can be written first and be made executable then.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::ptr::{NonNull, without_provenance_mut};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
 /// The length that mappings come in multiples of.
 pub fn page_size() -> usize {
@@ -75,6 +76,27 @@ impl Reserved {
     }
 }
 
+impl Reserved {
+    /// As [`Reserved::seal`], but in memory without a file behind it, the only one for which `perf` looks up generated code in
+    /// its map. Interrupts the threads that run on other processors, twice.
+    ///
+    /// # Errors
+    /// As for [`Reserved::seal`].
+    pub fn seal_anonymous(self, content: &[u8], filling: u8) -> io::Result<Sealed> {
+        let Mapping { start, length } = self.mapping;
+        let rest = length.checked_sub(content.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: the mapping is this value's own, and nobody can have a reference into it. Between the two changes of its
+        // access it is writable, zeroed and as long as said.
+        unsafe {
+            mprotect(start.as_ptr().cast(), length, MprotectFlags::READ | MprotectFlags::WRITE)?;
+            start.as_ptr().copy_from_nonoverlapping(content.as_ptr(), content.len());
+            start.as_ptr().add(content.len()).write_bytes(filling, rest);
+            mprotect(start.as_ptr().cast(), length, MprotectFlags::READ | MprotectFlags::EXEC)?;
+        }
+        Ok(Sealed { mapping: self.mapping })
+    }
+}
+
 /// A file in memory, without a name, that may be mapped as executable.
 fn executable_file() -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -101,8 +123,8 @@ impl Sealed {
     /// All bytes: whole pages.
     pub fn bytes(&self) -> &[u8] {
         let Mapping { start, length } = &self.mapping;
-        // SAFETY: the mapping is readable and as long as said, and its content never changes: nothing else maps the file,
-        // which is sealed against writing.
+        // SAFETY: the mapping is readable and as long as said, and its content never changes: it is not writable, and nothing
+        // else maps the file behind it, if there is one, which is sealed against writing.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), *length) }
     }
 }
@@ -152,6 +174,12 @@ mod tests {
         drop(sealed);
         let place = Reserved::at(FREE, 1).expect("the place is free again");
         let error = place.seal(&vec![0; page_size() + 1], 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+
+        let sealed = Reserved::at(FREE, 1).unwrap().seal_anonymous(&[1, 2, 3], 0xcc).unwrap();
+        assert!(sealed.bytes().starts_with(&[1, 2, 3, 0xcc]) && sealed.bytes().ends_with(&[0xcc]));
+        drop(sealed);
+        let error = Reserved::at(FREE, 1).unwrap().seal_anonymous(&vec![0; page_size() + 1], 0).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 
