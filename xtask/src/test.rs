@@ -21,6 +21,8 @@ const TOOLS: &[Tool] = &[
     Tool { programs: &["gzip"], package: "gzip", purpose: "captures compressed by the gzip program" },
     Tool { programs: &["ip"], package: "iproute2", purpose: "tests across network namespaces" },
     Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" },
+    Tool { programs: &["dot"], package: "graphviz", purpose: "checking the graphs written for Graphviz" },
+    Tool { programs: &["unshare"], package: "util-linux", purpose: "running where the system forbids new code" },
     Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
 ];
 

@@ -716,7 +716,7 @@ error: `schedule` cannot be `flt`
 5 | schedule = "flt"
   |            ^^^^^ did you mean `flat`?
   |
-  = help: it is one of `nested`, `flat`
+  = help: it is one of `nested`, `flat`, `native`
 
 error: `a b` is no name for a running network
  --> net.toml:6:8
