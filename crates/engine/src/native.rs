@@ -252,8 +252,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// An instruction without operands that matter, or with one or two.
-    fn op1(&mut self, op: Op, operand: Register) -> Written {
+    fn register(&mut self, op: Op, operand: Register) -> Written {
         self.put(Instruction::with1(op, operand)?)
     }
 
@@ -334,7 +333,7 @@ impl<'a> Writer<'a> {
             self.mark(Stretch::Halfway);
             self.place(&mut halfway);
             self.immediate(Op::Mov_rm8_imm8, core!(halfway), 1)?;
-            self.op1(Op::Dec_rm64, R15)?;
+            self.register(Op::Dec_rm64, R15)?;
             self.jump(Op::Jmp_rel32_64, &mut leave)?;
         }
         for (index, step, mut out, mut back) in behind {
@@ -349,7 +348,7 @@ impl<'a> Writer<'a> {
     /// Saves what the caller's registers hold, takes the arguments, and goes on at a multiple of [`LOOP`].
     fn enter(&mut self) -> Written {
         for register in SAVED {
-            self.op1(Op::Push_r64, register)?;
+            self.register(Op::Push_r64, register)?;
         }
         // Six registers and the return address: the stack is aligned for calls with 8 bytes more.
         self.put(Instruction::with2(Op::Sub_rm64_imm8, RSP, 8)?)?;
@@ -379,7 +378,7 @@ impl<'a> Writer<'a> {
         self.registers(Op::Mov_r64_rm64, RAX, R15)?;
         self.put(Instruction::with2(Op::Add_rm64_imm8, RSP, 8)?)?;
         for register in SAVED.into_iter().rev() {
-            self.op1(Op::Pop_r64, register)?;
+            self.register(Op::Pop_r64, register)?;
         }
         self.put(Instruction::with(Op::Retnq))
     }
@@ -462,7 +461,7 @@ impl<'a> Writer<'a> {
         self.mark(Stretch::Tail);
         self.registers(Op::Test_rm32_r32, R12D, R12D)?;
         self.jump(Op::Jne_rel8_64, &mut busy)?;
-        self.op1(Op::Dec_rm64, R15)?;
+        self.register(Op::Dec_rm64, R15)?;
         self.jump(Op::Je_rel8_64, leave)?;
         self.immediate(Op::Cmp_rm32_imm8, memory(R13, 0), 0)?;
         self.jump(Op::Je_rel32_64, head)?;
@@ -474,7 +473,7 @@ impl<'a> Writer<'a> {
         self.store(Op::Add_rm64_r64, core!(moved), RAX)?;
         self.store(Op::Mov_rm8_r8, core!(progress), Register::R12L)?;
         self.store(Op::Mov_rm64_r64, core!(now), R12)?;
-        self.op1(Op::Dec_rm64, R15)?;
+        self.register(Op::Dec_rm64, R15)?;
         self.jump(Op::Je_rel8_64, leave)?;
         self.load(Op::Mov_r32_rm32, EAX, core!(interrupt))?;
         self.load(Op::Or_r32_rm32, EAX, memory(R13, 0))?;
