@@ -162,9 +162,11 @@ impl Blocks {
 /// How far into its page a small block's content begins.
 ///
 /// Blocks begin at pages; if all that is small began there, too, it would share a few sets of the first-level cache.
-/// Seven lines are between the contents of one page and the next, so that the first 32 pages take turns.
+/// Seven lines are between the contents of one page and the next, so that the first 32 pages take turns. A block from the
+/// global allocator has no room for that.
 fn colour(block: NonNull<u8>, size: usize) -> usize {
-    if size > PAGE / 2 { 0 } else { block.addr().get() / PAGE * 7 % 32 * LINE }
+    let address = block.addr().get();
+    if size > PAGE / 2 || !arena().owns(address) { 0 } else { address / PAGE * 7 % 32 * LINE }
 }
 
 /// A value, or a slice of them, that stays where it is: in a block of the arena.
@@ -241,7 +243,7 @@ fn place<T>(count: usize) -> NonNull<T> {
         0 => NonNull::without_provenance(const { NonZero::new(PAGE).unwrap() }),
         size => {
             let block = take(size);
-            // SAFETY: a block is a page at least, and a small one's content ends before that does.
+            // SAFETY: a block of the arena's is a page at least, and a small one's content ends before that does.
             unsafe { block.add(colour(block, size)).cast() }
         }
     }
