@@ -254,8 +254,8 @@ impl Engine {
             }
         };
         self.breaths += taken;
-        if core.progress.get() {
-            // A tick moved packets, and no app was called since.
+        if core.progress.get() && !core.halfway.get() {
+            // A tick moved packets, and no app was called since. (A breath that ended halfway ends when it is finished.)
             core.end_breath();
         }
         self.busy = core.moved.get() != moved;

@@ -236,6 +236,30 @@ fn an_idle_engine_sleeps_beside_a_descriptor_that_has_come_to_its_end() {
     });
 }
 
+/// Panics when it is first pulled.
+struct Stillborn;
+
+impl App for Stillborn {
+    const PULLS: bool = true;
+
+    fn pull(&mut self, _: &Io<Self>) {
+        panic!("an app of this test fails on purpose");
+    }
+}
+
+#[test]
+fn a_breath_that_is_finished_after_a_panic_counts_once() {
+    for schedule in Schedule::ALL {
+        let source = Source { left: u64::MAX, lasts: true, ..Source::default() };
+        let settings = Settings { schedule, ..Settings::default() };
+        let mut engine = Engine::new(beside(source, Sink::open(), Stillborn), settings, None).unwrap();
+        assert_eq!(engine.breathe_times(1), 1, "{schedule}: packets moved before and after the panic");
+        let snapshot = engine.snapshot();
+        assert_eq!((snapshot.engine("breaths"), snapshot.engine("idle_breaths")), (1, 0), "{schedule}");
+        assert_eq!(snapshot.links[0].received(), 8, "{schedule}: the breath was finished");
+    }
+}
+
 /// A ring whose other side rings without having put anything in.
 struct Prank {
     word: AtomicU32,
