@@ -459,12 +459,11 @@ impl Engine {
         }
         match sleep_until_readable(&descriptors, timeout) {
             Ok(readable) => {
-                owners.retain({
-                    let mut readable = readable.into_iter().skip(1);
-                    move |_| readable.next().unwrap_or(false)
-                });
-                owners.dedup();
-                self.pull(&owners);
+                let owners = owners.into_iter().zip(readable.into_iter().skip(1));
+                let mut woken: Vec<usize> =
+                    owners.filter_map(|(app, is_readable)| is_readable.then_some(app)).collect();
+                woken.dedup();
+                self.pull(&woken);
             }
             Err(_) => std::thread::sleep(NAP),
         }
