@@ -420,12 +420,11 @@ impl<'i, A: App> IntoIterator for &'i mut Input<'_, A> {
     type Item = Packet;
     type IntoIter = Drain<'i>;
 
-    /// Fetches the data of packets ahead if the app [says](App::PREFETCH) that it reads the data.
+    /// Fetches the data of packets ahead: as far as the app [says](App::PREFETCH), or as its network says in its place.
     #[inline(always)]
     fn into_iter(self) -> Drain<'i> {
         let most = self.budget();
-        let ahead = if A::PREFETCH > 0 { self.place.prefetch } else { 0 };
-        self.vector.drain(most).prefetching(ahead)
+        self.vector.drain(most).prefetching(self.place.prefetch)
     }
 }
 
