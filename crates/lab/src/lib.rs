@@ -5,6 +5,7 @@
 //! | [`stats`] | medians with confidence intervals that assume nothing about the distribution |
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
+//! | [`callgrind`] | what a part of the program does, counted by valgrind: for machines without a performance counter |
 //! | [`histogram`] | how times are spread |
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod breathsim;
+pub mod callgrind;
 pub mod engine;
 pub mod histogram;
 pub mod history;

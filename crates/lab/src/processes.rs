@@ -31,15 +31,20 @@ pub enum ProcessError {
 /// # Errors
 /// See [`ProcessError`].
 pub fn ask<T: Serialize, A: DeserializeOwned>(arguments: &[&str], task: &T) -> Result<A, ProcessError> {
-    let program = std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))?;
+    converse(Command::new(this_program()?).args(arguments), task)
+}
+
+/// The file that this program runs from.
+pub(crate) fn this_program() -> Result<PathBuf, ProcessError> {
+    std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))
+}
+
+/// Starts a process, hands it `task` on its standard input, and reads its answer from its standard output.
+pub(crate) fn converse<T: Serialize, A: DeserializeOwned>(command: &mut Command, task: &T) -> Result<A, ProcessError> {
+    let program = PathBuf::from(command.get_program());
     let start = |error| ProcessError::Start(program.clone(), error);
-    let mut child = Command::new(&program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(start)?;
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
     if let Some(stdin) = child.stdin.take() {
         // A child that ends before it has read its task is reported by its status.
         let _ = serde_json::to_writer(stdin, task);
