@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
-use crate::commands::{apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, top};
+use crate::commands::{
+    appbench, apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, top,
+};
 use crate::failure::EXIT_CODES;
 
 /// Runs app networks: apps that are joined by links, through which packets go.
@@ -84,6 +86,7 @@ pub enum Subcommand {
     Top(top::Arguments),
     Reload(reload::Arguments),
     Stop(stop::Arguments),
+    Appbench(appbench::Arguments),
     Bench(bench::Arguments),
     Breathsim(breathsim::Arguments),
     Completions(completions::Arguments),

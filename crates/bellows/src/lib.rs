@@ -122,6 +122,7 @@ fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Comma
         Subcommand::Top(arguments) => commands::top::execute(&arguments),
         Subcommand::Reload(arguments) => commands::reload::execute(&arguments),
         Subcommand::Stop(arguments) => commands::stop::execute(&arguments),
+        Subcommand::Appbench(arguments) => commands::appbench::execute(&arguments, &registry),
         Subcommand::Bench(arguments) => commands::bench::execute(&arguments),
         Subcommand::Breathsim(arguments) => commands::breathsim::execute(&arguments),
         Subcommand::Completions(arguments) => commands::completions::execute(&arguments, definition),

@@ -8,12 +8,14 @@
 //! | [`callgrind`] | what a part of the program does, counted by valgrind: for machines without a performance counter |
 //! | [`histogram`] | how times are spread |
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
+//! | [`appbench`] | `appbench`: what one app costs a packet, and why |
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
 //! | [`history`] | `bench history`: whether that depends on what the engine met before |
 //! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
 //! | `networks`, `timing` | what the benchmarks run, and how they take the time |
 #![forbid(unsafe_code)]
 
+pub mod appbench;
 pub mod breathsim;
 pub mod callgrind;
 pub mod engine;

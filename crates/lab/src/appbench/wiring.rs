@@ -139,7 +139,8 @@ impl Wiring {
         }
         if self.drained.len() > 1 {
             let drained = written(&self.drained);
-            remarks.push(format!("{drained} lead to a sink each: what the further sinks cost is part of the difference"));
+            remarks
+                .push(format!("{drained} lead to a sink each: what the further sinks cost is part of the difference"));
         }
         remarks
     }
@@ -249,10 +250,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_wired_says_why() {
-        let why = |chain: &str, inputs: &[&str], outputs: &[&str]| wiring(chain, inputs, outputs).unwrap_err().to_string();
+        let why =
+            |chain: &str, inputs: &[&str], outputs: &[&str]| wiring(chain, inputs, outputs).unwrap_err().to_string();
         assert_eq!(why("sink | tee", &[], &[]), "nothing comes out of `sink`, which has no outputs; put it last");
         assert_eq!(why("tee | source", &[], &[]), "nothing goes into `source`, which has no inputs; put it first");
-        assert_eq!(why("match", &["axpected"], &[]), "`match` has no input `axpected`; its inputs: `expected`, `actual`");
+        assert_eq!(
+            why("match", &["axpected"], &[]),
+            "`match` has no input `axpected`; its inputs: `expected`, `actual`"
+        );
         assert_eq!(why("tee | sink", &[], &["out"]), "`sink` has no output `out`; it has no outputs");
         assert_eq!(why("tee", &[], &["a", "a"]), "the output `a` is named twice; name it once");
     }

@@ -1,0 +1,220 @@
+//! A network that is being measured, and its books.
+
+use std::collections::BTreeMap;
+
+use bellows_apps::{sink, source};
+use bellows_engine::{AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings, Snapshot};
+use serde::{Deserialize, Serialize};
+
+use super::wiring::Wiring;
+use crate::networks::configured;
+
+/// Length of the packets.
+const SIZE: u32 = 60;
+
+/// Which links count the packets of a measurement: those by which they come to what is measured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Links(Vec<LinkSpec>);
+
+impl Links {
+    /// Those into an app; of an app without inputs, those out of it.
+    pub(super) fn into(network: &Network, app: &str) -> Links {
+        let of = |side: fn(&LinkSpec) -> &LinkEnd| -> Vec<LinkSpec> {
+            network.links.iter().filter(|link| side(link).app == app).cloned().collect()
+        };
+        let into = of(|link| &link.to);
+        Links(if into.is_empty() { of(|link| &link.from) } else { into })
+    }
+
+    /// That to one input.
+    pub(super) fn from(network: &Network, to: &LinkEnd) -> Links {
+        Links(network.links.iter().filter(|link| &link.to == to).cloned().collect())
+    }
+}
+
+/// A network that is being measured.
+pub(super) struct Bed {
+    pub(super) engine: Engine,
+    /// The links by which packets come, and those by which they leave, as positions in a snapshot.
+    coming: Vec<usize>,
+    leaving: Vec<usize>,
+    /// The apps that are measured, and those that bring them packets.
+    pub(super) measured: Vec<String>,
+    sources: Vec<String>,
+}
+
+/// What an app's calls in instrumented breaths have taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    /// The app.
+    pub app: String,
+    /// Clocks of its calls.
+    pub clocks: u64,
+    /// Packets that it took from its inputs, or sent if it has none.
+    pub packets: u64,
+    /// Calls in which there were any, instrumented or not.
+    pub calls: u64,
+    /// Packets of those calls.
+    pub moved: u64,
+}
+
+/// What the counters of a bed say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    /// Packets that came to what is measured, and that left it.
+    pub(super) came: u64,
+    pub(super) left: u64,
+    /// Packets that wait before it.
+    pub(super) waiting: u64,
+    /// Packets that the measured apps dropped, by reason.
+    pub(super) drops: BTreeMap<String, u64>,
+    /// An app that panicked.
+    pub(super) panicked: Option<String>,
+    pub(super) accounts: Vec<Account>,
+    /// Packets that came in instrumented breaths.
+    pub(super) booked: u64,
+}
+
+impl Bed {
+    /// Apps in a row between sources and sinks. `pairs` is how many sources and sinks there are where there are no apps.
+    pub(super) fn of_row(apps: Vec<AppSpec>, wiring: &Wiring, pairs: usize, settings: Settings) -> Result<Bed, String> {
+        let measured: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
+        let mut ends = Ends { taken: measured.clone(), sources: Vec::new() };
+        let mut network = Network { apps, links: wiring.links.clone(), ..Network::default() };
+        let mut links = Vec::new();
+        if measured.is_empty() {
+            for _ in 0..pairs.max(1) {
+                let from = ends.source(&mut network);
+                let to = ends.sink(&mut network);
+                links.push(LinkSpec { from, to });
+            }
+        }
+        for to in &wiring.fed {
+            let from = ends.source(&mut network);
+            links.push(LinkSpec { from, to: to.clone() });
+        }
+        network.links.extend(links.iter().cloned());
+        for to in &wiring.quiet {
+            let from = ends.quiet(&mut network);
+            network.links.push(LinkSpec { from, to: to.clone() });
+        }
+        for from in &wiring.drained {
+            let to = ends.sink(&mut network);
+            network.links.push(LinkSpec { from: from.clone(), to });
+        }
+        if let Some(own) = &wiring.own_source {
+            ends.sources.push(own.clone());
+            links = Links::into(&network, own).0;
+        }
+        Bed::new(network, links, measured, ends.sources, settings)
+    }
+
+    /// A whole network, one app of which is measured.
+    pub(super) fn in_place(network: Network, app: &str, links: Links, settings: Settings) -> Result<Bed, String> {
+        let measured = network.apps.iter().filter(|spec| spec.name == app).map(|spec| spec.name.clone()).collect();
+        Bed::new(network, links.0, measured, vec![app.to_owned()], settings)
+    }
+
+    fn new(
+        network: Network,
+        coming: Vec<LinkSpec>,
+        measured: Vec<String>,
+        sources: Vec<String>,
+        settings: Settings,
+    ) -> Result<Bed, String> {
+        let at = |link: &LinkSpec| network.links.iter().position(|other| other == link);
+        let coming = coming.iter().filter_map(at).collect();
+        let ends = |link: &LinkSpec| measured.contains(&link.from.app) && !measured.contains(&link.to.app);
+        let leaving = (0..network.links.len()).filter(|&index| ends(&network.links[index])).collect();
+        let engine = Engine::new(network, settings, None).map_err(|error| error.to_string())?;
+        Ok(Bed { engine, coming, leaving, measured, sources })
+    }
+
+    /// What the counters say now.
+    pub(super) fn books(&self) -> Books {
+        let snapshot = self.engine.snapshot();
+        let sum = |links: &[usize]| links.iter().map(|&link| snapshot.links[link].packets).sum();
+        let mut drops = BTreeMap::new();
+        for app in snapshot.apps.iter().filter(|app| self.measured.contains(&app.name)) {
+            for (reason, &count) in app.drops.iter().filter(|(_, count)| **count > 0) {
+                *drops.entry(reason.clone()).or_default() += count;
+            }
+        }
+        let failed = |app: &&bellows_engine::AppCounts| app.drops.get("app_failed").is_some_and(|&count| count > 0);
+        let sent = |entry: &str, app: &bellows_engine::AppCounts| app.account.get(entry).copied().unwrap_or(0);
+        let booked = snapshot.apps.iter().filter(|app| self.sources.contains(&app.name));
+        Books {
+            came: sum(&self.coming),
+            left: sum(&self.leaving),
+            waiting: self.coming.iter().map(|&link| snapshot.links[link].waiting).sum(),
+            drops,
+            panicked: snapshot.apps.iter().find(failed).map(|app| app.name.clone()),
+            accounts: accounts(&snapshot),
+            booked: booked
+                .map(|app| ENTRIES.map(|entry| sent(&format!("{entry}_packets"), app)).iter().sum::<u64>())
+                .sum(),
+        }
+    }
+}
+
+const ENTRIES: [&str; 3] = ["pull", "push", "tick"];
+
+fn accounts(snapshot: &Snapshot) -> Vec<Account> {
+    let account = |app: &bellows_engine::AppCounts| {
+        let sum = |what: &str| {
+            let of = |entry: &str| app.account.get(&format!("{entry}_{what}")).copied().unwrap_or(0);
+            ENTRIES.map(of).iter().sum::<u64>()
+        };
+        Account {
+            app: app.name.clone(),
+            clocks: sum("clocks"),
+            packets: sum("packets"),
+            calls: sum("calls"),
+            moved: if app.in_packets > 0 { app.in_packets } else { app.out_packets },
+        }
+    };
+    snapshot.apps.iter().map(account).collect()
+}
+
+/// The sources and sinks of a measurement, under names that are free.
+struct Ends {
+    taken: Vec<String>,
+    sources: Vec<String>,
+}
+
+impl Ends {
+    fn name(&mut self, base: &str) -> String {
+        let numbered = (1..).map(|number| if number == 1 { base.to_owned() } else { format!("{base}-{number}") });
+        let name = numbered.into_iter().find(|name| !self.taken.contains(name)).unwrap_or_default();
+        self.taken.push(name.clone());
+        name
+    }
+
+    fn source(&mut self, network: &mut Network) -> LinkEnd {
+        let name = self.name("source");
+        let source: source::Source = configured(source::Config { size: Some(SIZE), ..source::Config::default() });
+        network.apps.push(AppSpec::new(&name, "source", "", source));
+        self.sources.push(name.clone());
+        LinkEnd { app: name, port: "output".to_owned() }
+    }
+
+    fn quiet(&mut self, network: &mut Network) -> LinkEnd {
+        let name = self.name("quiet");
+        let source: source::Source = configured(source::Config { count: Some(0), ..source::Config::default() });
+        network.apps.push(AppSpec::new(&name, "source", "", source));
+        LinkEnd { app: name, port: "output".to_owned() }
+    }
+
+    fn sink(&mut self, network: &mut Network) -> LinkEnd {
+        let name = self.name("sink");
+        network.apps.push(AppSpec::new(&name, "sink", "", sink::Sink));
+        LinkEnd { app: name, port: "input".to_owned() }
+    }
+}
+
+impl Bed {
+    /// Whether packets end at what is measured.
+    pub(super) fn is_end(&self) -> bool {
+        self.leaving.is_empty()
+    }
+}

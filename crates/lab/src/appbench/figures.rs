@@ -1,0 +1,245 @@
+//! What the answers of many processes say together.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::rounds::{CLOCKS, Comparison, Costs, Tally};
+use super::text::Title;
+use super::{Account, Cell, Counters, Options, Plan};
+use crate::report::{ENOUGH, Measurement};
+use crate::stats::{Median, median};
+
+/// What one event comes to.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) event: String,
+    pub(super) reference: Option<Median>,
+    pub(super) production: Median,
+    pub(super) difference: Option<Median>,
+}
+
+/// What the live accounting says of one app, for each packet that comes to what is measured.
+#[derive(Clone, Debug)]
+pub(super) struct Booked {
+    pub(super) app: String,
+    pub(super) reference: Option<Median>,
+    pub(super) production: Option<Median>,
+    /// Packets a call, in the production.
+    pub(super) vector: Option<Median>,
+}
+
+/// What was found out under one set of conditions.
+#[derive(Clone, Debug)]
+pub(super) struct Sheet {
+    pub(super) cell: Cell,
+    pub(super) processes: usize,
+    /// Packets of each run in all processes.
+    pub(super) packets: u64,
+    pub(super) lines: Vec<Line>,
+    pub(super) booked: Vec<Booked>,
+    /// What the live accounting says of the apps that are measured, and what the difference is more than that.
+    pub(super) accounted: Option<Median>,
+    pub(super) gap: Option<Median>,
+    /// Of a hundred packets that came, how many left, and how many were dropped for which reason.
+    pub(super) left: f64,
+    pub(super) drops: BTreeMap<String, f64>,
+    pub(super) no_pmu: Option<String>,
+}
+
+/// The order of events in a table: those that every processor counts first, then by name.
+fn rank(event: &str) -> (usize, &str) {
+    const FIRST: [&str; 4] = [CLOCKS, "cycles", "ref_cycles", "instructions"];
+    (FIRST.iter().position(|first| *first == event).unwrap_or(FIRST.len()), event)
+}
+
+impl Sheet {
+    pub(super) fn of(cell: Cell, mut answers: Vec<Comparison>) -> Sheet {
+        at_one_speed(&mut answers);
+        let productions: Vec<&Tally> = answers.iter().filter_map(|answer| answer.production.as_ref()).collect();
+        let mut events: Vec<String> =
+            productions.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
+        events.sort_by(|one, other| rank(one).cmp(&rank(other)));
+        let lines = events.into_iter().filter_map(|event| Line::of(event, &answers)).collect();
+        let total = |of: fn(&Tally) -> u64| productions.iter().map(|tally| of(tally)).sum::<u64>();
+        let came = total(|tally| tally.came).max(1) as f64;
+        let mut drops = BTreeMap::new();
+        for (reason, &count) in productions.iter().flat_map(|tally| &tally.drops) {
+            *drops.entry(reason.clone()).or_insert(0.0) += 100.0 * count as f64 / came;
+        }
+        let figures = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
+            let all: Option<Vec<f64>> = answers.iter().map(of).collect();
+            median(&all?)
+        };
+        Sheet {
+            cell,
+            processes: answers.len(),
+            packets: total(|tally| tally.packets),
+            lines,
+            booked: booked(&answers),
+            accounted: figures(&Comparison::accounted),
+            gap: figures(&|answer| Some(answer.difference(CLOCKS)? - answer.accounted()?)),
+            left: 100.0 * total(|tally| tally.left) as f64 / came,
+            drops,
+            no_pmu: answers.iter().find_map(|answer| answer.no_pmu.clone()),
+        }
+    }
+
+    /// The clocks.
+    pub(super) fn clocks(&self) -> Option<&Line> {
+        self.lines.iter().find(|line| line.event == CLOCKS)
+    }
+
+    /// Whether an interval means anything.
+    pub(super) fn is_certain(&self) -> bool {
+        self.processes >= ENOUGH
+    }
+
+    /// The figures of a report.
+    pub(super) fn results(&self, options: &Options, title: &Title) -> Vec<Measurement> {
+        let figure = |case: &str, unit: &str, figure: Median, labels: Vec<(&str, Value)>| {
+            let labels = [title.labels(options), self.cell.labels(), labels].concat();
+            Measurement::with(case, unit, figure, labels)
+        };
+        let mut results = Vec::new();
+        for line in &self.lines {
+            let unit = if line.event == CLOCKS { "clocks/packet" } else { "events/packet" };
+            let runs =
+                [("reference", line.reference), ("production", Some(line.production)), ("difference", line.difference)];
+            let known = runs.into_iter().filter_map(|(run, found)| Some((run, found?)));
+            results.extend(known.map(|(run, found)| {
+                figure(&line.event, unit, found, vec![("run", run.into()), ("packets", self.packets.into())])
+            }));
+        }
+        for (case, found) in [("account", self.accounted), ("gap", self.gap)] {
+            results.extend(found.map(|found| figure(case, "clocks/packet", found, Vec::new())));
+        }
+        for app in &self.booked {
+            for (run, found) in [("reference", app.reference), ("production", app.production)] {
+                let labels = vec![("run", run.into()), ("booked", json!(app.app))];
+                results.extend(found.map(|found| figure("account", "clocks/packet", found, labels)));
+            }
+            let labels = vec![("run", "production".into()), ("booked", json!(app.app))];
+            results.extend(app.vector.map(|found| figure("vector", "packets/call", found, labels)));
+        }
+        results
+    }
+}
+
+impl Cell {
+    fn labels(self) -> Vec<(&'static str, Value)> {
+        self.prefetch.map(|distance| ("prefetch", distance.into())).into_iter().collect()
+    }
+}
+
+impl Line {
+    fn of(event: String, answers: &[Comparison]) -> Option<Line> {
+        let all = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
+            median(&answers.iter().filter_map(of).collect::<Vec<f64>>())
+        };
+        let cost = |tally: Option<&Tally>| tally.and_then(|tally| tally.costs.get(&event).copied());
+        Some(Line {
+            reference: all(&|answer| cost(answer.reference.as_ref())),
+            production: all(&|answer| cost(answer.production.as_ref()))?,
+            difference: all(&|answer| answer.difference(&event)),
+            event,
+        })
+    }
+}
+
+impl Comparison {
+    /// What one event comes to more in the production.
+    fn difference(&self, event: &str) -> Option<f64> {
+        let cost = |tally: &Option<Tally>| tally.as_ref()?.costs.get(event).copied();
+        Some(cost(&self.production)? - cost(&self.reference)?)
+    }
+
+    /// What the live accounting says of the apps that are measured.
+    fn accounted(&self) -> Option<f64> {
+        let production = self.production.as_ref()?;
+        let measured = production.accounts.iter().filter(|account| self.measured.contains(&account.app));
+        production.a_packet(measured.map(|account| account.clocks).sum())
+    }
+}
+
+impl Tally {
+    /// Clocks of the accounts, for each packet that came to what is measured.
+    fn a_packet(&self, clocks: u64) -> Option<f64> {
+        (self.booked > 0).then_some(clocks as f64 / self.booked as f64)
+    }
+
+    fn account(&self, app: &str) -> Option<&Account> {
+        self.accounts.iter().find(|account| account.app == app)
+    }
+}
+
+/// Brings clocks to one speed of the processor, the middle one: a processor's frequency changes, and the time-stamp
+/// counter's does not.
+fn at_one_speed(answers: &mut [Comparison]) {
+    let steps: Vec<f64> = answers.iter().map(|answer| answer.step).filter(|step| *step > 0.0).collect();
+    let Some(usual) = median(&steps) else { return };
+    for answer in answers.iter_mut().filter(|answer| answer.step > 0.0) {
+        let factor = usual.value / answer.step;
+        let scale = |costs: &mut Costs| costs.get_mut(CLOCKS).into_iter().for_each(|clocks| *clocks *= factor);
+        for tally in [&mut answer.reference, &mut answer.production].into_iter().flatten() {
+            scale(&mut tally.costs);
+        }
+    }
+}
+
+fn booked(answers: &[Comparison]) -> Vec<Booked> {
+    let first = answers.first().and_then(|answer| answer.production.as_ref());
+    let names = first.into_iter().flat_map(|tally| &tally.accounts).map(|account| account.app.clone());
+    let lines = names.map(|app| {
+        let all = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
+            median(&answers.iter().filter_map(of).collect::<Vec<f64>>())
+        };
+        let clocks = |tally: Option<&Tally>| {
+            let tally = tally?;
+            tally.a_packet(tally.account(&app)?.clocks)
+        };
+        let vector = |tally: Option<&Tally>| {
+            let account = tally?.account(&app)?;
+            (account.calls > 0).then_some(account.packets as f64 / account.calls as f64)
+        };
+        Booked {
+            reference: all(&|answer| clocks(answer.reference.as_ref())),
+            production: all(&|answer| clocks(answer.production.as_ref())),
+            vector: all(&|answer| vector(answer.production.as_ref())),
+            app: app.clone(),
+        }
+    });
+    lines.filter(|line| line.production.is_some()).collect()
+}
+
+/// Whether a difference can be told from none.
+pub(super) fn is_zero(difference: &Median) -> bool {
+    (difference.low..=difference.high).contains(&0.0)
+}
+
+/// What the figures say, in sentences.
+pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for sheet in sheets {
+        let Some(difference) = sheet.clocks().and_then(|line| line.difference) else { continue };
+        let place = sheet.cell.prefetch.map_or(String::new(), |distance| format!("prefetch {distance}: "));
+        if !sheet.is_certain() {
+            notes.push(format!(
+                "{place}with {} processes no interval reaches 95 percent: whether the difference is one cannot be said",
+                sheet.processes
+            ));
+        } else if is_zero(&difference) {
+            notes.push(format!("{place}the difference in clocks cannot be told from zero"));
+        }
+    }
+    notes.extend(plan.remarks.iter().cloned());
+    if let Some(why) = sheets.iter().find_map(|sheet| sheet.no_pmu.clone())
+        && options.counters == Counters::Processor
+    {
+        notes.push(why);
+    }
+    if options.counters == Counters::Valgrind {
+        notes.push(format!("counted by valgrind's callgrind on a simulated processor; {}", crate::callgrind::CACHES));
+    }
+    notes
+}

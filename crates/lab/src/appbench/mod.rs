@@ -1,0 +1,439 @@
+//! `appbench`: what one app costs a packet, and why.
+//!
+//! As Snabb PR 615 does it: packets go from a source to a sink (the *reference*), then from a source through the app to a
+//! sink (the *production*), and what the second costs more is the app. Beside it stands what the engine's live accounting
+//! books for the same app, which is what that document wanted to know.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`wiring`] | from apps in a row to a network |
+//! | `bed` | a network that is being measured, and its books |
+//! | `rounds` | one process's measurement: rounds that alternate |
+//! | `figures` | what the processes' answers say together |
+//! | `text` | the report for people |
+//!
+//! # What an interval holds
+//!
+//! A process runs reference and production in turn, in rounds of about a millisecond, and forms the difference of neighbours: what
+//! slows both (another frequency, a neighbour on the same core) cancels out. Of its rounds only the quieter half counts,
+//! chosen by what reference and production took together, so that the choice favours neither. What is left differs from
+//! process to process, because memory and code lie elsewhere in each; and that is what the interval is made of: a process
+//! gives one figure, the median over the processes is printed, and its 95 percent interval by order statistics
+//! ([`stats`](crate::stats)). A difference whose interval holds zero cannot be told from none.
+
+mod bed;
+mod figures;
+mod rounds;
+mod text;
+pub mod wiring;
+
+use std::path::{Path, PathBuf};
+
+use bellows_config::{Diagnostics, Overrides, Registry, load, load_chain};
+use bellows_engine::{AppSpec, Network, Schedule, Settings};
+use serde::{Deserialize, Serialize};
+
+use crate::callgrind::{self, CallgrindError};
+use crate::processes::{ProcessError, ask, settle, take_turns};
+use crate::report::{Machine, Report};
+pub use bed::Account;
+use bed::{Bed, Links};
+pub use rounds::{Comparison, Tally};
+use wiring::{Wiring, WiringError};
+
+/// What apps on the command line are called in reports of mistakes.
+const APP: &str = "APP";
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Subject {
+    /// Apps in a row, between a source and a sink.
+    Row(Row),
+    /// An app in place, in a network.
+    InPlace(InPlace),
+}
+
+/// Apps in a row, as [`load_chain`] reads them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The apps.
+    pub apps: String,
+    /// What they are compared with; with nothing in their place if it is empty.
+    pub against: String,
+    /// Inputs of the first app that get packets; all if none is named.
+    pub inputs: Vec<String>,
+    /// Outputs of the last app that lead to a sink; all if none is named.
+    pub outputs: Vec<String>,
+}
+
+/// An app of a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InPlace {
+    /// The network file.
+    pub file: PathBuf,
+    /// Settings of the command line.
+    pub set: Vec<String>,
+    /// The app's name in it.
+    pub app: String,
+}
+
+/// What counts, beside clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Counters {
+    /// The processor, where it does.
+    #[default]
+    Processor,
+    /// Callgrind's simulated one.
+    Valgrind,
+}
+
+/// What a measurement is asked to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// What is measured.
+    pub subject: Subject,
+    /// Packets that each process sends through the reference, and as many through the production.
+    pub packets: u64,
+    /// Fresh processes.
+    pub processes: usize,
+    /// Packets a breath.
+    pub burst: usize,
+    /// How breaths are taken.
+    pub schedule: Schedule,
+    /// The processor to measure on; the last that the process may use if none is given.
+    pub cpu: Option<usize>,
+    /// How far ahead packets are fetched, each in turn; as the app says if none is given.
+    pub prefetch: Vec<usize>,
+    /// What counts.
+    pub counters: Counters,
+}
+
+impl Options {
+    /// Of some apps in a row, as is usual.
+    pub fn new(subject: Subject) -> Options {
+        Options {
+            subject,
+            packets: 10_000_000,
+            processes: 15,
+            burst: 128,
+            schedule: Schedule::default(),
+            cpu: None,
+            prefetch: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        match self.prefetch.as_slice() {
+            [] => vec![Cell { prefetch: None }],
+            distances => distances.iter().map(|&distance| Cell { prefetch: Some(distance) }).collect(),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings { burst: self.burst, schedule: self.schedule, ..Settings::default() }
+    }
+}
+
+/// The conditions that are varied.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// How far ahead packets are fetched; as the app says if it is not given.
+    pub prefetch: Option<usize>,
+}
+
+/// With or without the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Run {
+    /// Without.
+    Reference,
+    /// With.
+    Production,
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum AppbenchError {
+    /// The apps or the network cannot be read.
+    #[error("{}", .0.render(false))]
+    Diagnosed(Diagnostics),
+    /// The apps cannot be wired.
+    #[error(transparent)]
+    Wiring(#[from] WiringError),
+    /// There is nothing of that name to measure.
+    #[error("the network has no app `{name}`; it has {known}")]
+    NoApp {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// The apps do not do what can be measured.
+    #[error("{0}")]
+    Refused(String),
+    /// A measuring process failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// Callgrind did not count.
+    #[error(transparent)]
+    Callgrind(#[from] CallgrindError),
+}
+
+/// What one process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    options: Options,
+    cell: Cell,
+    what: Work,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Work {
+    /// See whether packets go through.
+    Try,
+    /// Measure.
+    Measure,
+    /// Have one run counted.
+    Count(Run),
+}
+
+/// What a process answers: why it cannot be measured, or what it found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    outcome: Result<Comparison, String>,
+    machine: Machine,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// As data.
+    pub report: Report,
+    sheets: Vec<figures::Sheet>,
+    title: text::Title,
+}
+
+impl Outcome {
+    /// As tables for people.
+    pub fn text(&self) -> String {
+        text::render(self)
+    }
+}
+
+/// Runs the measurement. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
+/// of how many processes are done.
+///
+/// # Errors
+/// See [`AppbenchError`].
+pub fn run(
+    options: &Options,
+    arguments: &[&str],
+    registry: &Registry,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Outcome, AppbenchError> {
+    let plan = Plan::of(&options.subject, registry)?;
+    let cells = options.cells();
+    let task = |cell: &Cell, what| Task { options: options.clone(), cell: *cell, what };
+    // What cannot be measured is found out before anybody waits for it.
+    let tried: Answer = ask(arguments, &task(&cells[0], Work::Try))?;
+    tried.outcome.map_err(AppbenchError::Refused)?;
+    let title = text::Title::of(options, &plan);
+    let answers = match options.counters {
+        Counters::Processor => {
+            let tasks: Vec<Task> = cells.iter().map(|cell| task(cell, Work::Measure)).collect();
+            take_turns(arguments, &tasks, options.processes, progress)?
+        }
+        Counters::Valgrind => {
+            let runs: &[Run] = if plan.has_reference { &[Run::Reference, Run::Production] } else { &[Run::Production] };
+            let mut counted = Vec::new();
+            for (done, cell) in cells.iter().enumerate() {
+                let mut answers = Vec::new();
+                for (index, &run) in runs.iter().enumerate() {
+                    progress(done * runs.len() + index, cells.len() * runs.len());
+                    let (counts, answer): (callgrind::Counts, Answer) =
+                        callgrind::count(arguments, &task(cell, Work::Count(run)))?;
+                    let outcome = answer.outcome.map(|comparison| comparison.counted(run, &counts));
+                    answers.push(Answer { outcome, ..answer });
+                }
+                counted.push(vec![join(answers)]);
+            }
+            counted
+        }
+    };
+    let mut sheets = Vec::new();
+    let machine = tried.machine;
+    for (cell, answers) in cells.iter().zip(answers) {
+        let comparisons: Result<Vec<Comparison>, String> = answers.into_iter().map(|answer| answer.outcome).collect();
+        sheets.push(figures::Sheet::of(*cell, comparisons.map_err(AppbenchError::Refused)?));
+    }
+    let processes = if options.counters == Counters::Valgrind { 1 } else { options.processes };
+    let results = sheets.iter().flat_map(|sheet| sheet.results(options, &title)).collect();
+    let mut report = Report::new("appbench", machine, processes, results);
+    report.notes = figures::notes(options, &plan, &sheets);
+    Ok(Outcome { report, sheets, title })
+}
+
+/// One answer of those of the reference and the production.
+fn join(answers: Vec<Answer>) -> Answer {
+    let joined = answers.into_iter().reduce(|one, other| {
+        let outcome = match (one.outcome, other.outcome) {
+            (Ok(one), Ok(other)) => Ok(one.joined(other)),
+            (Err(why), _) | (_, Err(why)) => Err(why),
+        };
+        Answer { outcome, machine: one.machine }
+    });
+    joined.unwrap_or_else(|| unreachable!("there is a run to count"))
+}
+
+/// Does one task, in a process that has done nothing else.
+pub fn measure(task: Task, registry: &Registry) -> Answer {
+    let Task { options, cell, what } = task;
+    settle(options.cpu);
+    let outcome = work(&options, cell, what, registry);
+    Answer { outcome, machine: Machine::here() }
+}
+
+fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {
+    let plan = Plan::of(&options.subject, registry).map_err(|error| error.to_string())?;
+    let bed = |run| plan.bed(run, options, cell, registry);
+    match what {
+        Work::Try => rounds::attempt(&mut bed(Run::Production)?),
+        Work::Measure => {
+            let reference = if plan.has_reference { Some(bed(Run::Reference)?) } else { None };
+            rounds::compare(options, reference, bed(Run::Production)?)
+        }
+        Work::Count(run) => rounds::count(options, run, bed(run)?),
+    }
+}
+
+/// What the subject comes down to.
+pub(crate) struct Plan<'s> {
+    subject: &'s Subject,
+    wiring: Wiring,
+    /// What stands in the place of the app in the reference.
+    against: Wiring,
+    has_reference: bool,
+    /// What a reader must know, in sentences.
+    remarks: Vec<String>,
+}
+
+impl<'s> Plan<'s> {
+    fn of(subject: &'s Subject, registry: &Registry) -> Result<Plan<'s>, AppbenchError> {
+        match subject {
+            Subject::Row(row) => {
+                let wire = |apps: &[AppSpec]| Wiring::of(apps, &row.inputs, &row.outputs);
+                let wiring = wire(&row.read(&row.apps, registry)?)?;
+                let against = wire(&row.read(&row.against, registry)?)?;
+                let remarks = wiring.remarks();
+                Ok(Plan { subject, wiring, against, has_reference: true, remarks })
+            }
+            Subject::InPlace(place) => {
+                let network = place.load(registry)?;
+                if !network.apps.iter().any(|app| app.name == place.app) {
+                    let known: Vec<String> = network.apps.iter().map(|app| app.name.clone()).collect();
+                    return Err(AppbenchError::NoApp { name: place.app.clone(), known: wiring::names(&known) });
+                }
+                let bypass = Bypass::of(&network, &place.app);
+                let remarks = bypass.remarks(&place.app);
+                let has_reference = matches!(bypass, Bypass::Possible { .. });
+                Ok(Plan { subject, wiring: Wiring::default(), against: Wiring::default(), has_reference, remarks })
+            }
+        }
+    }
+
+    /// The network of one run, ready to breathe.
+    fn bed(&self, run: Run, options: &Options, cell: Cell, registry: &Registry) -> Result<Bed, String> {
+        let told = |error: AppbenchError| error.to_string();
+        match self.subject {
+            Subject::Row(row) => {
+                let (apps, wiring) = match run {
+                    Run::Production => (&row.apps, &self.wiring),
+                    Run::Reference => (&row.against, &self.against),
+                };
+                let apps = fetching(row.read(apps, registry).map_err(told)?, cell.prefetch);
+                Bed::of_row(apps, wiring, self.wiring.fed.len(), options.settings())
+            }
+            Subject::InPlace(place) => {
+                let mut network = place.load(registry).map_err(told)?;
+                let mut links = Links::into(&network, &place.app);
+                if run == Run::Reference {
+                    links = Bypass::take(&mut network, &place.app, links);
+                } else if let Some(index) = network.apps.iter().position(|app| app.name == place.app) {
+                    let rest = network.apps.split_off(index + 1);
+                    let app = network.apps.pop().into_iter().collect();
+                    network.apps.append(&mut fetching(app, cell.prefetch));
+                    network.apps.extend(rest);
+                }
+                Bed::in_place(network, &place.app, links, options.settings())
+            }
+        }
+    }
+}
+
+/// Apps that fetch packets so far ahead.
+fn fetching(apps: Vec<AppSpec>, prefetch: Option<usize>) -> Vec<AppSpec> {
+    match prefetch {
+        Some(distance) => apps.into_iter().map(|app| app.prefetching(distance)).collect(),
+        None => apps,
+    }
+}
+
+impl Row {
+    fn read(&self, apps: &str, registry: &Registry) -> Result<Vec<AppSpec>, AppbenchError> {
+        if apps.is_empty() {
+            return Ok(Vec::new());
+        }
+        load_chain(apps, APP, Path::new(""), registry).map_err(AppbenchError::Diagnosed)
+    }
+}
+
+impl InPlace {
+    fn load(&self, registry: &Registry) -> Result<Network, AppbenchError> {
+        let loaded = load(&self.file, registry, &Overrides::new(&self.set)).map_err(AppbenchError::Diagnosed)?;
+        Ok(loaded.network)
+    }
+}
+
+/// A network without one of its apps: whether there can be one.
+enum Bypass {
+    /// What goes into the app goes where its packets would.
+    Possible,
+    /// The app has so many inputs and outputs linked.
+    Impossible { inputs: usize, outputs: usize },
+}
+
+impl Bypass {
+    fn of(network: &Network, app: &str) -> Bypass {
+        let inputs = network.links.iter().filter(|link| link.to.app == app).count();
+        let outputs = network.links.iter().filter(|link| link.from.app == app).count();
+        if (inputs, outputs) == (1, 1) { Bypass::Possible } else { Bypass::Impossible { inputs, outputs } }
+    }
+
+    /// Takes the app out of the network, and joins the links on both sides of it.
+    fn take(network: &mut Network, app: &str, links: Links) -> Links {
+        network.apps.retain(|spec| spec.name != app);
+        let Some(from) = network.links.iter().position(|link| link.from.app == app) else { return links };
+        let from = network.links.remove(from);
+        for link in &mut network.links {
+            if link.to.app == app {
+                link.to = from.to.clone();
+            }
+        }
+        Links::from(network, &from.to)
+    }
+
+    fn remarks(&self, app: &str) -> Vec<String> {
+        match self {
+            Bypass::Possible => vec![format!(
+                "the reference is the network without `{app}`, the links on both sides of it joined; what `{app}` drops, copies or \
+                 changes therefore goes on in it as it came, which is part of the difference"
+            )],
+            Bypass::Impossible { inputs, outputs } => vec![format!(
+                "`{app}` has {inputs} inputs and {outputs} outputs linked, so the network cannot do without it: there is no \
+                 reference and no difference, only what the live accounting says"
+            )],
+        }
+    }
+}
