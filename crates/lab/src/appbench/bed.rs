@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bellows_apps::{sink, source};
-use bellows_engine::{AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings, Snapshot};
+use bellows_engine::{AppCounts, AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings};
 use serde::{Deserialize, Serialize};
 
 use super::wiring::Wiring;
@@ -43,19 +43,38 @@ pub(super) struct Bed {
     sources: Vec<String>,
 }
 
-/// What an app's calls in instrumented breaths have taken.
+/// What an app's calls in instrumented breaths have taken, and all its calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// The app.
     pub app: String,
-    /// Clocks of its calls.
+    /// Clocks of its instrumented calls.
     pub clocks: u64,
-    /// Packets that it took from its inputs, or sent if it has none.
+    /// Packets that it took from its inputs, or sent if it has none, in all calls.
     pub packets: u64,
-    /// Calls in which there were any, instrumented or not.
+    /// All calls that moved packets so.
     pub calls: u64,
-    /// Packets of those calls.
-    pub moved: u64,
+}
+
+/// What the instrumented breaths of a bed have booked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Booking {
+    /// For each app.
+    pub accounts: Vec<Account>,
+    /// Packets that came to what is measured in those breaths.
+    pub packets: u64,
+}
+
+impl Booking {
+    /// What was booked since an earlier look at the same bed.
+    pub(super) fn since(mut self, earlier: &Booking) -> Booking {
+        for (account, earlier) in self.accounts.iter_mut().zip(&earlier.accounts) {
+            account.clocks -= earlier.clocks;
+            account.packets -= earlier.packets;
+            account.calls -= earlier.calls;
+        }
+        Booking { packets: self.packets - earlier.packets, ..self }
+    }
 }
 
 /// What the counters of a bed say.
@@ -70,9 +89,7 @@ pub(super) struct Books {
     pub(super) drops: BTreeMap<String, u64>,
     /// An app that panicked.
     pub(super) panicked: Option<String>,
-    pub(super) accounts: Vec<Account>,
-    /// Packets that came in instrumented breaths.
-    pub(super) booked: u64,
+    pub(super) booking: Booking,
 }
 
 impl Bed {
@@ -140,40 +157,38 @@ impl Bed {
                 *drops.entry(reason.clone()).or_default() += count;
             }
         }
-        let failed = |app: &&bellows_engine::AppCounts| app.drops.get("app_failed").is_some_and(|&count| count > 0);
-        let sent = |entry: &str, app: &bellows_engine::AppCounts| app.account.get(entry).copied().unwrap_or(0);
-        let booked = snapshot.apps.iter().filter(|app| self.sources.contains(&app.name));
+        let failed = |app: &&AppCounts| app.drops.get("app_failed").is_some_and(|&count| count > 0);
+        let sources = snapshot.apps.iter().filter(|app| self.sources.contains(&app.name));
+        let booked = sources.map(|app| booked(app, "packets")).sum();
         Books {
             came: sum(&self.coming),
             left: sum(&self.leaving),
             waiting: self.coming.iter().map(|&link| snapshot.links[link].waiting).sum(),
             drops,
             panicked: snapshot.apps.iter().find(failed).map(|app| app.name.clone()),
-            accounts: accounts(&snapshot),
-            booked: booked
-                .map(|app| ENTRIES.map(|entry| sent(&format!("{entry}_packets"), app)).iter().sum::<u64>())
-                .sum(),
+            booking: Booking { accounts: snapshot.apps.iter().map(account).collect(), packets: booked },
         }
+    }
+
+    /// Whether packets end at what is measured.
+    pub(super) fn is_end(&self) -> bool {
+        self.leaving.is_empty()
     }
 }
 
-const ENTRIES: [&str; 3] = ["pull", "push", "tick"];
+/// What was booked for an app, at all of its entries.
+fn booked(app: &AppCounts, what: &str) -> u64 {
+    let at = |entry: &str| app.account.get(&format!("{entry}_{what}")).copied().unwrap_or(0);
+    ["pull", "push", "tick"].map(at).iter().sum()
+}
 
-fn accounts(snapshot: &Snapshot) -> Vec<Account> {
-    let account = |app: &bellows_engine::AppCounts| {
-        let sum = |what: &str| {
-            let of = |entry: &str| app.account.get(&format!("{entry}_{what}")).copied().unwrap_or(0);
-            ENTRIES.map(of).iter().sum::<u64>()
-        };
-        Account {
-            app: app.name.clone(),
-            clocks: sum("clocks"),
-            packets: sum("packets"),
-            calls: sum("calls"),
-            moved: if app.in_packets > 0 { app.in_packets } else { app.out_packets },
-        }
+fn account(app: &AppCounts) -> Account {
+    let calls = |entry: &str| app.calls.get(entry).copied().unwrap_or(0);
+    let (packets, calls) = match app.in_packets {
+        0 => (app.out_packets, calls("pull") + calls("tick")),
+        taken => (taken, calls("push")),
     };
-    snapshot.apps.iter().map(account).collect()
+    Account { app: app.name.clone(), clocks: booked(app, "clocks"), packets, calls }
 }
 
 /// The sources and sinks of a measurement, under names that are free.
@@ -209,12 +224,5 @@ impl Ends {
         let name = self.name("sink");
         network.apps.push(AppSpec::new(&name, "sink", "", sink::Sink));
         LinkEnd { app: name, port: "input".to_owned() }
-    }
-}
-
-impl Bed {
-    /// Whether packets end at what is measured.
-    pub(super) fn is_end(&self) -> bool {
-        self.leaving.is_empty()
     }
 }

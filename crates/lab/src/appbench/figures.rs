@@ -55,6 +55,7 @@ fn rank(event: &str) -> (usize, &str) {
 
 impl Sheet {
     pub(super) fn of(cell: Cell, mut answers: Vec<Comparison>) -> Sheet {
+        if std::env::var("DUMP").is_ok() { eprintln!("{}", serde_json::to_string(&answers).unwrap()); }
         at_one_speed(&mut answers);
         let productions: Vec<&Tally> = answers.iter().filter_map(|answer| answer.production.as_ref()).collect();
         let mut events: Vec<String> =
@@ -157,7 +158,7 @@ impl Comparison {
     /// What the live accounting says of the apps that are measured.
     fn accounted(&self) -> Option<f64> {
         let production = self.production.as_ref()?;
-        let measured = production.accounts.iter().filter(|account| self.measured.contains(&account.app));
+        let measured = production.booked.accounts.iter().filter(|account| self.measured.contains(&account.app));
         production.a_packet(measured.map(|account| account.clocks).sum())
     }
 }
@@ -165,11 +166,11 @@ impl Comparison {
 impl Tally {
     /// Clocks of the accounts, for each packet that came to what is measured.
     fn a_packet(&self, clocks: u64) -> Option<f64> {
-        (self.booked > 0).then_some(clocks as f64 / self.booked as f64)
+        (self.booked.packets > 0).then_some(clocks as f64 / self.booked.packets as f64)
     }
 
     fn account(&self, app: &str) -> Option<&Account> {
-        self.accounts.iter().find(|account| account.app == app)
+        self.booked.accounts.iter().find(|account| account.app == app)
     }
 }
 
@@ -189,7 +190,7 @@ fn at_one_speed(answers: &mut [Comparison]) {
 
 fn booked(answers: &[Comparison]) -> Vec<Booked> {
     let first = answers.first().and_then(|answer| answer.production.as_ref());
-    let names = first.into_iter().flat_map(|tally| &tally.accounts).map(|account| account.app.clone());
+    let names = first.into_iter().flat_map(|tally| &tally.booked.accounts).map(|account| account.app.clone());
     let lines = names.map(|app| {
         let all = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
             median(&answers.iter().filter_map(of).collect::<Vec<f64>>())

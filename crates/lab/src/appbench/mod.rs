@@ -36,8 +36,9 @@ use serde::{Deserialize, Serialize};
 use crate::callgrind::{self, CallgrindError};
 use crate::processes::{ProcessError, ask, settle, take_turns};
 use crate::report::{Machine, Report};
-pub use bed::Account;
+pub use bed::{Account, Booking};
 use bed::{Bed, Links};
+use rounds::Beds;
 pub use rounds::{Comparison, Tally};
 use wiring::{Wiring, WiringError};
 
@@ -297,14 +298,30 @@ pub fn measure(task: Task, registry: &Registry) -> Answer {
 
 fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {
     let plan = Plan::of(&options.subject, registry).map_err(|error| error.to_string())?;
-    let bed = |run| plan.bed(run, options, cell, registry);
+    let beds = CellBeds { plan: &plan, options, cell, registry };
     match what {
-        Work::Try => rounds::attempt(&mut bed(Run::Production)?),
-        Work::Measure => {
-            let reference = if plan.has_reference { Some(bed(Run::Reference)?) } else { None };
-            rounds::compare(options, reference, bed(Run::Production)?)
-        }
-        Work::Count(run) => rounds::count(options, run, bed(run)?),
+        Work::Try => rounds::attempt(&mut beds.make(Run::Production, false)?),
+        Work::Measure => rounds::compare(options, &beds),
+        Work::Count(run) => rounds::count(options, run, beds.make(run, false)?),
+    }
+}
+
+/// The networks of one cell.
+struct CellBeds<'b> {
+    plan: &'b Plan<'b>,
+    options: &'b Options,
+    cell: Cell,
+    registry: &'b Registry,
+}
+
+impl Beds for CellBeds<'_> {
+    fn has_reference(&self) -> bool {
+        self.plan.has_reference
+    }
+
+    fn make(&self, run: Run, metering: bool) -> Result<Bed, String> {
+        let settings = Settings { metering, ..self.options.settings() };
+        self.plan.bed(run, settings, self.cell, self.registry)
     }
 }
 
@@ -344,7 +361,7 @@ impl<'s> Plan<'s> {
     }
 
     /// The network of one run, ready to breathe.
-    fn bed(&self, run: Run, options: &Options, cell: Cell, registry: &Registry) -> Result<Bed, String> {
+    fn bed(&self, run: Run, settings: Settings, cell: Cell, registry: &Registry) -> Result<Bed, String> {
         let told = |error: AppbenchError| error.to_string();
         match self.subject {
             Subject::Row(row) => {
@@ -353,7 +370,7 @@ impl<'s> Plan<'s> {
                     Run::Reference => (&row.against, &self.against),
                 };
                 let apps = fetching(row.read(apps, registry).map_err(told)?, cell.prefetch);
-                Bed::of_row(apps, wiring, self.wiring.fed.len(), options.settings())
+                Bed::of_row(apps, wiring, self.wiring.fed.len(), settings)
             }
             Subject::InPlace(place) => {
                 let mut network = place.load(registry).map_err(told)?;
@@ -366,7 +383,7 @@ impl<'s> Plan<'s> {
                     network.apps.append(&mut fetching(app, cell.prefetch));
                     network.apps.extend(rest);
                 }
-                Bed::in_place(network, &place.app, links, options.settings())
+                Bed::in_place(network, &place.app, links, settings)
             }
         }
     }

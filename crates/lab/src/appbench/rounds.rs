@@ -6,7 +6,7 @@ use bellows_pmu::{Group, Pmu, Reading};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use super::bed::{Account, Bed, Books};
+use super::bed::{Bed, Booking, Books};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
 use crate::timing::yardstick;
@@ -30,10 +30,8 @@ pub struct Tally {
     pub left: u64,
     /// See `came`.
     pub drops: BTreeMap<String, u64>,
-    /// What the instrumented breaths booked, and the packets that came in them.
-    pub accounts: Vec<Account>,
-    /// See `accounts`.
-    pub booked: u64,
+    /// What the instrumented breaths booked.
+    pub booked: Booking,
 }
 
 /// What one process found out.
@@ -126,8 +124,8 @@ const ROUND: u64 = 1_000_000;
 /// A process has at least so many rounds, if it has the packets.
 const ROUNDS: u64 = 40;
 
-/// Rounds of the live accounting.
-const BOOKED_ROUNDS: u64 = 10;
+/// The live accounting gets one in so many of the packets once more.
+const BOOKED_PART: u64 = 2;
 
 /// What one round counted.
 #[derive(Clone, Debug)]
@@ -199,63 +197,108 @@ impl Pair {
     }
 }
 
-/// Measures both runs in turn.
-pub(super) fn compare(
-    options: &Options,
-    mut reference: Option<Bed>,
-    mut production: Bed,
-) -> Result<Comparison, String> {
+/// Makes the networks of a measurement: that of a run, with or without instrumented breaths.
+pub(super) trait Beds {
+    /// Whether there is something to compare with.
+    fn has_reference(&self) -> bool;
+
+    /// The network of a run, ready to breathe.
+    fn make(&self, run: Run, metering: bool) -> Result<Bed, String>;
+
+    /// Those of both runs.
+    fn both(&self, metering: bool) -> Result<(Option<Bed>, Bed), String> {
+        let reference = if self.has_reference() { Some(self.make(Run::Reference, metering)?) } else { None };
+        Ok((reference, self.make(Run::Production, metering)?))
+    }
+}
+
+/// Measures both runs in turn, and then what the live accounting books for them.
+pub(super) fn compare(options: &Options, beds: &impl Beds) -> Result<Comparison, String> {
     let meter = Meter::open();
+    let (mut reference, mut production) = beds.both(false)?;
     let breaths = breaths(options, reference.as_mut(), &mut production);
+    let pairs = alternate(options, &meter, breaths, reference.as_mut(), &mut production)?;
+    let names = meter.names();
+    let quiet = quieter_half(pairs);
+    let filled = |bed: &Bed, rounds: Vec<&Round>| Tally {
+        costs: costs(&names, &rounds),
+        packets: rounds.iter().map(|round| round.packets).sum(),
+        ..tally(bed)
+    };
+    let rounds = quiet.iter().filter_map(|pair| pair.reference.as_ref()).collect();
+    let reference_tally = reference.as_ref().map(|bed| filled(bed, rounds));
+    let production_tally = filled(&production, quiet.iter().map(|pair| &pair.production).collect());
+    let step = quiet.iter().map(|pair| pair.step).sum::<f64>() / quiet.len() as f64;
+    drop((reference, production));
+
+    let (mut reference, mut production) = beds.both(true)?;
+    let (in_reference, in_production) = book(options, breaths, reference.as_mut(), &mut production);
+    Ok(Comparison {
+        reference: reference_tally.map(|tally| Tally { booked: in_reference, ..tally }),
+        production: Some(Tally { booked: in_production, ..production_tally }),
+        measured: production.measured,
+        step,
+        no_pmu: meter.no_pmu,
+    })
+}
+
+/// Rounds of both runs, until each has had its packets.
+fn alternate(
+    options: &Options,
+    meter: &Meter,
+    breaths: u64,
+    mut reference: Option<&mut Bed>,
+    production: &mut Bed,
+) -> Result<Vec<Pair>, String> {
     let mut pairs = Vec::new();
     let mut measured = 0;
     while measured < options.packets {
         let step = yardstick();
+        let mut without = || reference.as_mut().map(|bed| meter.round(bed, breaths));
+        // Whichever comes first has the other's traces in the caches.
         let pair = if pairs.len() % 2 == 0 {
-            let first = reference.as_mut().map(|bed| meter.round(bed, breaths));
-            Pair { reference: first, production: meter.round(&mut production, breaths), step }
+            let first = without();
+            Pair { reference: first, production: meter.round(production, breaths), step }
         } else {
-            let first = meter.round(&mut production, breaths);
-            Pair { reference: reference.as_mut().map(|bed| meter.round(bed, breaths)), production: first, step }
+            let first = meter.round(production, breaths);
+            Pair { reference: without(), production: first, step }
         };
         let moved = pair.production.packets.min(pair.reference.as_ref().map_or(u64::MAX, |round| round.packets));
         if moved == 0 {
             let books = production.books();
             let dry = format!("packets ceased to come after {}; let their source send for ever", books.came);
-            return Err(verdict(&production, &books).unwrap_or(dry));
+            return Err(verdict(production, &books).unwrap_or(dry));
         }
         measured += moved;
         pairs.push(pair);
     }
-    let names = meter.names();
-    let quiet = quieter_half(pairs);
-    let (reference_tally, production_tally) = (reference.as_ref().map(tally), tally(&production));
-    let accounts = |bed: &mut Bed| {
-        let before = bed.books();
-        bed.engine.breathe_times(breaths * BOOKED_ROUNDS);
-        let after = bed.books();
-        let since = |(after, before): (Account, Account)| Account {
-            clocks: after.clocks - before.clocks,
-            packets: after.packets - before.packets,
-            calls: after.calls - before.calls,
-            moved: after.moved - before.moved,
-            app: after.app,
-        };
-        let accounts: Vec<Account> = after.accounts.into_iter().zip(before.accounts).map(since).collect();
-        (accounts, after.booked - before.booked)
+    Ok(pairs)
+}
+
+/// What the instrumented breaths book for both runs, while each has a part of the packets, in turn.
+fn book(options: &Options, breaths: u64, reference: Option<&mut Bed>, production: &mut Bed) -> (Booking, Booking) {
+    let mut beds: Vec<&mut Bed> = reference.into_iter().chain([production]).collect();
+    let breathe = |beds: &mut [&mut Bed], breaths: u64| {
+        for bed in beds {
+            bed.engine.breathe_times(breaths);
+        }
     };
-    let fill = |tally: Tally, bed: &mut Bed, rounds: Vec<&Round>| {
-        let (accounts, booked) = accounts(bed);
-        let packets: u64 = rounds.iter().map(|round| round.packets).sum();
-        Tally { costs: costs(&names, &rounds), packets, accounts, booked, ..tally }
-    };
-    let rounds: Vec<&Round> = quiet.iter().filter_map(|pair| pair.reference.as_ref()).collect();
-    let reference = reference.as_mut().zip(reference_tally).map(|(bed, tally)| fill(tally, bed, rounds));
-    let rounds: Vec<&Round> = quiet.iter().map(|pair| &pair.production).collect();
-    let measured = production.measured.clone();
-    let production = fill(production_tally, &mut production, rounds);
-    let step = quiet.iter().map(|pair| pair.step).sum::<f64>() / quiet.len() as f64;
-    Ok(Comparison { reference, production: Some(production), measured, step, no_pmu: meter.no_pmu })
+    breathe(&mut beds, FIRST_BREATHS);
+    let before: Vec<Books> = beds.iter().map(|bed| bed.books()).collect();
+    let wanted = options.packets / BOOKED_PART;
+    let came = |beds: &[&mut Bed]| beds.last().map_or(u64::MAX, |bed| bed.books().came);
+    let (start, mut last) = (came(&beds), 0);
+    loop {
+        breathe(&mut beds, breaths);
+        let so_far = came(&beds) - start;
+        if so_far >= wanted || so_far == last {
+            break;
+        }
+        last = so_far;
+    }
+    let mut bookings = beds.iter().zip(before).map(|(bed, before)| bed.books().booking.since(&before.booking)).rev();
+    let production = bookings.next().unwrap_or_default();
+    (bookings.next().unwrap_or_default(), production)
 }
 
 /// The half of the rounds in which reference and production together took least: what disturbs a round makes it longer.
