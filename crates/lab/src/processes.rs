@@ -66,14 +66,28 @@ pub fn take_turns<T: Serialize, A: DeserializeOwned>(
     arguments: &[&str],
     tasks: &[T],
     processes: usize,
+    progress: impl FnMut(usize, usize),
+) -> Result<Vec<Vec<A>>, ProcessError> {
+    take_turns_with(arguments, tasks.len(), processes, |task, _| &tasks[task], progress)
+}
+
+/// As [`take_turns`], with tasks that may differ from process to process: `task` gets the task's number and the round's.
+///
+/// # Errors
+/// See [`ProcessError`].
+pub fn take_turns_with<T: Serialize, A: DeserializeOwned>(
+    arguments: &[&str],
+    tasks: usize,
+    processes: usize,
+    task: impl Fn(usize, usize) -> T,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Vec<Vec<A>>, ProcessError> {
-    let mut answers: Vec<Vec<A>> = tasks.iter().map(|_| Vec::new()).collect();
-    let all = tasks.len() * processes;
+    let mut answers: Vec<Vec<A>> = (0..tasks).map(|_| Vec::new()).collect();
+    let all = tasks * processes;
     for round in 0..processes {
-        for (index, task) in tasks.iter().enumerate() {
-            progress(round * tasks.len() + index, all);
-            answers[index].push(ask(arguments, task)?);
+        for (index, answers) in answers.iter_mut().enumerate() {
+            progress(round * tasks + index, all);
+            answers.push(ask(arguments, &task(index, round))?);
         }
     }
     progress(all, all);

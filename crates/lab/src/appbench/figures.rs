@@ -55,7 +55,9 @@ fn rank(event: &str) -> (usize, &str) {
 
 impl Sheet {
     pub(super) fn of(cell: Cell, mut answers: Vec<Comparison>) -> Sheet {
-        if std::env::var("DUMP").is_ok() { eprintln!("{}", serde_json::to_string(&answers).unwrap()); }
+        if std::env::var("DUMP").is_ok() {
+            eprintln!("{}", serde_json::to_string(&answers).unwrap());
+        }
         at_one_speed(&mut answers);
         let productions: Vec<&Tally> = answers.iter().filter_map(|answer| answer.production.as_ref()).collect();
         let mut events: Vec<String> =

@@ -17,9 +17,14 @@
 //! A process runs reference and production in turn, in rounds of about a millisecond, and forms the difference of neighbours: what
 //! slows both (another frequency, a neighbour on the same core) cancels out. Of its rounds only the quieter half counts,
 //! chosen by what reference and production took together, so that the choice favours neither. What is left differs from
-//! process to process, because memory and code lie elsewhere in each; and that is what the interval is made of: a process
-//! gives one figure, the median over the processes is printed, and its 95 percent interval by order statistics
-//! ([`stats`](crate::stats)). A difference whose interval holds zero cannot be told from none.
+//! process to process, because memory lies elsewhere in each; and within a process the two networks cannot lie in the same
+//! place: the one that is laid out first is some thousandths of a clock slower or faster for the same work. So every other
+//! process lays out the production first. What the interval is made of is all that: a process gives one figure, the median
+//! over the processes is printed, and its 95 percent interval by order statistics ([`stats`](crate::stats)). A difference
+//! whose interval holds zero cannot be told from none.
+//!
+//! What it does not hold: all processes run the same program, so where the linker put the code is the same for all. A
+//! program that was built anew can differ by that alone.
 
 mod bed;
 mod figures;
@@ -34,7 +39,7 @@ use bellows_engine::{AppSpec, Network, Schedule, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::callgrind::{self, CallgrindError};
-use crate::processes::{ProcessError, ask, settle, take_turns};
+use crate::processes::{ProcessError, ask, settle, take_turns_with};
 use crate::report::{Machine, Report};
 pub use bed::{Account, Booking};
 use bed::{Bed, Links};
@@ -194,8 +199,8 @@ pub struct Task {
 enum Work {
     /// See whether packets go through.
     Try,
-    /// Measure.
-    Measure,
+    /// Measure, with the production laid out before the reference or after it.
+    Measure { production_first: bool },
     /// Have one run counted.
     Count(Run),
 }
@@ -243,8 +248,8 @@ pub fn run(
     let title = text::Title::of(options, &plan);
     let answers = match options.counters {
         Counters::Processor => {
-            let tasks: Vec<Task> = cells.iter().map(|cell| task(cell, Work::Measure)).collect();
-            take_turns(arguments, &tasks, options.processes, progress)?
+            let task = |cell: usize, round| task(&cells[cell], Work::Measure { production_first: round % 2 == 1 });
+            take_turns_with(arguments, cells.len(), options.processes, task, progress)?
         }
         Counters::Valgrind => {
             let runs: &[Run] = if plan.has_reference { &[Run::Reference, Run::Production] } else { &[Run::Production] };
@@ -301,7 +306,7 @@ fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Resul
     let beds = CellBeds { plan: &plan, options, cell, registry };
     match what {
         Work::Try => rounds::attempt(&mut beds.make(Run::Production, false)?),
-        Work::Measure => rounds::compare(options, &beds),
+        Work::Measure { production_first } => rounds::compare(options, &beds, production_first),
         Work::Count(run) => rounds::count(options, run, beds.make(run, false)?),
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::bed::{Bed, Booking, Books};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
-use crate::timing::yardstick;
+use crate::timing::{middle, yardstick};
 
 /// The event that is always counted.
 pub(super) const CLOCKS: &str = "clocks";
@@ -205,17 +205,21 @@ pub(super) trait Beds {
     /// The network of a run, ready to breathe.
     fn make(&self, run: Run, metering: bool) -> Result<Bed, String>;
 
-    /// Those of both runs.
-    fn both(&self, metering: bool) -> Result<(Option<Bed>, Bed), String> {
-        let reference = if self.has_reference() { Some(self.make(Run::Reference, metering)?) } else { None };
-        Ok((reference, self.make(Run::Production, metering)?))
+    /// Those of both runs, laid out in this order or in the other.
+    fn both(&self, metering: bool, production_first: bool) -> Result<(Option<Bed>, Bed), String> {
+        let reference = || self.has_reference().then(|| self.make(Run::Reference, metering)).transpose();
+        if production_first {
+            let production = self.make(Run::Production, metering)?;
+            return Ok((reference()?, production));
+        }
+        Ok((reference()?, self.make(Run::Production, metering)?))
     }
 }
 
 /// Measures both runs in turn, and then what the live accounting books for them.
-pub(super) fn compare(options: &Options, beds: &impl Beds) -> Result<Comparison, String> {
+pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: bool) -> Result<Comparison, String> {
     let meter = Meter::open();
-    let (mut reference, mut production) = beds.both(false)?;
+    let (mut reference, mut production) = beds.both(false, production_first)?;
     let breaths = breaths(options, reference.as_mut(), &mut production);
     let pairs = alternate(options, &meter, breaths, reference.as_mut(), &mut production)?;
     let names = meter.names();
@@ -228,10 +232,10 @@ pub(super) fn compare(options: &Options, beds: &impl Beds) -> Result<Comparison,
     let rounds = quiet.iter().filter_map(|pair| pair.reference.as_ref()).collect();
     let reference_tally = reference.as_ref().map(|bed| filled(bed, rounds));
     let production_tally = filled(&production, quiet.iter().map(|pair| &pair.production).collect());
-    let step = quiet.iter().map(|pair| pair.step).sum::<f64>() / quiet.len() as f64;
+    let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
     drop((reference, production));
 
-    let (mut reference, mut production) = beds.both(true)?;
+    let (mut reference, mut production) = beds.both(true, production_first)?;
     let (in_reference, in_production) = book(options, breaths, reference.as_mut(), &mut production);
     Ok(Comparison {
         reference: reference_tally.map(|tally| Tally { booked: in_reference, ..tally }),
