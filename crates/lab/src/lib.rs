@@ -7,6 +7,7 @@
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
 //! | [`callgrind`] | what a part of the program does, counted by valgrind: for machines without a performance counter |
 //! | [`residence`] | the levels of the memory hierarchy, told by how long a load takes |
+//! | [`traffic`] | what packets a measurement sends |
 //! | [`histogram`] | how times are spread |
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
@@ -27,3 +28,4 @@ pub mod report;
 pub mod residence;
 pub mod stats;
 mod timing;
+pub mod traffic;
