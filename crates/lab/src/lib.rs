@@ -6,6 +6,8 @@
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
 //! | [`callgrind`] | what a part of the program does, counted by valgrind: for machines without a performance counter |
+//! | [`residence`] | the levels of the memory hierarchy, told by how long a load takes |
+//! | [`traffic`] | what packets a measurement sends |
 //! | [`histogram`] | how times are spread |
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
 //! | [`appbench`] | `appbench`: what one app costs a packet, and why |
@@ -25,5 +27,7 @@ mod networks;
 pub mod processes;
 pub mod reload;
 pub mod report;
+pub mod residence;
 pub mod stats;
 mod timing;
+pub mod traffic;
