@@ -123,7 +123,7 @@ fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Comma
         Subcommand::Reload(arguments) => commands::reload::execute(&arguments),
         Subcommand::Stop(arguments) => commands::stop::execute(&arguments),
         Subcommand::Appbench(arguments) => commands::appbench::execute(&arguments, &registry),
-        Subcommand::Bench(arguments) => commands::bench::execute(&arguments),
+        Subcommand::Bench(arguments) => commands::bench::execute(&arguments, &registry),
         Subcommand::Breathsim(arguments) => commands::breathsim::execute(&arguments),
         Subcommand::Completions(arguments) => commands::completions::execute(&arguments, definition),
         Subcommand::Man(arguments) => commands::man::execute(&arguments, definition),

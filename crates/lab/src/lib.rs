@@ -11,6 +11,7 @@
 //! | [`histogram`] | how times are spread |
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
 //! | [`appbench`] | `appbench`: what one app costs a packet, and why |
+//! | [`apps`] | `bench apps`: what every app costs a packet |
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
 //! | [`history`] | `bench history`: whether that depends on what the engine met before |
 //! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod appbench;
+pub mod apps;
 pub mod breathsim;
 pub mod callgrind;
 pub mod engine;

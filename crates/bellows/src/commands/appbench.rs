@@ -9,6 +9,7 @@ use bellows_lab::appbench::{self, AppbenchError, Counters, InPlace, Options, Row
 use bellows_lab::processes;
 use clap::{Args, ValueEnum};
 
+use super::bench::told;
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -86,8 +87,22 @@ enum Counting {
     Valgrind,
 }
 
+/// The arguments that make this program measure in a fresh process.
+pub const MEASURE: &[&str] = &["appbench", "--measure"];
+
+/// What a measurement that was not made ends the command with.
+pub fn failure(error: AppbenchError) -> Failure {
+    match error {
+        AppbenchError::Diagnosed(mistakes) => Failure::Diagnosed(mistakes.render(terminal::stderr_is_rich())),
+        error => Failure::Mistake(error.to_string()),
+    }
+}
+
 /// A number of packets.
-fn packets(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// When it is none.
+pub fn packets(text: &str) -> Result<u64, String> {
     const HOW: &str = "give a number of packets from 1 to 1e12, such as 10000000 or 1e7";
     let number: f64 = text.replace(['_', ','], "").parse().map_err(|_| HOW)?;
     if (1.0..=1e12).contains(&number) { Ok(number as u64) } else { Err(HOW.to_owned()) }
@@ -144,17 +159,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         },
         ..Options::new(arguments.subject()?)
     };
-    let rich = terminal::stderr_is_rich();
-    let outcome = appbench::run(&options, &["appbench", "--measure"], registry, |done, all| {
-        if rich {
-            terminal::show_status(&format!("measuring: {done} of {all} processes"));
-        }
-    });
-    terminal::clear_status();
-    let outcome = outcome.map_err(|error| match error {
-        AppbenchError::Diagnosed(mistakes) => Failure::Diagnosed(mistakes.render(rich)),
-        error => Failure::Mistake(error.to_string()),
-    })?;
+    let outcome = told(|progress| appbench::run(&options, MEASURE, registry, progress)).map_err(failure)?;
     let text = match arguments.json {
         true => format!("{:#}\n", serde_json::json!(outcome.report)),
         false => outcome.text(),

@@ -93,10 +93,17 @@ pub(super) struct Books {
 }
 
 impl Bed {
-    /// Apps in a row between sources and sinks. `pairs` is how many sources and sinks there are where there are no apps.
-    pub(super) fn of_row(apps: Vec<AppSpec>, wiring: &Wiring, pairs: usize, settings: Settings) -> Result<Bed, String> {
+    /// Apps in a row between sources and sinks. `pairs` is how many sources and sinks there are where there are no apps;
+    /// they have none of the names that are taken.
+    pub(super) fn of_row(
+        apps: Vec<AppSpec>,
+        wiring: &Wiring,
+        pairs: usize,
+        taken: &[String],
+        settings: Settings,
+    ) -> Result<Bed, String> {
         let measured: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
-        let mut ends = Ends { taken: measured.clone(), sources: Vec::new() };
+        let mut ends = Ends { taken: taken.to_vec(), sources: Vec::new() };
         let mut network = Network { apps, links: wiring.links.clone(), ..Network::default() };
         let mut links = Vec::new();
         if measured.is_empty() {
@@ -168,11 +175,6 @@ impl Bed {
             panicked: snapshot.apps.iter().find(failed).map(|app| app.name.clone()),
             booking: Booking { accounts: snapshot.apps.iter().map(account).collect(), packets: booked },
         }
-    }
-
-    /// Whether packets end at what is measured.
-    pub(super) fn is_end(&self) -> bool {
-        self.leaving.is_empty()
     }
 }
 

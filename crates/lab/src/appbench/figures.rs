@@ -12,11 +12,11 @@ use crate::stats::{Median, median};
 
 /// What one event comes to.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     pub(super) event: String,
     pub(super) reference: Option<Median>,
     pub(super) production: Median,
-    pub(super) difference: Option<Median>,
+    pub(crate) difference: Option<Median>,
 }
 
 /// What the live accounting says of one app, for each packet that comes to what is measured.
@@ -31,7 +31,7 @@ pub(super) struct Booked {
 
 /// What was found out under one set of conditions.
 #[derive(Clone, Debug)]
-pub(super) struct Sheet {
+pub(crate) struct Sheet {
     pub(super) cell: Cell,
     pub(super) processes: usize,
     /// Packets of each run in all processes.
@@ -54,7 +54,7 @@ fn rank(event: &str) -> (usize, &str) {
 }
 
 impl Sheet {
-    pub(super) fn of(cell: Cell, mut answers: Vec<Comparison>) -> Sheet {
+    pub(crate) fn of(cell: Cell, mut answers: Vec<Comparison>) -> Sheet {
         if std::env::var("DUMP").is_ok() {
             eprintln!("{}", serde_json::to_string(&answers).unwrap());
         }
@@ -88,8 +88,13 @@ impl Sheet {
         }
     }
 
+    /// The conditions.
+    pub(crate) fn cell(&self) -> Cell {
+        self.cell
+    }
+
     /// The clocks.
-    pub(super) fn clocks(&self) -> Option<&Line> {
+    pub(crate) fn clocks(&self) -> Option<&Line> {
         self.lines.iter().find(|line| line.event == CLOCKS)
     }
 
@@ -131,7 +136,8 @@ impl Sheet {
 
 impl Cell {
     fn labels(self) -> Vec<(&'static str, Value)> {
-        self.prefetch.map(|distance| ("prefetch", distance.into())).into_iter().collect()
+        let resident = self.resident.map(|resident| ("resident", json!(resident)));
+        resident.into_iter().chain(self.prefetch.map(|distance| ("prefetch", distance.into()))).collect()
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `bed` | a network that is being measured, and its books |
 //! | `rounds` | one process's measurement: rounds that alternate |
 //! | `figures` | what the processes' answers say together |
+//! | [`signature`] | the signature of a missing prefetch |
 //! | `text` | the report for people |
 //!
 //! # What an interval holds
@@ -29,6 +30,7 @@
 mod bed;
 mod figures;
 mod rounds;
+pub mod signature;
 mod text;
 pub mod wiring;
 
@@ -38,11 +40,13 @@ use bellows_config::{Diagnostics, Overrides, Registry, load, load_chain};
 use bellows_engine::{AppSpec, Network, Schedule, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::callgrind::{self, CallgrindError};
+use crate::callgrind::{self, CallgrindError, Counts};
 use crate::processes::{ProcessError, ask, settle, take_turns_with};
 use crate::report::{Machine, Report};
+use crate::residence::Resident;
 pub use bed::{Account, Booking};
 use bed::{Bed, Links};
+pub(crate) use figures::Sheet;
 use rounds::Beds;
 pub use rounds::{Comparison, Tally};
 use wiring::{Wiring, WiringError};
@@ -108,6 +112,8 @@ pub struct Options {
     pub schedule: Schedule,
     /// The processor to measure on; the last that the process may use if none is given.
     pub cpu: Option<usize>,
+    /// Where packets come from, each in turn; fresh from the source if none is given.
+    pub residents: Vec<Resident>,
     /// How far ahead packets are fetched, each in turn; as the app says if none is given.
     pub prefetch: Vec<usize>,
     /// What counts.
@@ -124,16 +130,17 @@ impl Options {
             burst: 128,
             schedule: Schedule::default(),
             cpu: None,
+            residents: Vec::new(),
             prefetch: Vec::new(),
             counters: Counters::default(),
         }
     }
 
     fn cells(&self) -> Vec<Cell> {
-        match self.prefetch.as_slice() {
-            [] => vec![Cell { prefetch: None }],
-            distances => distances.iter().map(|&distance| Cell { prefetch: Some(distance) }).collect(),
-        }
+        let residents: Vec<Option<Resident>> = either(&self.residents);
+        let distances: Vec<Option<usize>> = either(&self.prefetch);
+        let cells = |&resident: &Option<Resident>| distances.iter().map(move |&prefetch| Cell { resident, prefetch });
+        residents.iter().flat_map(cells).collect()
     }
 
     fn settings(&self) -> Settings {
@@ -141,9 +148,19 @@ impl Options {
     }
 }
 
+/// Each of some conditions, or that which is not given.
+fn either<T: Copy>(conditions: &[T]) -> Vec<Option<T>> {
+    match conditions {
+        [] => vec![None],
+        given => given.iter().copied().map(Some).collect(),
+    }
+}
+
 /// The conditions that are varied.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
+    /// Where packets come from; fresh from the source if it is not given.
+    pub resident: Option<Resident>,
     /// How far ahead packets are fetched; as the app says if it is not given.
     pub prefetch: Option<usize>,
 }
@@ -217,7 +234,7 @@ pub struct Answer {
 pub struct Outcome {
     /// As data.
     pub report: Report,
-    sheets: Vec<figures::Sheet>,
+    sheets: Vec<Sheet>,
     title: text::Title,
 }
 
@@ -237,43 +254,17 @@ pub fn run(
     options: &Options,
     arguments: &[&str],
     registry: &Registry,
-    mut progress: impl FnMut(usize, usize),
+    progress: impl FnMut(usize, usize),
 ) -> Result<Outcome, AppbenchError> {
     let plan = Plan::of(&options.subject, registry)?;
-    let cells = options.cells();
-    let task = |cell: &Cell, what| Task { options: options.clone(), cell: *cell, what };
-    // What cannot be measured is found out before anybody waits for it.
-    let tried: Answer = ask(arguments, &task(&cells[0], Work::Try))?;
-    tried.outcome.map_err(AppbenchError::Refused)?;
+    let jobs: Vec<Job> = options.cells().into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
+    let machine = attempt(&jobs[0], arguments)?;
     let title = text::Title::of(options, &plan);
     let answers = match options.counters {
-        Counters::Processor => {
-            let task = |cell: usize, round| task(&cells[cell], Work::Measure { production_first: round % 2 == 1 });
-            take_turns_with(arguments, cells.len(), options.processes, task, progress)?
-        }
-        Counters::Valgrind => {
-            let runs: &[Run] = if plan.has_reference { &[Run::Reference, Run::Production] } else { &[Run::Production] };
-            let mut counted = Vec::new();
-            for (done, cell) in cells.iter().enumerate() {
-                let mut answers = Vec::new();
-                for (index, &run) in runs.iter().enumerate() {
-                    progress(done * runs.len() + index, cells.len() * runs.len());
-                    let (counts, answer): (callgrind::Counts, Answer) =
-                        callgrind::count(arguments, &task(cell, Work::Count(run)))?;
-                    let outcome = answer.outcome.map(|comparison| comparison.counted(run, &counts));
-                    answers.push(Answer { outcome, ..answer });
-                }
-                counted.push(vec![join(answers)]);
-            }
-            counted
-        }
+        Counters::Processor => take_turns(&jobs, options.processes, arguments, progress)?,
+        Counters::Valgrind => count(&jobs, &plan, arguments, progress)?,
     };
-    let mut sheets = Vec::new();
-    let machine = tried.machine;
-    for (cell, answers) in cells.iter().zip(answers) {
-        let comparisons: Result<Vec<Comparison>, String> = answers.into_iter().map(|answer| answer.outcome).collect();
-        sheets.push(figures::Sheet::of(*cell, comparisons.map_err(AppbenchError::Refused)?));
-    }
+    let sheets: Vec<Sheet> = jobs.iter().zip(answers).map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
     let processes = if options.counters == Counters::Valgrind { 1 } else { options.processes };
     let results = sheets.iter().flat_map(|sheet| sheet.results(options, &title)).collect();
     let mut report = Report::new("appbench", machine, processes, results);
@@ -281,16 +272,64 @@ pub fn run(
     Ok(Outcome { report, sheets, title })
 }
 
-/// One answer of those of the reference and the production.
-fn join(answers: Vec<Answer>) -> Answer {
-    let joined = answers.into_iter().reduce(|one, other| {
-        let outcome = match (one.outcome, other.outcome) {
-            (Ok(one), Ok(other)) => Ok(one.joined(other)),
-            (Err(why), _) | (_, Err(why)) => Err(why),
-        };
-        Answer { outcome, machine: one.machine }
-    });
-    joined.unwrap_or_else(|| unreachable!("there is a run to count"))
+/// What is to be measured, under some conditions.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) options: Options,
+    pub(crate) cell: Cell,
+}
+
+impl Job {
+    fn task(&self, what: Work) -> Task {
+        Task { options: self.options.clone(), cell: self.cell, what }
+    }
+}
+
+/// Sees whether something can be wired.
+pub(crate) fn check(job: &Job, registry: &Registry) -> Result<(), AppbenchError> {
+    Plan::of(&job.options.subject, registry).map(drop)
+}
+
+/// Sees in a fresh process whether something can be measured, before anybody waits for it.
+pub(crate) fn attempt(job: &Job, arguments: &[&str]) -> Result<Machine, AppbenchError> {
+    let Answer { outcome, machine } = ask(arguments, &job.task(Work::Try))?;
+    outcome.map_err(AppbenchError::Refused)?;
+    Ok(machine)
+}
+
+/// Measures some jobs in turn, in so many fresh processes each.
+pub(crate) fn take_turns(
+    jobs: &[Job],
+    processes: usize,
+    arguments: &[&str],
+    progress: impl FnMut(usize, usize),
+) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
+    let task = |job: usize, round| jobs[job].task(Work::Measure { production_first: round % 2 == 1 });
+    let answers: Vec<Vec<Answer>> = take_turns_with(arguments, jobs.len(), processes, task, progress)?;
+    let outcomes = |answers: Vec<Answer>| answers.into_iter().map(|answer| answer.outcome).collect();
+    answers.into_iter().map(outcomes).collect::<Result<_, String>>().map_err(AppbenchError::Refused)
+}
+
+/// Has callgrind count each run of some jobs.
+fn count(
+    jobs: &[Job],
+    plan: &Plan<'_>,
+    arguments: &[&str],
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
+    let runs: &[Run] = if plan.has_reference { &[Run::Reference, Run::Production] } else { &[Run::Production] };
+    let mut counted = Vec::new();
+    for (done, job) in jobs.iter().enumerate() {
+        let mut whole = Comparison::default();
+        for (index, &run) in runs.iter().enumerate() {
+            progress(done * runs.len() + index, jobs.len() * runs.len());
+            let (counts, answer): (Counts, Answer) = callgrind::count(arguments, &job.task(Work::Count(run)))?;
+            let comparison = answer.outcome.map_err(AppbenchError::Refused)?;
+            whole = whole.joined(comparison.counted(run, &counts));
+        }
+        counted.push(vec![whole]);
+    }
+    Ok(counted)
 }
 
 /// Does one task, in a process that has done nothing else.
@@ -337,6 +376,8 @@ pub(crate) struct Plan<'s> {
     /// What stands in the place of the app in the reference.
     against: Wiring,
     has_reference: bool,
+    /// The names of the apps in a row, of both runs.
+    names: Vec<String>,
     /// What a reader must know, in sentences.
     remarks: Vec<String>,
 }
@@ -346,10 +387,11 @@ impl<'s> Plan<'s> {
         match subject {
             Subject::Row(row) => {
                 let wire = |apps: &[AppSpec]| Wiring::of(apps, &row.inputs, &row.outputs);
-                let wiring = wire(&row.read(&row.apps, registry)?)?;
-                let against = wire(&row.read(&row.against, registry)?)?;
+                let (apps, others) = (row.read(&row.apps, registry)?, row.read(&row.against, registry)?);
+                let (wiring, against) = (wire(&apps)?, wire(&others)?);
+                let names = apps.iter().chain(&others).map(|app| app.name.clone()).collect();
                 let remarks = wiring.remarks();
-                Ok(Plan { subject, wiring, against, has_reference: true, remarks })
+                Ok(Plan { subject, wiring, against, has_reference: true, names, remarks })
             }
             Subject::InPlace(place) => {
                 let network = place.load(registry)?;
@@ -360,7 +402,8 @@ impl<'s> Plan<'s> {
                 let bypass = Bypass::of(&network, &place.app);
                 let remarks = bypass.remarks(&place.app);
                 let has_reference = matches!(bypass, Bypass::Possible { .. });
-                Ok(Plan { subject, wiring: Wiring::default(), against: Wiring::default(), has_reference, remarks })
+                let (wiring, against) = Default::default();
+                Ok(Plan { subject, wiring, against, has_reference, names: Vec::new(), remarks })
             }
         }
     }
@@ -375,7 +418,7 @@ impl<'s> Plan<'s> {
                     Run::Reference => (&row.against, &self.against),
                 };
                 let apps = fetching(row.read(apps, registry).map_err(told)?, cell.prefetch);
-                Bed::of_row(apps, wiring, self.wiring.fed.len(), settings)
+                Bed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, settings)
             }
             Subject::InPlace(place) => {
                 let mut network = place.load(registry).map_err(told)?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bellows_packet::pool;
 use bellows_pmu::{Group, Pmu, Reading};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
@@ -66,9 +67,9 @@ impl Comparison {
     /// With the run that another process did.
     pub(super) fn joined(self, other: Comparison) -> Comparison {
         Comparison {
-            reference: self.reference.or(other.reference),
+            reference: other.reference.or(self.reference),
             production: other.production.or(self.production),
-            ..self
+            ..other
         }
     }
 }
@@ -107,10 +108,10 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
             "`{measured}` takes no packets: all {came} that came wait before it; link the input that it reads with --in, or \
              change its config"
         )
-    } else if *left == 0 && books.drops.is_empty() && !bed.is_end() {
+    } else if *left == 0 && books.drops.is_empty() && pool::usage().in_use as u64 > came / 2 {
         format!(
-            "`{measured}` has taken {came} packets and passed none on within half a second, nor dropped any: there is nothing \
-             to measure in a steady state; change its config so that packets come out sooner"
+            "`{measured}` keeps the packets that it takes: of {came} it has passed none on within half a second, nor dropped \
+             any, so that there is nothing steady to measure; change its config so that packets come out sooner"
         )
     } else {
         return None;
@@ -270,7 +271,11 @@ fn alternate(
         let moved = pair.production.packets.min(pair.reference.as_ref().map_or(u64::MAX, |round| round.packets));
         if moved == 0 {
             let books = production.books();
-            let dry = format!("packets ceased to come after {}; let their source send for ever", books.came);
+            let dry = format!(
+                "packets ceased to come after {}; let their source send for ever (`repeat = \"forever\"` of a pcap-reader), or \
+                 measure fewer with --packets",
+                books.came
+            );
             return Err(verdict(production, &books).unwrap_or(dry));
         }
         measured += moved;
