@@ -152,8 +152,8 @@ impl Options {
         let options = AppOptions {
             packets: self.packets,
             processes: self.processes,
-            burst: self.burst,
-            schedule: self.schedule,
+            burst: Some(self.burst),
+            schedule: Some(self.schedule),
             cpu: self.cpu,
             ..AppOptions::new(Subject::Row(subject.row.clone()))
         };

@@ -61,12 +61,12 @@ pub struct Arguments {
     /// What counts besides clocks
     #[arg(long, value_name = "WHAT", value_enum, default_value = "processor")]
     counters: Counting,
-    /// Packets a breath
-    #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    burst: u16,
-    /// How breaths are taken
-    #[arg(long, value_name = "SCHEDULE", default_value_t = Schedule::default())]
-    schedule: Schedule,
+    /// Packets a breath [default: 128, or what the network says]
+    #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    burst: Option<u16>,
+    /// How breaths are taken [default: native, or what the network says]
+    #[arg(long, value_name = "SCHEDULE")]
+    schedule: Option<Schedule>,
     /// The processor to measure on; by default the last that may be used
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
@@ -149,7 +149,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
     let options = Options {
         packets: arguments.packets,
         processes: arguments.processes.into(),
-        burst: arguments.burst.into(),
+        burst: arguments.burst.map(usize::from),
         schedule: arguments.schedule,
         cpu: arguments.cpu,
         prefetch: arguments.prefetch.iter().map(|&distance| distance.into()).collect(),

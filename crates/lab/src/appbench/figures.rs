@@ -44,8 +44,13 @@ pub(crate) struct Sheet {
     /// Of a hundred packets that came, how many left, and how many were dropped for which reason.
     pub(super) left: f64,
     pub(super) drops: BTreeMap<String, f64>,
+    /// In how many of 100 breaths of the production a packet moved.
+    pub(super) busy: f64,
     pub(super) no_pmu: Option<String>,
 }
+
+/// Where fewer breaths than these of 100 move a packet, clocks a packet are those of waiting for packets.
+const BUSY: f64 = 95.0;
 
 /// The order of events in a table: those that every processor counts first, then by name.
 fn rank(event: &str) -> (usize, &str) {
@@ -63,7 +68,10 @@ impl Sheet {
         let mut events: Vec<String> =
             productions.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
         events.sort_by(|one, other| rank(one).cmp(&rank(other)));
-        let lines = events.into_iter().filter_map(|event| Line::of(event, &answers)).collect();
+        let busy = median(&answers.iter().map(|answer| 100.0 * answer.busy).collect::<Vec<f64>>());
+        let busy = busy.map_or(100.0, |busy| busy.value);
+        events.retain(|_| busy >= BUSY);
+        let lines: Vec<Line> = events.into_iter().filter_map(|event| Line::of(event, &answers)).collect();
         let total = |of: fn(&Tally) -> u64| productions.iter().map(|tally| of(tally)).sum::<u64>();
         let came = total(|tally| tally.came).max(1) as f64;
         let mut drops = BTreeMap::new();
@@ -78,10 +86,12 @@ impl Sheet {
             cell,
             processes: answers.len(),
             packets: total(|tally| tally.packets),
-            lines,
             booked: booked(&answers),
             accounted: figures(&Comparison::accounted),
-            gap: figures(&|answer| Some(answer.difference(CLOCKS)? - answer.accounted()?)),
+            gap: figures(&|answer| Some(answer.difference(CLOCKS)? - answer.accounted()?))
+                .filter(|_| !lines.is_empty()),
+            lines,
+            busy,
             left: 100.0 * total(|tally| tally.left) as f64 / came,
             drops,
             no_pmu: answers.iter().find_map(|answer| answer.no_pmu.clone()),
@@ -104,9 +114,9 @@ impl Sheet {
     }
 
     /// The figures of a report.
-    pub(super) fn results(&self, options: &Options, title: &Title) -> Vec<Measurement> {
+    pub(super) fn results(&self, title: &Title) -> Vec<Measurement> {
         let figure = |case: &str, unit: &str, figure: Median, labels: Vec<(&str, Value)>| {
-            let labels = [title.labels(options), self.cell.labels(), labels].concat();
+            let labels = [title.labels(), self.cell.labels(), labels].concat();
             Measurement::with(case, unit, figure, labels)
         };
         let mut results = Vec::new();
@@ -229,6 +239,13 @@ pub(super) fn is_zero(difference: &Median) -> bool {
 /// What the figures say, in sentences.
 pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec<String> {
     let mut notes = Vec::new();
+    let idle = sheets.iter().filter(|sheet| sheet.busy < BUSY).map(|sheet| sheet.busy);
+    if let Some(busy) = idle.min_by(f64::total_cmp) {
+        notes.push(format!(
+            "a packet moved in {busy:.0} of 100 breaths only: the clocks between two packets are those of waiting for them, so \
+             there is no difference to tell, only what the live accounting says; let the source send as fast as it can"
+        ));
+    }
     for sheet in sheets {
         let Some(difference) = sheet.clocks().and_then(|line| line.difference) else { continue };
         let place = sheet.cell.prefetch.map_or(String::new(), |distance| format!("prefetch {distance}: "));

@@ -36,8 +36,9 @@ pub mod wiring;
 
 use std::path::{Path, PathBuf};
 
-use bellows_config::{Diagnostics, Overrides, Registry, load, load_chain};
+use bellows_config::{Diagnostics, Loaded, Overrides, Registry, load, load_chain};
 use bellows_engine::{AppSpec, Network, Schedule, Settings};
+use bellows_packet::pool;
 use serde::{Deserialize, Serialize};
 
 use crate::callgrind::{self, CallgrindError, Counts};
@@ -106,10 +107,10 @@ pub struct Options {
     pub packets: u64,
     /// Fresh processes.
     pub processes: usize,
-    /// Packets a breath.
-    pub burst: usize,
-    /// How breaths are taken.
-    pub schedule: Schedule,
+    /// Packets a breath; 128, or as the network says, if it is not given.
+    pub burst: Option<usize>,
+    /// How breaths are taken; as is usual, or as the network says, if it is not given.
+    pub schedule: Option<Schedule>,
     /// The processor to measure on; the last that the process may use if none is given.
     pub cpu: Option<usize>,
     /// Where packets come from, each in turn; fresh from the source if none is given.
@@ -127,8 +128,8 @@ impl Options {
             subject,
             packets: 10_000_000,
             processes: 15,
-            burst: 128,
-            schedule: Schedule::default(),
+            burst: None,
+            schedule: None,
             cpu: None,
             residents: Vec::new(),
             prefetch: Vec::new(),
@@ -143,8 +144,10 @@ impl Options {
         residents.iter().flat_map(cells).collect()
     }
 
-    fn settings(&self) -> Settings {
-        Settings { burst: self.burst, schedule: self.schedule, ..Settings::default() }
+    /// With what is given here in place of what a network says.
+    fn over(&self, settings: Settings) -> Settings {
+        let (burst, schedule) = (self.burst.unwrap_or(settings.burst), self.schedule.unwrap_or(settings.schedule));
+        Settings { burst, schedule, ..settings }
     }
 }
 
@@ -256,7 +259,7 @@ pub fn run(
     registry: &Registry,
     progress: impl FnMut(usize, usize),
 ) -> Result<Outcome, AppbenchError> {
-    let plan = Plan::of(&options.subject, registry)?;
+    let plan = Plan::of(options, registry)?;
     let jobs: Vec<Job> = options.cells().into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
     let machine = attempt(&jobs[0], arguments)?;
     let title = text::Title::of(options, &plan);
@@ -266,7 +269,7 @@ pub fn run(
     };
     let sheets: Vec<Sheet> = jobs.iter().zip(answers).map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
     let processes = if options.counters == Counters::Valgrind { 1 } else { options.processes };
-    let results = sheets.iter().flat_map(|sheet| sheet.results(options, &title)).collect();
+    let results = sheets.iter().flat_map(|sheet| sheet.results(&title)).collect();
     let mut report = Report::new("appbench", machine, processes, results);
     report.notes = figures::notes(options, &plan, &sheets);
     Ok(Outcome { report, sheets, title })
@@ -287,7 +290,7 @@ impl Job {
 
 /// Sees whether something can be wired.
 pub(crate) fn check(job: &Job, registry: &Registry) -> Result<(), AppbenchError> {
-    Plan::of(&job.options.subject, registry).map(drop)
+    Plan::of(&job.options, registry).map(drop)
 }
 
 /// Sees in a fresh process whether something can be measured, before anybody waits for it.
@@ -341,19 +344,18 @@ pub fn measure(task: Task, registry: &Registry) -> Answer {
 }
 
 fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {
-    let plan = Plan::of(&options.subject, registry).map_err(|error| error.to_string())?;
-    let beds = CellBeds { plan: &plan, options, cell, registry };
+    let plan = Plan::of(options, registry).map_err(|error| error.to_string())?;
+    let beds = CellBeds { plan: &plan, cell, registry };
     match what {
         Work::Try => rounds::attempt(&mut beds.make(Run::Production, false)?),
         Work::Measure { production_first } => rounds::compare(options, &beds, production_first),
-        Work::Count(run) => rounds::count(options, run, beds.make(run, false)?),
+        Work::Count(run) => rounds::count(options.packets, plan.settings.burst, run, beds.make(run, false)?),
     }
 }
 
 /// The networks of one cell.
 struct CellBeds<'b> {
     plan: &'b Plan<'b>,
-    options: &'b Options,
     cell: Cell,
     registry: &'b Registry,
 }
@@ -364,7 +366,7 @@ impl Beds for CellBeds<'_> {
     }
 
     fn make(&self, run: Run, metering: bool) -> Result<Bed, String> {
-        let settings = Settings { metering, ..self.options.settings() };
+        let settings = Settings { metering, ..self.plan.settings.clone() };
         self.plan.bed(run, settings, self.cell, self.registry)
     }
 }
@@ -372,6 +374,7 @@ impl Beds for CellBeds<'_> {
 /// What the subject comes down to.
 pub(crate) struct Plan<'s> {
     subject: &'s Subject,
+    settings: Settings,
     wiring: Wiring,
     /// What stands in the place of the app in the reference.
     against: Wiring,
@@ -383,7 +386,8 @@ pub(crate) struct Plan<'s> {
 }
 
 impl<'s> Plan<'s> {
-    fn of(subject: &'s Subject, registry: &Registry) -> Result<Plan<'s>, AppbenchError> {
+    fn of(options: &'s Options, registry: &Registry) -> Result<Plan<'s>, AppbenchError> {
+        let Options { subject, .. } = options;
         match subject {
             Subject::Row(row) => {
                 let wire = |apps: &[AppSpec]| Wiring::of(apps, &row.inputs, &row.outputs);
@@ -391,10 +395,11 @@ impl<'s> Plan<'s> {
                 let (wiring, against) = (wire(&apps)?, wire(&others)?);
                 let names = apps.iter().chain(&others).map(|app| app.name.clone()).collect();
                 let remarks = wiring.remarks();
-                Ok(Plan { subject, wiring, against, has_reference: true, names, remarks })
+                let settings = options.over(Settings::default());
+                Ok(Plan { subject, settings, wiring, against, has_reference: true, names, remarks })
             }
             Subject::InPlace(place) => {
-                let network = place.load(registry)?;
+                let Loaded { network, engine, .. } = place.load(registry)?;
                 if !network.apps.iter().any(|app| app.name == place.app) {
                     let known: Vec<String> = network.apps.iter().map(|app| app.name.clone()).collect();
                     return Err(AppbenchError::NoApp { name: place.app.clone(), known: wiring::names(&known) });
@@ -403,7 +408,8 @@ impl<'s> Plan<'s> {
                 let remarks = bypass.remarks(&place.app);
                 let has_reference = matches!(bypass, Bypass::Possible { .. });
                 let (wiring, against) = Default::default();
-                Ok(Plan { subject, wiring, against, has_reference, names: Vec::new(), remarks })
+                let settings = options.over(engine.settings());
+                Ok(Plan { subject, settings, wiring, against, has_reference, names: Vec::new(), remarks })
             }
         }
     }
@@ -421,7 +427,9 @@ impl<'s> Plan<'s> {
                 Bed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, settings)
             }
             Subject::InPlace(place) => {
-                let mut network = place.load(registry).map_err(told)?;
+                let Loaded { mut network, engine, .. } = place.load(registry).map_err(told)?;
+                // The first of a process fixes the pool for all.
+                let _ = pool::init(pool::Config { packets: engine.pool, ..pool::Config::default() });
                 let mut links = Links::into(&network, &place.app);
                 if run == Run::Reference {
                     links = Bypass::take(&mut network, &place.app, links);
@@ -455,9 +463,8 @@ impl Row {
 }
 
 impl InPlace {
-    fn load(&self, registry: &Registry) -> Result<Network, AppbenchError> {
-        let loaded = load(&self.file, registry, &Overrides::new(&self.set)).map_err(AppbenchError::Diagnosed)?;
-        Ok(loaded.network)
+    fn load(&self, registry: &Registry) -> Result<Loaded, AppbenchError> {
+        load(&self.file, registry, &Overrides::new(&self.set)).map_err(AppbenchError::Diagnosed)
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Comparison {
     pub measured: Vec<String>,
     /// How fast the processor ran: clocks of a step of the yardstick.
     pub step: f64,
+    /// The share of breaths in the production in which a packet moved.
+    pub busy: f64,
     /// Why the processor's own counters were not read.
     pub no_pmu: Option<String>,
 }
@@ -119,6 +121,9 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
     Some(why)
 }
 
+/// How long a process measures at most, in nanoseconds, however few packets come.
+const TIME: u64 = 5_000_000_000;
+
 /// How much one round takes, about, in nanoseconds.
 const ROUND: u64 = 1_000_000;
 
@@ -134,6 +139,8 @@ struct Round {
     clocks: u64,
     counts: Vec<f64>,
     packets: u64,
+    /// Breaths in which a packet moved.
+    busy: u64,
 }
 
 impl Round {
@@ -173,7 +180,7 @@ impl Meter {
         let came = bed.books().came;
         let before = self.reading();
         let start = clock::ticks();
-        bed.engine.breathe_times(breaths);
+        let busy = bed.engine.breathe_times(breaths);
         let clocks = clock::ticks() - start;
         let counts = match (self.reading(), before) {
             (Some(after), Some(before)) => {
@@ -181,7 +188,7 @@ impl Meter {
             }
             _ => Vec::new(),
         };
-        Round { clocks, counts, packets: bed.books().came - came }
+        Round { clocks, counts, packets: bed.books().came - came, busy }
     }
 }
 
@@ -233,6 +240,8 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
     let rounds = quiet.iter().filter_map(|pair| pair.reference.as_ref()).collect();
     let reference_tally = reference.as_ref().map(|bed| filled(bed, rounds));
     let production_tally = filled(&production, quiet.iter().map(|pair| &pair.production).collect());
+    let busy =
+        quiet.iter().map(|pair| pair.production.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
     let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
     drop((reference, production));
 
@@ -243,11 +252,12 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
         production: Some(Tally { booked: in_production, ..production_tally }),
         measured: production.measured,
         step,
+        busy,
         no_pmu: meter.no_pmu,
     })
 }
 
-/// Rounds of both runs, until each has had its packets.
+/// Rounds of both runs, until each has had its packets or the time is up.
 fn alternate(
     options: &Options,
     meter: &Meter,
@@ -256,8 +266,9 @@ fn alternate(
     production: &mut Bed,
 ) -> Result<Vec<Pair>, String> {
     let mut pairs = Vec::new();
-    let mut measured = 0;
-    while measured < options.packets {
+    let (mut measured, start) = (0, clock::now());
+    let mut last = start;
+    while measured < options.packets && (clock::now() < start + TIME || pairs.is_empty()) {
         let step = yardstick();
         let mut without = || reference.as_mut().map(|bed| meter.round(bed, breaths));
         // Whichever comes first has the other's traces in the caches.
@@ -269,7 +280,11 @@ fn alternate(
             Pair { reference: without(), production: first, step }
         };
         let moved = pair.production.packets.min(pair.reference.as_ref().map_or(u64::MAX, |round| round.packets));
-        if moved == 0 {
+        if moved > 0 {
+            measured += moved;
+            last = clock::now();
+            pairs.push(pair);
+        } else if clock::now() > last + PATIENCE {
             let books = production.books();
             let dry = format!(
                 "packets ceased to come after {}; let their source send for ever (`repeat = \"forever\"` of a pcap-reader), or \
@@ -278,8 +293,6 @@ fn alternate(
             );
             return Err(verdict(production, &books).unwrap_or(dry));
         }
-        measured += moved;
-        pairs.push(pair);
     }
     Ok(pairs)
 }
@@ -294,16 +307,15 @@ fn book(options: &Options, breaths: u64, reference: Option<&mut Bed>, production
     };
     breathe(&mut beds, FIRST_BREATHS);
     let before: Vec<Books> = beds.iter().map(|bed| bed.books()).collect();
-    let wanted = options.packets / BOOKED_PART;
     let came = |beds: &[&mut Bed]| beds.last().map_or(u64::MAX, |bed| bed.books().came);
-    let (start, mut last) = (came(&beds), 0);
-    loop {
+    let (wanted, start) = (came(&beds) + options.packets / BOOKED_PART, clock::now());
+    let (mut last, mut last_came) = (start, 0);
+    while last_came < wanted && clock::now() < (start + TIME / BOOKED_PART).min(last + PATIENCE) {
         breathe(&mut beds, breaths);
-        let so_far = came(&beds) - start;
-        if so_far >= wanted || so_far == last {
-            break;
+        let so_far = came(&beds);
+        if so_far > last_came {
+            (last, last_came) = (clock::now(), so_far);
         }
-        last = so_far;
     }
     let mut bookings = beds.iter().zip(before).map(|(bed, before)| bed.books().booking.since(&before.booking)).rev();
     let production = bookings.next().unwrap_or_default();
@@ -351,10 +363,10 @@ fn breaths(options: &Options, reference: Option<&mut Bed>, production: &mut Bed)
 }
 
 /// Has callgrind count one run. What comes before is the same each time.
-pub(super) fn count(options: &Options, run: Run, mut bed: Bed) -> Result<Comparison, String> {
+pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Bed) -> Result<Comparison, String> {
     bed.engine.breathe_times(FIRST_BREATHS);
     let before = bed.books().came;
-    let breaths = options.packets.div_ceil(options.burst as u64);
+    let breaths = packets.div_ceil(burst as u64);
     callgrind::measured(|| bed.engine.breathe_times(breaths));
     let books = bed.books();
     if let Some(why) = verdict(&bed, &books) {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::figures::{Booked, Line, Sheet};
+use super::wiring::Wiring;
 use super::{Options, Outcome, Plan, Subject};
 use crate::stats::Median;
 
@@ -14,25 +15,26 @@ pub(super) struct Title {
     /// What packets go through in the reference and in the production; no reference if there is none.
     reference: Option<String>,
     production: String,
-    /// What is measured.
-    subject: String,
+    /// The labels that all figures have.
+    labels: Vec<(&'static str, Value)>,
 }
 
 impl Title {
     pub(super) fn of(options: &Options, plan: &Plan<'_>) -> Title {
+        let usual = [("schedule", json!(plan.settings.schedule)), ("burst", plan.settings.burst.into())];
         match &options.subject {
             Subject::Row(row) => {
-                let way = |apps: &str, wiring: &super::wiring::Wiring| {
-                    let mut way = Vec::new();
-                    way.extend(wiring.own_source.is_none().then(|| "source".to_owned()));
-                    way.extend((!apps.is_empty()).then(|| apps.to_owned()));
-                    way.extend(wiring.own_sink.is_none().then(|| "sink".to_owned()));
-                    way.join(" -> ")
+                let way = |apps: &str, wiring: &Wiring| {
+                    let source = wiring.own_source.is_none().then_some("source");
+                    let sink = wiring.own_sink.is_none().then_some("sink");
+                    let apps = Some(apps).filter(|apps| !apps.is_empty());
+                    [source, apps, sink].into_iter().flatten().collect::<Vec<_>>().join(" -> ")
                 };
+                let against = Some(("against", json!(row.against))).filter(|_| !row.against.is_empty());
                 Title {
                     reference: Some(way(&row.against, &plan.against)),
                     production: way(&row.apps, &plan.wiring),
-                    subject: row.apps.clone(),
+                    labels: [("app", json!(row.apps))].into_iter().chain(against).chain(usual).collect(),
                 }
             }
             Subject::InPlace(place) => {
@@ -40,22 +42,18 @@ impl Title {
                 Title {
                     reference: plan.has_reference.then(|| format!("{file} without {}", place.app)),
                     production: file.to_string(),
-                    subject: place.app.clone(),
+                    labels: [("app", json!(place.app)), ("network", json!(place.file))]
+                        .into_iter()
+                        .chain(usual)
+                        .collect(),
                 }
             }
         }
     }
 
     /// The labels that all figures have.
-    pub(super) fn labels(&self, options: &Options) -> Vec<(&'static str, Value)> {
-        let mut labels = vec![("app", json!(self.subject)), ("schedule", json!(options.schedule))];
-        match &options.subject {
-            Subject::Row(row) if !row.against.is_empty() => labels.push(("against", json!(row.against))),
-            Subject::Row(_) => {}
-            Subject::InPlace(place) => labels.push(("network", json!(place.file))),
-        }
-        labels.push(("burst", options.burst.into()));
-        labels
+    pub(super) fn labels(&self) -> Vec<(&'static str, Value)> {
+        self.labels.clone()
     }
 }
 
