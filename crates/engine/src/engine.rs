@@ -149,6 +149,8 @@ pub struct Engine {
     home: Option<Arc<Home>>,
     panicked: Vec<String>,
     breaths: u64,
+    /// Breaths until the next look at the clock, while an app wants a tick.
+    until_look: u64,
     /// Breaths until the next one is drawn to be instrumented.
     until_drawn: u64,
     /// Instrumented breaths until the free buffers are put in order, and how many breaths had moved packets then.
@@ -209,6 +211,7 @@ impl Engine {
             home,
             panicked: Vec::new(),
             breaths: 0,
+            until_look: 0,
             until_drawn,
             until_tidy: TIDY_EVERY,
             tidy_at: 0,
@@ -242,15 +245,20 @@ impl Engine {
         let core = &self.core;
         core.forget_time();
         let mut most = most;
-        if core.next_deadline.get() != u64::MAX {
-            if core.next_deadline.get() <= core.now() {
-                self.tick();
+        if core.next_deadline.get() == u64::MAX {
+            self.until_look = 0;
+        } else {
+            if self.until_look == 0 {
+                if core.next_deadline.get() <= core.now() {
+                    self.tick();
+                }
+                self.until_look = if self.busy { 1 } else { BETWEEN_LOOKS };
+                // The breath that follows at once knows the time; later ones are not to go by it.
+                if !self.busy {
+                    self.core.forget_time();
+                }
             }
-            // The breath that follows at once knows the time; later ones are not to go by it.
-            most = if self.busy { 1 } else { most.min(BETWEEN_LOOKS) };
-            if most > 1 {
-                self.core.forget_time();
-            }
+            most = most.min(self.until_look);
         }
         let core = &self.core;
         core.interrupt.set(u32::from(core.next_deadline.get() != u64::MAX));
@@ -270,6 +278,8 @@ impl Engine {
             core.end_breath();
         }
         self.busy = core.moved.get() != moved;
+        // A breath that was drawn does not bring the next look forward: it would find more than its share of what is due.
+        self.until_look = if self.busy { 0 } else { self.until_look.saturating_sub(taken) };
         if core.failures.get() > 0 {
             self.bury();
         }

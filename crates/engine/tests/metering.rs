@@ -163,6 +163,38 @@ fn calls_are_exact_and_samples_stand_for_all() {
     }
 }
 
+/// Sends a packet every few microseconds.
+struct Clockwork;
+
+impl App for Clockwork {
+    const OUTPUTS: Ports = OUTPUT;
+    const PULLS: bool = false;
+
+    fn tick(&mut self, io: &Io<Self>) {
+        io.output(0).push(Packet::from_bytes(b"tick").unwrap());
+        io.wake_at(io.now() + 3_000);
+    }
+}
+
+/// Breaths that follow a deadline are drawn as often as those that do not.
+#[test]
+fn what_the_clock_brings_is_sampled_no_more_than_the_rest() {
+    for schedule in Schedule::ALL {
+        let network = Network::new().app("clockwork", Clockwork).app("sink", Sink);
+        let mut engine = engine(network.link("clockwork.output -> sink.input").unwrap(), schedule);
+        let end = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < end {
+            engine.breathe_times(10_000);
+        }
+        let snapshot = engine.snapshot();
+        let (calls, sampled) = (snapshot.apps[0].calls["tick"], snapshot.apps[0].account["tick_calls"]);
+        let share = snapshot.engine("metered_breaths") as f64 / snapshot.engine("breaths") as f64;
+        let expected = calls as f64 * share;
+        let deviation = (sampled as f64 - expected).abs() / expected.sqrt();
+        assert!(deviation < 8.0, "{sampled} of {calls} ticks where {expected:.0} are expected, {schedule}");
+    }
+}
+
 #[test]
 fn without_metering_nothing_is_booked() {
     let settings = Settings { metering: false, ..Settings::default() };
