@@ -8,9 +8,10 @@ use std::process::ExitCode;
 
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, Io, Port, Ports};
+use bellows_sys::clock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use support::Sandbox;
 
 /// Panics at the packet of a certain number.
@@ -91,6 +92,40 @@ impl Configure for Lazy {
     }
 }
 
+/// Hands its packets on after a while: so many clocks of the time-stamp counter for each packet.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Burden {
+    /// Clocks a packet.
+    clocks: u64,
+}
+
+struct Slow {
+    clocks: u64,
+}
+
+impl App for Slow {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        let input = io.input(0);
+        let end = clock::ticks() + self.clocks * input.len() as u64;
+        drop(input);
+        while clock::ticks() < end {}
+        io.forward(0, 0);
+    }
+}
+
+impl Configure for Slow {
+    const NAME: &'static str = "slow";
+    type Config = Burden;
+
+    fn configure(config: Burden, _: &Context) -> Result<Slow, Mistake> {
+        Ok(Slow { clocks: config.clocks })
+    }
+}
+
 const EXPLOSIVE: &str = r#"
 links = [
   "source.output -> copy.input",
@@ -115,11 +150,13 @@ app = "sink"
 
 fn main() -> ExitCode {
     if std::env::var_os("COMMAND").is_some() {
-        return bellows::Command::new("bombs").app::<Bomb>().app::<Stuck>().app::<Lazy>().main();
+        return bellows::Command::new("bombs").app::<Bomb>().app::<Stuck>().app::<Lazy>().app::<Slow>().main();
     }
     an_app_that_panics_is_contained();
     a_second_interrupt_ends_a_run_that_is_stuck();
     a_run_in_which_packets_get_stuck_fails();
+    two_clocks_a_packet_are_found();
+    what_an_app_does_instead_of_passing_packets_on_is_told();
     ExitCode::SUCCESS
 }
 
@@ -172,4 +209,36 @@ fn a_run_in_which_packets_get_stuck_fails() {
     assert_eq!(report["links"][0]["waiting"], json!(7));
     assert!(said.stderr.contains("error: the run stalled"), "{}", said.stderr);
     println!("a run in which packets get stuck fails: ok");
+}
+
+/// The difference in clocks of an app against another: its interval.
+fn difference(sandbox: &Sandbox, app: &str, against: &str) -> (f64, f64) {
+    let brief = ["appbench", app, "--against", against, "--processes", "9", "--packets", "300000", "--json"];
+    let report = sandbox.bellows(&brief).fine().json();
+    let results = report["results"].as_array().unwrap();
+    let is_it = |result: &&Value| result["case"] == "clocks" && result["labels"]["run"] == "difference";
+    let found = results.iter().find(is_it).unwrap_or_else(|| panic!("{report:#}"));
+    (found["low"].as_f64().unwrap(), found["high"].as_f64().unwrap())
+}
+
+fn two_clocks_a_packet_are_found() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let (low, high) = difference(&sandbox, "slow(clocks = 2)", "slow(clocks = 0)");
+    assert!(low > 0.0, "two more clocks: {low} to {high}");
+    let (low, high) = difference(&sandbox, "slow(clocks = 0)", "slow(clocks = 0)");
+    assert!(low < 1.0 && high > -1.0, "no more clocks: {low} to {high}");
+    println!("two clocks a packet are found: ok");
+}
+
+fn what_an_app_does_instead_of_passing_packets_on_is_told() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    for (app, why) in [
+        ("lazy", "`lazy` takes no packets: all 1024 that came wait before it"),
+        ("bomb(at = 10)", "`bomb` panicked; run it in a network to see where"),
+    ] {
+        let said = sandbox.bellows(&["appbench", app, "--processes", "1", "--packets", "1000"]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
+    }
+    println!("what an app does instead of passing packets on is told: ok");
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
 use crate::engine::Capture;
 use crate::report::{BenchError, Measurement, Report};
-use crate::residence::Resident;
+use crate::residence::{Residence, Resident};
 use crate::stats::Median;
 
 /// What a benchmark run is asked to do.
@@ -110,70 +110,88 @@ pub fn run(
     let unwritten = |error| AppbenchError::Refused(BenchError::Capture(error).to_string());
     let capture = Capture::make(CAPTURED).map_err(unwritten)?;
     let written = Written(capture.path.with_extension("written.pcap"));
-    let mut all = subjects(registry, &options.filter, &capture.path, &written.0);
+    let all = subjects(registry, &options.filter, &capture.path, &written.0);
     if all.is_empty() {
         let names: Vec<&str> = registry.entries().map(|entry| entry.name()).collect();
         let none = BenchError::NoCase(options.filter.clone(), names.join(", "));
         return Err(AppbenchError::Refused(none.to_string()));
     }
     let mut notes = Vec::new();
+    let levels = appbench::levels(&options.of(&all[0]), arguments)?;
+    let (there, missing): (Vec<Resident>, Vec<Resident>) =
+        options.residents.iter().partition(|level| levels.residence(**level).is_ok());
+    notes.extend(missing.into_iter().filter_map(|level| levels.residence(level).err()).map(|error| error.to_string()));
+    let residences: Vec<Residence> = there.iter().filter_map(|level| levels.residence(*level).ok()).collect();
     let mut machine = None;
     let mut jobs = Vec::new();
-    all.retain(|subject| {
-        let jobs_of = options.jobs(subject);
+    let mut owners = Vec::new();
+    for subject in &all {
+        let jobs_of = options.jobs(subject, &residences, registry)?;
         match appbench::check(&jobs_of[0], registry).and_then(|()| appbench::attempt(&jobs_of[0], arguments)) {
             Ok(found) => {
                 machine.get_or_insert(found);
+                owners.extend(jobs_of.iter().map(|_| subject));
                 jobs.extend(jobs_of);
-                true
             }
             Err(why) => {
                 let why = why.to_string();
                 let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
                 notes.push(format!("`{}` is not measured: {why}", subject.name));
-                false
             }
         }
-    });
+    }
     let Some(machine) = machine else { return Err(AppbenchError::Refused(notes.join("\n"))) };
     let answers = appbench::take_turns(&jobs, options.processes, arguments, progress)?;
     let sheets: Vec<Sheet> = jobs.iter().zip(answers).map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
-    let each = options.residents.len();
-    let figure = |(index, sheet): (usize, &Sheet)| figure(&all[index / each], options, sheet);
-    let results = sheets.iter().enumerate().filter_map(figure).collect();
+    let results = owners.iter().zip(&sheets).filter_map(|(subject, sheet)| figure(subject, options, sheet)).collect();
     let mut report = Report::new("apps", machine, options.processes, results);
     report.notes = notes;
-    Ok(Outcome { report, residents: options.residents.clone() })
+    Ok(Outcome { report, residents: there })
 }
 
 impl Options {
-    /// One line of the table, cell by cell.
-    fn jobs(&self, subject: &Subjected) -> Vec<Job> {
-        let options = AppOptions {
-            packets: self.packets,
+    fn of(&self, subject: &Subjected) -> AppOptions {
+        AppOptions {
+            packets: Some(self.packets),
             processes: self.processes,
             burst: Some(self.burst),
             schedule: Some(self.schedule),
             cpu: self.cpu,
             ..AppOptions::new(Subject::Row(subject.row.clone()))
-        };
-        let cell = |&resident: &Resident| Cell { resident: Some(resident), prefetch: None };
-        self.residents.iter().map(|resident| Job { options: options.clone(), cell: cell(resident) }).collect()
+        }
+    }
+
+    /// One line of the table, cell by cell. An app that brings packets of its own has one cell.
+    fn jobs(
+        &self,
+        subject: &Subjected,
+        residences: &[Residence],
+        registry: &Registry,
+    ) -> Result<Vec<Job>, AppbenchError> {
+        let job = |residence| Job { options: self.of(subject), cell: Cell { residence, prefetch: None } };
+        if appbench::brings_packets(&job(None), registry) {
+            return Ok(vec![job(None)]);
+        }
+        Ok(residences.iter().map(|&residence| job(Some(residence))).collect())
     }
 }
 
 /// A cell of the table.
 fn figure(subject: &Subjected, options: &Options, sheet: &Sheet) -> Option<Measurement> {
     let found: Median = sheet.clocks()?.difference?;
+    let resident = sheet.cell().residence.map_or(json!(OWN), |residence| json!(residence.level));
     let labels: Vec<(&str, Value)> = vec![
         ("name", json!(subject.name)),
-        ("resident", json!(sheet.cell().resident)),
+        ("resident", resident),
         ("apps", json!(subject.row.apps)),
         ("schedule", json!(options.schedule)),
         ("burst", options.burst.into()),
     ];
     Some(Measurement::with("app", "clocks/packet", found, labels))
 }
+
+/// The label of an app that brings packets of its own, in the place of a level.
+const OWN: &str = "own";
 
 /// A file that an app has written, which is removed.
 struct Written(std::path::PathBuf);
@@ -201,16 +219,19 @@ impl Outcome {
         for resident in residents {
             let _ = write!(text, "  {:>24}", resident.name());
         }
+        let written = |result: &Measurement| format!("{:.2} ({:.2} – {:.2})", result.median, result.low, result.high);
+        let at = |name: &str, resident: Value| {
+            let is_it = |result: &&Measurement| result.labels["name"] == name && result.labels["resident"] == resident;
+            report.results.iter().find(is_it).map(written)
+        };
         for name in names {
             let _ = write!(text, "\n{name:<width$}");
+            if let Some(own) = at(name, json!(OWN)) {
+                let _ = write!(text, "  {own:>24}  packets of its own, more than the source of the reference");
+                continue;
+            }
             for resident in residents {
-                let is_it = |result: &&Measurement| {
-                    result.labels["name"] == name && result.labels["resident"] == json!(resident)
-                };
-                let cell = report.results.iter().find(is_it).map_or("–".to_owned(), |result| {
-                    format!("{:.2} ({:.2} – {:.2})", result.median, result.low, result.high)
-                });
-                let _ = write!(text, "  {cell:>24}");
+                let _ = write!(text, "  {:>24}", at(name, json!(resident)).unwrap_or_else(|| "–".to_owned()));
             }
         }
         text.push('\n');
@@ -224,6 +245,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::residence::Levels;
 
     #[test]
     fn every_app_of_the_catalogue_can_be_wired_as_it_is_measured() {
@@ -233,8 +255,12 @@ mod tests {
         let all = subjects(&registry, "", &capture.path, &written);
         assert_eq!(all.len(), registry.entries().len() + 1, "and the tee once more");
         for subject in &all {
-            let job = &Options::default().jobs(subject)[0];
-            appbench::check(job, &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));
+            let levels = Levels::simulated();
+            let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
+            let jobs = Options::default().jobs(subject, &residences, &registry).unwrap();
+            let is_own = ["source", "pcap-reader"].contains(&subject.name.as_str());
+            assert_eq!(jobs.len(), if is_own { 1 } else { 2 }, "{}", subject.name);
+            appbench::check(&jobs[0], &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));
         }
         let tees = subjects(&registry, "tee", &capture.path, &written);
         assert_eq!(tees.iter().map(|subject| subject.name.as_str()).collect::<Vec<_>>(), ["tee", "tee, 2 outputs"]);

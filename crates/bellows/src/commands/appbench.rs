@@ -7,6 +7,8 @@ use bellows_config::Registry;
 use bellows_engine::Schedule;
 use bellows_lab::appbench::{self, AppbenchError, Counters, InPlace, Options, Row, Subject};
 use bellows_lab::processes;
+use bellows_lab::residence::Resident;
+use bellows_lab::traffic::{self, Traffic};
 use clap::{Args, ValueEnum};
 
 use super::bench::told;
@@ -24,6 +26,7 @@ use crate::terminal;
 /// source's place, one without outputs the sink's. Several apps can be given in a row, with their keys in parentheses:
 /// `bellows appbench 'tee | truncate(length = 64) | counter'`.
 #[derive(Debug, Args)]
+#[command(after_help = traffic::HELP)]
 pub struct Arguments {
     /// The app's type, or apps in a row: `TYPE(key = value, …) | TYPE`
     #[arg(value_name = "APP", required_unless_present_any = ["network", "measure"], conflicts_with = "network")]
@@ -49,12 +52,23 @@ pub struct Arguments {
     /// Set a key of the network file, such as `apps.capture.repeat="forever"`; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "network")]
     overrides: Vec<String>,
-    /// Packets that each process sends through the reference, and as many through the production
-    #[arg(long, value_name = "N", default_value = "10000000", value_parser = packets)]
-    packets: u64,
+    /// Packets that each process sends through the reference, and as many through the production [default: 1e7; 1e6 with
+    /// --resident]
+    #[arg(long, value_name = "N", value_parser = packets)]
+    packets: Option<u64>,
     /// Fresh processes; an interval needs six
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
     processes: u16,
+    /// Where packets come from, each level in turn: l1, l2, l3 or dram, as this machine shows them; by default packets are
+    /// fresh from the source
+    #[arg(long, value_name = "LEVEL,…", value_delimiter = ',', conflicts_with = "network")]
+    resident: Vec<Resident>,
+    /// What the packets hold (see below) [default: 60]
+    #[arg(long, value_name = "TRAFFIC", conflicts_with = "network")]
+    traffic: Option<Traffic>,
+    /// Offer so many million packets a second, so that packets wait for one another; by default as many as are taken
+    #[arg(long, value_name = "MPPS", value_parser = offered, conflicts_with = "network")]
+    offered: Option<f64>,
     /// Fetch packets so far ahead, each distance in turn
     #[arg(long, value_name = "PACKETS,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=64))]
     prefetch: Vec<u8>,
@@ -76,6 +90,13 @@ pub struct Arguments {
     /// Take a task from standard input, do it, and write what was measured (how the fresh processes are run)
     #[arg(long, hide = true)]
     measure: bool,
+}
+
+/// Packets a second, of millions.
+fn offered(text: &str) -> Result<f64, String> {
+    const HOW: &str = "give million packets a second from 0.000001 to 1000, such as 13";
+    let number: f64 = text.parse().map_err(|_| HOW)?;
+    if (1e-6..=1e3).contains(&number) { Ok(1e6 * number) } else { Err(HOW.to_owned()) }
 }
 
 /// What counts.
@@ -152,6 +173,9 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         burst: arguments.burst.map(usize::from),
         schedule: arguments.schedule,
         cpu: arguments.cpu,
+        residents: arguments.resident.clone(),
+        traffic: arguments.traffic.clone(),
+        offered: arguments.offered,
         prefetch: arguments.prefetch.iter().map(|&distance| distance.into()).collect(),
         counters: match arguments.counters {
             Counting::Processor => Counters::Processor,

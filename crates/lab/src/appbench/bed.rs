@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use bellows_apps::{sink, source};
 use bellows_engine::{AppCounts, AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings};
+use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
 use super::wiring::Wiring;
 use crate::networks::configured;
-
-/// Length of the packets.
-const SIZE: u32 = 60;
+use crate::supply::{Handle, Order, Reach, pair};
 
 /// Which links count the packets of a measurement: those by which they come to what is measured.
 #[derive(Clone, Debug, Default)]
@@ -32,9 +31,14 @@ impl Links {
     }
 }
 
+/// How long packets that are ready may not move, in nanoseconds.
+const STUCK: u64 = 100_000_000;
+
 /// A network that is being measured.
 pub(super) struct Bed {
     pub(super) engine: Engine,
+    burst: usize,
+    handles: Vec<Handle>,
     /// The links by which packets come, and those by which they leave, as positions in a snapshot.
     coming: Vec<usize>,
     leaving: Vec<usize>,
@@ -100,21 +104,23 @@ impl Bed {
         wiring: &Wiring,
         pairs: usize,
         taken: &[String],
+        order: Order,
         settings: Settings,
     ) -> Result<Bed, String> {
         let measured: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
-        let mut ends = Ends { taken: taken.to_vec(), sources: Vec::new() };
+        let (sources, handles) = Default::default();
+        let mut ends = Ends { taken: taken.to_vec(), order, burst: settings.burst, sources, handles };
         let mut network = Network { apps, links: wiring.links.clone(), ..Network::default() };
         let mut links = Vec::new();
         if measured.is_empty() {
             for _ in 0..pairs.max(1) {
-                let from = ends.source(&mut network);
+                let from = ends.source(&mut network)?;
                 let to = ends.sink(&mut network);
                 links.push(LinkSpec { from, to });
             }
         }
         for to in &wiring.fed {
-            let from = ends.source(&mut network);
+            let from = ends.source(&mut network)?;
             links.push(LinkSpec { from, to: to.clone() });
         }
         network.links.extend(links.iter().cloned());
@@ -130,13 +136,13 @@ impl Bed {
             ends.sources.push(own.clone());
             links = Links::into(&network, own).0;
         }
-        Bed::new(network, links, measured, ends.sources, settings)
+        Bed::new(network, links, measured, ends.sources, ends.handles, settings)
     }
 
     /// A whole network, one app of which is measured.
     pub(super) fn in_place(network: Network, app: &str, links: Links, settings: Settings) -> Result<Bed, String> {
         let measured = network.apps.iter().filter(|spec| spec.name == app).map(|spec| spec.name.clone()).collect();
-        Bed::new(network, links.0, measured, vec![app.to_owned()], settings)
+        Bed::new(network, links.0, measured, vec![app.to_owned()], Vec::new(), settings)
     }
 
     fn new(
@@ -144,14 +150,87 @@ impl Bed {
         coming: Vec<LinkSpec>,
         measured: Vec<String>,
         sources: Vec<String>,
+        handles: Vec<Handle>,
         settings: Settings,
     ) -> Result<Bed, String> {
+        let burst = settings.burst;
         let at = |link: &LinkSpec| network.links.iter().position(|other| other == link);
         let coming = coming.iter().filter_map(at).collect();
         let ends = |link: &LinkSpec| measured.contains(&link.from.app) && !measured.contains(&link.to.app);
         let leaving = (0..network.links.len()).filter(|&index| ends(&network.links[index])).collect();
         let engine = Engine::new(network, settings, None).map_err(|error| error.to_string())?;
-        Ok(Bed { engine, coming, leaving, measured, sources })
+        Ok(Bed { engine, burst, handles, coming, leaving, measured, sources })
+    }
+
+    /// Whether packets are made ready for each round, so that a round has no more of them.
+    pub(super) fn has_rounds(&self) -> bool {
+        self.handles.iter().any(|handle| handle.reach().is_some())
+    }
+
+    /// Over how much memory the packets of a round are spread.
+    pub(super) fn reach(&self) -> Option<Reach> {
+        self.handles.iter().find_map(Handle::reach)
+    }
+
+    /// Packets that were to be offered and were not, because those before them had not been taken.
+    pub(super) fn missed(&self) -> u64 {
+        self.handles.iter().map(Handle::missed).sum()
+    }
+
+    /// Packets of this round that have not been sent.
+    pub(super) fn left(&self) -> u64 {
+        self.handles.iter().map(|handle| handle.left() as u64).sum()
+    }
+
+    /// Makes a round's packets ready, and takes a breath with the first of them, which brings back what the engine itself
+    /// keeps in the caches. Returns how many are left for the part that counts.
+    pub(super) fn ready(&mut self) -> Result<u64, String> {
+        self.rest()?;
+        self.engine.breathe();
+        Ok(self.left())
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.handles.iter_mut().try_for_each(Handle::rest).map_err(|error| error.to_string())
+    }
+
+    /// Takes breaths until the packets that are ready have been sent. Returns in how many breaths a packet moved.
+    pub(super) fn send_ready(&mut self) -> u64 {
+        let most = self.handles.iter().map(Handle::left).max().unwrap_or(0);
+        let mut moved = self.engine.breathe_times(most.div_ceil(self.burst) as u64);
+        let mut end = 0;
+        // Only where packets are offered at a rate, or not taken.
+        while self.left() > 0 {
+            let left = self.left();
+            moved += self.engine.breathe_times(1);
+            let now = clock::now();
+            if self.left() < left || end == 0 {
+                end = now + STUCK;
+            } else if now > end {
+                break;
+            }
+        }
+        moved
+    }
+
+    /// Breathes for so many packets that fill breaths, outside of any measurement.
+    pub(super) fn pass(&mut self, breaths: u64) -> Result<(), String> {
+        if !self.has_rounds() {
+            // What was offered while this network did not breathe is not to come now.
+            self.rest()?;
+            self.engine.breathe_times(breaths);
+            return Ok(());
+        }
+        let mut wanted = breaths as i64 * self.burst as i64;
+        while wanted > 0 {
+            let ready = self.ready()?;
+            self.send_ready();
+            if self.left() == ready {
+                break;
+            }
+            wanted -= (ready - self.left()) as i64;
+        }
+        Ok(())
     }
 
     /// What the counters say now.
@@ -196,7 +275,10 @@ fn account(app: &AppCounts) -> Account {
 /// The sources and sinks of a measurement, under names that are free.
 struct Ends {
     taken: Vec<String>,
+    order: Order,
+    burst: usize,
     sources: Vec<String>,
+    handles: Vec<Handle>,
 }
 
 impl Ends {
@@ -207,12 +289,13 @@ impl Ends {
         name
     }
 
-    fn source(&mut self, network: &mut Network) -> LinkEnd {
+    fn source(&mut self, network: &mut Network) -> Result<LinkEnd, String> {
         let name = self.name("source");
-        let source: source::Source = configured(source::Config { size: Some(SIZE), ..source::Config::default() });
-        network.apps.push(AppSpec::new(&name, "source", "", source));
+        let (supply, handle) = pair(&self.order, self.burst).map_err(|error| error.to_string())?;
+        network.apps.push(AppSpec::new(&name, "source", "", supply));
+        self.handles.push(handle);
         self.sources.push(name.clone());
-        LinkEnd { app: name, port: "output".to_owned() }
+        Ok(LinkEnd { app: name, port: "output".to_owned() })
     }
 
     fn quiet(&mut self, network: &mut Network) -> LinkEnd {

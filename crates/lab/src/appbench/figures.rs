@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::rounds::{CLOCKS, Comparison, Costs, Tally};
+use super::signature::{self, Point};
 use super::text::Title;
 use super::{Account, Cell, Counters, Options, Plan};
 use crate::report::{ENOUGH, Measurement};
 use crate::stats::{Median, median};
+use crate::supply::Reach;
 
 /// What one event comes to.
 #[derive(Clone, Debug)]
@@ -46,6 +48,10 @@ pub(crate) struct Sheet {
     pub(super) drops: BTreeMap<String, f64>,
     /// In how many of 100 breaths of the production a packet moved.
     pub(super) busy: f64,
+    /// Of a hundred packets that were offered, how many were not taken in time.
+    pub(super) missed: f64,
+    pub(super) reach: Option<Reach>,
+    pub(super) measured: Vec<String>,
     pub(super) no_pmu: Option<String>,
 }
 
@@ -60,9 +66,6 @@ fn rank(event: &str) -> (usize, &str) {
 
 impl Sheet {
     pub(crate) fn of(cell: Cell, mut answers: Vec<Comparison>) -> Sheet {
-        if std::env::var("DUMP").is_ok() {
-            eprintln!("{}", serde_json::to_string(&answers).unwrap());
-        }
         at_one_speed(&mut answers);
         let productions: Vec<&Tally> = answers.iter().filter_map(|answer| answer.production.as_ref()).collect();
         let mut events: Vec<String> =
@@ -92,6 +95,9 @@ impl Sheet {
                 .filter(|_| !lines.is_empty()),
             lines,
             busy,
+            missed: 100.0 * total(|tally| tally.missed) as f64 / (came + total(|tally| tally.missed) as f64),
+            reach: answers.iter().find_map(|answer| answer.reach),
+            measured: answers.first().map(|answer| answer.measured.clone()).unwrap_or_default(),
             left: 100.0 * total(|tally| tally.left) as f64 / came,
             drops,
             no_pmu: answers.iter().find_map(|answer| answer.no_pmu.clone()),
@@ -106,6 +112,28 @@ impl Sheet {
     /// The clocks.
     pub(crate) fn clocks(&self) -> Option<&Line> {
         self.lines.iter().find(|line| line.event == CLOCKS)
+    }
+
+    /// What the app costs here, in the terms of a missing prefetch.
+    fn point(&self, own: usize) -> Option<Point> {
+        let of = |app: &&Booked| self.measured.contains(&app.app);
+        let neighbours = self.booked.iter().filter(|app| !of(app)).filter_map(|app| Some(app.production?.value));
+        // Only a fixed load leaves packets to wait for one another.
+        let loaded = self.lines.is_empty();
+        Some(Point {
+            resident: self.cell.residence.map(|residence| residence.level),
+            distance: self.cell.prefetch.unwrap_or(own),
+            cost: if loaded { self.accounted? } else { self.clocks()?.difference? },
+            vector: self.booked.iter().find(of).and_then(|app| Some(app.vector?.value)).filter(|_| loaded),
+            neighbours: loaded.then(|| neighbours.sum()),
+        })
+    }
+
+    /// Where the packets come from and how far ahead they are fetched, in words.
+    pub(super) fn conditions(&self) -> String {
+        let resident = self.cell.residence.map(|residence| residence.level.to_string());
+        let prefetch = self.cell.prefetch.map(|distance| format!("prefetch {distance}"));
+        resident.into_iter().chain(prefetch).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether an interval means anything.
@@ -146,7 +174,7 @@ impl Sheet {
 
 impl Cell {
     fn labels(self) -> Vec<(&'static str, Value)> {
-        let resident = self.resident.map(|resident| ("resident", json!(resident)));
+        let resident = self.residence.map(|residence| ("resident", json!(residence.level)));
         resident.into_iter().chain(self.prefetch.map(|distance| ("prefetch", distance.into()))).collect()
     }
 }
@@ -246,19 +274,35 @@ pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec
              there is no difference to tell, only what the live accounting says; let the source send as fast as it can"
         ));
     }
+    notes.extend(options.offered.map(|_| {
+        "the load is fixed, and with it the clocks between two packets: what an app costs is what the live accounting says"
+            .to_owned()
+    }));
     for sheet in sheets {
+        let conditions = sheet.conditions();
+        let place = if sheets.len() > 1 { format!("{conditions}: ") } else { String::new() };
+        if sheet.missed > 0.0 {
+            notes.push(format!("{place}{:.1} % of the packets that were offered were not taken in time", sheet.missed));
+        }
         let Some(difference) = sheet.clocks().and_then(|line| line.difference) else { continue };
-        let place = sheet.cell.prefetch.map_or(String::new(), |distance| format!("prefetch {distance}: "));
-        if !sheet.is_certain() {
-            notes.push(format!(
-                "{place}with {} processes no interval reaches 95 percent: whether the difference is one cannot be said",
-                sheet.processes
-            ));
-        } else if is_zero(&difference) {
+        if sheet.is_certain() && is_zero(&difference) {
             notes.push(format!("{place}the difference in clocks cannot be told from zero"));
         }
     }
+    if let Some(sheet) = sheets.first().filter(|sheet| !sheet.is_certain() && options.counters == Counters::Processor) {
+        notes.push(format!(
+            "with fewer than {ENOUGH} processes ({}) no interval reaches 95 percent: whether a difference is one cannot be said",
+            sheet.processes
+        ));
+    }
+    let points: Vec<Point> = sheets.iter().filter_map(|sheet| sheet.point(plan.own_distance)).collect();
+    if let Some(finding) = signature::find(&points, plan.own_distance)
+        && sheets.iter().all(Sheet::is_certain)
+    {
+        notes.push(finding.in_words(&plan.subject_name));
+    }
     notes.extend(plan.remarks.iter().cloned());
+    notes.extend(sheets.iter().filter_map(Sheet::spread));
     if let Some(why) = sheets.iter().find_map(|sheet| sheet.no_pmu.clone())
         && options.counters == Counters::Processor
     {
@@ -267,5 +311,21 @@ pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec
     if options.counters == Counters::Valgrind {
         notes.push(format!("counted by valgrind's callgrind on a simulated processor; {}", crate::callgrind::CACHES));
     }
+    notes.dedup();
     notes
+}
+
+impl Sheet {
+    /// Over how much memory the packets of a round were spread.
+    fn spread(&self) -> Option<String> {
+        let Reach { packets, bytes, pages, page_size, fits } = self.reach?;
+        let level = self.cell.residence?.level;
+        let page =
+            if page_size > 1 << 20 { format!("{} MiB", page_size >> 20) } else { format!("{} KiB", page_size >> 10) };
+        let rest = if fits { "" } else { "; not all of their data fits there, but the first line of each" };
+        Some(format!(
+            "{level}: rounds of {packets} packets, {} KiB of data on {pages} pages of {page}{rest}",
+            bytes >> 10
+        ))
+    }
 }

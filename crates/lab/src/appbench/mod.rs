@@ -44,7 +44,9 @@ use serde::{Deserialize, Serialize};
 use crate::callgrind::{self, CallgrindError, Counts};
 use crate::processes::{ProcessError, ask, settle, take_turns_with};
 use crate::report::{Machine, Report};
-use crate::residence::Resident;
+use crate::residence::{Levels, NotFound, Residence, Resident};
+use crate::supply::Order;
+use crate::traffic::{Traffic, TrafficError};
 pub use bed::{Account, Booking};
 use bed::{Bed, Links};
 pub(crate) use figures::Sheet;
@@ -103,8 +105,9 @@ pub enum Counters {
 pub struct Options {
     /// What is measured.
     pub subject: Subject,
-    /// Packets that each process sends through the reference, and as many through the production.
-    pub packets: u64,
+    /// Packets that each process sends through the reference, and as many through the production; ten million, or one where
+    /// they are made ready for each round, if it is not given.
+    pub packets: Option<u64>,
     /// Fresh processes.
     pub processes: usize,
     /// Packets a breath; 128, or as the network says, if it is not given.
@@ -115,6 +118,10 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// Where packets come from, each in turn; fresh from the source if none is given.
     pub residents: Vec<Resident>,
+    /// What the packets hold; small ones if it is not given.
+    pub traffic: Option<Traffic>,
+    /// Packets a second; as many as are taken if it is not given.
+    pub offered: Option<f64>,
     /// How far ahead packets are fetched, each in turn; as the app says if none is given.
     pub prefetch: Vec<usize>,
     /// What counts.
@@ -126,22 +133,48 @@ impl Options {
     pub fn new(subject: Subject) -> Options {
         Options {
             subject,
-            packets: 10_000_000,
+            packets: None,
             processes: 15,
             burst: None,
             schedule: None,
             cpu: None,
             residents: Vec::new(),
+            traffic: None,
+            offered: None,
             prefetch: Vec::new(),
             counters: Counters::default(),
         }
     }
 
-    fn cells(&self) -> Vec<Cell> {
-        let residents: Vec<Option<Resident>> = either(&self.residents);
-        let distances: Vec<Option<usize>> = either(&self.prefetch);
-        let cells = |&resident: &Option<Resident>| distances.iter().map(move |&prefetch| Cell { resident, prefetch });
-        residents.iter().flat_map(cells).collect()
+    fn packets(&self) -> u64 {
+        self.packets.unwrap_or(if self.residents.is_empty() { 10_000_000 } else { 1_000_000 })
+    }
+
+    fn cells(&self, levels: Option<&Levels>) -> Result<Vec<Cell>, NotFound> {
+        let residence = |&level: &Resident| levels.map(|levels| levels.residence(level)).transpose();
+        let residences: Vec<Option<Residence>> = match self.residents.as_slice() {
+            [] => vec![None],
+            levels => levels.iter().map(residence).collect::<Result<_, _>>()?,
+        };
+        let distances: Vec<Option<usize>> = match self.prefetch.as_slice() {
+            [] => vec![None],
+            distances => distances.iter().copied().map(Some).collect(),
+        };
+        let cells =
+            |&residence: &Option<Residence>| distances.iter().map(move |&prefetch| Cell { residence, prefetch });
+        Ok(residences.iter().flat_map(cells).collect())
+    }
+
+    /// What the measurement's own sources are to send.
+    fn order(&self, cell: Cell, supplies: usize) -> Result<Order, TrafficError> {
+        let traffic = self.traffic.clone().map_or_else(|| SMALL.parse(), Ok)?;
+        let offered = self.offered.map(|all| all / supplies.max(1) as f64);
+        Ok(Order { traffic, residence: cell.residence, offered, supplies })
+    }
+
+    /// Whether packets are what they are if nothing is said of them.
+    fn is_plain(&self) -> bool {
+        self.residents.is_empty() && self.traffic.is_none() && self.offered.is_none()
     }
 
     /// With what is given here in place of what a network says.
@@ -151,19 +184,14 @@ impl Options {
     }
 }
 
-/// Each of some conditions, or that which is not given.
-fn either<T: Copy>(conditions: &[T]) -> Vec<Option<T>> {
-    match conditions {
-        [] => vec![None],
-        given => given.iter().copied().map(Some).collect(),
-    }
-}
+/// The traffic by which packets are as small as Ethernet allows.
+const SMALL: &str = "60";
 
 /// The conditions that are varied.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Where packets come from; fresh from the source if it is not given.
-    pub resident: Option<Resident>,
+    pub residence: Option<Residence>,
     /// How far ahead packets are fetched; as the app says if it is not given.
     pub prefetch: Option<usize>,
 }
@@ -195,6 +223,18 @@ pub enum AppbenchError {
         /// Those that there are.
         known: String,
     },
+    /// The app brings its packets itself.
+    #[error(
+        "`{0}` brings packets of its own, so nothing can be said of what they hold, where they lie and how many come; leave out \
+         --traffic, --resident and --offered"
+    )]
+    OwnPackets(String),
+    /// The machine does not show a level of its memory hierarchy.
+    #[error(transparent)]
+    NoLevel(#[from] NotFound),
+    /// There are no such packets.
+    #[error(transparent)]
+    Traffic(#[from] TrafficError),
     /// The apps do not do what can be measured.
     #[error("{0}")]
     Refused(String),
@@ -217,6 +257,8 @@ pub struct Task {
 /// How much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Work {
+    /// Measure the levels of the memory hierarchy.
+    Survey,
     /// See whether packets go through.
     Try,
     /// Measure, with the production laid out before the reference or after it.
@@ -230,6 +272,7 @@ enum Work {
 pub struct Answer {
     outcome: Result<Comparison, String>,
     machine: Machine,
+    levels: Option<Levels>,
 }
 
 /// What was measured.
@@ -260,7 +303,12 @@ pub fn run(
     progress: impl FnMut(usize, usize),
 ) -> Result<Outcome, AppbenchError> {
     let plan = Plan::of(options, registry)?;
-    let jobs: Vec<Job> = options.cells().into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
+    if let (Some(app), false) = (&plan.wiring.own_source, options.is_plain()) {
+        return Err(AppbenchError::OwnPackets(app.clone()));
+    }
+    let levels = if options.residents.is_empty() { None } else { Some(levels(options, arguments)?) };
+    let cells = options.cells(levels.as_ref())?;
+    let jobs: Vec<Job> = cells.into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
     let machine = attempt(&jobs[0], arguments)?;
     let title = text::Title::of(options, &plan);
     let answers = match options.counters {
@@ -288,14 +336,31 @@ impl Job {
     }
 }
 
+/// The levels of the memory hierarchy: those of this machine, measured in a fresh process, or those that are simulated.
+pub(crate) fn levels(options: &Options, arguments: &[&str]) -> Result<Levels, AppbenchError> {
+    if options.counters == Counters::Valgrind {
+        return Ok(Levels::simulated());
+    }
+    let cell = Cell { residence: None, prefetch: None };
+    let survey = Task { options: options.clone(), cell, what: Work::Survey };
+    let Answer { outcome, levels, .. } = ask(arguments, &survey)?;
+    outcome.map_err(AppbenchError::Refused)?;
+    levels.ok_or_else(|| unreachable!("a survey finds levels or says why not"))
+}
+
 /// Sees whether something can be wired.
 pub(crate) fn check(job: &Job, registry: &Registry) -> Result<(), AppbenchError> {
     Plan::of(&job.options, registry).map(drop)
 }
 
+/// Whether the first app brings its packets itself.
+pub(crate) fn brings_packets(job: &Job, registry: &Registry) -> bool {
+    Plan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some())
+}
+
 /// Sees in a fresh process whether something can be measured, before anybody waits for it.
 pub(crate) fn attempt(job: &Job, arguments: &[&str]) -> Result<Machine, AppbenchError> {
-    let Answer { outcome, machine } = ask(arguments, &job.task(Work::Try))?;
+    let Answer { outcome, machine, .. } = ask(arguments, &job.task(Work::Try))?;
     outcome.map_err(AppbenchError::Refused)?;
     Ok(machine)
 }
@@ -339,23 +404,32 @@ fn count(
 pub fn measure(task: Task, registry: &Registry) -> Answer {
     let Task { options, cell, what } = task;
     settle(options.cpu);
+    if what == Work::Survey {
+        let (outcome, levels) = match Levels::measure() {
+            Ok(levels) => (Ok(Comparison::default()), Some(levels)),
+            Err(error) => (Err(error.to_string()), None),
+        };
+        return Answer { outcome, machine: Machine::here(), levels };
+    }
     let outcome = work(&options, cell, what, registry);
-    Answer { outcome, machine: Machine::here() }
+    Answer { outcome, machine: Machine::here(), levels: None }
 }
 
 fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {
     let plan = Plan::of(options, registry).map_err(|error| error.to_string())?;
-    let beds = CellBeds { plan: &plan, cell, registry };
+    let beds = CellBeds { plan: &plan, options, cell, registry };
     match what {
+        Work::Survey => Ok(Comparison::default()),
         Work::Try => rounds::attempt(&mut beds.make(Run::Production, false)?),
         Work::Measure { production_first } => rounds::compare(options, &beds, production_first),
-        Work::Count(run) => rounds::count(options.packets, plan.settings.burst, run, beds.make(run, false)?),
+        Work::Count(run) => rounds::count(options.packets(), plan.settings.burst, run, beds.make(run, false)?),
     }
 }
 
 /// The networks of one cell.
 struct CellBeds<'b> {
     plan: &'b Plan<'b>,
+    options: &'b Options,
     cell: Cell,
     registry: &'b Registry,
 }
@@ -367,7 +441,8 @@ impl Beds for CellBeds<'_> {
 
     fn make(&self, run: Run, metering: bool) -> Result<Bed, String> {
         let settings = Settings { metering, ..self.plan.settings.clone() };
-        self.plan.bed(run, settings, self.cell, self.registry)
+        let order = self.options.order(self.cell, self.plan.wiring.fed.len()).map_err(|error| error.to_string())?;
+        self.plan.bed(run, settings, self.cell, order, self.registry)
     }
 }
 
@@ -381,6 +456,9 @@ pub(crate) struct Plan<'s> {
     has_reference: bool,
     /// The names of the apps in a row, of both runs.
     names: Vec<String>,
+    /// What is measured, and how far ahead it fetches packets by itself.
+    subject_name: String,
+    own_distance: usize,
     /// What a reader must know, in sentences.
     remarks: Vec<String>,
 }
@@ -396,26 +474,50 @@ impl<'s> Plan<'s> {
                 let names = apps.iter().chain(&others).map(|app| app.name.clone()).collect();
                 let remarks = wiring.remarks();
                 let settings = options.over(Settings::default());
-                Ok(Plan { subject, settings, wiring, against, has_reference: true, names, remarks })
+                let own_distance = apps.iter().map(|app| app.traits().prefetch).max().unwrap_or(0);
+                let subject_name = apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>().join(" | ");
+                Ok(Plan {
+                    subject,
+                    settings,
+                    wiring,
+                    against,
+                    has_reference: true,
+                    names,
+                    subject_name,
+                    own_distance,
+                    remarks,
+                })
             }
             Subject::InPlace(place) => {
                 let Loaded { network, engine, .. } = place.load(registry)?;
-                if !network.apps.iter().any(|app| app.name == place.app) {
+                let Some(app) = network.apps.iter().find(|app| app.name == place.app) else {
                     let known: Vec<String> = network.apps.iter().map(|app| app.name.clone()).collect();
                     return Err(AppbenchError::NoApp { name: place.app.clone(), known: wiring::names(&known) });
-                }
+                };
+                let own_distance = app.traits().prefetch;
                 let bypass = Bypass::of(&network, &place.app);
                 let remarks = bypass.remarks(&place.app);
                 let has_reference = matches!(bypass, Bypass::Possible { .. });
                 let (wiring, against) = Default::default();
                 let settings = options.over(engine.settings());
-                Ok(Plan { subject, settings, wiring, against, has_reference, names: Vec::new(), remarks })
+                let subject_name = place.app.clone();
+                Ok(Plan {
+                    subject,
+                    settings,
+                    wiring,
+                    against,
+                    has_reference,
+                    names: Vec::new(),
+                    subject_name,
+                    own_distance,
+                    remarks,
+                })
             }
         }
     }
 
     /// The network of one run, ready to breathe.
-    fn bed(&self, run: Run, settings: Settings, cell: Cell, registry: &Registry) -> Result<Bed, String> {
+    fn bed(&self, run: Run, settings: Settings, cell: Cell, order: Order, registry: &Registry) -> Result<Bed, String> {
         let told = |error: AppbenchError| error.to_string();
         match self.subject {
             Subject::Row(row) => {
@@ -424,7 +526,7 @@ impl<'s> Plan<'s> {
                     Run::Reference => (&row.against, &self.against),
                 };
                 let apps = fetching(row.read(apps, registry).map_err(told)?, cell.prefetch);
-                Bed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, settings)
+                Bed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, order, settings)
             }
             Subject::InPlace(place) => {
                 let Loaded { mut network, engine, .. } = place.load(registry).map_err(told)?;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::bed::{Bed, Booking, Books};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
+use crate::supply::Reach;
 use crate::timing::{middle, yardstick};
 
 /// The event that is always counted.
@@ -31,6 +32,8 @@ pub struct Tally {
     pub left: u64,
     /// See `came`.
     pub drops: BTreeMap<String, u64>,
+    /// Packets that were offered and not taken in time.
+    pub missed: u64,
     /// What the instrumented breaths booked.
     pub booked: Booking,
 }
@@ -46,6 +49,8 @@ pub struct Comparison {
     pub measured: Vec<String>,
     /// How fast the processor ran: clocks of a step of the yardstick.
     pub step: f64,
+    /// Over how much memory the packets of a round were spread.
+    pub reach: Option<Reach>,
     /// The share of breaths in the production in which a packet moved.
     pub busy: f64,
     /// Why the processor's own counters were not read.
@@ -86,7 +91,7 @@ const PATIENCE: u64 = 500_000_000;
 pub(super) fn attempt(bed: &mut Bed) -> Result<Comparison, String> {
     let start = clock::now();
     let books = loop {
-        bed.engine.breathe_times(FIRST_BREATHS);
+        bed.pass(FIRST_BREATHS)?;
         let books = bed.books();
         if verdict(bed, &books).is_none() || clock::now() > start + PATIENCE || books.panicked.is_some() {
             break books;
@@ -130,15 +135,19 @@ const ROUND: u64 = 1_000_000;
 /// A process has at least so many rounds, if it has the packets.
 const ROUNDS: u64 = 40;
 
+/// Breaths of a round under a fixed load.
+const LOADED_BREATHS: u64 = 10_000;
+
 /// The live accounting gets one in so many of the packets once more.
 const BOOKED_PART: u64 = 2;
 
 /// What one round counted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Round {
     clocks: u64,
     counts: Vec<f64>,
     packets: u64,
+    breaths: u64,
     /// Breaths in which a packet moved.
     busy: u64,
 }
@@ -151,19 +160,23 @@ impl Round {
 
 /// What counts beside the clock.
 struct Meter {
+    /// Clocks that reading the clock twice takes.
+    clock_cost: u64,
     group: Option<Group>,
     no_pmu: Option<String>,
 }
 
 impl Meter {
     fn open() -> Meter {
-        match Pmu::probe() {
-            Err(why) => Meter { group: None, no_pmu: Some(why.to_string()) },
-            Ok(pmu) => match Group::open(pmu.events()) {
-                Ok(group) => Meter { group: Some(group), no_pmu: None },
-                Err(error) => Meter { group: None, no_pmu: Some(error.to_string()) },
-            },
-        }
+        let opened = match Pmu::probe() {
+            Err(why) => Err(why.to_string()),
+            Ok(pmu) => Group::open(pmu.events()).map_err(|error| error.to_string()),
+        };
+        let (group, no_pmu) = match opened {
+            Ok(group) => (Some(group), None),
+            Err(why) => (None, Some(why)),
+        };
+        Meter { clock_cost: clock::cost(), group, no_pmu }
     }
 
     fn names(&self) -> Vec<&'static str> {
@@ -174,21 +187,39 @@ impl Meter {
         self.group.as_ref().map(Group::reading)
     }
 
-    /// One round of so many breaths.
-    fn round(&self, bed: &mut Bed, breaths: u64) -> Round {
-        bellows_packet::tidy();
-        let came = bed.books().came;
+    /// One round of so many breaths, or of the packets that fill as many.
+    fn round(&self, bed: &mut Bed, breaths: u64) -> Result<Round, String> {
+        let mut round = Round { counts: vec![0.0; self.names().len()], ..Round::default() };
+        if !bed.has_rounds() {
+            bellows_packet::tidy();
+            let came = bed.books().came;
+            self.time(&mut round, || bed.engine.breathe_times(breaths));
+            round.breaths = breaths;
+            round.packets = bed.books().came - came;
+            return Ok(round);
+        }
+        let start = clock::now();
+        while round.breaths < breaths && clock::now() < start + PATIENCE {
+            let ready = bed.ready()?;
+            let before = round.busy;
+            self.time(&mut round, || bed.send_ready());
+            round.breaths += (round.busy - before).max(1);
+            round.packets += ready - bed.left();
+        }
+        Ok(round)
+    }
+
+    /// Adds what some breaths take to a round.
+    fn time(&self, round: &mut Round, breathe: impl FnOnce() -> u64) {
         let before = self.reading();
         let start = clock::ticks();
-        let busy = bed.engine.breathe_times(breaths);
-        let clocks = clock::ticks() - start;
-        let counts = match (self.reading(), before) {
-            (Some(after), Some(before)) => {
-                after.since(&before).iter().map(|count| count.map_or(f64::NAN, |count| count as f64)).collect()
+        round.busy += breathe();
+        round.clocks += (clock::ticks() - start).saturating_sub(self.clock_cost);
+        if let (Some(after), Some(before)) = (self.reading(), before) {
+            for (sum, count) in round.counts.iter_mut().zip(after.since(&before).iter()) {
+                *sum += count.map_or(f64::NAN, |count| count as f64);
             }
-            _ => Vec::new(),
-        };
-        Round { clocks, counts, packets: bed.books().came - came, busy }
+        }
     }
 }
 
@@ -226,10 +257,13 @@ pub(super) trait Beds {
 
 /// Measures both runs in turn, and then what the live accounting books for them.
 pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: bool) -> Result<Comparison, String> {
+    if options.offered.is_some() {
+        return load(options.packets(), beds, production_first);
+    }
     let meter = Meter::open();
     let (mut reference, mut production) = beds.both(false, production_first)?;
-    let breaths = breaths(options, reference.as_mut(), &mut production);
-    let pairs = alternate(options, &meter, breaths, reference.as_mut(), &mut production)?;
+    let breaths = breaths(options.packets(), reference.as_mut(), &mut production)?;
+    let pairs = alternate(options.packets(), &meter, breaths, reference.as_mut(), &mut production)?;
     let names = meter.names();
     let quiet = quieter_half(pairs);
     let filled = |bed: &Bed, rounds: Vec<&Round>| Tally {
@@ -243,23 +277,42 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
     let busy =
         quiet.iter().map(|pair| pair.production.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
     let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
+    let reach = production.reach();
     drop((reference, production));
 
     let (mut reference, mut production) = beds.both(true, production_first)?;
-    let (in_reference, in_production) = book(options, breaths, reference.as_mut(), &mut production);
+    let (in_reference, in_production) =
+        book(options.packets() / BOOKED_PART, breaths, reference.as_mut(), &mut production)?;
     Ok(Comparison {
         reference: reference_tally.map(|tally| Tally { booked: in_reference, ..tally }),
         production: Some(Tally { booked: in_production, ..production_tally }),
         measured: production.measured,
         step,
         busy,
+        reach,
         no_pmu: meter.no_pmu,
+    })
+}
+
+/// What the live accounting books for both runs under a fixed load, which leaves nothing else to measure: the load says how
+/// many clocks there are for a packet.
+fn load(packets: u64, beds: &impl Beds, production_first: bool) -> Result<Comparison, String> {
+    let (mut reference, mut production) = beds.both(true, production_first)?;
+    let (in_reference, in_production) = book(packets, LOADED_BREATHS, reference.as_mut(), &mut production)?;
+    let filled = |bed: &Bed, booked| Tally { booked, missed: bed.missed(), packets: bed.books().came, ..tally(bed) };
+    Ok(Comparison {
+        reference: reference.as_ref().map(|bed| filled(bed, in_reference)),
+        production: Some(filled(&production, in_production)),
+        reach: production.reach(),
+        measured: production.measured,
+        busy: 1.0,
+        ..Comparison::default()
     })
 }
 
 /// Rounds of both runs, until each has had its packets or the time is up.
 fn alternate(
-    options: &Options,
+    packets: u64,
     meter: &Meter,
     breaths: u64,
     mut reference: Option<&mut Bed>,
@@ -268,16 +321,16 @@ fn alternate(
     let mut pairs = Vec::new();
     let (mut measured, start) = (0, clock::now());
     let mut last = start;
-    while measured < options.packets && (clock::now() < start + TIME || pairs.is_empty()) {
+    while measured < packets && (clock::now() < start + TIME || pairs.is_empty()) {
         let step = yardstick();
-        let mut without = || reference.as_mut().map(|bed| meter.round(bed, breaths));
+        let mut without = || reference.as_mut().map(|bed| meter.round(bed, breaths)).transpose();
         // Whichever comes first has the other's traces in the caches.
         let pair = if pairs.len() % 2 == 0 {
-            let first = without();
-            Pair { reference: first, production: meter.round(production, breaths), step }
+            let first = without()?;
+            Pair { reference: first, production: meter.round(production, breaths)?, step }
         } else {
-            let first = meter.round(production, breaths);
-            Pair { reference: without(), production: first, step }
+            let first = meter.round(production, breaths)?;
+            Pair { reference: without()?, production: first, step }
         };
         let moved = pair.production.packets.min(pair.reference.as_ref().map_or(u64::MAX, |round| round.packets));
         if moved > 0 {
@@ -297,21 +350,22 @@ fn alternate(
     Ok(pairs)
 }
 
-/// What the instrumented breaths book for both runs, while each has a part of the packets, in turn.
-fn book(options: &Options, breaths: u64, reference: Option<&mut Bed>, production: &mut Bed) -> (Booking, Booking) {
+/// What the instrumented breaths book for both runs, while each has so many packets, in turn.
+fn book(
+    packets: u64,
+    breaths: u64,
+    reference: Option<&mut Bed>,
+    production: &mut Bed,
+) -> Result<(Booking, Booking), String> {
     let mut beds: Vec<&mut Bed> = reference.into_iter().chain([production]).collect();
-    let breathe = |beds: &mut [&mut Bed], breaths: u64| {
-        for bed in beds {
-            bed.engine.breathe_times(breaths);
-        }
-    };
-    breathe(&mut beds, FIRST_BREATHS);
+    let pass = |beds: &mut [&mut Bed], breaths: u64| beds.iter_mut().try_for_each(|bed| bed.pass(breaths));
+    pass(&mut beds, FIRST_BREATHS)?;
     let before: Vec<Books> = beds.iter().map(|bed| bed.books()).collect();
     let came = |beds: &[&mut Bed]| beds.last().map_or(u64::MAX, |bed| bed.books().came);
-    let (wanted, start) = (came(&beds) + options.packets / BOOKED_PART, clock::now());
+    let (wanted, start) = (came(&beds) + packets, clock::now());
     let (mut last, mut last_came) = (start, 0);
     while last_came < wanted && clock::now() < (start + TIME / BOOKED_PART).min(last + PATIENCE) {
-        breathe(&mut beds, breaths);
+        pass(&mut beds, breaths)?;
         let so_far = came(&beds);
         if so_far > last_came {
             (last, last_came) = (clock::now(), so_far);
@@ -319,7 +373,7 @@ fn book(options: &Options, breaths: u64, reference: Option<&mut Bed>, production
     }
     let mut bookings = beds.iter().zip(before).map(|(bed, before)| bed.books().booking.since(&before.booking)).rev();
     let production = bookings.next().unwrap_or_default();
-    (bookings.next().unwrap_or_default(), production)
+    Ok((bookings.next().unwrap_or_default(), production))
 }
 
 /// The half of the rounds in which reference and production together took least: what disturbs a round makes it longer.
@@ -346,34 +400,52 @@ fn costs(names: &[&str], rounds: &[&Round]) -> Costs {
     counted.chain([(CLOCKS.to_owned(), clocks)]).collect()
 }
 
+/// Packets of a round for which packets are made ready, about.
+const READY: u64 = 8_192;
+
 /// How many breaths a round has: as many as take about a millisecond in the slower run, and few enough for a good many rounds.
-fn breaths(options: &Options, reference: Option<&mut Bed>, production: &mut Bed) -> u64 {
+fn breaths(packets: u64, reference: Option<&mut Bed>, production: &mut Bed) -> Result<u64, String> {
     let mut slowest = 1;
-    let mut packets = 1;
-    for bed in reference.into_iter().chain([production]) {
-        bed.engine.breathe_times(FIRST_BREATHS);
+    let mut each = 1;
+    for bed in reference.into_iter().chain([&mut *production]) {
+        bed.pass(FIRST_BREATHS)?;
         let came = bed.books().came;
         let start = clock::now();
-        bed.engine.breathe_times(FIRST_BREATHS);
+        bed.pass(FIRST_BREATHS)?;
         slowest = slowest.max((clock::now() - start) / FIRST_BREATHS);
-        packets = packets.max((bed.books().came - came) / FIRST_BREATHS);
+        each = each.max((bed.books().came - came) / FIRST_BREATHS);
     }
-    let all = options.packets / packets;
-    (ROUND / slowest).clamp(1, (all / ROUNDS).max(1))
+    let most = (packets / each / ROUNDS).max(1);
+    let wanted = if production.has_rounds() { READY / each } else { ROUND / slowest };
+    Ok(wanted.clamp(1, most))
 }
 
 /// Has callgrind count one run. What comes before is the same each time.
 pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Bed) -> Result<Comparison, String> {
-    bed.engine.breathe_times(FIRST_BREATHS);
-    let before = bed.books().came;
-    let breaths = packets.div_ceil(burst as u64);
-    callgrind::measured(|| bed.engine.breathe_times(breaths));
+    bed.pass(FIRST_BREATHS)?;
+    let mut measured = 0;
+    if bed.has_rounds() {
+        while measured < packets {
+            let ready = bed.ready()?;
+            callgrind::measured(|| bed.send_ready());
+            measured += ready - bed.left();
+            if ready == bed.left() {
+                break;
+            }
+        }
+    } else {
+        let before = bed.books().came;
+        let breaths = packets.div_ceil(burst as u64);
+        callgrind::measured(|| bed.engine.breathe_times(breaths));
+        measured = bed.books().came - before;
+    }
     let books = bed.books();
     if let Some(why) = verdict(&bed, &books) {
         return Err(why);
     }
-    let tally = Some(Tally { packets: books.came - before, ..tally(&bed) });
-    let comparison = Comparison { measured: bed.measured.clone(), ..Comparison::default() };
+    let tally = Some(Tally { packets: measured, ..tally(&bed) });
+    let comparison =
+        Comparison { measured: bed.measured.clone(), busy: 1.0, reach: bed.reach(), ..Comparison::default() };
     Ok(match run {
         Run::Reference => Comparison { reference: tally, ..comparison },
         Run::Production => Comparison { production: tally, ..comparison },

@@ -129,25 +129,33 @@ fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
 
 /// A line for each set of conditions.
 fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
-    let _ =
-        writeln!(text, "{} against {}, clocks a packet:", title.production, title.reference.as_deref().unwrap_or("–"));
-    let _ = writeln!(
-        text,
-        "{:<10}{:>11} {:>11} {:>11}   {interval:<17} {:>11}",
-        "prefetch", "reference", "production", "difference", "accounted"
-    );
-    let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.3}", found.value));
+    let against = title.reference.as_ref().map_or(String::new(), |way| format!(" against {way}"));
+    let _ = writeln!(text, "{}{against}, clocks a packet:\n", title.production);
+    let wide = sheets.iter().map(|sheet| sheet.conditions().len()).max().unwrap_or(0).max("conditions".len());
+    let heads = ["reference", "production", "difference", "accounted", "packets/call"];
+    let _ = write!(text, "{:<wide$}", "conditions");
+    for (index, head) in heads.iter().enumerate() {
+        let _ = write!(text, " {head:>11}");
+        if index == 2 {
+            let _ = write!(text, "   {interval:<17}");
+        }
+    }
+    text.push('\n');
+    let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.2}", found.value));
     for sheet in sheets {
-        let Some(line) = sheet.clocks() else { continue };
-        let prefetch = sheet.cell.prefetch.map_or("own".to_owned(), |distance| distance.to_string());
-        let bounds = line.difference.map_or(String::new(), |found| span(&found, 3));
+        let line = sheet.clocks();
+        let difference = line.and_then(|line| line.difference);
+        let bounds = difference.map_or("–".to_owned(), |found| span(&found, 2));
+        let vector = sheet.booked.iter().find(|app| sheet.measured.contains(&app.app)).and_then(|app| app.vector);
         let _ = writeln!(
             text,
-            "{prefetch:<10}{:>11} {:>11} {:>11}   {bounds:<17} {:>11}",
-            figure(line.reference),
-            figure(Some(line.production)),
-            figure(line.difference),
-            figure(sheet.accounted)
+            "{:<wide$} {:>11} {:>11} {:>11}   {bounds:<17} {:>11} {:>12}",
+            sheet.conditions(),
+            figure(line.and_then(|line| line.reference)),
+            figure(line.map(|line| line.production)),
+            figure(difference),
+            figure(sheet.accounted),
+            vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value)),
         );
     }
 }
