@@ -41,9 +41,10 @@ use crate::processes::{ProcessError, converse, this_program};
 /// The caches that are simulated, in words for a report.
 pub const CACHES: &str = "simulated caches: L1 32 KiB each for instructions and data, last level 16 MiB";
 
-/// The same for valgrind: size, ways, line. Fixed, because counts are compared across machines, and because what a
-/// virtual machine says of its caches often is not so.
-const GEOMETRY: [&str; 3] = ["--I1=32768,8,64", "--D1=32768,8,64", "--LL=16777216,16,64"];
+/// Bytes of the simulated first-level data cache, and of the last level. Fixed, because counts are compared across
+/// machines, and because what a virtual machine says of its caches often is not so.
+pub(crate) const L1: usize = 32 << 10;
+pub(crate) const LL: usize = 16 << 20;
 
 /// Calls of functions whose name matches are counted. There is one, [`bellows_measured_part`].
 const PART: &str = "*bellows_measured_part*";
@@ -184,7 +185,8 @@ pub fn count<T: Serialize, A: DeserializeOwned>(arguments: &[&str], task: &T) ->
     let mut command = Command::new("valgrind");
     command
         .args(["--quiet", "--tool=callgrind", "--cache-sim=yes", "--branch-sim=yes"])
-        .args(GEOMETRY)
+        // Size, ways, bytes in a line.
+        .args([format!("--I1={L1},8,64"), format!("--D1={L1},8,64"), format!("--LL={LL},16,64")])
         .args(["--collect-atstart=no", &format!("--toggle-collect={PART}")])
         .arg(output.option())
         .arg(&program)

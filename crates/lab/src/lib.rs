@@ -8,6 +8,7 @@
 //! | [`callgrind`] | what a part of the program does, counted by valgrind: for machines without a performance counter |
 //! | [`residence`] | the levels of the memory hierarchy, told by how long a load takes |
 //! | [`traffic`] | what packets a measurement sends |
+//! | [`supply`] | packets that lie in a wanted level of the memory hierarchy when an app gets them |
 //! | [`histogram`] | how times are spread |
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
 //! | [`appbench`] | `appbench`: what one app costs a packet, and why |
@@ -31,5 +32,6 @@ pub mod reload;
 pub mod report;
 pub mod residence;
 pub mod stats;
+pub mod supply;
 mod timing;
 pub mod traffic;

@@ -18,6 +18,8 @@ use bellows_sys::{cache, clock};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 
+use crate::callgrind;
+
 /// A level of the memory hierarchy, where packets are to be when an app gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,6 +88,29 @@ pub struct Levels {
     found: Vec<(Resident, Level)>,
     /// The pages that the measurement ran on: `hugetlb`, `thp` (2 MiB both) or `4k`.
     pub pages: String,
+    /// Whether the processor has an instruction that evicts.
+    evicts: bool,
+}
+
+/// How packets get into a level: by how many they are, and by what is done when they have been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Residence {
+    /// The level.
+    pub level: Resident,
+    /// Bytes of them that the level holds beside all else that is there.
+    pub(crate) hold: usize,
+    pub(crate) way_out: WayOut,
+}
+
+/// How packets get out of the levels before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum WayOut {
+    /// They are to stay in the first.
+    Stay,
+    /// So many other bytes are read.
+    Wash(usize),
+    /// They are evicted from all.
+    Evict,
 }
 
 /// A level that the machine has not shown.
@@ -148,7 +173,7 @@ impl Levels {
             }
         }
         let memory = evicted_load(&mut words);
-        Ok(Levels { found: find(&curve, memory), pages: words.pages().to_string() })
+        Ok(Levels { found: find(&curve, memory), pages: words.pages().to_string(), evicts: cache::evict::<u64>([]) })
     }
 
     /// One of the levels.
@@ -158,6 +183,33 @@ impl Levels {
     pub fn get(&self, level: Resident) -> Result<Level, NotFound> {
         let found = self.found.iter().find(|(name, _)| *name == level);
         found.map(|(_, found)| *found).ok_or_else(|| NotFound { level, found: self.names() })
+    }
+
+    /// How packets get into a level.
+    ///
+    /// # Errors
+    /// When the machine has not shown it.
+    pub fn residence(&self, level: Resident) -> Result<Residence, NotFound> {
+        let found = self.get(level)?;
+        let before = self.found.iter().rev().filter(|(name, _)| *name < level).find_map(|(_, level)| level.capacity);
+        let way_out = match (level, before) {
+            (Resident::L1, _) | (_, None) => WayOut::Stay,
+            (Resident::Dram, _) if self.evicts => WayOut::Evict,
+            (_, Some(before)) => WayOut::Wash(2 * before),
+        };
+        Ok(Residence { level, hold: found.capacity.map_or(usize::MAX, |capacity| capacity / 2), way_out })
+    }
+
+    /// Those of callgrind's simulated caches: two, of which the second serves as second and third level.
+    pub fn simulated() -> Levels {
+        let cache = |capacity| Level { capacity: Some(capacity), working_set: capacity / 2, nanoseconds: f64::NAN };
+        let found = vec![
+            (Resident::L1, cache(callgrind::L1)),
+            (Resident::L2, cache(callgrind::LL / 16)),
+            (Resident::L3, cache(callgrind::LL)),
+            (Resident::Dram, Level { capacity: None, ..cache(4 * callgrind::LL) }),
+        ];
+        Levels { found, pages: "simulated".to_owned(), evicts: false }
     }
 
     /// The names of the levels, the nearest first.
@@ -469,7 +521,7 @@ mod tests {
     #[test]
     fn a_level_that_is_not_there_is_named_with_those_that_are() {
         let truth = Truth { caches: vec![(32 << 10, 1.2), (2 << 20, 4.0)], memory: 90.0 };
-        let levels = Levels { found: find(&truth.curve(&[]), Some(90.0)), pages: "thp".into() };
+        let levels = Levels { found: find(&truth.curve(&[]), Some(90.0)), pages: "thp".into(), evicts: true };
         assert_eq!(
             levels.get(Resident::L3).unwrap_err().to_string(),
             "no l3 is to be seen on this machine, which shows l1, l2, dram; leave l3 out, or measure again when less \
@@ -480,6 +532,30 @@ mod tests {
             levels.to_string(),
             "l1     32 KiB     1.2 ns\nl2    2.0 MiB     4.0 ns\ndram             90.0 ns\n"
         );
+    }
+
+    /// Into each level but the first packets get by leaving the one before; out of all caches by eviction, if there is one.
+    #[test]
+    fn packets_leave_the_levels_before() {
+        let truth = Truth { caches: vec![(32 << 10, 1.2), (2 << 20, 4.0)], memory: 90.0 };
+        let mut levels = Levels { found: find(&truth.curve(&[]), Some(90.0)), pages: "thp".into(), evicts: true };
+        let ways = |levels: &Levels| {
+            levels.names().into_iter().map(|level| levels.residence(level).unwrap()).collect::<Vec<Residence>>()
+        };
+        let (l1, l2, dram) = (Resident::L1, Resident::L2, Resident::Dram);
+        let evicting = Residence { level: dram, hold: usize::MAX, way_out: WayOut::Evict };
+        let cached = [
+            Residence { level: l1, hold: 16 << 10, way_out: WayOut::Stay },
+            Residence { level: l2, hold: 1 << 20, way_out: WayOut::Wash(64 << 10) },
+        ];
+        assert_eq!(ways(&levels), [&cached[..], &[evicting]].concat());
+        levels.evicts = false;
+        let washing = Residence { way_out: WayOut::Wash(4 << 20), ..evicting };
+        assert_eq!(ways(&levels), [&cached[..], &[washing]].concat());
+        assert!(levels.residence(Resident::L3).is_err());
+        let simulated = Levels::simulated();
+        assert!(Resident::ALL.iter().all(|level| simulated.residence(*level).is_ok()));
+        assert_ne!(simulated.residence(dram).unwrap().way_out, WayOut::Evict, "no simulated cache notices an eviction");
     }
 
     /// A cycle through so many lines comes round to each before it comes back.

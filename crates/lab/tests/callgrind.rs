@@ -10,6 +10,8 @@ use bellows_apps::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::callgrind::{self, Counts};
 use bellows_lab::processes;
+use bellows_lab::residence::{Levels, Resident};
+use bellows_lab::supply::{Order, pair};
 use bellows_packet::{Template, Vector, free_all, push_filled};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +29,8 @@ enum Task {
     Packets(usize),
     /// Takes so many breaths of an engine, after as many that are not counted.
     Breaths(u64),
+    /// Sends rounds of packets from a level through an app that looks at the first byte of each.
+    Look(Resident),
     /// Measures nothing.
     Nothing,
     /// Fails.
@@ -42,6 +46,46 @@ impl App for Maker {
     fn pull(&mut self, io: &Io<Self>) {
         io.output(0).fill(io.burst(), &self.0);
     }
+}
+
+/// Looks at each packet.
+#[derive(Default)]
+struct Looker(u64);
+
+impl App for Looker {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        for packet in &mut io.input(0) {
+            self.0 += u64::from(packet.bytes()[0]);
+        }
+    }
+}
+
+/// How many packets were looked at in the measured parts.
+fn look(level: Resident) -> u64 {
+    let residence = Levels::simulated().residence(level).unwrap();
+    let order = Order { residence: Some(residence), ..Order::new("60".parse().unwrap()) };
+    let settings = Settings { metering: false, ..Settings::default() };
+    let (supply, mut handle) = pair(&order, settings.burst).unwrap();
+    let network = Network::new().app("supply", supply).app("looker", Looker::default());
+    let network = network.link("supply.output -> looker.input").unwrap();
+    let mut engine = Engine::new(network, settings, None).unwrap();
+    let mut looked = 0;
+    // The first rounds come upon caches that hold nothing of the engine.
+    for round in 0..4 {
+        handle.rest().unwrap();
+        engine.breathe();
+        let left = handle.left();
+        let mut look = || engine.breathe_times((left / BURST) as u64);
+        if round < 2 {
+            look();
+        } else {
+            callgrind::measured(look);
+            looked += left;
+        }
+    }
+    looked as u64
 }
 
 fn measure(task: Task) -> u64 {
@@ -62,10 +106,12 @@ fn measure(task: Task) -> u64 {
         Task::Breaths(breaths) => {
             let network = Network::new().app("maker", Maker(Template::new(&[0x5a; 60]).unwrap())).app("end", Sink);
             let network = network.link("maker.output -> end.input").unwrap();
-            let mut engine = Engine::new(network, Settings::default(), None).unwrap();
+            let settings = Settings { metering: false, ..Settings::default() };
+            let mut engine = Engine::new(network, settings, None).unwrap();
             engine.breathe_times(breaths);
             callgrind::measured(|| engine.breathe_times(breaths))
         }
+        Task::Look(level) => look(level),
         Task::Nothing => sum(),
         Task::Failure => panic!("nothing comes of this"),
     }
@@ -80,7 +126,8 @@ fn main() {
         return processes::answer(measure).expect("a task and someone who waits for its answer");
     }
     if std::env::args().any(|argument| argument == "--ask") {
-        return println!("{}", serde_json::to_string(&count(Task::Packets(20))).unwrap());
+        let counts = [Task::Breaths(20), Task::Look(Resident::L2)].map(count);
+        return println!("{}", serde_json::to_string(&counts).unwrap());
     }
     if !has_valgrind() {
         return;
@@ -88,6 +135,7 @@ fn main() {
     the_measured_part_alone_is_counted();
     counts_repeat_to_the_instruction();
     the_engine_runs_under_callgrind();
+    packets_lie_where_they_are_to_lie();
     failures_say_what_happened();
 }
 
@@ -107,7 +155,7 @@ fn the_measured_part_alone_is_counted() {
 
 /// Whatever else the environment holds: its length must not show.
 fn counts_repeat_to_the_instruction() {
-    let ask = |variable: &str| -> Counts {
+    let ask = |variable: &str| -> [Counts; 2] {
         let this = std::env::current_exe().unwrap();
         let output = Command::new(this).arg("--ask").env("SOMETHING_ELSE", variable).output().unwrap();
         serde_json::from_slice(&output.stdout).unwrap()
@@ -122,6 +170,22 @@ fn the_engine_runs_under_callgrind() {
         let packet = (many - few) / (100 * BURST) as f64;
         assert!((1.0..100.0).contains(&packet), "{packet} instructions a packet");
     }
+}
+
+/// Callgrind's caches tell where the packets of a supply are, and hold them as real ones would.
+fn packets_lie_where_they_are_to_lie() {
+    let misses = |level| {
+        let (counts, packets): (Counts, u64) = callgrind::count(&["--measure"], &Task::Look(level)).unwrap();
+        (counts.l1_misses as f64 / packets as f64, counts.ll_misses as f64 / packets as f64)
+    };
+    let (l1, ll) = misses(Resident::L1);
+    assert!(l1 < 0.5 && ll < 0.05, "l1: {l1} and {ll} misses a packet");
+    for level in [Resident::L2, Resident::L3] {
+        let (l1, ll) = misses(level);
+        assert!((1.0..2.0).contains(&l1) && ll < 0.05, "{level}: {l1} and {ll} misses a packet");
+    }
+    let (l1, ll) = misses(Resident::Dram);
+    assert!((1.0..2.0).contains(&l1) && (1.0..1.5).contains(&ll), "dram: {l1} and {ll} misses a packet");
 }
 
 fn failures_say_what_happened() {
