@@ -253,10 +253,17 @@ fn valgrind_counts_the_same_every_time() {
         return;
     }
     let sandbox = Sandbox::new();
-    let count = || appbench(&sandbox, &["tee", "--counters", "valgrind"]);
+    // Which misses there are depends on addresses, which differ from process to process; what is executed does not.
+    let exact = ["instructions", "branches", "data_reads", "data_writes"];
+    let count = || -> Vec<(String, String)> {
+        let report = appbench(&sandbox, &["tee", "--counters", "valgrind"]);
+        let results = report["results"].as_array().unwrap().iter();
+        let results = results.filter(|result| exact.contains(&result["case"].as_str().unwrap()));
+        results.map(|result| (result["labels"]["run"].to_string(), result["median"].to_string())).collect()
+    };
     let first = count();
-    assert!(cases(&first, &["run"]).contains("instructions difference"), "{first:#}");
-    assert_eq!(first["results"], count()["results"]);
+    assert_eq!(first.len(), 3 * exact.len(), "each in reference, production and difference");
+    assert_eq!(first, count());
 }
 
 #[test]

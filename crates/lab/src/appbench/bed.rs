@@ -96,6 +96,13 @@ pub(super) struct Books {
     pub(super) booking: Booking,
 }
 
+impl Books {
+    /// Packets that the measured apps dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+}
+
 impl Bed {
     /// Apps in a row between sources and sinks. `pairs` is how many sources and sinks there are where there are no apps;
     /// they have none of the names that are taken.

@@ -115,10 +115,13 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
             "`{measured}` takes no packets: all {came} that came wait before it; link the input that it reads with --in, or \
              change its config"
         )
-    } else if *left == 0 && books.drops.is_empty() && pool::usage().in_use as u64 > came / 2 {
+    } else if *left == 0
+        && 2 * pool::usage().in_use as u64 > came - books.dropped().min(*came)
+        && books.dropped() < *came
+    {
         format!(
-            "`{measured}` keeps the packets that it takes: of {came} it has passed none on within half a second, nor dropped \
-             any, so that there is nothing steady to measure; change its config so that packets come out sooner"
+            "`{measured}` keeps the packets that it takes: of {came} it has passed none on within half a second, so that there \
+             is nothing steady to measure; change its config so that packets come out sooner"
         )
     } else {
         return None;
