@@ -77,10 +77,11 @@ impl Sheet {
         let lines: Vec<Line> = events.into_iter().filter_map(|event| Line::of(event, &answers)).collect();
         let total = |of: fn(&Tally) -> u64| productions.iter().map(|tally| of(tally)).sum::<u64>();
         let came = total(|tally| tally.came).max(1) as f64;
-        let mut drops = BTreeMap::new();
-        for (reason, &count) in productions.iter().flat_map(|tally| &tally.drops) {
-            *drops.entry(reason.clone()).or_insert(0.0) += 100.0 * count as f64 / came;
+        let mut dropped: BTreeMap<&String, u64> = BTreeMap::new();
+        for (reason, count) in productions.iter().flat_map(|tally| &tally.drops) {
+            *dropped.entry(reason).or_default() += count;
         }
+        let drops = dropped.into_iter().map(|(reason, count)| (reason.clone(), 100.0 * count as f64 / came)).collect();
         let figures = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
             let all: Option<Vec<f64>> = answers.iter().map(of).collect();
             median(&all?)
@@ -327,5 +328,91 @@ impl Sheet {
             "{level}: rounds of {packets} packets, {} KiB of data on {pages} pages of {page}{rest}",
             bytes >> 10
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::appbench::{Account, Booking, Row, Subject};
+
+    const CELL: Cell = Cell { residence: None, prefetch: None };
+
+    fn tally(costs: &[(&str, f64)], clocks: u64) -> Tally {
+        let account = |app: &str, clocks, calls| Account { app: app.to_owned(), clocks, packets: 100 * calls, calls };
+        Tally {
+            costs: costs.iter().map(|(event, cost)| ((*event).to_owned(), *cost)).collect(),
+            packets: 1_000,
+            came: 1_000,
+            left: 900,
+            drops: [("txdrop".to_owned(), 100)].into(),
+            missed: 0,
+            booked: Booking { accounts: vec![account("tee", clocks, 10), account("sink", 500, 10)], packets: 500 },
+        }
+    }
+
+    fn answer(reference: f64, production: f64, step: f64) -> Comparison {
+        Comparison {
+            reference: Some(tally(&[(CLOCKS, reference), ("instructions", 10.0)], 0)),
+            production: Some(tally(&[(CLOCKS, production), ("instructions", 13.0)], 1_000)),
+            measured: vec!["tee".to_owned()],
+            step,
+            busy: 1.0,
+            ..Comparison::default()
+        }
+    }
+
+    #[test]
+    fn the_difference_is_formed_in_each_process() {
+        // The processes differ by more than the app costs.
+        let answers =
+            (0..15).map(|index| answer(10.0 * f64::from(index), 10.0 * f64::from(index) + 2.0, 1.0)).collect();
+        let sheet = Sheet::of(CELL, answers);
+        let clocks = sheet.clocks().unwrap();
+        let difference = clocks.difference.unwrap();
+        assert_eq!((difference.low, difference.value, difference.high), (2.0, 2.0, 2.0));
+        assert!(!is_zero(&difference) && sheet.is_certain());
+        assert_eq!((clocks.production.low, clocks.production.high), (32.0, 112.0));
+        // 1,000 clocks for 500 packets; the difference is 2.
+        assert_eq!((sheet.accounted.unwrap().value, sheet.gap.unwrap().value), (2.0, 0.0));
+        let tee = &sheet.booked[0];
+        assert_eq!((tee.app.as_str(), tee.vector.unwrap().value), ("tee", 100.0));
+        assert_eq!((sheet.left, sheet.drops["txdrop"], sheet.packets), (90.0, 10.0, 15_000));
+    }
+
+    #[test]
+    fn clocks_are_those_of_one_speed_and_counts_are_as_they_were_counted() {
+        // The third process ran at half the speed.
+        let sheet = Sheet::of(CELL, vec![answer(10.0, 12.0, 1.0), answer(10.0, 12.0, 1.0), answer(20.0, 24.0, 2.0)]);
+        let of = |event: &str| sheet.lines.iter().find(|line| line.event == event).unwrap().difference.unwrap();
+        assert_eq!((of(CLOCKS).low, of(CLOCKS).high), (2.0, 2.0));
+        assert_eq!(of("instructions").value, 3.0);
+    }
+
+    #[test]
+    fn events_that_every_processor_counts_come_first_and_the_rest_by_name() {
+        let mut events = ["l3_misses", "instructions", "branch_misses", "ref_cycles", "clocks", "cycles"];
+        events.sort_by(|one, other| rank(one).cmp(&rank(other)));
+        assert_eq!(events, ["clocks", "cycles", "ref_cycles", "instructions", "branch_misses", "l3_misses"]);
+    }
+
+    #[test]
+    fn a_difference_that_could_be_none_is_told_so() {
+        let options = Options::new(Subject::Row(Row { apps: "tee".to_owned(), ..Row::default() }));
+        let registry = bellows_apps::registry();
+        let plan = Plan::of(&options, &registry).unwrap();
+        let said = |answers: Vec<Comparison>| notes(&options, &plan, &[Sheet::of(CELL, answers)]).join("\n");
+        let even = |count: u32| (0..count).map(|index| answer(10.0, 9.0 + f64::from(index % 3), 1.0)).collect();
+        assert!(said(even(15)).contains("the difference in clocks cannot be told from zero"));
+        assert!(said(even(5)).contains("with fewer than 6 processes (5) no interval reaches 95 percent"));
+        let clear = (0..15).map(|index| answer(10.0, 12.0 + f64::from(index % 3), 1.0)).collect();
+        assert_eq!(said(clear), "");
+    }
+
+    #[test]
+    fn a_network_that_waits_for_packets_has_no_difference() {
+        let idle = |_| Comparison { busy: 0.5, ..answer(100.0, 100.0, 1.0) };
+        let sheet = Sheet::of(CELL, (0..15).map(idle).collect());
+        assert!(sheet.lines.is_empty() && sheet.gap.is_none() && sheet.accounted.is_some());
     }
 }

@@ -121,7 +121,7 @@ impl Finding {
         match self {
             Finding::Missing(missing) => missing.in_words(app),
             Finding::Unhelped { far } => format!(
-                "`{app}` costs more with packets from {far}, but no distance makes it cheaper: it does not go over its packets one \
+                "`{app}` costs more with packets from {far}, but no distance makes it clearly cheaper: it does not go over its packets one \
                  after the other, or it is not their data that it waits for"
             ),
             Finding::Fine { far, distance } => {
@@ -213,7 +213,7 @@ mod tests {
         let mut noisy = points(&[(Resident::L2, &[(0, 20.0), (8, 19.0)]), (Resident::Dram, &[(0, 60.0), (8, 40.0)])]);
         noisy[2].cost = wide(60.0);
         noisy[3].cost = wide(40.0);
-        assert_eq!(find(&noisy, 0), Some(Finding::Fine { far: Some(Resident::Dram), distance: 0 }));
+        assert_eq!(find(&noisy, 0), Some(Finding::Unhelped { far: Resident::Dram }));
     }
 
     #[test]

@@ -245,7 +245,7 @@ mod tests {
         assert_eq!((row.own_source.as_deref(), row.own_sink.as_deref()), (Some("source"), Some("sink")));
         assert!(row.fed.is_empty() && row.drained.is_empty());
         assert_eq!(row.remarks().len(), 2);
-        assert_eq!(wiring("", &[], &[]).map_err(|error| error.to_string()), Ok(Wiring::default()));
+        assert_eq!(Wiring::of(&[], &[], &[]), Ok(Wiring::default()), "the reference has no apps");
     }
 
     #[test]
