@@ -240,6 +240,8 @@ impl Engine {
     /// Takes so many breaths, one after the other, whatever happens in them; returns in how many of them a packet moved.
     pub fn breathe_times(&mut self, breaths: u64) -> u64 {
         let (before, end) = (self.core.moved.get(), self.breaths.saturating_add(breaths));
+        // Whoever takes breaths by hand may have set the clock.
+        self.until_look = 0;
         while self.breaths < end {
             self.take_breaths(end - self.breaths, &AtomicU32::new(0));
         }
