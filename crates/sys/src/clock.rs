@@ -94,22 +94,24 @@ fn monotonic_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-#[cfg(target_arch = "x86_64")]
 #[inline]
 fn raw_ticks(invariant: bool) -> u64 {
-    if invariant {
-        // SAFETY: RDTSC exists on every x86-64 processor and touches no memory. (Where the kernel
-        // forbids it, PR_TSC_SIGSEGV, the process is in a sandbox that no packet engine runs in.)
-        unsafe { std::arch::x86_64::_rdtsc() }
-    } else {
-        monotonic_nanos()
-    }
+    if invariant { raw_tsc() } else { monotonic_nanos() }
+}
+
+/// The time-stamp counter, whatever its rate; 0 on processors without one.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn raw_tsc() -> u64 {
+    // SAFETY: RDTSC exists on every x86-64 processor and touches no memory. (Where the kernel
+    // forbids it, PR_TSC_SIGSEGV, the process is in a sandbox that no packet engine runs in.)
+    unsafe { std::arch::x86_64::_rdtsc() }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-fn raw_ticks(_invariant: bool) -> u64 {
-    monotonic_nanos()
+pub(crate) fn raw_tsc() -> u64 {
+    0
 }
 
 #[cfg(target_arch = "x86_64")]

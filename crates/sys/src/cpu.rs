@@ -35,6 +35,42 @@ pub fn model() -> String {
         .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
+/// Who made a processor, and which one it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// `GenuineIntel`, `AuthenticAMD`, …
+    pub vendor: [u8; 12],
+    /// The family, the extended part added.
+    pub family: u32,
+    /// The model, with the extended part in its upper digit.
+    pub model: u32,
+}
+
+/// What CPUID says of the processor; nothing on other processors than x86-64.
+#[cfg(target_arch = "x86_64")]
+pub fn identity() -> Option<Identity> {
+    use std::arch::x86_64::__cpuid;
+    let leaf = __cpuid(0);
+    let mut vendor = [0; 12];
+    for (place, word) in vendor.chunks_exact_mut(4).zip([leaf.ebx, leaf.edx, leaf.ecx]) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let signature = __cpuid(1).eax;
+    let (family, extended_family) = (signature >> 8 & 0xf, signature >> 20 & 0xff);
+    let (model, extended_model) = (signature >> 4 & 0xf, signature >> 16 & 0xf);
+    Some(Identity {
+        vendor,
+        family: if family == 0xf { family + extended_family } else { family },
+        model: if matches!(family, 6 | 0xf) { extended_model << 4 | model } else { model },
+    })
+}
+
+/// What CPUID says of the processor; nothing on other processors than x86-64.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn identity() -> Option<Identity> {
+    None
+}
+
 /// Processor time that the whole process has used so far, user and system, in nanoseconds.
 pub fn process_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -61,6 +97,19 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn the_identity_is_that_of_proc_cpuinfo() {
+        let Some(identity) = identity() else { return };
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+        let value = |key: &str| {
+            let line = text.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == key)).unwrap();
+            line.split_once(':').unwrap().1.trim().to_owned()
+        };
+        assert_eq!(value("vendor_id").as_bytes(), identity.vendor);
+        assert_eq!(value("cpu family"), identity.family.to_string());
+        assert_eq!(value("model"), identity.model.to_string());
     }
 
     #[test]

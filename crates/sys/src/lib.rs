@@ -8,6 +8,7 @@
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
 //! | [`code`] | memory at a wanted address that is written, then sealed and run |
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
+//! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
 //! | [`cpu`] | pinning a thread, asking what the processor is |
@@ -16,5 +17,6 @@ pub mod clock;
 pub mod code;
 pub mod cpu;
 pub mod memory;
+pub mod perf;
 pub mod shared;
 pub mod wake;

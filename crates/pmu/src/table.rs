@@ -1,0 +1,196 @@
+//! The numbers of events, by processor.
+//!
+//! Linux has generic events for cycles, instructions and branch misses, and maps each to the processor's own. What hits and
+//! misses which cache has no generic event that means the same everywhere (on AMD, Linux counts misses of the second level
+//! as "cache misses"), so for these the processor's own numbers are used, on processors that are known.
+//!
+//! Raw numbers are laid out as in the devices' `format` folder in sysfs: the event in bits 0 to 7 (AMD: and 32 to 35), the
+//! unit mask in bits 8 to 15 (Intel since Lion Cove: and 40 to 47).
+//!
+//! # Sources
+//!
+//! - Intel: the event files of `github.com/intel/perfmon` for each core (`*_core.json`), and SDM volume 3B, chapter
+//!   "Performance-Monitoring Events"; models by SDM volume 4, table 2-1.
+//! - AMD: the Processor Programming Reference of each family, section "Core Performance Monitor Counters" (PMCx029, PMCx043);
+//!   models as in Linux, `arch/x86/kernel/cpu/amd.c`.
+//! - Which generic events there are: Linux, `arch/x86/events/intel/core.c` and `arch/x86/events/amd/core.c`.
+
+use bellows_sys::cpu::Identity;
+use bellows_sys::perf::{config, kind};
+
+use crate::event::Event;
+
+/// Cores that number their events alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Core {
+    /// Intel Haswell and Broadwell.
+    Haswell,
+    /// Intel Skylake up to Redwood Cove.
+    Skylake,
+    /// Intel Lion Cove, whose first-level cache has two levels itself.
+    LionCove,
+    /// AMD Zen 2.
+    Zen2,
+    /// AMD Zen 3.
+    Zen3,
+    /// AMD Zen 4 and later.
+    Zen4,
+    /// Another one: generic events only.
+    Other,
+}
+
+impl Core {
+    pub(crate) fn of(identity: Option<Identity>) -> Core {
+        let Some(Identity { vendor, family, model }) = identity else { return Core::Other };
+        match (&vendor, family) {
+            (b"GenuineIntel", 6) => intel(model),
+            (b"AuthenticAMD", 0x17) if model >= 0x30 => Core::Zen2,
+            (b"AuthenticAMD", 0x19) => match model {
+                0x00..=0x0f | 0x20..=0x5f => Core::Zen3,
+                _ => Core::Zen4,
+            },
+            (b"AuthenticAMD", 0x1a..) => Core::Zen4,
+            _ => Core::Other,
+        }
+    }
+}
+
+fn intel(model: u32) -> Core {
+    match model {
+        // Haswell, Broadwell.
+        0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => Core::Haswell,
+        // Skylake, Cascade Lake, Kaby Lake, Coffee Lake, Comet Lake, Cannon Lake.
+        0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x66 => Core::Skylake,
+        // Ice Lake, Tiger Lake, Rocket Lake.
+        0x7d | 0x7e | 0x6a | 0x6c | 0x8c | 0x8d | 0xa7 => Core::Skylake,
+        // Alder Lake, Raptor Lake, Sapphire Rapids, Emerald Rapids.
+        0x97 | 0x9a | 0xb7 | 0xba | 0xbf | 0x8f | 0xcf => Core::Skylake,
+        // Meteor Lake, Arrow Lake U, Granite Rapids.
+        0xaa | 0xac | 0xb5 | 0xad | 0xae => Core::Skylake,
+        // Lunar Lake, Arrow Lake.
+        0xbd | 0xc5 | 0xc6 => Core::LionCove,
+        _ => Core::Other,
+    }
+}
+
+/// How an event is counted: by one number, of which another one may have to be subtracted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Encoding {
+    pub(crate) kind: u32,
+    pub(crate) config: u64,
+    pub(crate) less: Option<u64>,
+    /// What the processor's vendor, or the kernel, calls it.
+    pub(crate) name: &'static str,
+}
+
+fn raw(config: u64, name: &'static str) -> Option<Encoding> {
+    Some(Encoding { kind: kind::RAW, config, less: None, name })
+}
+
+/// How this core counts an event; nothing if it is not known to.
+pub(crate) fn encoding(event: Event, core: Core) -> Option<Encoding> {
+    let kernel = |kind, config, name| Some(Encoding { kind, config, less: None, name });
+    match event {
+        Event::Cycles => kernel(kind::HARDWARE, config::CYCLES, "cpu-cycles"),
+        // Linux has none for Zen 2 and 3, and answers ENOENT.
+        Event::RefCycles => kernel(kind::HARDWARE, config::REF_CYCLES, "ref-cycles"),
+        Event::Instructions => kernel(kind::HARDWARE, config::INSTRUCTIONS, "instructions"),
+        Event::BranchMisses => kernel(kind::HARDWARE, config::BRANCH_MISSES, "branch-misses"),
+        Event::L1Hits | Event::L2Hits | Event::L3Hits | Event::L3Misses => cache(event, core),
+        Event::TaskClock => kernel(kind::SOFTWARE, config::TASK_CLOCK, "task-clock"),
+        Event::PageFaults => kernel(kind::SOFTWARE, config::PAGE_FAULTS, "page-faults"),
+        Event::MinorFaults => kernel(kind::SOFTWARE, config::MINOR_FAULTS, "minor-faults"),
+        Event::MajorFaults => kernel(kind::SOFTWARE, config::MAJOR_FAULTS, "major-faults"),
+        Event::ContextSwitches => kernel(kind::SOFTWARE, config::CONTEXT_SWITCHES, "context-switches"),
+        Event::CpuMigrations => kernel(kind::SOFTWARE, config::CPU_MIGRATIONS, "cpu-migrations"),
+    }
+}
+
+/// Where loads find their data. Intel counts loads retired, AMD fills that a load or store in flight asked for.
+fn cache(event: Event, core: Core) -> Option<Encoding> {
+    match (event, core) {
+        // Event 0xd1; unit mask 0x01 L1_HIT, 0x02 L2_HIT, 0x04 L3_HIT, 0x20 L3_MISS. Loads that find their line on its way
+        // (unit mask 0x40, HIT_LFB or FB_HIT) are in none of them.
+        (Event::L1Hits, Core::Haswell) => raw(0x01d1, "mem_load_uops_retired.l1_hit"),
+        (Event::L2Hits, Core::Haswell) => raw(0x02d1, "mem_load_uops_retired.l2_hit"),
+        (Event::L3Hits, Core::Haswell) => raw(0x04d1, "mem_load_uops_retired.l3_hit"),
+        (Event::L3Misses, Core::Haswell) => raw(0x20d1, "mem_load_uops_retired.l3_miss"),
+        (Event::L1Hits, Core::Skylake) => raw(0x01d1, "mem_load_retired.l1_hit"),
+        // Unit mask 0x101: 0x01 alone would be L1_HIT_L0.
+        (Event::L1Hits, Core::LionCove) => raw(0x0100_0000_01d1, "mem_load_retired.l1_hit"),
+        (Event::L2Hits, Core::Skylake | Core::LionCove) => raw(0x02d1, "mem_load_retired.l2_hit"),
+        (Event::L3Hits, Core::Skylake | Core::LionCove) => raw(0x04d1, "mem_load_retired.l3_hit"),
+        (Event::L3Misses, Core::Skylake | Core::LionCove) => raw(0x20d1, "mem_load_retired.l3_miss"),
+        // PMCx043, data cache fills on demand, by source: 0x01 the L2, 0x02 the core complex (its L3, or the L2 of another of
+        // its cores); the others lie beyond, and Zen 2 does not know 0x04 (another complex of the node) and 0x80 (extension
+        // memory, since Zen 4). No event counts hits of the L1: loads dispatched (PMCx029, unit mask 0x01 loads, 0x04 loads
+        // that store), less all fills.
+        (Event::L1Hits, Core::Zen2) => less_fills(0x5b, "ls_dispatch.loads less ls_refills_from_sys"),
+        (Event::L1Hits, Core::Zen3) => less_fills(0x5f, "ls_dispatch.loads less ls_dmnd_fills_from_sys"),
+        (Event::L1Hits, Core::Zen4) => less_fills(0xdf, "ls_dispatch.loads less ls_dmnd_fills_from_sys"),
+        (Event::L2Hits, Core::Zen2) => raw(0x0143, "ls_refills_from_sys.ls_mabresp_lcl_l2"),
+        (Event::L3Hits, Core::Zen2) => raw(0x0243, "ls_refills_from_sys.ls_mabresp_lcl_cache"),
+        (Event::L3Misses, Core::Zen2) => raw(0x5843, "ls_refills_from_sys: memory and remote caches"),
+        (Event::L2Hits, Core::Zen3 | Core::Zen4) => raw(0x0143, "ls_dmnd_fills_from_sys.local_l2"),
+        (Event::L3Hits, Core::Zen3 | Core::Zen4) => raw(0x0243, "ls_dmnd_fills_from_sys.local_ccx"),
+        (Event::L3Misses, Core::Zen3) => raw(0x5c43, "ls_dmnd_fills_from_sys: memory and other caches"),
+        (Event::L3Misses, Core::Zen4) => raw(0xdc43, "ls_dmnd_fills_from_sys: memory and other caches"),
+        _ => None,
+    }
+}
+
+fn less_fills(sources: u64, name: &'static str) -> Option<Encoding> {
+    Some(Encoding { kind: kind::RAW, config: 0x0529, less: Some(sources << 8 | 0x43), name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn core(vendor: &[u8; 12], family: u32, model: u32) -> Core {
+        Core::of(Some(Identity { vendor: *vendor, family, model }))
+    }
+
+    #[test]
+    fn cores_are_told_apart_by_family_and_model() {
+        let cases = [
+            (b"GenuineIntel", 6, 0x3f, Core::Haswell),
+            (b"GenuineIntel", 6, 0x8f, Core::Skylake),
+            (b"GenuineIntel", 6, 0xbd, Core::LionCove),
+            (b"GenuineIntel", 6, 0x5c, Core::Other),
+            (b"AuthenticAMD", 0x17, 0x08, Core::Other),
+            (b"AuthenticAMD", 0x17, 0x71, Core::Zen2),
+            (b"AuthenticAMD", 0x19, 0x21, Core::Zen3),
+            (b"AuthenticAMD", 0x19, 0x11, Core::Zen4),
+            (b"AuthenticAMD", 0x1a, 0x44, Core::Zen4),
+            (b"HygonGenuine", 0x18, 0x00, Core::Other),
+        ];
+        for (vendor, family, model, expected) in cases {
+            assert_eq!(core(vendor, family, model), expected, "family {family:#x}, model {model:#x}");
+        }
+        assert_eq!(Core::of(None), Core::Other);
+    }
+
+    /// The caches' levels divide the loads of a known core among them: no two count the same source.
+    #[test]
+    fn no_source_of_data_is_counted_twice() {
+        for core in [Core::Haswell, Core::Skylake, Core::LionCove, Core::Zen2, Core::Zen3, Core::Zen4] {
+            let numbers = [Event::L2Hits, Event::L3Hits, Event::L3Misses].map(|event| encoding(event, core).unwrap());
+            let masks = numbers.map(|number| number.config >> 8 & 0xff);
+            assert_eq!(masks[0] & masks[1] | masks[1] & masks[2] | masks[0] & masks[2], 0, "{core:?}");
+            let first = encoding(Event::L1Hits, core).unwrap();
+            match first.less {
+                Some(all) => assert_eq!(all >> 8, masks[0] | masks[1] | masks[2], "{core:?}"),
+                None => assert_eq!((first.config & 0xff, first.config >> 8 & 0xff), (0xd1, 1), "{core:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_core_that_is_not_known_has_the_generic_events_alone() {
+        for event in Event::ALL {
+            let is_cache = [Event::L1Hits, Event::L2Hits, Event::L3Hits, Event::L3Misses].contains(&event);
+            assert_eq!(encoding(event, Core::Other).is_none(), is_cache, "{event}");
+        }
+    }
+}
