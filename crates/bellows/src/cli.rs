@@ -6,7 +6,7 @@ use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
 use crate::commands::{
-    appbench, apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, top,
+    appbench, apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, tap, top, trace,
 };
 use crate::failure::EXIT_CODES;
 
@@ -84,6 +84,8 @@ pub enum Subcommand {
     Ps(ps::Arguments),
     Show(show::Arguments),
     Top(top::Arguments),
+    Trace(trace::Arguments),
+    Tap(tap::Arguments),
     Reload(reload::Arguments),
     Stop(stop::Arguments),
     Appbench(appbench::Arguments),
