@@ -497,7 +497,7 @@ impl<'s> Plan<'s> {
                 let own_distance = app.traits().prefetch;
                 let bypass = Bypass::of(&network, &place.app);
                 let remarks = bypass.remarks(&place.app);
-                let has_reference = matches!(bypass, Bypass::Possible { .. });
+                let has_reference = matches!(bypass, Bypass::Possible);
                 let (wiring, against) = Default::default();
                 let settings = options.over(engine.settings());
                 let subject_name = place.app.clone();

@@ -73,7 +73,7 @@ pub fn find(points: &[Point], own: usize) -> Option<Finding> {
     let as_it_is = |resident: Option<Resident>| {
         at(resident).find(|point| point.distance == own).or_else(|| at(resident).min_by_key(|point| point.distance))
     };
-    let near = residents.iter().flatten().filter(|level| **level <= Resident::L2).next_back().copied();
+    let near = residents.iter().flatten().rfind(|level| **level <= Resident::L2).copied();
     let near = near.and_then(|level| Some((level, as_it_is(Some(level))?)));
     let far: Vec<Option<Resident>> =
         residents.iter().copied().filter(|level| level.is_none_or(|level| level > Resident::L2)).collect();
@@ -106,7 +106,7 @@ pub fn find(points: &[Point], own: usize) -> Option<Finding> {
     let varied = |level: &Option<Resident>| {
         at(*level).any(|point| Some(point.distance) != as_it_is(*level).map(|is| is.distance))
     };
-    let last = far.iter().copied().filter(varied).next_back()?;
+    let last = far.iter().copied().rfind(varied)?;
     let is = as_it_is(last)?;
     let helps = at(last).any(|point| point.distance < is.distance && is_clearly_more(&point.cost, &is.cost));
     match (last, near) {
