@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::rounds::{CLOCKS, Comparison, Costs, Tally};
+use super::rounds::{CLOCKS, CYCLES, Comparison, Tally};
 use super::signature::{self, Point};
 use super::text::Title;
 use super::{Account, Cell, Counters, Options, Plan};
@@ -60,13 +60,12 @@ const BUSY: f64 = 95.0;
 
 /// The order of events in a table: those that every processor counts first, then by name.
 fn rank(event: &str) -> (usize, &str) {
-    const FIRST: [&str; 4] = [CLOCKS, "cycles", "ref_cycles", "instructions"];
+    const FIRST: [&str; 5] = [CLOCKS, "cycles", "ref_cycles", CYCLES, "instructions"];
     (FIRST.iter().position(|first| *first == event).unwrap_or(FIRST.len()), event)
 }
 
 impl Sheet {
-    pub(crate) fn of(cell: Cell, mut answers: Vec<Comparison>) -> Sheet {
-        at_one_speed(&mut answers);
+    pub(crate) fn of(cell: Cell, answers: Vec<Comparison>) -> Sheet {
         let productions: Vec<&Tally> = answers.iter().filter_map(|answer| answer.production.as_ref()).collect();
         let mut events: Vec<String> =
             productions.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
@@ -221,20 +220,6 @@ impl Tally {
     }
 }
 
-/// Brings clocks to one speed of the processor, the middle one: a processor's frequency changes, and the time-stamp
-/// counter's does not.
-fn at_one_speed(answers: &mut [Comparison]) {
-    let steps: Vec<f64> = answers.iter().map(|answer| answer.step).filter(|step| *step > 0.0).collect();
-    let Some(usual) = median(&steps) else { return };
-    for answer in answers.iter_mut().filter(|answer| answer.step > 0.0) {
-        let factor = usual.value / answer.step;
-        let scale = |costs: &mut Costs| costs.get_mut(CLOCKS).into_iter().for_each(|clocks| *clocks *= factor);
-        for tally in [&mut answer.reference, &mut answer.production].into_iter().flatten() {
-            scale(&mut tally.costs);
-        }
-    }
-}
-
 fn booked(answers: &[Comparison]) -> Vec<Booked> {
     let first = answers.first().and_then(|answer| answer.production.as_ref());
     let names = first.into_iter().flat_map(|tally| &tally.booked.accounts).map(|account| account.app.clone());
@@ -308,6 +293,12 @@ pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec
         && options.counters == Counters::Processor
     {
         notes.push(why);
+        if sheets.iter().any(|sheet| sheet.lines.iter().any(|line| line.event == CYCLES)) {
+            notes.push(format!(
+                "{CYCLES} are clocks at the speed that a chain of multiplications showed between the rounds: they do not change \
+                 with the processor's frequency, and clocks do"
+            ));
+        }
     }
     if options.counters == Counters::Valgrind {
         notes.push(format!("counted by valgrind's callgrind on a simulated processor; {}", crate::callgrind::CACHES));
@@ -351,12 +342,11 @@ mod tests {
         }
     }
 
-    fn answer(reference: f64, production: f64, step: f64) -> Comparison {
+    fn answer(reference: f64, production: f64) -> Comparison {
         Comparison {
             reference: Some(tally(&[(CLOCKS, reference), ("instructions", 10.0)], 0)),
             production: Some(tally(&[(CLOCKS, production), ("instructions", 13.0)], 1_000)),
             measured: vec!["tee".to_owned()],
-            step,
             busy: 1.0,
             ..Comparison::default()
         }
@@ -366,7 +356,7 @@ mod tests {
     fn the_difference_is_formed_in_each_process() {
         // The processes differ by more than the app costs.
         let answers =
-            (0..15).map(|index| answer(10.0 * f64::from(index), 10.0 * f64::from(index) + 2.0, 1.0)).collect();
+            (0..15).map(|index| answer(10.0 * f64::from(index), 10.0 * f64::from(index) + 2.0)).collect();
         let sheet = Sheet::of(CELL, answers);
         let clocks = sheet.clocks().unwrap();
         let difference = clocks.difference.unwrap();
@@ -381,19 +371,10 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_those_of_one_speed_and_counts_are_as_they_were_counted() {
-        // The third process ran at half the speed.
-        let sheet = Sheet::of(CELL, vec![answer(10.0, 12.0, 1.0), answer(10.0, 12.0, 1.0), answer(20.0, 24.0, 2.0)]);
-        let of = |event: &str| sheet.lines.iter().find(|line| line.event == event).unwrap().difference.unwrap();
-        assert_eq!((of(CLOCKS).low, of(CLOCKS).high), (2.0, 2.0));
-        assert_eq!(of("instructions").value, 3.0);
-    }
-
-    #[test]
     fn events_that_every_processor_counts_come_first_and_the_rest_by_name() {
-        let mut events = ["l3_misses", "instructions", "branch_misses", "ref_cycles", "clocks", "cycles"];
+        let mut events = ["l3_misses", "instructions", "branch_misses", "ref_cycles", "clocks", CYCLES, "cycles"];
         events.sort_by(|one, other| rank(one).cmp(&rank(other)));
-        assert_eq!(events, ["clocks", "cycles", "ref_cycles", "instructions", "branch_misses", "l3_misses"]);
+        assert_eq!(events, ["clocks", "cycles", "ref_cycles", CYCLES, "instructions", "branch_misses", "l3_misses"]);
     }
 
     #[test]
@@ -402,16 +383,16 @@ mod tests {
         let registry = bellows_apps::registry();
         let plan = Plan::of(&options, &registry).unwrap();
         let said = |answers: Vec<Comparison>| notes(&options, &plan, &[Sheet::of(CELL, answers)]).join("\n");
-        let even = |count: u32| (0..count).map(|index| answer(10.0, 9.0 + f64::from(index % 3), 1.0)).collect();
+        let even = |count: u32| (0..count).map(|index| answer(10.0, 9.0 + f64::from(index % 3))).collect();
         assert!(said(even(15)).contains("the difference in clocks cannot be told from zero"));
         assert!(said(even(5)).contains("with fewer than 6 processes (5) no interval reaches 95 percent"));
-        let clear = (0..15).map(|index| answer(10.0, 12.0 + f64::from(index % 3), 1.0)).collect();
+        let clear = (0..15).map(|index| answer(10.0, 12.0 + f64::from(index % 3))).collect();
         assert_eq!(said(clear), "");
     }
 
     #[test]
     fn a_network_that_waits_for_packets_has_no_difference() {
-        let idle = |_| Comparison { busy: 0.5, ..answer(100.0, 100.0, 1.0) };
+        let idle = |_| Comparison { busy: 0.5, ..answer(100.0, 100.0) };
         let sheet = Sheet::of(CELL, (0..15).map(idle).collect());
         assert!(sheet.lines.is_empty() && sheet.gap.is_none() && sheet.accounted.is_some());
     }

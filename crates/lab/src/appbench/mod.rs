@@ -24,7 +24,11 @@
 //! over the processes is printed, and its 95 percent interval by order statistics ([`stats`](crate::stats)). A difference
 //! whose interval holds zero cannot be told from none.
 //!
-//! What it does not hold: all processes run the same program, so where the linker put the code is the same for all. A
+//! Clocks are those of the time-stamp counter, and change with the processor's frequency, from run to run too, by some
+//! percent. Where the processor does not count its cycles they are estimated from the clocks and from a loop of known
+//! length that is laid on between the rounds: figures of different hours are compared by these.
+//!
+//! What an interval does not hold: all processes run the same program, so where the linker put the code is the same for all. A
 //! program that was built anew can differ by that alone.
 
 mod bed;

@@ -11,10 +11,13 @@ use super::bed::{Bed, Booking, Books};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
 use crate::supply::Reach;
-use crate::timing::{middle, yardstick};
+use crate::timing::{CYCLES_A_STEP, middle, yardstick};
 
 /// The event that is always counted.
 pub(super) const CLOCKS: &str = "clocks";
+
+/// The same in cycles of the core, estimated by the yardstick, where the processor does not count them.
+pub(super) const CYCLES: &str = "estimated_cycles";
 
 /// What a packet costs in one run: how often each event happened.
 pub type Costs = BTreeMap<String, f64>;
@@ -47,8 +50,6 @@ pub struct Comparison {
     pub production: Option<Tally>,
     /// The names of the apps that are measured.
     pub measured: Vec<String>,
-    /// How fast the processor ran: clocks of a step of the yardstick.
-    pub step: f64,
     /// Over how much memory the packets of a round were spread.
     pub reach: Option<Reach>,
     /// The share of breaths in the production in which a packet moved.
@@ -269,8 +270,9 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
     let pairs = alternate(options.packets(), &meter, breaths, reference.as_mut(), &mut production)?;
     let names = meter.names();
     let quiet = quieter_half(pairs);
+    let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
     let filled = |bed: &Bed, rounds: Vec<&Round>| Tally {
-        costs: costs(&names, &rounds),
+        costs: estimated(costs(&names, &rounds), step),
         packets: rounds.iter().map(|round| round.packets).sum(),
         ..tally(bed)
     };
@@ -279,7 +281,6 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
     let production_tally = filled(&production, quiet.iter().map(|pair| &pair.production).collect());
     let busy =
         quiet.iter().map(|pair| pair.production.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
-    let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
     let reach = production.reach();
     drop((reference, production));
 
@@ -290,7 +291,6 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
         reference: reference_tally.map(|tally| Tally { booked: in_reference, ..tally }),
         production: Some(Tally { booked: in_production, ..production_tally }),
         measured: production.measured,
-        step,
         busy,
         reach,
         no_pmu: meter.no_pmu,
@@ -406,6 +406,18 @@ fn costs(names: &[&str], rounds: &[&Round]) -> Costs {
 
 /// Packets of a round for which packets are made ready, about.
 const READY: u64 = 8_192;
+
+/// With the cycles of the core that the clocks were, where they have not been counted.
+fn estimated(mut costs: Costs, step: f64) -> Costs {
+    if let Some(clocks) = costs.get(CLOCKS).copied()
+        && cfg!(target_arch = "x86_64")
+        && !costs.contains_key("cycles")
+        && step > 0.0
+    {
+        costs.insert(CYCLES.to_owned(), clocks * CYCLES_A_STEP / step);
+    }
+    costs
+}
 
 /// How many breaths a round has: as many as take about a millisecond in the slower run, and few enough for a good many rounds.
 fn breaths(packets: u64, reference: Option<&mut Bed>, production: &mut Bed) -> Result<u64, String> {
