@@ -35,11 +35,17 @@
 //! | `supervisor` | the process around a running engine: threads, signals, reloads, the end |
 //! | `control` | the control socket: the engine's side, the client's side, what goes between |
 //! | `observe` | running engines seen from outside |
+//! | `baseline` | what `bellows clear` leaves, from which later readers count |
+//! | `accounting` | what each app costs |
+//! | `times` | percentiles of latency and of breaths |
+//! | `timeline` | what an engine recorded of its last breaths |
 //! | `report` | what a run did, for people and for programs |
 //! | [`graph`] | networks as pictures |
 //! | `terminal`, `text`, `logging`, `failure` | output, numbers, the log, exit codes |
 #![forbid(unsafe_code)]
 
+mod accounting;
+mod baseline;
 mod cli;
 mod commands;
 mod control;
@@ -53,6 +59,8 @@ mod report;
 mod supervisor;
 mod terminal;
 mod text;
+mod timeline;
+mod times;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -120,6 +128,8 @@ fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Comma
         Subcommand::Ps(arguments) => commands::ps::execute(&arguments),
         Subcommand::Show(arguments) => commands::show::execute(&arguments),
         Subcommand::Top(arguments) => commands::top::execute(&arguments),
+        Subcommand::Clear(arguments) => commands::clear::execute(&arguments),
+        Subcommand::Timeline(arguments) => commands::timeline::execute(&arguments),
         Subcommand::Reload(arguments) => commands::reload::execute(&arguments),
         Subcommand::Stop(arguments) => commands::stop::execute(&arguments),
         Subcommand::Bench(arguments) => commands::bench::execute(&arguments),
