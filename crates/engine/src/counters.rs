@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bellows_pmu::Event;
 use bellows_sys::clock;
 use bellows_sys::shared::SharedCells;
 use serde::{Deserialize, Serialize};
@@ -91,13 +92,27 @@ pub(crate) mod account {
     pub(crate) const NAPS: usize = ENTRIES;
     pub(crate) const FAILED: usize = ENTRIES + 1;
 
-    /// Where the samples begin, how many each entry has, and their names.
-    pub(crate) const SAMPLED: usize = ENTRIES + 2;
-    pub(crate) const SAMPLES: usize = SAMPLE_NAMES.len();
+    /// What the instrumented breaths book for each call, by name, and the packets of those calls in which events were counted.
     pub(crate) const SAMPLE_NAMES: [&str; 3] = ["calls", "packets", "clocks"];
+    pub(crate) const COUNTED: usize = SAMPLE_NAMES.len();
+
+    /// What is booked for each event: its count, for how long it was to be counted, and for how long it was.
+    const OF_AN_EVENT: usize = 3;
+
+    /// Where the samples of an entry begin.
+    pub(crate) const fn samples(entry: usize, events: usize) -> usize {
+        ENTRIES + 2 + entry * (COUNTED + 1 + OF_AN_EVENT * events)
+    }
+
+    /// Where those of an event begin.
+    pub(crate) const fn event(entry: usize, events: usize, event: usize) -> usize {
+        samples(entry, events) + COUNTED + 1 + OF_AN_EVENT * event
+    }
 
     /// Cells of an app.
-    pub(crate) const CELLS: usize = SAMPLED + ENTRIES * SAMPLES;
+    pub(crate) const fn cells(events: usize) -> usize {
+        samples(ENTRIES, events)
+    }
 }
 
 /// The histograms, by position.
@@ -170,6 +185,8 @@ pub struct Directory {
     pub config: String,
     /// Names of the engine's counters, from cell 0 on.
     pub engine: Vec<String>,
+    /// The events that the instrumented breaths count.
+    pub events: Vec<String>,
     /// The apps, in the network's order.
     pub apps: Vec<AppEntry>,
     /// The links, in the network's order.
@@ -187,6 +204,7 @@ impl Directory {
     pub(crate) fn lay_out<'a>(
         apps: impl Iterator<Item = (&'a str, &'a str, Traits, bool)>,
         links: impl Iterator<Item = (String, String)>,
+        events: &[Event],
     ) -> Directory {
         let names = |counters: &[Counter]| counters.iter().map(|counter| counter.name.to_owned()).collect::<Vec<_>>();
         let mut cell = engine::COUNTERS.len();
@@ -205,7 +223,7 @@ impl Directory {
                 };
                 let drops = [names(common::DROPS), names(traits.drops)].concat();
                 let counters = names(traits.counters);
-                let account = claim(account::CELLS);
+                let account = claim(account::cells(events.len()));
                 let cell = claim(drops.len() + counters.len());
                 let [name, kind, state] = [name, kind, state].map(str::to_owned);
                 AppEntry { name, kind, state, account, cell, drops, counters }
@@ -219,6 +237,7 @@ impl Directory {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             engine: names(engine::COUNTERS),
+            events: events.iter().map(Event::to_string).collect(),
             apps,
             links,
             histograms,
@@ -241,10 +260,10 @@ impl Directory {
         fits(0, self.engine.len())
             && fits(self.histograms, histogram::NAMES.len() * CELLS)
             && self.ticks_per_second > 0
-            && self
-                .apps
-                .iter()
-                .all(|app| fits(app.cell, app.drops.len() + app.counters.len()) && fits(app.account, account::CELLS))
+            && self.apps.iter().all(|app| {
+                fits(app.cell, app.drops.len() + app.counters.len())
+                    && fits(app.account, account::cells(self.events.len()))
+            })
             && self.links.iter().all(|entry| fits(entry.cell, link::NAMES.len()))
     }
 }
@@ -418,17 +437,23 @@ mod tests {
     fn directory() -> Directory {
         let ends = [("a.o".to_owned(), "b.i".to_owned()), ("a.p".to_owned(), "b.j".to_owned())];
         let traits = Traits::of::<crate::app::Failed>();
-        Directory::lay_out([("a", "k", traits, false), ("b", "k", traits, true)].into_iter(), ends.into_iter())
+        Directory::lay_out(
+            [("a", "k", traits, false), ("b", "k", traits, true)].into_iter(),
+            ends.into_iter(),
+            &[Event::PageFaults],
+        )
     }
 
     #[test]
     fn counters_that_a_directory_places_outside_its_cells_are_refused() {
         assert!(opened(&block(&directory())).is_ok());
-        let spoilt: [fn(&mut Directory); 4] = [
+        let spoilt: [fn(&mut Directory); 6] = [
             |directory| directory.apps[1].cell = usize::MAX,
             |directory| directory.links[0].cell = directory.cells - 1,
             |directory| directory.engine.resize(2_000, String::new()),
             |directory| directory.cells = usize::MAX,
+            |directory| directory.events.resize(5_000, String::new()),
+            |directory| directory.histograms = directory.cells,
         ];
         for spoil in spoilt {
             let mut directory = directory();

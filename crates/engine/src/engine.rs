@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use bellows_packet::{Fixed, pool};
+use bellows_pmu::{Event, OpenError, Pmu};
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 
@@ -17,7 +18,7 @@ use crate::counters::{account, common, engine as cells, histogram, link};
 use crate::histogram::CELLS;
 use crate::home::Home;
 use crate::io::Core;
-use crate::meter::metered_tick;
+use crate::meter::{Meter, metered_tick};
 use crate::network::{Fault, Network};
 use crate::schedule::Schedule;
 use crate::slots::{Expects, Listened, Slot};
@@ -41,6 +42,20 @@ pub struct Settings {
     /// Take instrumented breaths, drawn at random, for the accounts, the timeline and the histograms. Without them the same
     /// packets take the same instructions in each run.
     pub metering: bool,
+    /// What the instrumented breaths count besides clocks, on the thread that takes them; by default what the processor
+    /// counts ([`Pmu::events`]), which is nothing on most virtual machines.
+    pub events: Option<Vec<Event>>,
+}
+
+impl Settings {
+    /// The events that are counted.
+    pub(crate) fn events(&self) -> &[Event] {
+        match &self.events {
+            _ if !self.metering => &[],
+            Some(events) => events,
+            None => Pmu::probe().map_or(&[], Pmu::events),
+        }
+    }
 }
 
 impl Default for Settings {
@@ -52,6 +67,7 @@ impl Default for Settings {
             schedule: Schedule::default(),
             perf_map: false,
             metering: true,
+            events: None,
         }
     }
 }
@@ -68,6 +84,9 @@ pub enum StartError {
     /// The counters cannot be made.
     #[error("cannot make the counters: {0}; see that memory, descriptors and room on the tmpfs are left")]
     Counters(std::io::Error),
+    /// The events cannot be counted.
+    #[error("{0}; choose others with `events` in [engine], or none: `events = []`")]
+    Events(#[from] OpenError),
     /// The generated code cannot be named for `perf`.
     #[error("the map that names generated code for perf cannot be written: {0}; see that /tmp is writable")]
     PerfMap(std::io::Error),
@@ -130,6 +149,8 @@ pub struct Engine {
     home: Option<Arc<Home>>,
     panicked: Vec<String>,
     breaths: u64,
+    /// Breaths until the next look at the clock, while an app wants a tick.
+    until_look: u64,
     /// Breaths until the next one is drawn to be instrumented.
     until_drawn: u64,
     /// Instrumented breaths until the free buffers are put in order, and how many breaths had moved packets then.
@@ -155,6 +176,7 @@ impl Engine {
         }
         clock::calibrate();
         pool::ensure()?;
+        let meter = Meter::new(settings.events())?;
         let timeline = home.as_deref().filter(|_| settings.metering).map(Timeline::create);
         let timeline = timeline.transpose().map_err(StartError::Counters)?;
         let names = timeline.as_ref().map(Timeline::names);
@@ -176,7 +198,7 @@ impl Engine {
             return Err(StartError::Counters(error));
         }
         world.fabric().slab.set(cells::STARTED, clock::unix_nanos());
-        let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless);
+        let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless, meter);
         let core = Fixed::new(core);
         core.meter.timeline.replace(timeline);
         world.seat(&core);
@@ -189,6 +211,7 @@ impl Engine {
             home,
             panicked: Vec::new(),
             breaths: 0,
+            until_look: 0,
             until_drawn,
             until_tidy: TIDY_EVERY,
             tidy_at: 0,
@@ -222,15 +245,20 @@ impl Engine {
         let core = &self.core;
         core.forget_time();
         let mut most = most;
-        if core.next_deadline.get() != u64::MAX {
-            if core.next_deadline.get() <= core.now() {
-                self.tick();
+        if core.next_deadline.get() == u64::MAX {
+            self.until_look = 0;
+        } else {
+            if self.until_look == 0 {
+                if core.next_deadline.get() <= core.now() {
+                    self.tick();
+                }
+                self.until_look = if self.busy { 1 } else { BETWEEN_LOOKS };
+                // The breath that follows at once knows the time; later ones are not to go by it.
+                if !self.busy {
+                    self.core.forget_time();
+                }
             }
-            // The breath that follows at once knows the time; later ones are not to go by it.
-            most = if self.busy { 1 } else { most.min(BETWEEN_LOOKS) };
-            if most > 1 {
-                self.core.forget_time();
-            }
+            most = most.min(self.until_look);
         }
         let core = &self.core;
         core.interrupt.set(u32::from(core.next_deadline.get() != u64::MAX));
@@ -250,6 +278,8 @@ impl Engine {
             core.end_breath();
         }
         self.busy = core.moved.get() != moved;
+        // A breath that was drawn does not bring the next look forward: it would find more than its share of what is due.
+        self.until_look = if self.busy { 0 } else { self.until_look.saturating_sub(taken) };
         if core.failures.get() > 0 {
             self.bury();
         }
@@ -593,7 +623,7 @@ impl Engine {
             stays[app] = true;
             let (before, after) = (&old.places[app], &new.places[index]);
             copy(before.cell, after.cell, after.own_counters - after.cell + new.traits[index].counters.len());
-            copy(before.account, after.account, account::CELLS);
+            copy(before.account, after.account, account::cells(from.directory.events.len()));
             for (before, after) in before.calls.iter().zip(&after.calls) {
                 after.set(before.get());
             }

@@ -46,7 +46,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(burst: usize, lossless: bool) -> Core {
+    pub(crate) fn new(burst: usize, lossless: bool, meter: Meter) -> Core {
         Core {
             now: Cell::new(0),
             moved: Cell::new(0),
@@ -61,7 +61,7 @@ impl Core {
             spare: RefCell::new(Vec::with_capacity(64)),
             burst,
             lossless,
-            meter: Meter::new(),
+            meter,
         }
     }
 

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 
 use bellows_packet::{Fate, Mark, Passage, take_passages};
+use bellows_pmu::{Counts, Event, Group, OpenError, Reading};
 use bellows_sys::clock;
 
 use crate::app::Call;
@@ -20,6 +21,9 @@ use crate::world::Fabric;
 
 /// Breaths from one instrumented breath to the next, on average.
 pub(crate) const EVERY: u64 = 128;
+
+/// One in so many breaths that were drawn counts events: reading their counters takes longer than reading the clock.
+const COUNT_EVERY: u64 = 4;
 
 /// One in so many instrumented calls that bring packets in marks one of them, to see how long it stays.
 const MARK_EVERY: u64 = 4;
@@ -61,11 +65,13 @@ unsafe fn metered(place: &Place, call: Call, entry: usize) {
     if meter.watching.get() {
         meter.watch.borrow_mut().before(place);
     }
+    let counted = meter.reading();
     let start = clock::ticks();
     // SAFETY: the caller's promise.
     unsafe { call(place) }
     let end = clock::ticks();
-    meter.after(place, entry, start, end, before);
+    let counted = counted.zip(meter.reading());
+    meter.after(place, entry, start, end, before, counted);
 }
 
 /// How many packets had passed an app before a call.
@@ -112,6 +118,11 @@ pub(crate) struct Meter {
     start: Cell<Option<u64>>,
     calls: Cell<u64>,
     random: RefCell<Random>,
+    /// What is counted, and what counting nothing counts.
+    events: Vec<Event>,
+    overhead: Vec<u64>,
+    /// Whether events are counted in this breath.
+    counting: Cell<bool>,
     pub(crate) timeline: RefCell<Option<Timeline>>,
     /// Whether somebody watches packets.
     pub(crate) watching: Cell<bool>,
@@ -119,19 +130,68 @@ pub(crate) struct Meter {
     passages: RefCell<Vec<Passage>>,
 }
 
+thread_local! {
+    /// The counters of this thread: they cannot go to another one, as an engine can.
+    static GROUP: RefCell<Option<Group>> = const { RefCell::new(None) };
+}
+
+/// Opens counters for this thread, in place of those that it has for other events.
+fn open(events: &[Event]) -> Result<(), OpenError> {
+    GROUP.with_borrow_mut(|group| {
+        if group.as_ref().is_none_or(|group| group.events() != events) {
+            *group = Some(Group::open(events)?);
+        }
+        Ok(())
+    })
+}
+
+/// What has been counted on this thread; nothing if its counters are for other events, and cannot be opened.
+#[inline(never)]
+fn read(events: &[Event]) -> Option<Reading> {
+    open(events).ok()?;
+    GROUP.with_borrow(|group| group.as_ref().map(Group::reading))
+}
+
+/// What two readings count that follow one upon the other: the least of many.
+fn overhead(events: &[Event]) -> Vec<u64> {
+    let once = || {
+        let before = read(events)?;
+        let counts = read(events)?.since(&before);
+        Some(counts.iter().map(|count| count.unwrap_or(0)).collect::<Vec<u64>>())
+    };
+    let least = |least: Vec<u64>, counts: Vec<u64>| least.into_iter().zip(counts).map(|(a, b)| a.min(b)).collect();
+    (0..100).filter_map(|_| once()).reduce(least).unwrap_or_default()
+}
+
 impl Meter {
-    pub(crate) fn new() -> Meter {
-        Meter {
+    /// One that counts these events, on the thread that takes the breaths.
+    ///
+    /// # Errors
+    /// When they cannot be counted on this thread.
+    pub(crate) fn new(events: &[Event]) -> Result<Meter, OpenError> {
+        if !events.is_empty() {
+            open(events)?;
+        }
+        Ok(Meter {
             clock_cost: clock::cost(),
             booking: Cell::new(false),
             start: Cell::new(None),
             calls: Cell::new(0),
             random: RefCell::new(Random::new()),
+            overhead: if events.is_empty() { Vec::new() } else { overhead(events) },
+            events: events.to_vec(),
+            counting: Cell::new(false),
             timeline: RefCell::new(None),
             watching: Cell::new(false),
             watch: RefCell::default(),
             passages: RefCell::new(Vec::with_capacity(64)),
-        }
+        })
+    }
+
+    /// What has been counted, if anything is in this breath.
+    #[inline]
+    fn reading(&self) -> Option<Reading> {
+        if self.counting.get() { read(&self.events) } else { None }
     }
 
     /// How many breaths to take until the next one that is drawn: evenly spread, so that one in [`EVERY`] is.
@@ -143,22 +203,34 @@ impl Meter {
     pub(crate) fn begin_breath(&self, is_drawn: bool) {
         if self.start.get().is_none() {
             self.booking.set(is_drawn);
+            self.counting.set(is_drawn && !self.events.is_empty() && self.random.borrow_mut().below(COUNT_EVERY) == 0);
             self.calls.set(0);
             self.start.set(Some(clock::ticks()));
         }
     }
 
     #[inline(never)]
-    fn after(&self, place: &Place, entry: usize, start: u64, end: u64, before: Before) {
+    fn after(
+        &self,
+        place: &Place,
+        entry: usize,
+        start: u64,
+        end: u64,
+        before: Before,
+        counted: Option<(Reading, Reading)>,
+    ) {
         self.calls.set(self.calls.get() + 1);
         let packets = passed(place, entry).wrapping_sub(before.packets);
         if self.booking.get() {
             let clocks = end.wrapping_sub(start).saturating_sub(self.clock_cost);
             let slab = &place.fabric().slab;
-            let first = place.account + account::SAMPLED + entry * account::SAMPLES;
+            let first = place.account + account::samples(entry, self.events.len());
             slab.add(first, 1);
             slab.add(first + 1, packets);
             slab.add(first + 2, clocks);
+            if let Some((from, to)) = counted {
+                self.book_events(place, entry, packets, &to.since(&from));
+            }
             if let Some(timeline) = &mut *self.timeline.borrow_mut() {
                 timeline.call(place.name, entry, start, clocks, packets);
                 let drops = dropped(place).wrapping_sub(before.dropped);
@@ -176,6 +248,21 @@ impl Meter {
             take_passages(&mut passages);
             self.watch.borrow_mut().after(place, entry, start, end, &passages);
             count_latencies(place.fabric(), &mut passages);
+        }
+    }
+
+    /// Books what was counted in a call.
+    fn book_events(&self, place: &Place, entry: usize, packets: u64, counts: &Counts) {
+        let slab = &place.fabric().slab;
+        let events = self.events.len();
+        slab.add(place.account + account::samples(entry, events) + account::COUNTED, packets);
+        for (event, (sample, &overhead)) in counts.samples().iter().zip(&self.overhead).enumerate() {
+            let cell = place.account + account::event(entry, events, event);
+            let overhead = if sample.running > 0 { overhead } else { 0 };
+            // Less than none is booked as well, so that the sum is right.
+            slab.add(cell, sample.count.wrapping_sub(overhead));
+            slab.add(cell + 1, sample.enabled);
+            slab.add(cell + 2, sample.running);
         }
     }
 

@@ -99,7 +99,8 @@ pub struct AppCounts {
     /// Naps of the engine that its descriptor ended.
     pub naps: u64,
     /// What the instrumented breaths booked: for each entry (`pull`, `push`, `tick`) its calls, the packets taken (push) or
-    /// sent (pull, tick) in them, and the clocks that they took: `pull_calls`, `pull_packets`, `pull_clocks`, ….
+    /// sent (pull, tick) in them, and the clocks that they took: `pull_calls`, `pull_packets`, `pull_clocks`, …; and what else
+    /// was counted, such as `pull_instructions`.
     pub account: BTreeMap<String, u64>,
 }
 
@@ -143,10 +144,31 @@ fn calls(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
 }
 
 /// What the instrumented breaths booked for an app.
-fn samples(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
-    let names =
-        account::NAMES.iter().flat_map(|name| account::SAMPLE_NAMES.iter().map(move |what| format!("{name}_{what}")));
-    names.enumerate().map(|(index, name)| (name, slab.get(entry.account + account::SAMPLED + index))).collect()
+fn accounts(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
+    let events = &slab.directory.events;
+    let mut accounts = BTreeMap::new();
+    for (index, name) in account::NAMES.iter().enumerate() {
+        let first = entry.account + account::samples(index, events.len());
+        for (offset, what) in account::SAMPLE_NAMES.iter().enumerate() {
+            accounts.insert(format!("{name}_{what}"), slab.get(first + offset));
+        }
+        let [packets, counted] = [1, account::COUNTED].map(|offset| slab.get(first + offset));
+        for (event, what) in events.iter().enumerate() {
+            let cell = entry.account + account::event(index, events.len(), event);
+            let [count, enabled, running] = [0, 1, 2].map(|offset| slab.get(cell + offset));
+            // Events are counted in some of the calls, and perhaps for a part of the time.
+            let count = count.cast_signed().max(0).cast_unsigned();
+            let count = scaled(scaled(count, enabled, running), packets, counted);
+            accounts.insert(format!("{name}_{what}"), count);
+        }
+    }
+    accounts
+}
+
+/// What was counted in a part, extrapolated to the whole; 0 if the part is.
+fn scaled(count: u64, whole: u64, part: u64) -> u64 {
+    let product = u128::from(count) * u128::from(whole);
+    product.checked_div(u128::from(part)).map_or(0, |scaled| scaled.try_into().unwrap_or(u64::MAX))
 }
 
 /// The counters of another process may be anything.
@@ -191,7 +213,7 @@ impl Snapshot {
                 state: if slab.get(entry.account + account::FAILED) > 0 { "failed" } else { &entry.state }.to_owned(),
                 calls: calls(slab, entry),
                 naps: slab.get(entry.account + account::NAPS),
-                account: samples(slab, entry),
+                account: accounts(slab, entry),
             }
         });
         let nanos = |clocks: u64| {

@@ -149,7 +149,7 @@ impl World {
         let laid_out = apps.iter().zip(&slots);
         let laid_out = laid_out.map(|(app, &slots)| (app.name.as_str(), app.kind.as_str(), app.traits, slots > 0));
         let ends = links.iter().map(|link| (link.from.to_string(), link.to.to_string()));
-        let mut directory = Directory::lay_out(laid_out, ends);
+        let mut directory = Directory::lay_out(laid_out, ends, settings.events());
         directory.source = source;
         directory.config = text;
 
