@@ -1,6 +1,8 @@
 //! `bellows show`.
 
 mod breath;
+mod latency;
+mod run;
 
 use std::process::ExitCode;
 
@@ -19,16 +21,18 @@ use crate::text::{count, span};
 /// Without a part, all of them are shown. NAME is needed only if several networks run.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The part: apps, links, errors (what was dropped and why), config (the network file)
-    /// or breath (the calls of a breath in order, and their machine code)
+    /// The part: run (what each app costs), latency (how long packets and breaths take), apps, links, errors (what was
+    /// dropped and why), config (the network file) or breath (the calls of a breath in order, and their machine code)
     #[arg(value_name = "PART")]
     first: Option<String>,
     /// The network's name
     #[arg(value_name = "NAME")]
     second: Option<String>,
-    /// Print all counters, or the breath, as JSON (see docs/json.md)
+    /// Print all counters, or that part (run, latency, breath), as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    run: run::Options,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,8 @@ enum Part {
     Errors,
     Config,
     Breath,
+    Run,
+    Latency,
 }
 
 impl Arguments {
@@ -51,6 +57,8 @@ impl Arguments {
             Some("errors") => Some(Part::Errors),
             Some("config") => Some(Part::Config),
             Some("breath") => Some(Part::Breath),
+            Some("run") => Some(Part::Run),
+            Some("latency") => Some(Part::Latency),
             Some(_) => None,
         };
         match (part, &self.second) {
@@ -59,7 +67,7 @@ impl Arguments {
             (None, Some(_)) => {
                 let first = self.first.as_deref().unwrap_or_default();
                 Err(Failure::Mistake(format!(
-                    "there is no part `{first}`; there are apps, links, errors, config and breath"
+                    "there is no part `{first}`; there are run, latency, apps, links, errors, config and breath"
                 )))
             }
         }
@@ -68,9 +76,15 @@ impl Arguments {
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (part, name) = arguments.read()?;
+    if arguments.run.is_given() && part != Part::Run {
+        return Err(Failure::Mistake("--sort and --all are for `show run`".to_owned()));
+    }
     let home = observe::pick(name)?;
-    if part == Part::Breath {
-        return breath::execute(&home, arguments.json);
+    match part {
+        Part::Breath => return breath::execute(&home, arguments.json),
+        Part::Run => return run::execute(home, &arguments.run, arguments.json),
+        Part::Latency => return latency::execute(home, arguments.json),
+        Part::All | Part::Apps | Part::Links | Part::Errors | Part::Config => {}
     }
     let (name, state, pid) = (home.name(), observe::state(&home), home.process());
     let mut observer = observe::open(home)?;
@@ -107,7 +121,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let drops = report::drops(counters);
             if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
         }
-        Part::Config | Part::Breath => {
+        Part::Config | Part::Breath | Part::Run | Part::Latency => {
             let text = harmless(&observer.directory().config);
             if text.ends_with('\n') { text } else { text + "\n" }
         }
