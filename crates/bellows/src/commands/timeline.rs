@@ -66,7 +66,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let end = history.span().map_or(0, |span| span.end);
     let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
     history.forget_before(start);
-    events.retain(|event| event.start >= start);
+    events.retain(|event| event.start.saturating_add(event.duration) >= start);
     let view = View { name, state: observe::state(&home), history, usual, events, start };
     let text = match &arguments.export {
         Some(file) => return view.export(file, &home),
