@@ -6,7 +6,8 @@ use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
 use crate::commands::{
-    apps, bench, breathsim, check, clear, completions, graph, man, ps, reload, run, show, stop, timeline, top,
+    apps, bench, breathsim, check, clear, completions, graph, man, ps, reload, run, show, stop, tap, timeline, top,
+    trace,
 };
 use crate::failure::EXIT_CODES;
 
@@ -84,6 +85,8 @@ pub enum Subcommand {
     Ps(ps::Arguments),
     Show(show::Arguments),
     Top(top::Arguments),
+    Trace(trace::Arguments),
+    Tap(tap::Arguments),
     Clear(clear::Arguments),
     Timeline(timeline::Arguments),
     Reload(reload::Arguments),

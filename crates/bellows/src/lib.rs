@@ -35,6 +35,7 @@
 //! | `supervisor` | the process around a running engine: threads, signals, reloads, the end |
 //! | `control` | the control socket: the engine's side, the client's side, what goes between |
 //! | `observe` | running engines seen from outside |
+//! | `journey` | the ways of packets, put together from a trace |
 //! | `baseline` | what `bellows clear` leaves, from which later readers count |
 //! | `accounting` | what each app costs |
 //! | `times` | percentiles of latency and of breaths |
@@ -51,6 +52,7 @@ mod commands;
 mod control;
 mod failure;
 pub mod graph;
+mod journey;
 mod logging;
 mod nearest;
 mod observe;
@@ -128,6 +130,8 @@ fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Comma
         Subcommand::Ps(arguments) => commands::ps::execute(&arguments),
         Subcommand::Show(arguments) => commands::show::execute(&arguments),
         Subcommand::Top(arguments) => commands::top::execute(&arguments),
+        Subcommand::Trace(arguments) => commands::trace::execute(&arguments),
+        Subcommand::Tap(arguments) => commands::tap::execute(&arguments),
         Subcommand::Clear(arguments) => commands::clear::execute(&arguments),
         Subcommand::Timeline(arguments) => commands::timeline::execute(&arguments),
         Subcommand::Reload(arguments) => commands::reload::execute(&arguments),

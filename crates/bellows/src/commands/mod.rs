@@ -13,5 +13,8 @@ pub mod reload;
 pub mod run;
 pub mod show;
 pub mod stop;
+pub mod tap;
 pub mod timeline;
 pub mod top;
+pub mod trace;
+mod watch;
