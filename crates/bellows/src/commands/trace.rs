@@ -14,7 +14,6 @@ use crate::journey::Journeys;
 use crate::observe;
 use crate::terminal::{self, harmless};
 use crate::text::{plural, span};
-use bellows_engine::MOST_TRACED;
 
 /// Follow single packets through a running network: each app, link and time, and what the packet is
 ///
