@@ -93,7 +93,7 @@ impl Configure for Lazy {
     }
 }
 
-/// Takes a long time for every tenth vector.
+/// Takes a long time for every third vector.
 struct Dawdler {
     calls: u64,
 }
@@ -107,7 +107,7 @@ impl App for Dawdler {
         }
         self.calls += 1;
         let start = Instant::now();
-        while self.calls.is_multiple_of(10) && start.elapsed() < Duration::from_millis(2) {
+        while self.calls.is_multiple_of(3) && start.elapsed() < Duration::from_millis(5) {
             std::hint::spin_loop();
         }
     }
@@ -259,15 +259,14 @@ fn an_app_that_dawdles_is_found_on_the_timeline() {
     let running = sandbox.start(&[&network]);
     let slow = |cause: &Value| (&cause["app"], &cause["entry"]) == (&json!("slow"), &json!("push"));
     eventually("the slow app is to blame", || {
-        let timeline = sandbox.bellows(&["timeline", "--json"]).fine().json();
+        let timeline = sandbox.bellows(&["timeline", "--json", "--last", "1h"]).fine().json();
         let slowest = timeline["slowest"].as_array().unwrap();
-        // On a busy machine a breath that was interrupted may be slower.
-        let found = slowest.iter().filter(|breath| slow(&breath["cause"])).count();
-        found >= 3 && slow(&timeline["suspects"][0])
+        // The system may have interrupted one of the others.
+        slowest.iter().filter(|breath| slow(&breath["cause"])).count() >= 4 && slow(&timeline["suspects"][0])
     });
     running.signal("-KILL");
     running.wait();
-    let told = sandbox.bellows(&["timeline", "network", "--slowest", "1"]).fine().stdout;
+    let told = sandbox.bellows(&["timeline", "network", "--slowest", "5"]).fine().stdout;
     assert!(told.contains("the push of `slow` took ") && told.contains("usually "), "{told}");
     let costs = sandbox.bellows(&["show", "run", "--json"]).fine().json();
     assert_eq!((&costs["rows"][0]["app"], &costs["rows"][0]["entry"]), (&json!("slow"), &json!("push")), "{costs:#}");
