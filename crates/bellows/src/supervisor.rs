@@ -139,7 +139,7 @@ fn start_engine(
 
 fn cannot_start(error: &StartError) -> Failure {
     match error {
-        StartError::Faults(_) | StartError::App(..) => Failure::Mistake(error.to_string()),
+        StartError::Faults(_) | StartError::App(..) | StartError::Events(_) => Failure::Mistake(error.to_string()),
         StartError::Counters(_) | StartError::PerfMap(_) | StartError::Pool(_) => Failure::Failed(error.to_string()),
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bellows_engine::{Schedule, Settings};
+use bellows_pmu::Event;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +37,15 @@ pub struct EngineConfig {
     /// the report says why.
     #[schemars(with = "Schedules")]
     pub schedule: Schedule,
+    /// Instrument one breath in 128, drawn at random: take the clock around each call in it, follow some packets to their
+    /// ends, and write the timeline. `show run`, `show latency` and `timeline` live on it; it costs 1 percent or so.
+    pub metering: bool,
+    /// What the instrumented breaths count besides clocks: by default all that the processor counts, which is nothing on
+    /// most virtual machines. Some events are the processor's (`cycles`, `ref_cycles`, `instructions`, `branch_misses`,
+    /// `l1_hits`, `l2_hits`, `l3_hits`, `l3_misses`), some the kernel's (such as `page_faults` and `context_switches`).
+    #[serde(with = "events")]
+    #[schemars(with = "Option<Vec<EventNames>>")]
+    pub events: Option<Vec<Event>>,
     /// The name by which other commands find the running engine; made from the file's name if it is not given.
     #[schemars(length(min = 1, max = 64))]
     pub name: Option<String>,
@@ -43,8 +53,8 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
-        let Settings { burst, lossless, busywait, schedule, .. } = Settings::default();
-        EngineConfig { burst, pool: 65_536, lossless, busywait, cpu: None, schedule, name: None }
+        let Settings { burst, lossless, busywait, schedule, metering, events, .. } = Settings::default();
+        EngineConfig { burst, pool: 65_536, lossless, busywait, cpu: None, schedule, metering, events, name: None }
     }
 }
 
@@ -56,6 +66,8 @@ impl EngineConfig {
             lossless: self.lossless,
             busywait: self.busywait,
             schedule: self.schedule,
+            metering: self.metering,
+            events: self.events.clone(),
             perf_map: false,
         }
     }
@@ -75,5 +87,39 @@ impl JsonSchema for Schedules {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string", "enum": Schedule::ALL.map(|schedule| schedule.to_string()) })
+    }
+}
+
+/// The names of the events that there are.
+struct EventNames;
+
+impl JsonSchema for EventNames {
+    fn schema_name() -> Cow<'static, str> {
+        "Event".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "enum": Event::ALL.map(Event::name) })
+    }
+}
+
+/// Events by their names.
+mod events {
+    use bellows_pmu::Event;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(events: &Option<Vec<Event>>, serializer: S) -> Result<S::Ok, S::Error> {
+        let names = |events: &Vec<Event>| events.iter().map(|event| event.name()).collect::<Vec<_>>();
+        events.as_ref().map(names).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Option<Vec<Event>>, D::Error> {
+        let names = Option::<Vec<String>>::deserialize(deserializer)?;
+        let parse = |names: Vec<String>| names.iter().map(|name| name.parse().map_err(D::Error::custom)).collect();
+        names.map(parse).transpose()
     }
 }

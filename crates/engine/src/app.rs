@@ -7,8 +7,6 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use bellows_sys::clock;
-
 use crate::counters::account;
 use crate::io::Io;
 use crate::place::Place;
@@ -314,6 +312,7 @@ pub(crate) fn answer<T>(question: impl FnOnce() -> T) -> Option<T> {
 unsafe extern "C" fn pull<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
+    place.count_call(account::PULL);
     if answer(|| app.pull(&Io::new(place))).is_none() {
         place.report_panic();
     }
@@ -323,6 +322,7 @@ unsafe extern "C" fn pull<A: App>(place: &Place) {
 unsafe extern "C" fn push<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
+    place.count_call(account::PUSH);
     if answer(|| app.push(&Io::new(place))).is_none() {
         place.report_panic();
     }
@@ -332,6 +332,7 @@ unsafe extern "C" fn push<A: App>(place: &Place) {
 unsafe extern "C" fn tick<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
+    place.count_call(account::TICK);
     if answer(|| app.tick(&Io::new(place))).is_none() {
         place.report_panic();
     }
@@ -359,39 +360,6 @@ unsafe extern "C" fn tick_lossless<A: App>(place: &Place) {
     place.admit();
     // SAFETY: the caller's promise.
     unsafe { tick::<A>(place) }
-}
-
-/// A call in an instrumented breath.
-///
-/// Safety: as for the [`Call`] that it makes.
-pub(crate) type Metered = unsafe extern "C" fn(&Place, Call);
-
-/// Makes a call and books its clocks as those of a pull.
-///
-/// Safety: as for the [`Call`] that it makes.
-pub(crate) unsafe extern "C" fn metered_pull(place: &Place, call: Call) {
-    // SAFETY: the caller's promise.
-    unsafe { metered(place, call, account::PULL_CALLS) }
-}
-
-/// Makes a call and books its clocks as those of a push.
-///
-/// Safety: as for the [`Call`] that it makes.
-pub(crate) unsafe extern "C" fn metered_push(place: &Place, call: Call) {
-    // SAFETY: the caller's promise.
-    unsafe { metered(place, call, account::PUSH_CALLS) }
-}
-
-/// Safety: as for the [`Call`] that it makes.
-#[inline(always)]
-unsafe fn metered(place: &Place, call: Call, calls: usize) {
-    let before = clock::ticks();
-    // SAFETY: the caller's promise.
-    unsafe { call(place) }
-    let clocks = clock::ticks().wrapping_sub(before).saturating_sub(place.core().clock_cost);
-    let slab = &place.fabric().slab;
-    slab.add(place.account + calls, 1);
-    slab.add(place.account + calls + 1, clocks);
 }
 
 impl<A: App> Erased for A {

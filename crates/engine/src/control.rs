@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicU32, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Release};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bellows_codemem::PerfMap;
@@ -17,9 +17,11 @@ use crate::counters::Slab;
 use crate::engine::{Settings, retire};
 use crate::home::Home;
 use crate::listing::Listing;
-use crate::network::{Fault, Network};
+use crate::network::{Fault, LinkSpec, Network};
 use crate::schedule::Breath;
 use crate::snapshot::Snapshot;
+use crate::timeline::Names;
+use crate::watch::{Order, Tap, Trace, TraceOrder, WatchError, new_tap, new_trace};
 use crate::world::{Origin, Outline, World};
 
 /// What other threads want of the engine, as bits.
@@ -27,6 +29,7 @@ pub(crate) mod attention {
     pub(crate) const STOP: u32 = 1;
     pub(crate) const COMMIT: u32 = 2;
     pub(crate) const GAUGES: u32 = 4;
+    pub(crate) const WATCH: u32 = 8;
 }
 
 pub(crate) struct Request {
@@ -61,6 +64,18 @@ pub(crate) struct Shared {
     settings: Settings,
     perf_map: Option<PerfMap>,
     home: Option<Arc<Home>>,
+    /// Names of apps in the timeline.
+    names: Option<Arc<Names>>,
+    watchers: Mutex<Watchers>,
+}
+
+/// What others want to watch.
+#[derive(Default)]
+struct Watchers {
+    /// What the engine has not taken yet.
+    orders: Vec<Order>,
+    /// Whether a trace is going on: by what tells that it is over.
+    trace: Option<Weak<AtomicBool>>,
 }
 
 /// What other threads see of the running configuration.
@@ -81,7 +96,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(world: &World, settings: &Settings, home: Option<Arc<Home>>) -> io::Result<Shared> {
+    pub(crate) fn new(
+        world: &World,
+        settings: &Settings,
+        home: Option<Arc<Home>>,
+        names: Option<Arc<Names>>,
+    ) -> io::Result<Shared> {
         Ok(Shared {
             attention: AtomicU32::new(0),
             event: Event::new()?,
@@ -91,6 +111,8 @@ impl Shared {
             settings: settings.clone(),
             perf_map: settings.perf_map.then(PerfMap::for_this_process),
             home,
+            names,
+            watchers: Mutex::default(),
         })
     }
 
@@ -116,11 +138,17 @@ impl Shared {
         }
     }
 
+    /// What others want to watch and the engine has not taken yet.
+    pub(crate) fn take_orders(&self) -> Vec<Order> {
+        mem::take(&mut lock(&self.watchers).orders)
+    }
+
     /// The run is over: who waits for an answer gets none.
     pub(crate) fn close(&self) {
         let last = mem::replace(&mut *lock(&self.mailbox), Mailbox::Closed);
         // Apps may lie in it; they are dropped with the mailbox unlocked.
         drop(last);
+        drop(self.take_orders());
     }
 }
 
@@ -216,6 +244,50 @@ impl Control {
         breath.listing()
     }
 
+    /// Follows packets through the network. While somebody does, every breath is instrumented.
+    ///
+    /// # Errors
+    /// If there is no such app, or another trace is going on.
+    pub fn trace(&self, order: TraceOrder) -> Result<Trace, WatchError> {
+        if let Some(app) = &order.app
+            && !lock(&self.shared.current).outline.apps.iter().any(|known| known.name == *app)
+        {
+            return Err(WatchError::NoApp(app.clone()));
+        }
+        let mut watchers = lock(&self.shared.watchers);
+        if watchers.trace.as_ref().is_some_and(|trace| trace.strong_count() > 0) {
+            return Err(WatchError::Busy);
+        }
+        let (watch, trace) = new_trace(order, self.clone());
+        watchers.trace = Some(watch.lifetime());
+        watchers.orders.push(Order::Trace(watch));
+        drop(watchers);
+        self.look_at_watchers();
+        Ok(trace)
+    }
+
+    /// Copies the first `snap` bytes of each packet that passes a link, as written in the network file:
+    /// `a.output -> b.input`. While somebody does, every breath is instrumented.
+    ///
+    /// # Errors
+    /// If there is no such link.
+    pub fn tap(&self, link: &str, snap: usize) -> Result<Tap, WatchError> {
+        let unknown = || WatchError::NoLink(link.to_owned());
+        let wanted: LinkSpec = link.parse().map_err(|_| unknown())?;
+        if !lock(&self.shared.current).outline.links.contains(&wanted) {
+            return Err(unknown());
+        }
+        let (watch, tap) = new_tap(wanted, snap, self.clone());
+        lock(&self.shared.watchers).orders.push(Order::Tap(watch));
+        self.look_at_watchers();
+        Ok(tap)
+    }
+
+    /// Has the engine look at what others want to watch.
+    pub(crate) fn look_at_watchers(&self) {
+        self.ask(attention::WATCH);
+    }
+
     /// Replaces the running network. What did not change keeps its state and its packets.
     ///
     /// The new configuration is laid out on the calling thread; the engine swaps it in between two breaths, and the
@@ -234,7 +306,8 @@ impl Control {
         let mut current = lock(&self.shared.current);
         let home = self.shared.home.as_deref();
         let generation = current.generation + 1;
-        let world = World::prepare(network, &current.outline, generation, home, &self.shared.settings)
+        let names = self.shared.names.as_deref();
+        let world = World::prepare(network, &current.outline, generation, home, &self.shared.settings, names)
             .map_err(ReloadError::Counters)?;
         let outline = Arc::clone(&world.outline);
         let mut report = compare(&current.outline, &world);

@@ -17,14 +17,17 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bellows_pmu::Event;
+use bellows_sys::clock;
 use bellows_sys::shared::SharedCells;
 use serde::{Deserialize, Serialize};
 
 use crate::app::{Counter, Traits};
+use crate::histogram::CELLS;
 use crate::home::Home;
 
 /// "BELLOWS" and the version of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x02");
 const HEADER: usize = 8;
 const SUPERSEDED: usize = 2;
 
@@ -74,11 +77,49 @@ pub(crate) mod link {
     pub(crate) const NAMES: [&str; 5] = ["packets", "bytes", "txdrop", "waiting", "waiting_bytes"];
 }
 
-/// What the instrumented breaths book for each app, by position.
+/// What is accounted for each app, by position: exact numbers first, then for each entry what the instrumented breaths have
+/// booked.
 pub(crate) mod account {
-    pub(crate) const PULL_CALLS: usize = 0;
-    pub(crate) const PUSH_CALLS: usize = 2;
-    pub(crate) const NAMES: [&str; 4] = ["pull_calls", "pull_clocks", "push_calls", "push_clocks"];
+    /// The entries of an app: their names, and their positions in all tables.
+    pub(crate) const NAMES: [&str; ENTRIES] = ["pull", "push", "tick"];
+    pub(crate) const ENTRIES: usize = 3;
+    pub(crate) const PULL: usize = 0;
+    pub(crate) const PUSH: usize = 1;
+    pub(crate) const TICK: usize = 2;
+
+    /// Calls at each entry, naps that the app ended, whether it has panicked.
+    pub(crate) const CALLS: usize = 0;
+    pub(crate) const NAPS: usize = ENTRIES;
+    pub(crate) const FAILED: usize = ENTRIES + 1;
+
+    /// What the instrumented breaths book for each call, by name, and the packets of those calls in which events were counted.
+    pub(crate) const SAMPLE_NAMES: [&str; 3] = ["calls", "packets", "clocks"];
+    pub(crate) const COUNTED: usize = SAMPLE_NAMES.len();
+
+    /// What is booked for each event: its count, for how long it was to be counted, and for how long it was.
+    const OF_AN_EVENT: usize = 3;
+
+    /// Where the samples of an entry begin.
+    pub(crate) const fn samples(entry: usize, events: usize) -> usize {
+        ENTRIES + 2 + entry * (COUNTED + 1 + OF_AN_EVENT * events)
+    }
+
+    /// Where those of an event begin.
+    pub(crate) const fn event(entry: usize, events: usize, event: usize) -> usize {
+        samples(entry, events) + COUNTED + 1 + OF_AN_EVENT * event
+    }
+
+    /// Cells of an app.
+    pub(crate) const fn cells(events: usize) -> usize {
+        samples(ENTRIES, events)
+    }
+}
+
+/// The histograms, by position.
+pub(crate) mod histogram {
+    pub(crate) const BREATH: usize = 0;
+    pub(crate) const LATENCY: usize = 1;
+    pub(crate) const NAMES: [&str; 2] = ["breath", "latency"];
 }
 
 /// Why packets are dropped in any app; these come before the app's own reasons.
@@ -102,10 +143,10 @@ pub struct AppEntry {
     pub name: String,
     /// Its type's name in the catalogue.
     pub kind: String,
-    /// Its first accounting cell: what the instrumented breaths booked.
+    /// How it is called: `polling`, `slots` or `active`.
+    pub state: String,
+    /// Its first accounting cell.
     pub account: usize,
-    /// Names of its accounting cells.
-    pub accounts: Vec<String>,
     /// Its first cell of drops.
     pub cell: usize,
     /// Names of its drop counters, from the first cell on.
@@ -144,19 +185,26 @@ pub struct Directory {
     pub config: String,
     /// Names of the engine's counters, from cell 0 on.
     pub engine: Vec<String>,
+    /// The events that the instrumented breaths count.
+    pub events: Vec<String>,
     /// The apps, in the network's order.
     pub apps: Vec<AppEntry>,
     /// The links, in the network's order.
     pub links: Vec<LinkEntry>,
+    /// The first cell of the histograms.
+    pub histograms: usize,
     /// Number of counter cells.
     pub cells: usize,
+    /// Frequency of the clock in which times are counted, in Hz.
+    pub ticks_per_second: u64,
 }
 
 impl Directory {
     /// Lays out the counters of a network.
     pub(crate) fn lay_out<'a>(
-        apps: impl Iterator<Item = (&'a str, &'a str, Traits)>,
+        apps: impl Iterator<Item = (&'a str, &'a str, Traits, bool)>,
         links: impl Iterator<Item = (String, String)>,
+        events: &[Event],
     ) -> Directory {
         let names = |counters: &[Counter]| counters.iter().map(|counter| counter.name.to_owned()).collect::<Vec<_>>();
         let mut cell = engine::COUNTERS.len();
@@ -165,14 +213,20 @@ impl Directory {
             cell += count;
             first
         };
+        let histograms = claim(histogram::NAMES.len() * CELLS);
         let apps = apps
-            .map(|(name, kind, traits)| {
+            .map(|(name, kind, traits, has_slots)| {
+                let state = match (traits.pulls, has_slots) {
+                    (true, false) => "polling",
+                    (true, true) => "slots",
+                    (false, _) => "active",
+                };
                 let drops = [names(common::DROPS), names(traits.drops)].concat();
                 let counters = names(traits.counters);
-                let accounts = account::NAMES.map(str::to_owned).to_vec();
-                let account = claim(accounts.len());
+                let account = claim(account::cells(events.len()));
                 let cell = claim(drops.len() + counters.len());
-                AppEntry { name: name.to_owned(), kind: kind.to_owned(), account, accounts, cell, drops, counters }
+                let [name, kind, state] = [name, kind, state].map(str::to_owned);
+                AppEntry { name, kind, state, account, cell, drops, counters }
             })
             .collect();
         let counters = link::NAMES.map(str::to_owned);
@@ -183,21 +237,32 @@ impl Directory {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             engine: names(engine::COUNTERS),
+            events: events.iter().map(Event::to_string).collect(),
             apps,
             links,
+            histograms,
             cells: cell,
+            ticks_per_second: clock::ticks_per_second(),
             ..Directory::default()
         }
     }
 }
 
 impl Directory {
+    /// The first cell of a histogram.
+    pub(crate) fn histogram(&self, which: usize) -> usize {
+        self.histograms + which * CELLS
+    }
+
     /// Whether all counters that it names lie among its cells.
     fn is_consistent(&self) -> bool {
         let fits = |cell: usize, count: usize| cell.checked_add(count).is_some_and(|end| end <= self.cells);
         fits(0, self.engine.len())
+            && fits(self.histograms, histogram::NAMES.len() * CELLS)
+            && self.ticks_per_second > 0
             && self.apps.iter().all(|app| {
-                fits(app.cell, app.drops.len() + app.counters.len()) && fits(app.account, account::NAMES.len())
+                fits(app.cell, app.drops.len() + app.counters.len())
+                    && fits(app.account, account::cells(self.events.len()))
             })
             && self.links.iter().all(|entry| fits(entry.cell, link::NAMES.len()))
     }
@@ -365,24 +430,30 @@ mod tests {
         let words = json.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
         let mut cells = vec![MAGIC, 0, 0, HEADER as u64, length as u64, (HEADER + length.div_ceil(8)) as u64, 0, 0];
         cells.extend(words);
-        cells.extend(std::iter::repeat_n(u64::MAX, directory.cells.min(1_000)));
+        cells.extend(std::iter::repeat_n(u64::MAX, directory.cells.min(10_000)));
         cells
     }
 
     fn directory() -> Directory {
         let ends = [("a.o".to_owned(), "b.i".to_owned()), ("a.p".to_owned(), "b.j".to_owned())];
         let traits = Traits::of::<crate::app::Failed>();
-        Directory::lay_out([("a", "k", traits), ("b", "k", traits)].into_iter(), ends.into_iter())
+        Directory::lay_out(
+            [("a", "k", traits, false), ("b", "k", traits, true)].into_iter(),
+            ends.into_iter(),
+            &[Event::PageFaults],
+        )
     }
 
     #[test]
     fn counters_that_a_directory_places_outside_its_cells_are_refused() {
         assert!(opened(&block(&directory())).is_ok());
-        let spoilt: [fn(&mut Directory); 4] = [
+        let spoilt: [fn(&mut Directory); 6] = [
             |directory| directory.apps[1].cell = usize::MAX,
             |directory| directory.links[0].cell = directory.cells - 1,
-            |directory| directory.engine.resize(1_000, String::new()),
+            |directory| directory.engine.resize(2_000, String::new()),
             |directory| directory.cells = usize::MAX,
+            |directory| directory.events.resize(5_000, String::new()),
+            |directory| directory.histograms = directory.cells,
         ];
         for spoil in spoilt {
             let mut directory = directory();

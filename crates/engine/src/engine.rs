@@ -8,18 +8,22 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use bellows_packet::{Fixed, pool};
+use bellows_pmu::{Event, OpenError, Pmu};
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 
 use crate::app::{AppError, Entry, Erased, Failed, Occupant, answer};
 use crate::control::{Control, Reply, Shared, attention};
-use crate::counters::{account, common, engine as cells, link};
+use crate::counters::{account, common, engine as cells, histogram, link};
+use crate::histogram::CELLS;
 use crate::home::Home;
 use crate::io::Core;
+use crate::meter::{Meter, metered_tick};
 use crate::network::{Fault, Network};
 use crate::schedule::Schedule;
 use crate::slots::{Expects, Listened, Slot};
 use crate::snapshot::Snapshot;
+use crate::timeline::Timeline;
 use crate::world::{Origin, Outline, World};
 
 /// How an engine runs.
@@ -35,11 +39,36 @@ pub struct Settings {
     pub schedule: Schedule,
     /// Write `/tmp/perf-PID.map`, by which `perf` names the stretches of generated code.
     pub perf_map: bool,
+    /// Take instrumented breaths, drawn at random, for the accounts, the timeline and the histograms. Without them the same
+    /// packets take the same instructions in each run.
+    pub metering: bool,
+    /// What the instrumented breaths count besides clocks, on the thread that takes them; by default what the processor
+    /// counts ([`Pmu::events`]), which is nothing on most virtual machines.
+    pub events: Option<Vec<Event>>,
+}
+
+impl Settings {
+    /// The events that are counted.
+    pub(crate) fn events(&self) -> &[Event] {
+        match &self.events {
+            _ if !self.metering => &[],
+            Some(events) => events,
+            None => Pmu::probe().map_or(&[], Pmu::events),
+        }
+    }
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { burst: 128, lossless: false, busywait: false, schedule: Schedule::default(), perf_map: false }
+        Settings {
+            burst: 128,
+            lossless: false,
+            busywait: false,
+            schedule: Schedule::default(),
+            perf_map: false,
+            metering: true,
+            events: None,
+        }
     }
 }
 
@@ -55,6 +84,9 @@ pub enum StartError {
     /// The counters cannot be made.
     #[error("cannot make the counters: {0}; see that memory, descriptors and room on the tmpfs are left")]
     Counters(std::io::Error),
+    /// The events cannot be counted.
+    #[error("{0}; choose others with `events` in [engine], or none: `events = []`")]
+    Events(#[from] OpenError),
     /// The generated code cannot be named for `perf`.
     #[error("the map that names generated code for perf cannot be written: {0}; see that /tmp is writable")]
     PerfMap(std::io::Error),
@@ -101,9 +133,6 @@ const WINDOW: u64 = 64;
 /// Idle breaths between two looks at the clock while an app wants a tick.
 const BETWEEN_LOOKS: u64 = 16;
 
-/// Breaths from one instrumented breath to the next, on average.
-const METERED_EVERY: u64 = 128;
-
 /// Instrumented breaths between two times that the free packet buffers are put in order.
 const TIDY_EVERY: u32 = 64;
 
@@ -120,9 +149,8 @@ pub struct Engine {
     home: Option<Arc<Home>>,
     panicked: Vec<String>,
     breaths: u64,
-    /// Breaths until the next instrumented one.
-    until_metered: u64,
-    random: Random,
+    /// Breaths until the next one is drawn to be instrumented.
+    until_drawn: u64,
     /// Instrumented breaths until the free buffers are put in order, and how many breaths had moved packets then.
     until_tidy: u32,
     tidy_at: u64,
@@ -132,23 +160,6 @@ pub struct Engine {
     idle_since: Option<u64>,
     /// An app that has lately said that it is not exhausted: the first to ask again.
     holdout: usize,
-}
-
-/// Random numbers that need not be good: xorshift64*, Vigna 2016.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Breaths between two instrumented ones: evenly spread, so that one in [`METERED_EVERY`] is.
-    fn draw(&mut self) -> u64 {
-        (self.next() >> 32) % (2 * METERED_EVERY - 1)
-    }
 }
 
 impl Engine {
@@ -163,9 +174,14 @@ impl Engine {
         }
         clock::calibrate();
         pool::ensure()?;
-        let mut world = World::prepare(network, &Outline::default(), 0, home.as_deref(), &settings)
+        let meter = Meter::new(settings.events())?;
+        let timeline = home.as_deref().filter(|_| settings.metering).map(Timeline::create);
+        let timeline = timeline.transpose().map_err(StartError::Counters)?;
+        let names = timeline.as_ref().map(Timeline::names);
+        let home_folder = home.as_deref();
+        let mut world = World::prepare(network, &Outline::default(), 0, home_folder, &settings, names.as_deref())
             .map_err(StartError::Counters)?;
-        let shared = Shared::new(&world, &settings, home.clone()).map_err(StartError::Counters)?;
+        let shared = Shared::new(&world, &settings, home.clone(), names).map_err(StartError::Counters)?;
         shared.map_for_perf(&world.breath).map_err(StartError::PerfMap)?;
         if let Err((app, error)) = world.start(None) {
             return Err(StartError::App(app, error));
@@ -180,10 +196,11 @@ impl Engine {
             return Err(StartError::Counters(error));
         }
         world.fabric().slab.set(cells::STARTED, clock::unix_nanos());
-        let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless);
+        let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless, meter);
         let core = Fixed::new(core);
+        core.meter.timeline.replace(timeline);
         world.seat(&core);
-        let mut random = Random(clock::ticks() | 1);
+        let until_drawn = if settings.metering { core.meter.draw() } else { u64::MAX };
         Ok(Engine {
             core,
             world,
@@ -192,8 +209,7 @@ impl Engine {
             home,
             panicked: Vec::new(),
             breaths: 0,
-            until_metered: random.draw(),
-            random,
+            until_drawn,
             until_tidy: TIDY_EVERY,
             tidy_at: 0,
             busy: false,
@@ -239,21 +255,16 @@ impl Engine {
         let core = &self.core;
         core.interrupt.set(u32::from(core.next_deadline.get() != u64::MAX));
         let moved = core.moved.get();
-        let taken = match self.until_metered {
-            0 => {
-                self.until_metered = self.random.draw();
-                self.world.take_metered(core);
-                self.world.fabric().slab.add(cells::METERED, 1);
-                self.until_tidy = self.until_tidy.saturating_sub(1);
-                1
-            }
-            until => {
-                let taken = self.world.take(core, attention, most.min(until));
-                self.until_metered -= taken;
-                taken
-            }
+        let taken = if self.until_drawn == 0 || core.meter.watching.get() {
+            self.take_metered();
+            1
+        } else {
+            let taken = self.world.take(core, attention, most.min(self.until_drawn));
+            self.until_drawn -= taken;
+            taken
         };
         self.breaths += taken;
+        let core = &self.core;
         if core.progress.get() && !core.halfway.get() {
             // A tick moved packets, and no app was called since. (A breath that ended halfway ends when it is finished.)
             core.end_breath();
@@ -265,6 +276,23 @@ impl Engine {
         if self.until_tidy == 0 {
             self.tidy();
         }
+    }
+
+    /// Takes an instrumented breath. It books if it was drawn; else somebody watches packets.
+    fn take_metered(&mut self) {
+        let is_drawn = self.until_drawn == 0;
+        let Core { meter, moved, .. } = &*self.core;
+        if is_drawn {
+            self.until_drawn = meter.draw();
+            self.world.fabric().slab.add(cells::METERED, 1);
+            self.until_tidy = self.until_tidy.saturating_sub(1);
+        } else {
+            self.until_drawn -= 1;
+        }
+        let before = moved.get();
+        meter.begin_breath(is_drawn);
+        self.world.take_metered(&self.core);
+        meter.end_breath(self.world.fabric(), moved.get() != before);
     }
 
     /// Puts the free buffers in order if packets have moved since they were: see [`bellows_packet::tidy`].
@@ -283,13 +311,22 @@ impl Engine {
         let World { places, apps, .. } = &self.world;
         let core = &self.core;
         let now = core.now();
+        let is_metered = self.until_drawn == 0 || core.meter.watching.get();
+        if is_metered {
+            core.meter.begin_breath(self.until_drawn == 0);
+        }
         core.next_deadline.set(u64::MAX);
         for (place, app) in places.iter().zip(apps) {
             if place.deadline.get() <= now {
                 place.deadline.set(u64::MAX);
                 let call = app.entry(Entry::Tick, self.settings.lossless);
                 // SAFETY: the call is that of the app in this place, to which nothing else refers now.
-                unsafe { call(place) };
+                unsafe {
+                    match is_metered {
+                        true => metered_tick(place, call),
+                        false => call(place),
+                    }
+                }
             }
         }
         let next = places.iter().map(|place| place.deadline.get()).min();
@@ -308,6 +345,8 @@ impl Engine {
             let held = answer(|| self.world.apps[app].held()).unwrap_or(0) as u64;
             self.world.fabric().slab.add(self.world.places[app].cell + common::APP_FAILED, held);
             self.panicked.push(self.world.outline.apps[app].name.clone());
+            let name = self.world.places[app].name;
+            self.core.meter.on_timeline(|timeline| timeline.panic(name, clock::ticks()));
             let dead = self.world.replace(app, Occupant::from(Box::new(Failed) as Box<dyn Erased>));
             // What it holds may be in any state: its packets are freed, and a second panic ends with it.
             let _ = answer(|| drop(dead));
@@ -379,6 +418,11 @@ impl Engine {
         if wishes & attention::GAUGES != 0 {
             self.write_gauges();
         }
+        if wishes & attention::WATCH != 0 {
+            let orders = self.shared.take_orders();
+            let meter = &self.core.meter;
+            meter.watching.set(meter.watch.borrow_mut().take(orders, &self.world));
+        }
         wishes & attention::STOP != 0
     }
 
@@ -426,7 +470,7 @@ impl Engine {
     /// Sleeps until something is due.
     fn nap(&mut self) -> Option<End> {
         let deadline = self.core.next_deadline.get();
-        let now = clock::now();
+        let (now, start) = (clock::now(), clock::ticks());
         if deadline <= now.saturating_add(WORTH_SLEEPING) {
             return None;
         }
@@ -463,6 +507,10 @@ impl Engine {
                 let mut woken: Vec<usize> =
                     owners.filter_map(|(app, is_readable)| is_readable.then_some(app)).collect();
                 woken.dedup();
+                for &app in &woken {
+                    let cell = self.world.places[app].account + account::NAPS;
+                    self.world.fabric().slab.add(cell, 1);
+                }
                 self.pull(&woken);
             }
             Err(_) => std::thread::sleep(NAP),
@@ -473,6 +521,7 @@ impl Engine {
         let slab = &self.world.fabric().slab;
         slab.add(cells::NAPS, 1);
         slab.add(cells::NAP_NANOS, clock::now().saturating_sub(now));
+        self.core.meter.on_timeline(|timeline| timeline.nap(start, clock::ticks() - start));
         None
     }
 
@@ -498,6 +547,11 @@ impl Engine {
         let usage = pool::usage();
         slab.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
         slab.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
+        for place in self.world.places.iter() {
+            for (entry, calls) in place.calls.iter().enumerate() {
+                slab.set(place.account + account::CALLS + entry, calls.get());
+            }
+        }
         for &number in &self.world.numbers {
             let cell = fabric.links[number].cell;
             let vector = fabric.take(number as u32);
@@ -512,7 +566,7 @@ impl Engine {
     #[cold]
     fn commit(&mut self) {
         let Some(request) = self.shared.take_request() else { return };
-        let start = Instant::now();
+        let (start, start_ticks) = (Instant::now(), clock::ticks());
         let mut new = request.world;
         new.prefetch();
         if let Err((app, error)) = new.start(Some(&mut self.world)) {
@@ -533,6 +587,13 @@ impl Engine {
         self.idle_since = None;
         self.write_gauges();
         self.shared.show(&self.world);
+        let meter = &self.core.meter;
+        if meter.watching.get() {
+            let mut watch = meter.watch.borrow_mut();
+            watch.find(&self.world);
+            meter.watching.set(!watch.is_empty());
+        }
+        meter.on_timeline(|timeline| timeline.reload(start_ticks, clock::ticks() - start_ticks, dropped));
         let _ = request.reply.send(Reply::Committed { old: Box::new(old), dropped, pause: start.elapsed() });
     }
 
@@ -544,6 +605,7 @@ impl Engine {
             (0..count).for_each(|index| to.set(target + index, from.get(first + index)));
         };
         copy(0, 0, from.directory.engine.len());
+        copy(from.directory.histograms, to.directory.histograms, histogram::NAMES.len() * CELLS);
 
         let mut stays = vec![false; old.apps.len()];
         for (index, origin) in new.origins.iter().enumerate() {
@@ -551,7 +613,13 @@ impl Engine {
             stays[app] = true;
             let (before, after) = (&old.places[app], &new.places[index]);
             copy(before.cell, after.cell, after.own_counters - after.cell + new.traits[index].counters.len());
-            copy(before.account, after.account, account::NAMES.len());
+            copy(before.account, after.account, account::cells(from.directory.events.len()));
+            for (before, after) in before.calls.iter().zip(&after.calls) {
+                after.set(before.get());
+            }
+            if !matches!(origin, Origin::Kept(_)) {
+                to.set(after.account + account::FAILED, 0);
+            }
         }
         let mut link_stays = vec![false; old.outline.links.len()];
         for (index, origin) in new.link_origins.iter().enumerate() {

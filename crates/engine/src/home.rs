@@ -146,6 +146,11 @@ impl Home {
         self.folder.join("counters")
     }
 
+    /// A file of this name in the folder, for what other programs keep with the run.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     /// The file with one generation of counters, before it is published.
     pub(crate) fn generation(&self, generation: u64) -> PathBuf {
         self.folder.join(format!("counters.{generation}"))
@@ -159,6 +164,11 @@ impl Home {
     /// Removes a generation that was not published.
     pub(crate) fn discard(&self, generation: u64) {
         let _ = fs::remove_file(self.generation(generation));
+    }
+
+    /// The file with the timeline.
+    pub fn timeline(&self) -> PathBuf {
+        self.folder.join("timeline")
     }
 
     /// The control socket.

@@ -9,8 +9,10 @@ use bellows_sys::clock;
 
 use crate::app::App;
 use crate::counters::{common, link as counters};
+use crate::meter::Meter;
 use crate::place::{OPEN, Place};
 use crate::slots::SlotHandle;
+use crate::watch::TXDROP;
 use crate::world::Fabric;
 
 /// What all apps of one engine share during a breath. The first fields are those that generated code knows.
@@ -40,12 +42,11 @@ pub(crate) struct Core {
     spare: RefCell<Vec<Memory>>,
     pub(crate) burst: usize,
     pub(crate) lossless: bool,
-    /// Clocks that reading the clock twice takes.
-    pub(crate) clock_cost: u64,
+    pub(crate) meter: Meter,
 }
 
 impl Core {
-    pub(crate) fn new(burst: usize, lossless: bool) -> Core {
+    pub(crate) fn new(burst: usize, lossless: bool, meter: Meter) -> Core {
         Core {
             now: Cell::new(0),
             moved: Cell::new(0),
@@ -60,7 +61,7 @@ impl Core {
             spare: RefCell::new(Vec::with_capacity(64)),
             burst,
             lossless,
-            clock_cost: clock::cost(),
+            meter,
         }
     }
 
@@ -151,12 +152,21 @@ impl Fabric {
         }
     }
 
+    /// Looks at the packets that wait in a link, from outside the calls of apps.
+    pub(crate) fn with_vector<T>(&self, index: u32, work: impl FnOnce(&mut [Packet]) -> T) -> T {
+        let link = &self.links[index as usize].vector;
+        let mut vector = link.replace(Vector::none());
+        let result = work(vector.as_mut_slice());
+        mem::forget(link.replace(vector));
+        result
+    }
+
     /// An app had two handles on one link open at a time: what the one left goes behind what the other did.
     #[cold]
     fn join(&self, index: u32, mut first: Vector, mut second: Vector, core: &Core) -> Vector {
         first.append(&mut second, usize::MAX);
         self.slab.add(self.links[index as usize].cell + counters::DROPS, second.len() as u64);
-        free_all(&mut second);
+        Place::dropping(TXDROP as usize, || free_all(&mut second));
         core.return_vector(second);
         first
     }
@@ -287,8 +297,17 @@ impl<'a, A: App> Io<'a, A> {
     /// If there is no such reason.
     #[inline]
     pub fn drop(&self, packet: Packet, reason: usize) {
-        drop(packet);
+        if packet.is_marked() {
+            Place::dropping(self.reason(reason), || drop(packet));
+        } else {
+            drop(packet);
+        }
         self.count_drops(reason, 1);
+    }
+
+    /// The position of one of the app's own reasons among all of its drops.
+    fn reason(&self, reason: usize) -> usize {
+        self.place.own_drops - self.place.cell + reason
     }
 
     /// Drops all that waits in an input for a reason: the position in [`App::DROPS`].
@@ -296,7 +315,8 @@ impl<'a, A: App> Io<'a, A> {
     /// # Panics
     /// If there is no such reason.
     pub fn drop_all(&self, input: &mut Input<'_, A>, reason: usize) {
-        self.count_drops(reason, input.discard() as u64);
+        let count = Place::dropping(self.reason(reason), || input.discard());
+        self.count_drops(reason, count as u64);
     }
 
     #[inline]
@@ -334,7 +354,7 @@ impl<'a, A: App> Io<'a, A> {
     /// Drops all that waits in the inputs of an app that has failed.
     pub(crate) fn fail_inputs(&self) {
         for index in 0..self.inputs() {
-            let count = self.input(index).discard();
+            let count = Place::dropping(common::APP_FAILED, || self.input(index).discard());
             self.place.count_common(common::APP_FAILED, count);
         }
     }
@@ -420,12 +440,11 @@ impl<'i, A: App> IntoIterator for &'i mut Input<'_, A> {
     type Item = Packet;
     type IntoIter = Drain<'i>;
 
-    /// Fetches the data of packets ahead if the app [says](App::PREFETCH) that it reads the data.
+    /// Fetches the data of packets ahead as the network says, or else the [app](App::PREFETCH).
     #[inline(always)]
     fn into_iter(self) -> Drain<'i> {
         let most = self.budget();
-        let ahead = if A::PREFETCH > 0 { self.place.prefetch } else { 0 };
-        self.vector.drain(most).prefetching(ahead)
+        self.vector.drain(most).prefetching(self.place.prefetch)
     }
 }
 
@@ -512,7 +531,8 @@ impl Output<'_> {
         let most = input.budget();
         self.vector.append(&mut input.vector, most);
         if !input.is_empty() && (!self.place.core().lossless || self.link == OPEN) {
-            refuse_many(self.place, self.link, input.discard());
+            let count = Place::dropping(refusal(self.link), || input.discard());
+            refuse_many(self.place, self.link, count);
         }
     }
 }
@@ -549,8 +569,13 @@ fn close_output(place: &Place, index: u32, vector: Vector) {
 #[cold]
 #[inline(never)]
 fn refuse(place: &Place, index: u32, packet: Packet) {
-    drop(packet);
+    Place::dropping(refusal(index), || drop(packet));
     refuse_many(place, index, 1);
+}
+
+/// Why a link does not take packets: it is full, or missing.
+fn refusal(index: u32) -> usize {
+    if index == OPEN { common::UNLINKED } else { TXDROP as usize }
 }
 
 /// Counts packets that a full or missing link did not take.

@@ -16,9 +16,12 @@
 //! | `native` | the breath as straight-line machine code |
 //! | [`listing`] | a breath, explained |
 //! | `engine` | the run: breathing, sleeping, ending, swapping configurations |
+//! | `meter` | instrumented breaths: what they book for each call, each breath and some packets |
+//! | [`timeline`] | what the engine did lately, event by event, in shared memory |
+//! | `watch` | following single packets, and copying those that pass a link |
 //! | `control` | the other threads' side of it: stop, reload, read |
 //! | [`testing`] | a rig for testing one app by itself |
-//! | `counters`, `snapshot`, `home` | counters in shared memory, their names, where they are found |
+//! | `counters`, `histogram`, `snapshot`, `home` | counters in shared memory, their names, where they are found |
 //!
 //! # Example
 //!
@@ -68,9 +71,11 @@ mod app;
 mod control;
 mod counters;
 mod engine;
+mod histogram;
 mod home;
 mod io;
 pub mod listing;
+mod meter;
 #[cfg(target_arch = "x86_64")]
 mod native;
 #[cfg(not(target_arch = "x86_64"))]
@@ -79,19 +84,24 @@ mod native;
 mod network;
 mod order;
 mod place;
+mod random;
 mod schedule;
 mod slots;
 mod snapshot;
 pub mod testing;
+pub mod timeline;
+mod watch;
 mod world;
 
 pub use app::{App, AppError, Counter, PROGRESS, PROGRESS_TOTAL, Port, Ports, Traits};
 pub use control::{Control, ReloadError, Reloaded};
 pub use counters::{AppEntry, Directory, LinkEntry, ReadError};
 pub use engine::{End, Engine, Outcome, Settings, StartError};
+pub use histogram::Histogram;
 pub use home::{Home, HomeError, root};
 pub use io::{Input, Io, Output};
 pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
 pub use schedule::{Schedule, UnknownSchedule};
 pub use slots::{SlotHandle, Watched};
 pub use snapshot::{AppCounts, LinkCounts, Observer, Snapshot};
+pub use watch::{Hop, HopKind, Tap, TapRecord, Trace, TraceOrder, WatchError};

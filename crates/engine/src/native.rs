@@ -32,9 +32,9 @@ use iced_x86::{
     Register,
 };
 
-use crate::app::{Metered, metered_pull, metered_push};
 use crate::io::Core;
 use crate::listing::Line;
+use crate::meter::{Metered, metered_pull, metered_push};
 use crate::place::Place;
 use crate::schedule::{Step, Stretch};
 use crate::slots::Slot;

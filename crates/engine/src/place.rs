@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use bellows_packet::CAPACITY;
+use bellows_packet::{CAPACITY, passages, settle_passages};
 
-use crate::counters::common;
+use crate::counters::{account, common};
 use crate::io::Core;
 use crate::slots::Slot;
 use crate::world::Fabric;
@@ -20,6 +20,8 @@ pub(crate) const OPEN: u32 = u32::MAX;
 /// thread follows them, while it breathes.
 pub(crate) struct Place {
     pub(crate) app: Cell<*mut ()>,
+    /// How often it has been called: to pull, to push, to tick.
+    pub(crate) calls: [Cell<u64>; account::ENTRIES],
     pub(crate) core: NonNull<Core>,
     pub(crate) fabric: NonNull<Fabric>,
     /// Its links by port, or [`OPEN`].
@@ -40,6 +42,8 @@ pub(crate) struct Place {
     pub(crate) deadline: Cell<u64>,
     pub(crate) prefetch: usize,
     pub(crate) gain: usize,
+    /// Where its name is in the timeline.
+    pub(crate) name: u32,
 }
 
 // SAFETY: what the pointers lead to is followed only on the engine's thread, by the type's invariant; the rest may be sent.
@@ -56,6 +60,12 @@ impl Place {
     pub(crate) fn fabric(&self) -> &Fabric {
         // SAFETY: the type's invariant.
         unsafe { self.fabric.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn count_call(&self, entry: usize) {
+        let calls = &self.calls[entry];
+        calls.set(calls.get() + 1);
     }
 
     pub(crate) fn slots<'a>(&self, fabric: &'a Fabric) -> &'a [Slot] {
@@ -93,6 +103,31 @@ impl Place {
     pub(crate) fn count_common(&self, reason: usize, count: usize) {
         debug_assert!(reason < common::DROPS.len());
         self.fabric().slab.add(self.cell + reason, count as u64);
+    }
+
+    /// Does what frees packets that are dropped for a reason: the position of its counter among the app's drops, or
+    /// [`TXDROP`](crate::watch::TXDROP). Those that are marked are noted with it.
+    #[inline]
+    pub(crate) fn dropping<T>(reason: usize, free: impl FnOnce() -> T) -> T {
+        let before = passages();
+        let result = free();
+        if passages() != before {
+            settle_passages(before, reason as u32);
+        }
+        result
+    }
+
+    /// The name of the output that leads to a link.
+    pub(crate) fn output_name(&self, link: u32) -> String {
+        let fabric = self.fabric();
+        let from = &fabric.slab.directory.links[fabric.links[link as usize].index].from;
+        from.rsplit_once('.').map_or(&**from, |(_, port)| port).to_owned()
+    }
+
+    /// The name of such a reason.
+    pub(crate) fn drop_reason(&self, reason: u32) -> String {
+        let drops = &self.fabric().slab.directory.apps[self.index].drops;
+        drops.get(reason as usize).map_or("txdrop", |name| name).to_owned()
     }
 
     /// Tells the engine that the app has panicked.

@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use bellows_codemem::Symbol;
 use serde::{Deserialize, Serialize};
 
-use crate::app::{Call, Entry, metered_pull, metered_push};
+use crate::app::{Call, Entry};
 use crate::engine::Settings;
 use crate::io::Core;
 use crate::listing::{self, Listing};
+use crate::meter::{metered_pull, metered_push};
 use crate::native::Native;
 use crate::place::Place;
 use crate::slots::Slot;
@@ -232,7 +233,7 @@ impl Breath {
         }
     }
 
-    /// Takes one breath and books the clocks of every call.
+    /// Takes one instrumented breath.
     ///
     /// # Safety
     /// As for [`Breath::take`].

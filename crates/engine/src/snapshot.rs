@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::counters::{Directory, ReadError, Slab, link};
+use crate::counters::{AppEntry, Directory, ReadError, Slab, account, histogram, link};
+use crate::histogram::Histogram;
 use crate::home::Home;
 
 /// One link.
@@ -90,7 +91,16 @@ pub struct AppCounts {
     pub drops: BTreeMap<String, u64>,
     /// What else it counts.
     pub counters: BTreeMap<String, u64>,
-    /// Its calls in the instrumented breaths, and the clocks that they took.
+    /// How it is called: `polling` (pulled in every breath), `slots` (pulled when a slot says so), `active` (pushed when
+    /// packets wait for it); `failed` if it has panicked and is called no more.
+    pub state: String,
+    /// How often it was called: `pull`, `push`, `tick`.
+    pub calls: BTreeMap<String, u64>,
+    /// Naps of the engine that its descriptor ended.
+    pub naps: u64,
+    /// What the instrumented breaths booked: for each entry (`pull`, `push`, `tick`) its calls, the packets taken (push) or
+    /// sent (pull, tick) in them, and the clocks that they took: `pull_calls`, `pull_packets`, `pull_clocks`, …; and what else
+    /// was counted, such as `pull_instructions`.
     pub account: BTreeMap<String, u64>,
 }
 
@@ -114,12 +124,51 @@ pub struct Snapshot {
     pub refusal: String,
     /// File that the network was read from; empty if none.
     pub source: String,
+    /// Frequency of the clock in which calls are timed, in Hz.
+    pub ticks_per_second: u64,
     /// The engine's own counters.
     pub engine: BTreeMap<String, u64>,
     /// The apps, in the network's order.
     pub apps: Vec<AppCounts>,
     /// The links, in the network's order.
     pub links: Vec<LinkCounts>,
+    /// How times are spread, in nanoseconds: `breath`, how long those instrumented breaths took in which a packet moved;
+    /// `latency`, how long it took from a packet's coming into being to its end, for some packets.
+    pub histograms: BTreeMap<String, Histogram>,
+}
+
+/// How often an app was called.
+fn calls(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
+    let names = account::NAMES.iter().enumerate();
+    names.map(|(index, name)| ((*name).to_owned(), slab.get(entry.account + account::CALLS + index))).collect()
+}
+
+/// What the instrumented breaths booked for an app.
+fn accounts(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
+    let events = &slab.directory.events;
+    let mut accounts = BTreeMap::new();
+    for (index, name) in account::NAMES.iter().enumerate() {
+        let first = entry.account + account::samples(index, events.len());
+        for (offset, what) in account::SAMPLE_NAMES.iter().enumerate() {
+            accounts.insert(format!("{name}_{what}"), slab.get(first + offset));
+        }
+        let [packets, counted] = [1, account::COUNTED].map(|offset| slab.get(first + offset));
+        for (event, what) in events.iter().enumerate() {
+            let cell = entry.account + account::event(index, events.len(), event);
+            let [count, enabled, running] = [0, 1, 2].map(|offset| slab.get(cell + offset));
+            // Events are counted in some of the calls, and perhaps for a part of the time.
+            let count = count.cast_signed().max(0).cast_unsigned();
+            let count = scaled(scaled(count, enabled, running), packets, counted);
+            accounts.insert(format!("{name}_{what}"), count);
+        }
+    }
+    accounts
+}
+
+/// What was counted in a part, extrapolated to the whole; 0 if the part is.
+fn scaled(count: u64, whole: u64, part: u64) -> u64 {
+    let product = u128::from(count) * u128::from(whole);
+    product.checked_div(u128::from(part)).map_or(0, |scaled| scaled.try_into().unwrap_or(u64::MAX))
 }
 
 /// The counters of another process may be anything.
@@ -129,7 +178,9 @@ fn sum(counters: impl Iterator<Item = u64>) -> u64 {
 
 impl Snapshot {
     pub(crate) fn of(slab: &Slab) -> Snapshot {
-        let Directory { version, pid, schedule, refusal, source, engine, apps, links, .. } = &slab.directory;
+        let directory = &slab.directory;
+        let Directory { version, pid, schedule, refusal, source, engine, apps, links, ticks_per_second, .. } =
+            directory;
         let named = |names: &[String], first: usize| -> BTreeMap<String, u64> {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
@@ -159,18 +210,30 @@ impl Snapshot {
                 out_bytes: passed.out_bytes,
                 drops,
                 counters: named(&entry.counters, entry.cell + entry.drops.len()),
-                account: named(&entry.accounts, entry.account),
+                state: if slab.get(entry.account + account::FAILED) > 0 { "failed" } else { &entry.state }.to_owned(),
+                calls: calls(slab, entry),
+                naps: slab.get(entry.account + account::NAPS),
+                account: accounts(slab, entry),
             }
         });
+        let nanos = |clocks: u64| {
+            let nanos = u128::from(clocks) * 1_000_000_000 / u128::from((*ticks_per_second).max(1));
+            nanos.try_into().unwrap_or(u64::MAX)
+        };
+        let histogram = |(which, name): (usize, &&str)| {
+            ((*name).to_owned(), Histogram::read(slab, directory.histogram(which), nanos))
+        };
         Snapshot {
             version: version.clone(),
             pid: *pid,
             schedule: schedule.clone(),
             refusal: refusal.clone(),
             source: source.clone(),
+            ticks_per_second: *ticks_per_second,
             engine: named(engine, 0),
             apps: apps.collect(),
             links: links.clone(),
+            histograms: histogram::NAMES.iter().enumerate().map(histogram).collect(),
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU32;
 use bellows_packet::{Fixed, LINE, Vector, prefetch};
 
 use crate::app::{AppError, Entry, Occupant, Ports, Textbook, Traits, answer};
-use crate::counters::{Directory, Slab, common};
+use crate::counters::{Directory, Slab, account, common};
 use crate::engine::{Settings, start_contained, stop_contained};
 use crate::home::Home;
 use crate::io::Core;
@@ -23,6 +23,7 @@ use crate::order::push_order;
 use crate::place::{OPEN, Place};
 use crate::schedule::{Breath, Step};
 use crate::slots::Slot;
+use crate::timeline::Names;
 
 /// A link: one vector, filled by one app and emptied by one app.
 ///
@@ -33,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) bytes: Cell<u64>,
     /// The first of its counters.
     pub(crate) cell: usize,
+    /// Its position in the network.
+    pub(crate) index: usize,
 }
 
 /// All links and slots, and the counters of links and apps.
@@ -138,12 +141,15 @@ impl World {
         generation: u64,
         home: Option<&Home>,
         settings: &Settings,
+        names: Option<&Names>,
     ) -> io::Result<World> {
         let outline = Arc::new(Outline::of(&network));
         let Network { apps, links, source, text } = network;
-        let laid_out = apps.iter().map(|app| (app.name.as_str(), app.kind.as_str(), app.traits));
+        let slots: Vec<usize> = apps.iter().map(|app| answer(|| app.app.slots()).unwrap_or(0)).collect();
+        let laid_out = apps.iter().zip(&slots);
+        let laid_out = laid_out.map(|(app, &slots)| (app.name.as_str(), app.kind.as_str(), app.traits, slots > 0));
         let ends = links.iter().map(|link| (link.from.to_string(), link.to.to_string()));
-        let mut directory = Directory::lay_out(laid_out, ends);
+        let mut directory = Directory::lay_out(laid_out, ends, settings.events());
         directory.source = source;
         directory.config = text;
 
@@ -166,11 +172,12 @@ impl World {
             .enumerate()
             .map(|(index, app)| {
                 let entry = &directory.apps[index];
-                let slots = answer(|| app.app.slots()).unwrap_or(0);
+                let slots = slots[index];
                 first_slot += slots;
                 let own_drops = entry.cell + common::DROPS.len();
                 Place {
                     app: Cell::new(std::ptr::null_mut()),
+                    calls: Default::default(),
                     core: NonNull::dangling(),
                     fabric: NonNull::dangling(),
                     inputs: numbered(&wiring[index].0),
@@ -185,6 +192,7 @@ impl World {
                     deadline: Cell::new(0),
                     prefetch: app.traits.prefetch,
                     gain: app.traits.gain.max(1),
+                    name: names.map_or(0, |names| names.position(&app.name)),
                 }
             })
             .collect();
@@ -209,6 +217,7 @@ impl World {
             vector: Cell::new(Vector::none()),
             bytes: Cell::new(0),
             cell: link.map_or(0, |link| directory.links[link].cell),
+            index: link.unwrap_or_default(),
         };
         let fabric = Fabric {
             links: links_by_number.iter().map(empty).collect(),
@@ -287,6 +296,7 @@ impl World {
     pub(crate) fn replace(&mut self, app: usize, successor: Occupant) -> Occupant {
         self.places[app].app.set(successor.address());
         self.places[app].deadline.set(u64::MAX);
+        self.fabric().slab.set(self.places[app].account + account::FAILED, 1);
         for slot in self.places[app].slots(self.fabric()) {
             // What it watches may panic at its end.
             let _ = answer(|| slot.never());

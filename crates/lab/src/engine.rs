@@ -5,10 +5,12 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bellows_apps::{pcap_reader, sink, source, tee};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
-use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
+use bellows_engine::timeline::clocks_per_event;
+use bellows_engine::{App, Engine, Home, Io, Network, Port, Ports, Schedule, Settings};
 use bellows_packet::{CAPACITY, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
@@ -70,10 +72,13 @@ enum Case {
     InFlight(usize),
     PcapReader,
     Idle,
+    Metering,
+    Timeline,
+    TimelineEvent,
 }
 
 impl Case {
-    const ALL: [Case; 8] = [
+    const ALL: [Case; 11] = [
         Case::SourceSink,
         Case::SourceTeeSinks,
         Case::ChainForward,
@@ -82,6 +87,9 @@ impl Case {
         Case::InFlight(8_192),
         Case::PcapReader,
         Case::Idle,
+        Case::Metering,
+        Case::Timeline,
+        Case::TimelineEvent,
     ];
 
     fn name(self) -> &'static str {
@@ -92,6 +100,9 @@ impl Case {
             Case::InFlight(_) => "in-flight",
             Case::PcapReader => "pcap-reader",
             Case::Idle => "idle",
+            Case::Metering => "metering",
+            Case::Timeline => "timeline",
+            Case::TimelineEvent => "timeline-event",
         }
     }
 
@@ -99,6 +110,8 @@ impl Case {
         match self {
             Case::PcapReader => "Mpps",
             Case::Idle => "ns/breath",
+            Case::Metering | Case::Timeline => "ratio",
+            Case::TimelineEvent => "clocks/event",
             _ => "clocks/packet",
         }
     }
@@ -112,7 +125,8 @@ impl Case {
                 let network = production();
                 vec![("apps", network.apps.len().into()), ("links", network.links.len().into())]
             }
-            Case::SourceSink | Case::SourceTeeSinks | Case::PcapReader => Vec::new(),
+            Case::TimelineEvent => vec![("calls", CALLS.into())],
+            Case::SourceSink | Case::SourceTeeSinks | Case::PcapReader | Case::Metering | Case::Timeline => Vec::new(),
         }
     }
 }
@@ -162,7 +176,7 @@ fn summarise(case: Case, schedule: Schedule, options: &Options, answers: &[Answe
     let references: Vec<f64> = answers.iter().filter_map(|answer| answer.reference).collect();
     let mut labels = case.labels();
     labels.push(("schedule", json!(schedule)));
-    if case != Case::Idle {
+    if !matches!(case, Case::Idle | Case::TimelineEvent) {
         labels.extend([("size", SIZE.into()), ("burst", options.burst.into())]);
     }
     let reference = median(&references).map(|median| median.value);
@@ -192,6 +206,9 @@ struct Bench {
 
 /// Breaths of a round in which nothing moves.
 const IDLE_BREATHS: u64 = 20_000;
+
+/// Calls in the breaths of which events are written.
+const CALLS: u64 = 30;
 
 /// Packets that a round of measuring moves, about.
 const ROUND: usize = 400_000;
@@ -229,6 +246,9 @@ impl Bench {
             }
             Case::PcapReader => (self.read_capture(), None),
             Case::Idle => (self.idle(), None),
+            Case::Metering => (self.overhead((true, true), (false, true)), None),
+            Case::Timeline => (self.overhead((true, true), (true, false)), None),
+            Case::TimelineEvent => (self.event(), None),
         }
     }
 
@@ -250,6 +270,37 @@ impl Bench {
             rounds.1.push(clocks(turns, &mut reference) / packets as f64);
         }
         (middle(&rounds.0), Some(middle(&rounds.1)))
+    }
+
+    /// How much more a packet costs from source to sink in one way than in another, each with or without instrumented
+    /// breaths, and with or without a folder, which is where a timeline is written: measured in turn.
+    fn overhead(&self, one: (bool, bool), other: (bool, bool)) -> f64 {
+        let mut engines = [one, other].map(|(metering, has_home)| {
+            let settings = Settings { burst: self.burst, schedule: self.schedule, metering, ..Settings::default() };
+            let home = has_home.then(|| Arc::new(home(&format!("{metering}"))));
+            Engine::new(source_sink(), settings, home).unwrap_or_else(|error| fail(&error))
+        });
+        let turns = ROUND.div_ceil(self.burst);
+        let rounds = (0..2 * self.rounds).map(|round| {
+            let [one, other] = &mut engines;
+            let turn = |engine: &mut Engine| {
+                clocks(1, || {
+                    engine.breathe_times(turns as u64);
+                })
+            };
+            // Whatever comes first in a round has what the other left in the caches.
+            let (first, second) = if round % 2 == 0 { (one, other) } else { (other, one) };
+            let (first, second) = (turn(first), turn(second));
+            if round % 2 == 0 { first / second } else { second / first }
+        });
+        middle(&rounds.collect::<Vec<f64>>())
+    }
+
+    /// Clocks for an event of the timeline, beside reading the clock.
+    fn event(&self) -> f64 {
+        let home = home("events");
+        let round = |_| clocks_per_event(&home, 20_000, CALLS).unwrap_or_else(|error| fail(&error));
+        middle(&(0..self.rounds).map(round).collect::<Vec<f64>>())
     }
 
     /// Clocks a packet for each further app: a long chain less the short one, measured in turn. The reference is the work
@@ -311,6 +362,11 @@ impl Bench {
             .collect();
         middle(&rates)
     }
+}
+
+/// A folder for an engine of this process.
+fn home(name: &str) -> Home {
+    Home::claim(&format!("bench-{}-{name}", std::process::id())).unwrap_or_else(|error| fail(&error))
 }
 
 fn source() -> source::Source {

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::arena::Fixed;
 use crate::bulk::kernels;
-use crate::packet::{LARGE, META, Packet};
+use crate::mark::{Passage, end_marks};
+use crate::packet::{LARGE, MARKED, META, Packet};
 use crate::pool::{self, Pool};
 use crate::vector::Vector;
 use crate::{LINE, ROOM};
@@ -95,6 +96,8 @@ struct Cache {
     tally: Arc<Tally>,
     pool: &'static Pool,
     home: fn(&[Packet], &mut [usize]) -> bool,
+    /// What became of marked packets.
+    passages: Vec<Passage>,
 }
 
 /// How many loaded magazines a thread keeps beside the current one before it gives them to the depot.
@@ -104,7 +107,8 @@ impl Cache {
     fn new(pool: &'static Pool) -> Cache {
         let tally = Arc::new(Tally::default());
         pool.enrol(Arc::clone(&tally));
-        Cache { current: Magazine::empty(), loaded: Vec::new(), empty: Vec::new(), tally, pool, home: kernels().home }
+        let (current, home) = (Magazine::empty(), kernels().home);
+        Cache { current, loaded: Vec::new(), empty: Vec::new(), tally, pool, home, passages: Vec::new() }
     }
 
     #[inline(always)]
@@ -261,6 +265,13 @@ fn with_cache<T>(work: impl FnOnce(&mut Cache) -> T) -> Option<T> {
 fn make_cache() -> *mut Cache {
     let _ = OWNER.try_with(|_| ());
     CACHE.get()
+}
+
+/// Runs `work` on the thread's log of marked packets; not at all if the thread is ending.
+///
+/// `work` must not make or free packets.
+pub(crate) fn with_passages<T: Default>(work: impl FnOnce(&mut Vec<Passage>) -> T) -> T {
+    with_cache(|cache| work(&mut cache.passages)).unwrap_or_default()
 }
 
 /// New packets, empty, each in a buffer of its own; made by [`Packet::fresh`].
@@ -467,8 +478,17 @@ pub fn tidy() {
 /// Hot: one pass over the handles, no look at the data.
 #[inline]
 pub fn free_all(vector: &mut Vector) {
+    match free_plain(vector.as_slice()) {
+        0 => vector.forget_all(),
+        left => free_special(vector, left),
+    }
+}
+
+/// Frees packets up to the first ones that are special. Returns how many are left.
+#[inline(always)]
+fn free_plain(packets: &[Packet]) -> usize {
     let freed = with_cache(|cache| {
-        let mut rest = vector.as_slice();
+        let mut rest = packets;
         while !rest.is_empty() {
             if cache.current.room() == 0 {
                 cache.change_current();
@@ -485,15 +505,20 @@ pub fn free_all(vector: &mut Vector) {
         }
         0
     });
-    match freed {
-        Some(0) => vector.forget_all(),
-        Some(left) => free_one_by_one(vector, left),
-        None => free_one_by_one(vector, vector.len()),
-    }
+    freed.unwrap_or(packets.len())
 }
 
-/// Frees the last `left` packets of a vector; those before them have been freed.
+/// Frees the last `left` packets of a vector, of which some are special; those before them have been freed.
 #[cold]
+fn free_special(vector: &mut Vector, mut left: usize) {
+    let length = vector.len();
+    if end_marks(&mut vector.as_mut_slice()[length - left..]) {
+        left = free_plain(&vector.as_slice()[length - left..]);
+    }
+    free_one_by_one(vector, left);
+}
+
+/// Frees the last `left` packets of a vector one after the other; those before them have been freed.
 fn free_one_by_one(vector: &mut Vector, left: usize) {
     let done = vector.len() - left;
     let mut drain = vector.drain(usize::MAX);
@@ -523,7 +548,7 @@ pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> us
 pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
     let packets = &packets[..packets.len().min(vector.room())];
     let words = packets.iter().fold(0, |words, packet| words | packet.word());
-    if words & (LARGE | META) != 0 || packets.iter().any(|packet| packet.len() > ROOM) {
+    if words & (LARGE | META | MARKED) != 0 || packets.iter().any(|packet| packet.len() > ROOM) {
         return packets.iter().map_while(Packet::copy).map_while(|copy| vector.push(copy).ok()).count();
     }
     let copy = kernels().copy;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 
 use crate::cache::{self, Fresh};
+use crate::mark::{self, Fate, Mark};
 use crate::pool;
 use crate::{DATA_OFFSET, LARGEST_ROOM, LINE, ROOM};
 
@@ -20,8 +21,11 @@ pub(crate) const META: u64 = 2 << LENGTH_BITS;
 /// Flag: the data does not start where a new packet's does (or did not at some time).
 const MOVED: u64 = 4 << LENGTH_BITS;
 
+/// Flag: the buffer's first line carries a mark.
+pub(crate) const MARKED: u64 = 8 << LENGTH_BITS;
+
 /// Flags of packets that cannot be freed just by noting where their data starts.
-pub(crate) const SPECIAL: u64 = LARGE | MOVED;
+pub(crate) const SPECIAL: u64 = LARGE | MOVED | MARKED;
 
 /// The facts about a packet that few apps look at. They lie in the buffer, not in the handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +41,14 @@ pub struct Meta {
     pub link_type: u32,
 }
 
-const _: () = assert!(size_of::<Meta>() <= LINE && align_of::<Meta>() <= LINE);
+/// The first line of a buffer.
+#[repr(C)]
+struct Front {
+    meta: Meta,
+    mark: Mark,
+}
+
+const _: () = assert!(size_of::<Front>() <= LINE && align_of::<Front>() <= LINE);
 
 /// A packet: 16 bytes that own one buffer of the pool, which goes back when the packet is dropped.
 ///
@@ -108,7 +119,7 @@ impl Packet {
     /// The word of a copy in an ordinary buffer: length and tag.
     #[inline(always)]
     pub(crate) fn word_of_copy(&self) -> u64 {
-        self.word & !(LARGE | META | MOVED)
+        self.word & !(LARGE | META | MOVED | MARKED)
     }
 
     #[inline(always)]
@@ -225,7 +236,7 @@ impl Packet {
         self.bytes_mut()
     }
 
-    fn meta_pointer(&self) -> *mut Meta {
+    fn front(&self) -> *mut Front {
         let address = self.buffer_data() - DATA_OFFSET;
         pool::pointer(address).as_ptr().cast()
     }
@@ -233,8 +244,8 @@ impl Packet {
     /// The metadata, if the packet carries any.
     #[inline]
     pub fn meta(&self) -> Option<Meta> {
-        // SAFETY: the flag says that set_meta wrote the line, which is aligned to 64 and belongs to this packet.
-        (self.word & META != 0).then(|| unsafe { *self.meta_pointer() })
+        // SAFETY: the flag says that set_meta wrote there; the line is aligned to 64 and belongs to this packet.
+        (self.word & META != 0).then(|| unsafe { (*self.front()).meta })
     }
 
     /// Gives the packet metadata.
@@ -242,7 +253,34 @@ impl Packet {
     pub fn set_meta(&mut self, meta: Meta) {
         self.word |= META;
         // SAFETY: the first line of the buffer is aligned to 64, large enough (asserted above), and this packet's own.
-        unsafe { *self.meta_pointer() = meta };
+        unsafe { (*self.front()).meta = meta };
+    }
+
+    /// Marks the packet: from now on the thread's log tells what becomes of it, see [`Passage`](crate::Passage).
+    pub fn mark(&mut self, mark: Mark) {
+        self.word |= MARKED;
+        // SAFETY: as for set_meta().
+        unsafe { (*self.front()).mark = mark };
+    }
+
+    /// Whether the packet is marked.
+    #[inline(always)]
+    pub fn is_marked(&self) -> bool {
+        self.word & MARKED != 0
+    }
+
+    /// The packet's mark, if it has one.
+    #[inline]
+    pub fn marked(&self) -> Option<Mark> {
+        // SAFETY: the flag says that mark() wrote there; the line is aligned to 64 and belongs to this packet.
+        self.is_marked().then(|| unsafe { (*self.front()).mark })
+    }
+
+    /// Takes the mark off.
+    pub(crate) fn unmark(&mut self) -> Option<Mark> {
+        let mark = self.marked();
+        self.word &= !MARKED;
+        mark
     }
 
     /// A second packet with the same data, tag and metadata; `None` when the pool has no buffer free.
@@ -259,12 +297,25 @@ impl Packet {
     /// If `copy` has less tailroom than this packet is long.
     #[inline(always)]
     pub fn copy_into(&self, copy: &mut Packet) {
-        copy.word &= !(LENGTH_MASK | META);
+        copy.word &= !(LENGTH_MASK | META | MARKED);
         copy_short(self.bytes(), copy.extend(self.len()));
         copy.set_tag(self.tag());
         if let Some(meta) = self.meta() {
             copy.set_meta(meta);
         }
+        if let Some(mark) = self.marked() {
+            copy.mark(mark);
+            mark::note(mark, Fate::Copied);
+        }
+    }
+
+    /// The end of a packet that is large or marked.
+    #[cold]
+    fn end(&mut self) {
+        if let Some(mark) = self.unmark() {
+            mark::note(mark, Fate::Freed);
+        }
+        cache::free(self.address(), self.is_large());
     }
 
     /// Asks the processor to fetch the first line of the data, for an app that will read it soon.
@@ -314,7 +365,11 @@ pub fn prefetch(address: *const u8) {
 impl Drop for Packet {
     #[inline(always)]
     fn drop(&mut self) {
-        cache::free(self.address(), self.is_large());
+        if self.word & (LARGE | MARKED) == 0 {
+            cache::free(self.address(), false);
+        } else {
+            self.end();
+        }
     }
 }
 

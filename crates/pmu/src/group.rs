@@ -275,6 +275,12 @@ impl Counts {
         scaled(count, enabled, running)
     }
 
+    /// Count and times of each event, in the order of [`Group::events`], for who adds them up elsewhere. A count may be less
+    /// than none, as a wrapped number, where it is the difference of two counters.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples[..self.events]
+    }
+
     /// All of them, in the order of [`Group::events`].
     pub fn iter(&self) -> impl Iterator<Item = Option<u64>> {
         Range { start: 0, end: self.events }.map(|event| self.get(event))

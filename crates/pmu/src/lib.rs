@@ -48,6 +48,7 @@ mod record;
 mod sampler;
 mod table;
 
+pub use bellows_sys::perf::Sample;
 pub use event::{Event, UnknownEvent};
 pub use group::{Counts, Group, MOST_EVENTS, OpenError, Reading};
 pub use probe::{NoPmu, Pmu};

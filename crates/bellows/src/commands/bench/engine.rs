@@ -16,7 +16,8 @@ use crate::failure::Failure;
 /// the same processes. Cases: source-sink and source-tee-sinks, chain (the cost of each further app that hands its
 /// vector on, or loops over its packets), in-flight (source to sink with so many packets between), pcap-reader
 /// (a capture of small packets in the page cache, in million packets a second), idle (a breath of a network of 30 apps
-/// in which nothing moves, in nanoseconds).
+/// in which nothing moves, in nanoseconds), metering and timeline (from source to sink with instrumented breaths against
+/// without, and with a timeline against without), timeline-event (writing an event).
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]

@@ -1,0 +1,149 @@
+//! How times are spread, counted in cells of shared memory.
+//!
+//! A class is a sixteenth of an octave, so that a quantile is known to 6 percent, from 16 clocks up to an hour; counting a
+//! time takes a few instructions. The idea is that of HdrHistogram (Tene 2012).
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters::Slab;
+
+/// Classes of an octave, as a power of two.
+const FINENESS: u32 = 4;
+
+/// The first power of two that has no class of its own any more: later times are counted with the last class.
+const LONGEST: u32 = 44;
+
+/// Classes of a histogram.
+const CLASSES: usize = ((LONGEST - FINENESS + 1) as usize) << FINENESS;
+
+/// Cells of a histogram: the classes, and the greatest time of all.
+pub(crate) const CELLS: usize = CLASSES + 1;
+
+/// The class of a time.
+fn class_of(time: u64) -> usize {
+    let octave = time.checked_ilog2().unwrap_or(0);
+    if octave < FINENESS {
+        return time as usize;
+    }
+    let within = (time >> (octave - FINENESS)) as usize & ((1 << FINENESS) - 1);
+    ((((octave - FINENESS + 1) as usize) << FINENESS) + within).min(CLASSES - 1)
+}
+
+/// The longest time of a class.
+fn longest_of(class: usize) -> u64 {
+    let (octave, within) = (class >> FINENESS, class as u64 & ((1 << FINENESS) - 1));
+    match octave {
+        0 => within,
+        _ => (((1 << FINENESS) + within + 1) << (octave - 1)) - 1,
+    }
+}
+
+/// Counts a time.
+pub(crate) fn record(slab: &Slab, first: usize, time: u64) {
+    slab.add(first + class_of(time), 1);
+    if slab.get(first + CLASSES) < time {
+        slab.set(first + CLASSES, time);
+    }
+}
+
+/// How many times lay in which class, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// The classes that are not empty, in rising order: the longest time of a class, and how many times lay in it.
+    pub classes: Vec<(u64, u64)>,
+    /// The longest time of all.
+    pub maximum: u64,
+}
+
+impl Histogram {
+    /// Reads the cells from `first` on, which hold clocks; `nanos` says how long so many clocks are.
+    pub(crate) fn read(slab: &Slab, first: usize, nanos: impl Fn(u64) -> u64) -> Histogram {
+        let count = |class: usize| (nanos(longest_of(class)), slab.get(first + class));
+        let classes = (0..CLASSES).map(count).filter(|&(_, count)| count > 0).collect();
+        Histogram { classes, maximum: nanos(slab.get(first + CLASSES)) }
+    }
+
+    /// How many times it holds.
+    pub fn count(&self) -> u64 {
+        self.classes.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count))
+    }
+
+    /// A time that at least a share `part` of all do not exceed, within 6 percent; `None` if there are none.
+    pub fn quantile(&self, part: f64) -> Option<u64> {
+        let rank = ((self.count() as f64 * part).ceil() as u64).max(1);
+        let mut below = 0u64;
+        for &(longest, count) in &self.classes {
+            below = below.saturating_add(count);
+            if below >= rank {
+                return Some(longest.min(self.maximum));
+            }
+        }
+        (!self.classes.is_empty()).then_some(self.maximum)
+    }
+
+    /// What has been counted since an earlier reading. Its maximum is that of its longest class, or that of all if it is in
+    /// there.
+    pub fn since(&self, earlier: &Histogram) -> Histogram {
+        let mut before = earlier.classes.iter().copied().peekable();
+        let mut classes = Vec::new();
+        for &(longest, count) in &self.classes {
+            while before.next_if(|&(other, _)| other < longest).is_some() {}
+            let old = before.next_if(|&(other, _)| other == longest).map_or(0, |(_, count)| count);
+            // A count that shrank belongs to another run.
+            let grown = count.checked_sub(old).unwrap_or(count);
+            if grown > 0 {
+                classes.push((longest, grown));
+            }
+        }
+        let maximum = classes.last().map_or(0, |&(longest, _)| longest.min(self.maximum));
+        Histogram { classes, maximum }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn classes_follow_one_another_without_a_gap() {
+        let mut next = 0;
+        for class in 0..CLASSES {
+            assert_eq!((class_of(next), class_of(longest_of(class))), (class, class));
+            next = longest_of(class) + 1;
+        }
+        assert_eq!(next, 1 << LONGEST);
+        assert_eq!(class_of(u64::MAX), CLASSES - 1);
+    }
+
+    fn histogram(times: &[u64]) -> Histogram {
+        let mut counts = std::collections::BTreeMap::new();
+        times.iter().for_each(|&time| *counts.entry(longest_of(class_of(time))).or_insert(0) += 1);
+        Histogram { classes: counts.into_iter().collect(), maximum: times.iter().max().copied().unwrap_or(0) }
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_right_to_six_percent(
+            mut times in proptest::collection::vec(0u64..1 << 40, 1..200),
+            part in 0.0..=1.0f64,
+        ) {
+            let quantile = histogram(&times).quantile(part).unwrap();
+            times.sort();
+            let exact = times[((times.len() as f64 * part).ceil() as usize).max(1) - 1];
+            prop_assert!(quantile >= exact && quantile - exact <= exact / 16, "{quantile} for {exact}");
+        }
+
+        #[test]
+        fn what_came_since_is_what_came(
+            before in proptest::collection::vec(0u64..100_000, 0..50),
+            after in proptest::collection::vec(0u64..100_000, 0..50),
+        ) {
+            let all = histogram(&[&before[..], &after].concat());
+            let since = all.since(&histogram(&before));
+            prop_assert_eq!(&since.classes, &histogram(&after).classes);
+            prop_assert!(since.maximum >= after.iter().max().copied().unwrap_or(0));
+            prop_assert_eq!(since.quantile(0.5).is_none(), after.is_empty());
+        }
+    }
+}

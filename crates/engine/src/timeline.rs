@@ -1,0 +1,524 @@
+//! The timeline: what the engine did lately, event by event.
+//!
+//! A ring of events of one size in shared memory, written by the engine's thread and read by anyone, while it runs or
+//! after a crash. Whole breaths are recorded, with every call in them: some of the instrumented ones, at a rate that adapts
+//! so that the ring holds some seconds, and those that were unusually slow. Reloads, naps and panics are always recorded.
+//! The idea is that of Snabb's timeline (`src/core/timeline.lua`).
+//!
+//! ```text
+//!  cell 0       magic number, "BELLOWT" and the layout's version
+//!       1       events that the ring holds: a power of two
+//!       2       events written since the start
+//!       3       events that are written or being written
+//!       4       frequency of the clock, in Hz
+//!       5, 6    one moment by the clock, and in nanoseconds since the Unix epoch
+//!       7       cells of names in use
+//!       8       names of apps, each a cell with its length in bytes, and its bytes
+//!       …       events, four cells each:
+//!               clock at its start | kind, flags << 8, value << 32 | clocks that it lasted | position of its name
+//! ```
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bellows_sys::clock;
+use bellows_sys::shared::SharedCells;
+use serde::Serialize;
+
+use crate::counters::ReadError;
+use crate::home::Home;
+
+const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWT\x01");
+const CAPACITY_AT: usize = 1;
+const WRITTEN: usize = 2;
+const CLAIMED: usize = 3;
+const HZ: usize = 4;
+const ORIGIN: usize = 5;
+const ORIGIN_UNIX: usize = 6;
+const NAMES_USED: usize = 7;
+const NAMES: usize = 8;
+
+/// Cells for names: 10,000 of a usual length.
+const NAME_CELLS: usize = 1 << 15;
+
+/// Events that the ring holds: 4 MiB.
+const CAPACITY: usize = 1 << 17;
+
+/// Cells of an event.
+const EVENT: usize = 4;
+
+/// Events a second that are to be recorded at most: the ring then holds eight seconds.
+const MOST_A_SECOND: u64 = CAPACITY as u64 / 8;
+
+/// Events between two looks at whether they come too fast or too slowly.
+const ADAPT_AFTER: u64 = 2_048;
+
+/// Stands for a name that did not fit.
+const NAMELESS: u32 = u32::MAX;
+
+mod kind {
+    pub(super) const BREATH: u64 = 1;
+    pub(super) const PULL: u64 = 2;
+    pub(super) const PUSH: u64 = 3;
+    pub(super) const TICK: u64 = 4;
+    pub(super) const DROPS: u64 = 5;
+    pub(super) const NAP: u64 = 6;
+    pub(super) const RELOAD: u64 = 7;
+    pub(super) const PANIC: u64 = 8;
+}
+
+/// Flag of a breath that was recorded because it was slow.
+const SLOW: u64 = 1;
+
+/// The names of apps, in the file of one timeline. Any thread may add some.
+pub(crate) struct Names {
+    cells: Arc<SharedCells>,
+    known: Mutex<HashMap<String, u32>>,
+}
+
+impl Names {
+    /// The position of an app's name, which is added if it is new.
+    pub(crate) fn position(&self, name: &str) -> u32 {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&position) = known.get(name) {
+            return position;
+        }
+        let cells = self.cells.cells();
+        let used = cells[NAMES_USED].load(Relaxed) as usize;
+        let words = name.len().div_ceil(8);
+        if used + 1 + words > NAME_CELLS {
+            return NAMELESS;
+        }
+        let to = &cells[NAMES + used..][..1 + words];
+        to[0].store(name.len() as u64, Relaxed);
+        for (cell, bytes) in to[1..].iter().zip(name.as_bytes().chunks(8)) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            cell.store(u64::from_le_bytes(word), Relaxed);
+        }
+        cells[NAMES_USED].store((used + 1 + words) as u64, Release);
+        known.insert(name.to_owned(), used as u32);
+        used as u32
+    }
+}
+
+/// What the engine's thread writes.
+pub(crate) struct Timeline {
+    cells: Arc<SharedCells>,
+    names: Arc<Names>,
+    /// Events that readers may see, and those written after them: of a breath that may still be given up.
+    written: u64,
+    pending: u64,
+    /// One instrumented breath in so many is recorded.
+    every: u32,
+    until_recorded: u32,
+    /// How many events were written when the rate was looked at last, and when that was.
+    looked_at: (u64, u64),
+    /// A breath that takes longer is recorded in any case.
+    slow: u64,
+}
+
+impl Timeline {
+    /// Makes the file in an engine's folder.
+    pub(crate) fn create(home: &Home) -> io::Result<Timeline> {
+        let mut content = vec![0u8; (NAMES + NAME_CELLS + EVENT * CAPACITY) * 8];
+        let mut set = |cell: usize, value: u64| content[cell * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+        set(0, MAGIC);
+        set(CAPACITY_AT, CAPACITY as u64);
+        set(HZ, clock::ticks_per_second());
+        set(ORIGIN, clock::ticks());
+        set(ORIGIN_UNIX, clock::unix_nanos());
+        let cells = Arc::new(SharedCells::create(&home.timeline(), &content)?);
+        let names = Arc::new(Names { cells: Arc::clone(&cells), known: Mutex::default() });
+        let looked_at = (0, clock::ticks());
+        Ok(Timeline { cells, names, written: 0, pending: 0, every: 1, until_recorded: 0, looked_at, slow: 0 })
+    }
+
+    pub(crate) fn names(&self) -> Arc<Names> {
+        Arc::clone(&self.names)
+    }
+
+    /// Writes an event behind those that readers see.
+    #[inline]
+    fn write(&mut self, start: u64, word: u64, duration: u64, name: u32) {
+        let cells = self.cells.cells();
+        let claimed = self.written + self.pending + 1;
+        if claimed > cells[CLAIMED].load(Relaxed) {
+            cells[CLAIMED].store(claimed, Relaxed);
+        }
+        // Who reads a cell of this event sees that it is being written.
+        fence(Release);
+        let at = NAMES + NAME_CELLS + (claimed - 1) as usize % CAPACITY * EVENT;
+        let event = &cells[at..][..EVENT];
+        event[0].store(start, Relaxed);
+        event[1].store(word, Relaxed);
+        event[2].store(duration, Relaxed);
+        event[3].store(name.into(), Relaxed);
+        self.pending += 1;
+    }
+
+    /// Lets readers see what has been written.
+    fn publish(&mut self) {
+        self.written += std::mem::take(&mut self.pending);
+        self.cells.cells()[WRITTEN].store(self.written, Release);
+    }
+
+    /// A call in the breath that is being taken. `entry` counts from 0: pull, push, tick.
+    #[inline]
+    pub(crate) fn call(&mut self, app: u32, entry: usize, start: u64, duration: u64, packets: u64) {
+        self.write(start, (kind::PULL + entry as u64) | packets.min(u32::MAX.into()) << 32, duration, app);
+    }
+
+    /// Packets that an app dropped in the breath that is being taken.
+    #[inline]
+    pub(crate) fn drops(&mut self, app: u32, at: u64, packets: u64) {
+        self.write(at, kind::DROPS | packets.min(u32::MAX.into()) << 32, 0, app);
+    }
+
+    /// The end of a breath: keeps it or gives it up. `sampled_every` says how rare instrumented breaths are.
+    pub(crate) fn end_breath(&mut self, start: u64, duration: u64, moved: bool, sampled_every: u64) {
+        let is_drawn = self.until_recorded == 0;
+        self.until_recorded = if is_drawn { self.every - 1 } else { self.until_recorded - 1 };
+        // About one breath in sixty is slower than this comes to be.
+        let is_slow = moved && duration > self.slow;
+        if is_slow {
+            self.slow = if self.slow == 0 { duration } else { self.slow + self.slow / 4 + 1 };
+        } else if moved {
+            self.slow -= self.slow >> 8;
+        }
+        if is_drawn || is_slow {
+            let every = (sampled_every * u64::from(self.every)).min(u32::MAX.into());
+            let flags = if is_slow && !is_drawn { SLOW } else { 0 };
+            self.write(start, kind::BREATH | flags << 8 | every << 32, duration, NAMELESS);
+            self.publish();
+        } else {
+            self.pending = 0;
+        }
+        self.adapt(start);
+    }
+
+    /// Records fewer breaths if events come too fast, and more if they come slowly.
+    fn adapt(&mut self, now: u64) {
+        let (written, then) = self.looked_at;
+        let (events, elapsed) = (self.written - written, now.saturating_sub(then));
+        let due = ADAPT_AFTER * clock::ticks_per_second() / MOST_A_SECOND;
+        if events >= ADAPT_AFTER {
+            if elapsed < due {
+                self.every = self.every.saturating_mul(2).min(1 << 16);
+            }
+        } else if elapsed >= 4 * due {
+            self.every = (self.every / 2).max(1);
+        } else {
+            return;
+        }
+        self.looked_at = (self.written, now);
+    }
+
+    pub(crate) fn nap(&mut self, start: u64, duration: u64) {
+        self.write(start, kind::NAP, duration, NAMELESS);
+        self.publish();
+    }
+
+    pub(crate) fn reload(&mut self, start: u64, duration: u64, dropped: u64) {
+        self.write(start, kind::RELOAD | dropped.min(u32::MAX.into()) << 32, duration, NAMELESS);
+        self.publish();
+    }
+
+    pub(crate) fn panic(&mut self, app: u32, at: u64) {
+        self.write(at, kind::PANIC, 0, app);
+        self.publish();
+    }
+}
+
+/// Writes breaths of so many calls to a timeline in an engine's folder, and returns the clocks that an event takes.
+///
+/// # Errors
+/// When the timeline cannot be made.
+pub fn clocks_per_event(home: &Home, breaths: u64, calls: u64) -> io::Result<f64> {
+    let mut timeline = Timeline::create(home)?;
+    let start = clock::ticks();
+    for breath in 0..breaths {
+        // A clock that goes on by itself, because reading it is no part of an event.
+        let now = start + breath * 1_000;
+        for call in 0..calls {
+            timeline.call(0, 1, now + call, 10, 128);
+        }
+        timeline.end_breath(now, 1_000, true, 128);
+    }
+    Ok((clock::ticks() - start) as f64 / (breaths * (calls + 1)) as f64)
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+pub enum What {
+    /// A breath, after its calls and drops.
+    Breath {
+        /// One breath in so many is recorded at this time.
+        every: u32,
+        /// Whether it was recorded because it was slow, not because it was drawn.
+        slow: bool,
+    },
+    /// A call of an app.
+    Call {
+        /// The app.
+        app: Arc<str>,
+        /// `pull`, `push` or `tick`.
+        entry: &'static str,
+        /// Packets taken (push) or sent (pull, tick).
+        packets: u32,
+    },
+    /// Packets that an app dropped in a call that was recorded.
+    Drops {
+        /// The app.
+        app: Arc<str>,
+        /// How many.
+        packets: u32,
+    },
+    /// The engine slept.
+    Nap,
+    /// The network was swapped.
+    Reload {
+        /// Packets that were in what is gone.
+        dropped: u32,
+    },
+    /// An app panicked.
+    Panic {
+        /// The app.
+        app: Arc<str>,
+    },
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Event {
+    /// When it began: nanoseconds since the Unix epoch.
+    pub start: u64,
+    /// How long it lasted, in nanoseconds.
+    pub duration: u64,
+    /// What it was.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// A timeline, seen by a reader.
+pub struct Recording {
+    cells: SharedCells,
+}
+
+impl Recording {
+    /// Opens the timeline in an engine's folder.
+    ///
+    /// # Errors
+    /// When there is none, or it is of another version.
+    pub fn open(home: &Home) -> Result<Recording, ReadError> {
+        let path = home.timeline();
+        let cells = match SharedCells::open(&path) {
+            Ok(cells) => cells,
+            Err(error) => return Err(ReadError::Unreadable(path, error)),
+        };
+        let header = |cell: usize| cells.cells().get(cell).map_or(0, |cell| cell.load(Relaxed));
+        if header(0) != MAGIC {
+            return Err(ReadError::Foreign(path, "it does not begin as a timeline"));
+        }
+        let is_long_enough = cells.cells().len() >= NAMES + NAME_CELLS + EVENT * CAPACITY;
+        if header(CAPACITY_AT) != CAPACITY as u64 || !is_long_enough {
+            return Err(ReadError::Foreign(path, "it is cut short"));
+        }
+        Ok(Recording { cells })
+    }
+
+    fn header(&self, cell: usize) -> u64 {
+        self.cells.cells()[cell].load(Relaxed)
+    }
+
+    /// The events that the ring holds, in the order in which they were written.
+    pub fn events(&self) -> Vec<Event> {
+        let cells = self.cells.cells();
+        let written = cells[WRITTEN].load(Acquire);
+        let first = written.saturating_sub(CAPACITY as u64);
+        let raw: Vec<[u64; EVENT]> = (first..written)
+            .map(|event| {
+                let at = NAMES + NAME_CELLS + (event % CAPACITY as u64) as usize * EVENT;
+                std::array::from_fn(|word| cells[at + word].load(Relaxed))
+            })
+            .collect();
+        // Those that have been overwritten meanwhile, or are being, are left out.
+        fence(Acquire);
+        let lost = cells[CLAIMED].load(Relaxed).saturating_sub(CAPACITY as u64).saturating_sub(first);
+        let names = self.names();
+        let clock = Clock { hz: self.header(HZ).max(1), origin: self.header(ORIGIN), unix: self.header(ORIGIN_UNIX) };
+        raw.into_iter().skip(lost as usize).filter_map(|raw| event(raw, &names, &clock)).collect()
+    }
+
+    fn names(&self) -> HashMap<u64, Arc<str>> {
+        let used = (self.cells.cells()[NAMES_USED].load(Acquire) as usize).min(NAME_CELLS);
+        let cells: &[AtomicU64] = &self.cells.cells()[NAMES..][..used];
+        let mut names = HashMap::new();
+        let mut position = 0;
+        while let Some(length) = cells.get(position).map(|cell| cell.load(Relaxed) as usize) {
+            let Some(words) = cells.get(position + 1..).and_then(|rest| rest.get(..length.div_ceil(8))) else { break };
+            let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+            bytes.truncate(length);
+            names.insert(position as u64, String::from_utf8_lossy(&bytes).into());
+            position += 1 + words.len();
+        }
+        names
+    }
+}
+
+/// How the clock of a timeline goes.
+struct Clock {
+    hz: u64,
+    origin: u64,
+    unix: u64,
+}
+
+impl Clock {
+    fn nanos(&self, ticks: u64) -> u64 {
+        (u128::from(ticks) * 1_000_000_000 / u128::from(self.hz)).try_into().unwrap_or(u64::MAX)
+    }
+
+    fn moment(&self, ticks: u64) -> u64 {
+        match ticks.checked_sub(self.origin) {
+            Some(since) => self.unix.saturating_add(self.nanos(since)),
+            None => self.unix.saturating_sub(self.nanos(self.origin - ticks)),
+        }
+    }
+}
+
+/// The event of some cells; `None` if it is of no known kind.
+fn event([start, word, duration, name]: [u64; EVENT], names: &HashMap<u64, Arc<str>>, clock: &Clock) -> Option<Event> {
+    let value = (word >> 32) as u32;
+    let app = || names.get(&name).cloned().unwrap_or_else(|| "?".into());
+    let what = match word & 0xff {
+        kind::BREATH => What::Breath { every: value, slow: word >> 8 & SLOW != 0 },
+        kind::PULL => What::Call { app: app(), entry: "pull", packets: value },
+        kind::PUSH => What::Call { app: app(), entry: "push", packets: value },
+        kind::TICK => What::Call { app: app(), entry: "tick", packets: value },
+        kind::DROPS => What::Drops { app: app(), packets: value },
+        kind::NAP => What::Nap,
+        kind::RELOAD => What::Reload { dropped: value },
+        kind::PANIC => What::Panic { app: app() },
+        _ => return None,
+    };
+    Some(Event { start: clock.moment(start), duration: clock.nanos(duration), what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn home() -> Home {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        Home::claim(&format!("test-timeline-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed))).unwrap()
+    }
+
+    fn calls(events: &[Event]) -> Vec<(String, u32)> {
+        let call = |event: &Event| match &event.what {
+            What::Call { app, packets, .. } => Some((app.to_string(), *packets)),
+            _ => None,
+        };
+        events.iter().filter_map(call).collect()
+    }
+
+    #[test]
+    fn a_reader_sees_the_breaths_that_were_kept() {
+        let home = home();
+        let mut timeline = Timeline::create(&home).unwrap();
+        let [source, sink] = ["source", "sink of some length"].map(|name| timeline.names().position(name));
+        assert_eq!(timeline.names().position("source"), source, "a name is kept once");
+        let now = clock::ticks();
+        for (packets, duration) in [(1, 1_000), (2, 100), (3, 100_000)] {
+            timeline.call(source, 0, now, 10, packets);
+            timeline.call(sink, 1, now + 10, 20, packets);
+            timeline.drops(sink, now + 30, 5);
+            timeline.every = 3;
+            timeline.end_breath(now, duration, true, 128);
+        }
+        timeline.call(source, 0, now, 10, 9);
+        let events = Recording::open(&home).unwrap().events();
+        let sink = "sink of some length".to_owned();
+        assert_eq!(
+            calls(&events),
+            [("source".to_owned(), 1), (sink.clone(), 1), ("source".to_owned(), 3), (sink, 3)],
+            "the first is drawn, the third is slow, and one that has not ended is not seen"
+        );
+        let breaths: Vec<&What> =
+            events.iter().map(|event| &event.what).filter(|what| matches!(what, What::Breath { .. })).collect();
+        assert_eq!(breaths, [&What::Breath { every: 384, slow: false }, &What::Breath { every: 384, slow: true }]);
+        let age = clock::unix_nanos() - events[0].start;
+        assert!(age < 60_000_000_000, "{age} ns ago");
+        assert!(
+            (events[1].start - events[0].start).abs_diff(events[0].duration) <= 1,
+            "the second call follows the first"
+        );
+    }
+
+    #[test]
+    fn the_rate_falls_when_events_come_fast_and_rises_when_they_do_not() {
+        let home = home();
+        let mut timeline = Timeline::create(&home).unwrap();
+        let mut now = clock::ticks();
+        let second = clock::ticks_per_second();
+        let breaths = |timeline: &mut Timeline, now: &mut u64, count: u64, step: u64| {
+            let before = timeline.written;
+            for _ in 0..count {
+                *now += step;
+                timeline.call(0, 0, *now, 1, 1);
+                timeline.end_breath(*now, 100, true, 128);
+            }
+            timeline.written - before
+        };
+        breaths(&mut timeline, &mut now, 2_000_000, second / 1_000_000);
+        let fast = breaths(&mut timeline, &mut now, 1_000_000, second / 1_000_000);
+        assert!(fast < 4 * MOST_A_SECOND, "{fast} events in a second");
+        breaths(&mut timeline, &mut now, 2_000, second / 100);
+        assert_eq!(timeline.every, 1);
+        assert_eq!(breaths(&mut timeline, &mut now, 100, second / 100), 200);
+    }
+
+    #[test]
+    fn of_a_ring_that_went_round_the_last_events_are_left() {
+        let home = home();
+        let mut timeline = Timeline::create(&home).unwrap();
+        let now = clock::ticks();
+        for nap in 0..CAPACITY as u64 + 1_000 {
+            timeline.nap(now + nap, 1);
+        }
+        let recording = Recording::open(&home).unwrap();
+        assert_eq!(recording.events().len(), CAPACITY);
+        timeline.call(NAMELESS, 0, now, 1, 1);
+        assert_eq!(recording.events().len(), CAPACITY - 1, "the oldest is being overwritten");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever a file holds, it is read or refused.
+        #[test]
+        fn a_damaged_timeline_is_read_or_refused(
+            damage in proptest::collection::vec((0usize..40, prop_oneof![any::<u64>(), 0u64..50]), 0..20),
+            events in proptest::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>()), 0..20),
+        ) {
+            let home = home();
+            let mut timeline = Timeline::create(&home).unwrap();
+            timeline.names().position("some name");
+            for (start, word, duration, name) in events {
+                timeline.write(start, word, duration, name);
+                timeline.publish();
+            }
+            for (cell, value) in damage {
+                timeline.cells.cells()[cell].store(value, Relaxed);
+            }
+            if let Ok(recording) = Recording::open(&home) {
+                prop_assert!(recording.events().len() <= CAPACITY);
+            }
+        }
+    }
+}

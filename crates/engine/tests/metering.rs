@@ -1,0 +1,392 @@
+//! What instrumented breaths book, and what those see who watch packets.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bellows_engine::timeline::{Recording, What};
+use bellows_engine::{
+    App, Control, Counter, End, Engine, Home, Hop, HopKind, Io, Network, Port, Ports, Schedule, Settings, TraceOrder,
+    WatchError,
+};
+use bellows_packet::{Packet, Vector};
+use bellows_pmu::Event;
+
+const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
+const OUTPUT: Ports = Ports::Named(&[Port::required("output", "packets")]);
+
+/// Sends this many packets a breath, numbered, until so many are out.
+struct Numbers {
+    burst: u64,
+    next: u64,
+    end: u64,
+}
+
+fn numbers(burst: u64, end: u64) -> Numbers {
+    Numbers { burst, next: 0, end }
+}
+
+impl App for Numbers {
+    const OUTPUTS: Ports = OUTPUT;
+
+    fn pull(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for _ in 0..self.burst.min(self.end - self.next) {
+            output.push(Packet::from_bytes(&self.next.to_be_bytes()).unwrap());
+            self.next += 1;
+        }
+    }
+
+    fn exhausted(&self) -> bool {
+        self.next == self.end
+    }
+}
+
+/// Copies even numbers to both outputs, drops those that three divides, and sends the others to the first.
+struct Sort;
+
+impl App for Sort {
+    const INPUTS: Ports = INPUT;
+    const OUTPUTS: Ports =
+        Ports::Named(&[Port::required("one", "packets"), Port::required("other", "copies of even numbers")]);
+    const DROPS: &'static [Counter] = &[Counter::new("three", "numbers that three divides")];
+
+    fn push(&mut self, io: &Io<Self>) {
+        let (mut one, mut other) = (io.output(0), io.output(1));
+        for packet in &mut io.input(0) {
+            let number = u64::from_be_bytes(packet.bytes().try_into().unwrap());
+            if number % 3 == 0 {
+                io.drop(packet, 0);
+                continue;
+            }
+            if number % 2 == 0 {
+                other.push(packet.copy().unwrap());
+            }
+            one.push(packet);
+        }
+    }
+}
+
+/// Keeps each vector for one breath.
+#[derive(Default)]
+struct Wait(VecDeque<Vector>);
+
+impl App for Wait {
+    const INPUTS: Ports = INPUT;
+    const OUTPUTS: Ports = OUTPUT;
+    const PULLS: bool = true;
+
+    fn pull(&mut self, io: &Io<Self>) {
+        if let Some(mut vector) = self.0.pop_front() {
+            io.output(0).send_from(&mut vector);
+        }
+    }
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut vector = Vector::new();
+        io.input(0).take_into(&mut vector);
+        self.0.push_back(vector);
+    }
+
+    fn held(&self) -> usize {
+        self.0.iter().map(Vector::len).sum()
+    }
+
+    fn exhausted(&self) -> bool {
+        true
+    }
+}
+
+struct Sink;
+
+impl App for Sink {
+    const INPUTS: Ports = INPUT;
+
+    fn push(&mut self, io: &Io<Self>) {
+        io.input(0).discard();
+    }
+}
+
+/// numbers -> sort, whose first output waits a breath on its way to its sink.
+fn network(source: Numbers) -> Network {
+    let network = Network::new()
+        .app("numbers", source)
+        .app("sort", Sort)
+        .app("wait", Wait::default())
+        .app("late", Sink)
+        .app("soon", Sink);
+    let links = [
+        "numbers.output -> sort.input",
+        "sort.one -> wait.input",
+        "wait.output -> late.input",
+        "sort.other -> soon.input",
+    ];
+    links.into_iter().fold(network, |network, link| network.link(link).unwrap())
+}
+
+fn engine(network: Network, schedule: Schedule) -> Engine {
+    Engine::new(network, Settings { schedule, ..Settings::default() }, None).unwrap()
+}
+
+#[test]
+fn calls_are_exact_and_samples_stand_for_all() {
+    for schedule in Schedule::ALL {
+        let mut engine = engine(network(numbers(6, u64::MAX)), schedule);
+        engine.breathe_times(60_000);
+        let snapshot = engine.snapshot();
+        let app = |name: &str| snapshot.apps.iter().find(|app| app.name == name).unwrap();
+        assert_eq!(
+            app("numbers").calls,
+            BTreeMap::from([("pull", 60_000), ("push", 0), ("tick", 1)].map(|(k, v)| (k.to_owned(), v)))
+        );
+        assert_eq!((app("sort").calls["push"], app("late").calls["push"]), (60_000, 59_999), "{schedule}");
+        assert_eq!([app("numbers"), app("wait"), app("soon")].map(|app| &*app.state), ["polling", "polling", "active"]);
+
+        let booked = snapshot.engine("metered_breaths");
+        assert!((300..700).contains(&booked), "{booked} of 60,000 breaths, about one in 128");
+        for (name, entry, packets) in
+            [("numbers", "pull", 6), ("sort", "push", 6), ("wait", "push", 4), ("wait", "pull", 4), ("soon", "push", 2)]
+        {
+            let account = &app(name).account;
+            let [calls, sampled, clocks] =
+                ["calls", "packets", "clocks"].map(|what| account[&format!("{entry}_{what}")]);
+            assert!(calls == booked || name == "wait" && calls + 1 >= booked, "{name} {entry}: {calls} of {booked}");
+            assert_eq!(sampled, packets * calls, "{name} {entry}, {schedule}");
+            assert!(clocks > 0, "{name} {entry}");
+        }
+
+        let [breath, latency] = ["breath", "latency"].map(|name| &snapshot.histograms[name]);
+        assert_eq!(breath.count(), booked);
+        assert!(breath.quantile(0.5) <= breath.quantile(0.99) && breath.quantile(1.0) == Some(breath.maximum));
+        // One packet in four instrumented breaths is followed, a third of them are dropped, and some are copied.
+        assert!((booked / 16..booked).contains(&latency.count()), "{} packets in {booked} breaths", latency.count());
+    }
+}
+
+#[test]
+fn without_metering_nothing_is_booked() {
+    let settings = Settings { metering: false, ..Settings::default() };
+    let mut engine = Engine::new(network(numbers(6, u64::MAX)), settings, None).unwrap();
+    engine.breathe_times(10_000);
+    let snapshot = engine.snapshot();
+    assert_eq!(snapshot.engine("metered_breaths"), 0);
+    assert_eq!(snapshot.apps[1].calls["push"], 10_000);
+    assert!(snapshot.apps.iter().flat_map(|app| app.account.values()).all(|&value| value == 0));
+    assert!(snapshot.histograms.values().all(|histogram| histogram.count() == 0));
+}
+
+/// Works for some microseconds in each call.
+struct Worker;
+
+impl App for Worker {
+    const INPUTS: Ports = INPUT;
+
+    fn push(&mut self, io: &Io<Self>) {
+        io.input(0).discard();
+        let end = Instant::now() + Duration::from_micros(50);
+        while Instant::now() < end {}
+    }
+}
+
+#[test]
+fn events_are_counted_for_each_app() {
+    let network = Network::new().app("numbers", numbers(2, u64::MAX)).app("worker", Worker);
+    let network = network.link("numbers.output -> worker.input").unwrap();
+    let events = Some(vec![Event::PageFaults, Event::TaskClock]);
+    let mut engine = match Engine::new(network, Settings { events, ..Settings::default() }, None) {
+        Ok(engine) => engine,
+        Err(error) => return skip("events are counted for each app", &error.to_string()),
+    };
+    engine.breathe_times(20_000);
+    let snapshot = engine.snapshot();
+    let [packets, nanos] = ["push_packets", "push_task_clock"].map(|name| snapshot.apps[1].account[name] as f64);
+    assert!((15_000.0..30_000.0).contains(&(nanos / packets)), "{nanos} ns for {packets} packets, 50 µs for two");
+    assert!((snapshot.apps[0].account["pull_task_clock"] as f64) < nanos / 5.0);
+    assert!(snapshot.apps[1].account.contains_key("push_page_faults"));
+}
+
+fn skip(test: &str, reason: &str) {
+    eprintln!("skipped {test}: {reason}");
+    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
+        use std::io::Write;
+        let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();
+        writeln!(file, "{test}: {reason}").unwrap();
+    }
+}
+
+/// Takes breaths on this thread, as the engine's own thread would, while orders come from outside.
+fn breathe(engine: &mut Engine, breaths: u64) {
+    assert!(!engine.attend());
+    engine.breathe_times(breaths);
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+fn trace(engine: &mut Engine, control: &Control, count: usize, app: Option<&str>) -> Vec<Hop> {
+    let mut trace = control.trace(TraceOrder { count, app: app.map(str::to_owned) }).unwrap();
+    assert_eq!(control.trace(TraceOrder { count, app: None }).err(), Some(WatchError::Busy));
+    breathe(engine, 20);
+    let hops = std::iter::from_fn(|| trace.next(soon())).collect();
+    drop(trace);
+    breathe(engine, 1);
+    hops
+}
+
+/// A packet's way: `app.port`, `app: reason` or `app.`, in order.
+fn way(hops: &[Hop], packet: u32) -> Vec<String> {
+    let step = |hop: &Hop| match &hop.what {
+        HopKind::Sent { port, .. } => format!("{}.{port}", hop.app),
+        HopKind::Dropped { reason } => format!("{}: {reason}", hop.app),
+        HopKind::Ended => format!("{}.", hop.app),
+    };
+    hops.iter().filter(|hop| hop.packet == packet).map(step).collect()
+}
+
+#[test]
+fn a_trace_tells_every_hop_of_every_packet() {
+    for schedule in Schedule::ALL {
+        let mut engine = engine(network(numbers(6, u64::MAX)), schedule);
+        let control = engine.control();
+        engine.breathe_times(100);
+        let hops = trace(&mut engine, &control, 6, None);
+        assert_eq!(way(&hops, 1), ["numbers.output", "sort: three"], "number 600, {schedule}");
+        assert_eq!(way(&hops, 2), ["numbers.output", "sort.one", "wait.output", "late."], "number 601");
+        assert_eq!(way(&hops, 3), ["numbers.output", "sort.one", "sort.other", "soon.", "wait.output", "late."]);
+        assert_eq!(way(&hops, 4), way(&hops, 1));
+        assert!(hops.iter().all(|hop| (1..=6).contains(&hop.packet)));
+        let HopKind::Sent { bytes, length, .. } = &hops.iter().find(|hop| hop.packet == 2).unwrap().what else {
+            panic!()
+        };
+        assert_eq!((&bytes[..], *length), (&601u64.to_be_bytes()[..], 8));
+        for packet in 1..=6 {
+            let times: Vec<u64> = hops.iter().filter(|hop| hop.packet == packet).map(|hop| hop.at).collect();
+            assert!(times.is_sorted(), "{times:?}");
+        }
+
+        let from_wait = trace(&mut engine, &control, 2, Some("wait"));
+        assert_eq!([1, 2].map(|packet| way(&from_wait, packet)), [["wait.output", "late."], ["wait.output", "late."]]);
+        let order = TraceOrder { count: 1, app: Some("nobody".to_owned()) };
+        assert_eq!(control.trace(order).err(), Some(WatchError::NoApp("nobody".to_owned())));
+    }
+}
+
+#[test]
+fn a_trace_of_which_nobody_waits_for_the_end_is_given_up() {
+    let mut engine = engine(network(numbers(6, u64::MAX)), Schedule::default());
+    let control = engine.control();
+    let mut abandoned = control.trace(TraceOrder { count: 1_000_000, app: None }).unwrap();
+    breathe(&mut engine, 10);
+    assert!(abandoned.next(soon()).is_some());
+    drop(abandoned);
+    breathe(&mut engine, 10);
+    let hops = trace(&mut engine, &control, 2, None);
+    assert_eq!(way(&hops, 1).len(), 2, "those of the trace before are not mixed in: {hops:?}");
+}
+
+#[test]
+fn a_tap_copies_what_passes_a_link_and_nothing_else() {
+    for schedule in Schedule::ALL {
+        let mut engine = engine(network(numbers(6, 6_000)), schedule);
+        let control = engine.control();
+        let mut tap = control.tap("sort.other -> soon.input", 4).unwrap();
+        let mut other = control.tap("wait.output -> late.input", 100).unwrap();
+        assert_eq!(
+            control.tap("sort.other -> late.input", 4).err(),
+            Some(WatchError::NoLink("sort.other -> late.input".to_owned()))
+        );
+        breathe(&mut engine, 1_100);
+        drop(engine.finish(End::Done));
+        let records: Vec<_> = std::iter::from_fn(|| tap.next(soon())).flatten().collect();
+        assert_eq!((records.len(), tap.missed(), tap.is_over()), (2_000, 0, true));
+        assert!(records.iter().all(|record| record.length == 8 && record.bytes == [0; 4]));
+        assert!(records.windows(2).all(|pair| pair[0].at <= pair[1].at));
+        let numbers: Vec<u64> = std::iter::from_fn(|| other.next(soon()))
+            .flatten()
+            .map(|record| u64::from_be_bytes(record.bytes.try_into().unwrap()))
+            .collect();
+        assert_eq!(numbers, (0..6_000).filter(|number| number % 3 != 0).collect::<Vec<u64>>(), "{schedule}");
+    }
+}
+
+#[test]
+fn a_tap_that_nobody_empties_misses_packets_and_counts_them() {
+    let mut engine = engine(network(numbers(900, u64::MAX)), Schedule::default());
+    let control = engine.control();
+    let mut tap = control.tap("numbers.output -> sort.input", 8).unwrap();
+    breathe(&mut engine, 5_000);
+    let missed = tap.missed();
+    assert!(missed > 0);
+    let copied: usize = std::iter::from_fn(|| tap.next(Instant::now())).map(|batch| batch.len()).sum();
+    assert_eq!(copied as u64 + missed, 900 * 5_000);
+    breathe(&mut engine, 1);
+    assert_eq!((tap.next(soon()).unwrap().len(), tap.missed()), (900, missed), "it goes on once there is room");
+}
+
+#[test]
+fn what_is_watched_stays_so_over_a_reload_if_it_is_there() {
+    let engine = engine(network(numbers(6, u64::MAX)), Schedule::default());
+    let control = engine.control();
+    let run = std::thread::spawn(move || {
+        let mut engine = engine;
+        let end = engine.run();
+        engine.finish(end)
+    });
+    let mut tap = control.tap("wait.output -> late.input", 8).unwrap();
+    assert!(tap.next(soon()).is_some());
+    control.reload(network(numbers(6, u64::MAX)).app("idle", Wait::default())).unwrap_err();
+    let more = || {
+        network(numbers(6, u64::MAX))
+            .app("idle", numbers(0, 1))
+            .app("dump", Sink)
+            .link("idle.output -> dump.input")
+            .unwrap()
+    };
+    control.reload(more()).unwrap();
+    let missed = tap.missed();
+    while tap.missed() == missed && !tap.is_over() {
+        if tap.next(soon()).is_some() {
+            break;
+        }
+    }
+    assert!(!tap.is_over());
+    let without = Network::new().app("numbers", numbers(6, u64::MAX)).app("late", Sink);
+    control.reload(without.link("numbers.output -> late.input").unwrap()).unwrap();
+    while tap.next(soon()).is_some() {}
+    assert!(tap.is_over(), "its link is gone");
+    control.stop();
+    run.join().unwrap();
+}
+
+#[test]
+fn the_timeline_holds_whole_breaths_and_what_lies_between() {
+    let home = Arc::new(Home::claim(&format!("test-metering-{}", std::process::id())).unwrap());
+    let mut engine = Engine::new(network(numbers(6, 60_000)), Settings::default(), Some(Arc::clone(&home))).unwrap();
+    let end = engine.run();
+    assert_eq!(end, End::Done);
+    let events = Recording::open(&home).unwrap().events();
+    let breaths = events.iter().filter(|event| matches!(event.what, What::Breath { .. })).count();
+    assert!(breaths > 20, "{breaths} breaths of 10,000");
+    // The calls of a breath lie within it, one after the other.
+    let mut calls: Vec<&bellows_engine::timeline::Event> = Vec::new();
+    for event in &events {
+        match &event.what {
+            What::Call { .. } => calls.push(event),
+            What::Breath { .. } => {
+                assert!(calls.iter().all(|call| call.start >= event.start));
+                assert!(calls.windows(2).all(|pair| pair[0].start + pair[0].duration <= pair[1].start + 1));
+                let moved: u32 =
+                    calls.iter().map(|call| if let What::Call { packets, .. } = call.what { packets } else { 0 }).sum();
+                assert!(moved == 0 || calls.len() >= 4, "{calls:?}");
+                calls.clear();
+            }
+            _ => {}
+        }
+    }
+    let drops = events
+        .iter()
+        .filter(|event| matches!(&event.what, What::Drops { app, packets: 2 } if **app == *"sort"))
+        .count();
+    assert!(drops > 10 && drops <= breaths, "{drops} calls dropped in {breaths} breaths");
+}

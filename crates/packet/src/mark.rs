@@ -1,0 +1,162 @@
+//! Marks: packets that somebody follows on their way.
+//!
+//! A mark is a flag in the handle and two numbers in the buffer's first line. It costs nothing where no packet has one:
+//! the paths that free and copy vectors look at the flags of all packets at once anyway. What happens to marked packets
+//! is noted in a log of the thread, from which whoever set the marks learns of their ends.
+
+use crate::cache::with_passages;
+use crate::packet::Packet;
+use bellows_sys::clock;
+
+/// What a marked packet carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Mark {
+    /// When the packet came into being: [`clock::ticks`].
+    pub born: u64,
+    /// A number by which it is known.
+    pub id: u32,
+}
+
+/// What became of a marked packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// A copy of it was made, which has the same mark.
+    Copied,
+    /// It was freed.
+    Freed,
+    /// It was freed for this reason: see [`settle_passages`].
+    Dropped(u32),
+}
+
+/// One entry of the thread's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    /// The packet's mark.
+    pub mark: Mark,
+    /// When it happened: [`clock::ticks`].
+    pub at: u64,
+    /// What happened.
+    pub fate: Fate,
+}
+
+/// The most entries of a thread's log. Later ones are lost.
+const LONGEST_LOG: usize = 4_096;
+
+/// Notes what happened to a marked packet.
+#[cold]
+#[inline(never)]
+pub(crate) fn note(mark: Mark, fate: Fate) {
+    let at = clock::ticks();
+    with_passages(|log| {
+        if log.len() < LONGEST_LOG {
+            log.push(Passage { mark, at, fate });
+        }
+    });
+}
+
+/// Takes the marks off packets that are about to be freed. Returns whether there were any.
+pub(crate) fn end_marks(packets: &mut [Packet]) -> bool {
+    let mut found = false;
+    for packet in packets.iter_mut() {
+        if let Some(mark) = packet.unmark() {
+            note(mark, Fate::Freed);
+            found = true;
+        }
+    }
+    found
+}
+
+/// How many entries the thread's log has.
+#[inline]
+pub fn passages() -> usize {
+    with_passages(|log| log.len())
+}
+
+/// Says of the packets that were freed since the log had `from` entries why they were: a number of the caller's.
+pub fn settle_passages(from: usize, reason: u32) {
+    with_passages(|log| {
+        for passage in log.iter_mut().skip(from).filter(|passage| passage.fate == Fate::Freed) {
+            passage.fate = Fate::Dropped(reason);
+        }
+    });
+}
+
+/// Moves the thread's log behind the entries of `to`.
+pub fn take_passages(to: &mut Vec<Passage>) {
+    with_passages(|log| to.append(log));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CAPACITY, Vector, free_all, pool, push_copies};
+    use proptest::prelude::*;
+
+    fn taken() -> Vec<(u32, Fate)> {
+        let mut log = Vec::new();
+        take_passages(&mut log);
+        assert!(log.windows(2).all(|pair| pair[0].at <= pair[1].at));
+        log.into_iter().map(|passage| (passage.mark.id, passage.fate)).collect()
+    }
+
+    fn packet(id: Option<u32>) -> Packet {
+        let mut packet = Packet::from_bytes(b"some bytes").unwrap();
+        if let Some(id) = id {
+            packet.mark(Mark { born: 7, id });
+        }
+        packet
+    }
+
+    #[test]
+    fn a_mark_stays_with_its_packet_and_goes_over_to_copies() {
+        pool::ensure().unwrap();
+        taken();
+        let mut one = packet(Some(3));
+        one.trim_front(2);
+        one.prepend(1);
+        assert_eq!(one.marked(), Some(Mark { born: 7, id: 3 }));
+        let copy = one.copy().unwrap();
+        assert_eq!((copy.marked(), copy.meta()), (one.marked(), None));
+        drop(one);
+        assert_eq!(taken(), [(3, Fate::Copied), (3, Fate::Freed)]);
+        let from = passages();
+        drop(copy);
+        settle_passages(from, 9);
+        assert_eq!(taken(), [(3, Fate::Dropped(9))]);
+        let unmarked = Packet::from_bytes(b"in the same buffer").unwrap();
+        assert_eq!(unmarked.marked(), None);
+        drop(unmarked);
+        assert_eq!(taken(), []);
+    }
+
+    proptest! {
+        /// Every marked packet of a vector is copied and freed once in the log, in order, whatever lies between.
+        #[test]
+        fn vectors_note_the_marked_packets_and_no_others(
+            marks in proptest::collection::vec((any::<bool>(), any::<bool>()), 1..CAPACITY / 2)
+        ) {
+            pool::ensure().unwrap();
+            taken();
+            let (mut vector, mut copies) = (Vector::new(), Vector::new());
+            let mut expected = Vec::new();
+            for (id, &(is_marked, has_moved)) in marks.iter().enumerate() {
+                let mut packet = packet(is_marked.then_some(id as u32));
+                if has_moved {
+                    packet.trim_front(1);
+                }
+                expected.extend(is_marked.then_some(id as u32));
+                vector.push(packet).unwrap();
+            }
+            prop_assert_eq!(push_copies(&mut copies, vector.as_slice()), marks.len());
+            let with = |fate| expected.iter().map(|&id| (id, fate)).collect::<Vec<_>>();
+            prop_assert_eq!(taken(), with(Fate::Copied));
+            let before = pool::usage().in_use;
+            for vector in [&mut vector, &mut copies] {
+                free_all(vector);
+                prop_assert_eq!(taken(), with(Fate::Freed));
+            }
+            prop_assert!(before >= 2 * marks.len());
+        }
+    }
+}
