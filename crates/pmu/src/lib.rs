@@ -52,5 +52,5 @@ pub use bellows_sys::perf::Sample;
 pub use event::{Event, UnknownEvent};
 pub use group::{Counts, Group, MOST_EVENTS, OpenError, Reading};
 pub use probe::{NoPmu, Pmu};
-pub use record::{Sample, Stack};
+pub use record::{Moment, Stack};
 pub use sampler::{SampleError, Sampler};

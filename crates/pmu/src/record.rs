@@ -7,7 +7,7 @@
 
 /// A moment in a thread's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample<'a> {
+pub struct Moment<'a> {
     /// The instruction at which the thread was stopped.
     pub instruction: u64,
     /// Whether that is one of the kernel's.
@@ -43,7 +43,7 @@ impl<'a> Stack<'a> {
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
-    Sample(Sample<'a>),
+    Sample(Moment<'a>),
     /// So many samples could not be kept.
     Lost(u64),
     /// Something that is of no interest, or damaged.
@@ -81,9 +81,9 @@ fn record(kind: u32, bits: u16, body: &[u8]) -> Option<Record<'_>> {
     }
 }
 
-fn sample(bits: u16, mut body: Reader<'_>) -> Option<Sample<'_>> {
+fn sample(bits: u16, mut body: Reader<'_>) -> Option<Moment<'_>> {
     let instruction = body.u64()?;
-    let mut sample = Sample { instruction, in_kernel: bits & MODE == MODE_KERNEL, stack: Stack::default() };
+    let mut sample = Moment { instruction, in_kernel: bits & MODE == MODE_KERNEL, stack: Stack::default() };
     let has_registers = body.u64()? != 0;
     let address = if has_registers { body.u64()? } else { 0 };
     if has_registers {
@@ -130,7 +130,7 @@ mod tests {
     /// As the kernel writes them: `valid` of the stack's bytes were copied, the others have room only.
     #[derive(Clone, Debug)]
     enum Written {
-        Sample { instruction: u64, kernel: bool, registers: Option<(u64, u64)>, stack: Vec<u8>, valid: usize },
+        Moment { instruction: u64, kernel: bool, registers: Option<(u64, u64)>, stack: Vec<u8>, valid: usize },
         Lost(u64),
         Foreign { kind: u32, body: Vec<u8> },
     }
@@ -142,7 +142,7 @@ mod tests {
             4 => sample.prop_map(|(instruction, kernel, registers, words, valid)| {
                 let stack = words.concat();
                 let valid = usize::from(valid) % (stack.len() + 1);
-                Written::Sample { instruction, kernel, registers, stack, valid }
+                Written::Moment { instruction, kernel, registers, stack, valid }
             }),
             1 => any::<u64>().prop_map(Written::Lost),
             1 => (20u32.., vec(any::<u8>(), 0..50)).prop_map(|(kind, body)| Written::Foreign { kind, body }),
@@ -151,7 +151,7 @@ mod tests {
 
     fn write(record: &Written, bytes: &mut Vec<u8>) {
         let (kind, bits, body) = match record {
-            Written::Sample { instruction, kernel, registers, stack, valid } => {
+            Written::Moment { instruction, kernel, registers, stack, valid } => {
                 let mut words = vec![*instruction];
                 match registers {
                     None => words.push(0),
@@ -176,7 +176,7 @@ mod tests {
 
     fn expected(record: &Written) -> Record<'_> {
         match record {
-            Written::Sample { instruction, kernel, registers, stack, valid } => Record::Sample(Sample {
+            Written::Moment { instruction, kernel, registers, stack, valid } => Record::Sample(Moment {
                 instruction: *instruction,
                 in_kernel: *kernel,
                 stack: match stack.is_empty() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bellows_sys::perf::Ring;
 
 use crate::probe::paranoia;
-use crate::record::{Record, Sample, records};
+use crate::record::{Moment, Record, records};
 
 /// How many bytes of the stack go with a sample.
 const STACK: u32 = 8 << 10;
@@ -93,10 +93,15 @@ impl Sampler {
         self.lost
     }
 
+    /// For how long the thread was on a processor since it is sampled; nothing if the kernel does not say.
+    pub fn busy(&self) -> Option<Duration> {
+        self.ring.busy().ok()
+    }
+
     /// Hands over the samples that were taken since the last call.
     ///
     /// For a user with the usual limits the kernel keeps some sixty: those of 15 ms, at 4,000 a second.
-    pub fn take(&mut self, mut see: impl FnMut(&Sample<'_>)) {
+    pub fn take(&mut self, mut see: impl FnMut(&Moment<'_>)) {
         self.records.clear();
         self.ring.take(&mut self.records);
         for record in records(&self.records) {

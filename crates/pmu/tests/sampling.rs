@@ -36,7 +36,8 @@ fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
         observed
     });
     match observed {
-        Ok(Observed { seen, within, marked }) => {
+        Ok(Observed { busy, seen, within, marked }) => {
+            assert!(busy >= Some(seen * PERIOD / 2), "{busy:?} for {seen} samples");
             assert!(seen >= 100, "{seen} samples");
             assert!(within > seen / 2, "{within} of {seen} samples in the function that spins");
             assert!(marked > seen / 2, "{marked} of {seen} samples with the caller's variable on the stack");
@@ -48,17 +49,21 @@ fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
     }
 }
 
+/// Between two samples.
+const PERIOD: Duration = Duration::from_micros(251);
+
 const MARKER: u64 = 0x6265_6c6c_6f77_7321;
 
 #[derive(Default)]
 struct Observed {
+    busy: Option<Duration>,
     seen: u32,
     within: u32,
     marked: u32,
 }
 
 fn observe(thread: i32, marker: u64) -> Result<Observed, SampleError> {
-    let mut sampler = Sampler::open(thread, Duration::from_micros(251))?;
+    let mut sampler = Sampler::open(thread, PERIOD)?;
     let here = spin as *const () as u64;
     let mut observed = Observed::default();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -71,6 +76,7 @@ fn observe(thread: i32, marker: u64) -> Result<Observed, SampleError> {
             observed.marked += u32::from(sample.stack.words().any(|word| word == (marker, MARKER)));
         });
     }
+    observed.busy = sampler.busy();
     Ok(observed)
 }
 

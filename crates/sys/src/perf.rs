@@ -105,6 +105,9 @@ const FORMAT_TIME_ENABLED: u64 = 1 << 0;
 const FORMAT_TIME_RUNNING: u64 = 1 << 1;
 const FORMAT_GROUP: u64 = 1 << 3;
 
+/// What [`Counter::read`] expects to be given.
+const FORMAT: u64 = FORMAT_GROUP | FORMAT_TIME_ENABLED | FORMAT_TIME_RUNNING;
+
 /// How many counters a group may have for [`Counter::read`].
 pub const MOST_TOGETHER: usize = 16;
 
@@ -127,7 +130,7 @@ impl Counter {
         let attributes = Attributes {
             kind: what.kind,
             config: what.config,
-            read_format: FORMAT_GROUP | FORMAT_TIME_ENABLED | FORMAT_TIME_RUNNING,
+            read_format: FORMAT,
             flags: modes(what),
             ..Attributes::default()
         };

@@ -1,6 +1,7 @@
 //! `bellows show`.
 
 mod breath;
+mod hot;
 
 use std::process::ExitCode;
 
@@ -14,21 +15,24 @@ use crate::report;
 use crate::terminal::{self, harmless};
 use crate::text::{count, span};
 
-/// Show the counters of a running network, or those that one left when it crashed, or how it breathes
+/// Show the counters of a running network, or those that one left when it crashed, how it breathes, or where it spends its time
 ///
 /// Without a part, all of them are shown. NAME is needed only if several networks run.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The part: apps, links, errors (what was dropped and why), config (the network file)
-    /// or breath (the calls of a breath in order, and their machine code)
+    /// The part: apps, links, errors (what was dropped and why), config (the network file),
+    /// breath (the calls of a breath in order, and their machine code)
+    /// or hot (in which instructions the time is spent, by samples)
     #[arg(value_name = "PART")]
     first: Option<String>,
     /// The network's name
     #[arg(value_name = "NAME")]
     second: Option<String>,
-    /// Print all counters, or the breath, as JSON (see docs/json.md)
+    /// Print all counters, the breath, or what is hot, as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    hot: hot::Options,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,7 @@ enum Part {
     Errors,
     Config,
     Breath,
+    Hot,
 }
 
 impl Arguments {
@@ -51,6 +56,7 @@ impl Arguments {
             Some("errors") => Some(Part::Errors),
             Some("config") => Some(Part::Config),
             Some("breath") => Some(Part::Breath),
+            Some("hot") => Some(Part::Hot),
             Some(_) => None,
         };
         match (part, &self.second) {
@@ -59,7 +65,7 @@ impl Arguments {
             (None, Some(_)) => {
                 let first = self.first.as_deref().unwrap_or_default();
                 Err(Failure::Mistake(format!(
-                    "there is no part `{first}`; there are apps, links, errors, config and breath"
+                    "there is no part `{first}`; there are apps, links, errors, config, breath and hot"
                 )))
             }
         }
@@ -68,9 +74,14 @@ impl Arguments {
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (part, name) = arguments.read()?;
+    if part != Part::Hot && arguments.hot.is_given() {
+        return Err(Failure::Mistake("`--app`, `--for` and `--top` are for `bellows show hot`".to_owned()));
+    }
     let home = observe::pick(name)?;
-    if part == Part::Breath {
-        return breath::execute(&home, arguments.json);
+    match part {
+        Part::Breath => return breath::execute(&home, arguments.json),
+        Part::Hot => return hot::execute(&home, &arguments.hot, arguments.json),
+        _ => {}
     }
     let (name, state, pid) = (home.name(), observe::state(&home), home.process());
     let mut observer = observe::open(home)?;
@@ -107,7 +118,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let drops = report::drops(counters);
             if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
         }
-        Part::Config | Part::Breath => {
+        Part::Config | Part::Breath | Part::Hot => {
             let text = harmless(&observer.directory().config);
             if text.ends_with('\n') { text } else { text + "\n" }
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{Attributes, Counter, What, config, kind, modes};
+use super::{Attributes, Counter, FORMAT, Sample, What, config, kind, modes};
 
 /// What each sample holds, in this order: the instruction, registers of user mode, a copy of the stack of user mode.
 const SAMPLE_INSTRUCTION: u64 = 1 << 0;
@@ -35,7 +35,7 @@ const TAIL: usize = 1032 / 8;
 #[derive(Debug)]
 pub struct Ring {
     /// The kernel fills the ring as long as this is open.
-    _counter: Counter,
+    counter: Counter,
     mapping: NonNull<AtomicU64>,
     page: usize,
     /// How many bytes of records there is room for: a power of two.
@@ -59,6 +59,7 @@ impl Ring {
             config: what.config,
             sample_period: period.as_nanos().clamp(1, u64::MAX.into()) as u64,
             sample_type: SAMPLE_INSTRUCTION | SAMPLE_USER_REGISTERS | SAMPLE_USER_STACK,
+            read_format: FORMAT,
             sample_regs_user: REGISTERS,
             sample_stack_user: stack,
             flags: modes(&what),
@@ -77,7 +78,7 @@ impl Ring {
                 Err(error) => return Err(error.into()),
             }
         };
-        Ok(Ring { _counter: counter, mapping, page, size })
+        Ok(Ring { counter, mapping, page, size })
     }
 
     /// Moves what the kernel has written since the last time to the end of `records`: whole records one after another, each
@@ -94,6 +95,16 @@ impl Ring {
             records.extend_from_slice(bytes);
         }
         self.position(TAIL).store(head, Release);
+    }
+
+    /// For how long the thread was on a processor since this was opened.
+    ///
+    /// # Errors
+    /// Those of `read(2)`.
+    pub fn busy(&self) -> io::Result<Duration> {
+        let mut sample = [Sample::default()];
+        self.counter.read(&mut sample)?;
+        Ok(Duration::from_nanos(sample[0].count))
     }
 
     fn position(&self, word: usize) -> &AtomicU64 {
