@@ -87,7 +87,10 @@ impl App for Repeater {
         match self {
             Repeater::Loop { stored, limit, .. } => {
                 let free = *limit - stored.len();
-                stored.extend((&mut input).into_iter().take(free));
+                stored.extend((&mut input).into_iter().take(free).map(|mut packet| {
+                    packet.end_mark();
+                    packet
+                }));
                 if !input.is_empty() {
                     io.drop_all(&mut input, OVER_LIMIT);
                 }

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
-use crate::commands::{apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, top};
+use crate::commands::{
+    apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, tap, top, trace,
+};
 use crate::failure::EXIT_CODES;
 
 /// Runs app networks: apps that are joined by links, through which packets go.
@@ -82,6 +84,8 @@ pub enum Subcommand {
     Ps(ps::Arguments),
     Show(show::Arguments),
     Top(top::Arguments),
+    Trace(trace::Arguments),
+    Tap(tap::Arguments),
     Reload(reload::Arguments),
     Stop(stop::Arguments),
     Bench(bench::Arguments),

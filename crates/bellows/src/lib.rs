@@ -35,6 +35,7 @@
 //! | `supervisor` | the process around a running engine: threads, signals, reloads, the end |
 //! | `control` | the control socket: the engine's side, the client's side, what goes between |
 //! | `observe` | running engines seen from outside |
+//! | `journey` | the ways of packets, put together from a trace |
 //! | `report` | what a run did, for people and for programs |
 //! | [`graph`] | networks as pictures |
 //! | `terminal`, `text`, `logging`, `failure` | output, numbers, the log, exit codes |
@@ -45,6 +46,7 @@ mod commands;
 mod control;
 mod failure;
 pub mod graph;
+mod journey;
 mod logging;
 mod nearest;
 mod observe;
@@ -120,6 +122,8 @@ fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Comma
         Subcommand::Ps(arguments) => commands::ps::execute(&arguments),
         Subcommand::Show(arguments) => commands::show::execute(&arguments),
         Subcommand::Top(arguments) => commands::top::execute(&arguments),
+        Subcommand::Trace(arguments) => commands::trace::execute(&arguments),
+        Subcommand::Tap(arguments) => commands::tap::execute(&arguments),
         Subcommand::Reload(arguments) => commands::reload::execute(&arguments),
         Subcommand::Stop(arguments) => commands::stop::execute(&arguments),
         Subcommand::Bench(arguments) => commands::bench::execute(&arguments),

@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::NetworkFile;
 use crate::commands::reload::render;
-use crate::control::{self, ReloadReport, Reply, Request};
+use crate::control::{self, Answer, ReloadReport, Reply, Request};
 use crate::failure::Failure;
 use crate::observe::REFRESH;
 use crate::progress::Progress;
@@ -285,8 +285,8 @@ fn respelled(other: &Path, current: &Path) -> PathBuf {
 }
 
 impl control::Engine for Run {
-    fn answer(&self, request: Request) -> Reply {
-        match request {
+    fn answer(&self, request: Request) -> Answer {
+        let reply = match request {
             Request::Status => Reply::Status {
                 name: self.name.clone(),
                 pid: process::id(),
@@ -312,7 +312,10 @@ impl control::Engine for Run {
                     Reply::Refused { mistake, message }
                 }
             },
-        }
+            Request::Trace { count, app, seconds } => return control::trace(&self.control, count, app, seconds),
+            Request::Tap { link, snap } => return control::tap(&self.control, &link, snap),
+        };
+        reply.into()
     }
 }
 

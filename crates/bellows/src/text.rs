@@ -61,6 +61,30 @@ pub fn span(duration: Duration) -> String {
     }
 }
 
+/// A short time with three digits that count: `640 ns`, `1.25 µs`, `12.5 ms`.
+pub fn nanos(nanos: u64) -> String {
+    let (mut value, mut unit) = (nanos as f64, "ns");
+    for next in ["µs", "ms", "s"] {
+        if value < 999.5 {
+            break;
+        }
+        (value, unit) = (value / 1000.0, next);
+    }
+    let decimals = match value {
+        _ if unit == "ns" => 0,
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// The time of day in nanoseconds since the Unix epoch, as clocks that know no zone have it: `12:34:56.123456789 UTC`.
+pub fn time_of_day(nanos: u64) -> String {
+    let (seconds, rest) = (nanos / 1_000_000_000 % 86_400, nanos % 1_000_000_000);
+    format!("{:02}:{:02}:{:02}.{rest:09} UTC", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
 /// `1 packet`, `2 packets`.
 pub fn plural(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
@@ -144,6 +168,9 @@ mod tests {
         assert_eq!([7.0, 2.85e9].map(bit_rate), ["7 b/s", "2.85 Gb/s"]);
         let spans = [2e-6, 0.0125, 1.5, 125.0, 7_380.0].map(|seconds| span(Duration::from_secs_f64(seconds)));
         assert_eq!(spans, ["2 µs", "12.5 ms", "1.50 s", "2 min 05 s", "2 h 03 min"]);
+        let times = [0, 640, 999, 1_000, 1_254, 12_500_000, 999_600, 2_000_000_000].map(nanos);
+        assert_eq!(times, ["0 ns", "640 ns", "999 ns", "1.00 µs", "1.25 µs", "12.5 ms", "1.00 ms", "2.00 s"]);
+        assert_eq!(time_of_day(1_700_000_000_000_000_042), "22:13:20.000000042 UTC");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::network::{Fault, LinkSpec, Network};
 use crate::schedule::Breath;
 use crate::snapshot::Snapshot;
 use crate::timeline::Names;
-use crate::watch::{Order, Tap, Trace, TraceOrder, WatchError, new_tap, new_trace};
+use crate::watch::{MOST_TRACED, Order, Tap, Trace, TraceOrder, WatchError, new_tap, new_trace};
 use crate::world::{Origin, Outline, World};
 
 /// What other threads want of the engine, as bits.
@@ -74,8 +74,10 @@ pub(crate) struct Shared {
 struct Watchers {
     /// What the engine has not taken yet.
     orders: Vec<Order>,
-    /// Whether a trace is going on: by what tells that it is over.
+    /// The trace that is going on, if any: what tells that it is over.
     trace: Option<Weak<AtomicBool>>,
+    /// Whether the run has ended, so that nobody will take an order.
+    closed: bool,
 }
 
 /// What other threads see of the running configuration.
@@ -148,6 +150,7 @@ impl Shared {
         let last = mem::replace(&mut *lock(&self.mailbox), Mailbox::Closed);
         // Apps may lie in it; they are dropped with the mailbox unlocked.
         drop(last);
+        lock(&self.watchers).closed = true;
         drop(self.take_orders());
     }
 }
@@ -247,15 +250,21 @@ impl Control {
     /// Follows packets through the network. While somebody does, every breath is instrumented.
     ///
     /// # Errors
-    /// If there is no such app, or another trace is going on.
+    /// If there is no such app, another trace is going on, 10,000 packets are not enough, or the run is over.
     pub fn trace(&self, order: TraceOrder) -> Result<Trace, WatchError> {
+        if order.count > MOST_TRACED {
+            return Err(WatchError::TooMany(order.count));
+        }
         if let Some(app) = &order.app
             && !lock(&self.shared.current).outline.apps.iter().any(|known| known.name == *app)
         {
             return Err(WatchError::NoApp(app.clone()));
         }
         let mut watchers = lock(&self.shared.watchers);
-        if watchers.trace.as_ref().is_some_and(|trace| trace.strong_count() > 0) {
+        if watchers.closed {
+            return Err(WatchError::Over);
+        }
+        if watchers.trace.as_ref().and_then(Weak::upgrade).is_some_and(|over| !over.load(Relaxed)) {
             return Err(WatchError::Busy);
         }
         let (watch, trace) = new_trace(order, self.clone());
@@ -270,15 +279,20 @@ impl Control {
     /// `a.output -> b.input`. While somebody does, every breath is instrumented.
     ///
     /// # Errors
-    /// If there is no such link.
+    /// If there is no such link, or the run is over.
     pub fn tap(&self, link: &str, snap: usize) -> Result<Tap, WatchError> {
         let unknown = || WatchError::NoLink(link.to_owned());
         let wanted: LinkSpec = link.parse().map_err(|_| unknown())?;
         if !lock(&self.shared.current).outline.links.contains(&wanted) {
             return Err(unknown());
         }
+        let mut watchers = lock(&self.shared.watchers);
+        if watchers.closed {
+            return Err(WatchError::Over);
+        }
         let (watch, tap) = new_tap(wanted, snap, self.clone());
-        lock(&self.shared.watchers).orders.push(Order::Tap(watch));
+        watchers.orders.push(Order::Tap(watch));
+        drop(watchers);
         self.look_at_watchers();
         Ok(tap)
     }

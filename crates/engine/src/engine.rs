@@ -18,8 +18,9 @@ use crate::counters::{account, common, engine as cells, histogram, link};
 use crate::histogram::CELLS;
 use crate::home::Home;
 use crate::io::Core;
-use crate::meter::{Meter, metered_tick};
+use crate::meter::{self, Meter, metered_pull, metered_tick};
 use crate::network::{Fault, Network};
+use crate::place::Place;
 use crate::schedule::Schedule;
 use crate::slots::{Expects, Listened, Slot};
 use crate::snapshot::Snapshot;
@@ -133,7 +134,7 @@ const WINDOW: u64 = 64;
 /// Idle breaths between two looks at the clock while an app wants a tick.
 const BETWEEN_LOOKS: u64 = 16;
 
-/// Instrumented breaths between two times that the free packet buffers are put in order.
+/// Breaths that were drawn between two times that the free packet buffers are put in order.
 const TIDY_EVERY: u32 = 64;
 
 /// How long nothing has to move, in nanoseconds, before the engine naps for the first time: about what a nap costs.
@@ -149,6 +150,8 @@ pub struct Engine {
     home: Option<Arc<Home>>,
     panicked: Vec<String>,
     breaths: u64,
+    /// Breaths until the next look at the clock, while an app wants a tick.
+    until_look: u64,
     /// Breaths until the next one is drawn to be instrumented.
     until_drawn: u64,
     /// Instrumented breaths until the free buffers are put in order, and how many breaths had moved packets then.
@@ -174,7 +177,12 @@ impl Engine {
         }
         clock::calibrate();
         pool::ensure()?;
-        let meter = Meter::new(settings.events())?;
+        let meter = match Meter::new(settings.events()) {
+            // What nobody has asked for does not keep a network from running.
+            Err(_) if settings.events.is_none() => Meter::new(&[])?,
+            meter => meter?,
+        };
+        let settings = Settings { events: Some(meter.events().to_vec()), ..settings };
         let timeline = home.as_deref().filter(|_| settings.metering).map(Timeline::create);
         let timeline = timeline.transpose().map_err(StartError::Counters)?;
         let names = timeline.as_ref().map(Timeline::names);
@@ -200,7 +208,7 @@ impl Engine {
         let core = Fixed::new(core);
         core.meter.timeline.replace(timeline);
         world.seat(&core);
-        let until_drawn = if settings.metering { core.meter.draw() } else { u64::MAX };
+        let until_drawn = if settings.metering { core.meter.draw() } else { meter::EVERY };
         Ok(Engine {
             core,
             world,
@@ -209,6 +217,7 @@ impl Engine {
             home,
             panicked: Vec::new(),
             breaths: 0,
+            until_look: 0,
             until_drawn,
             until_tidy: TIDY_EVERY,
             tidy_at: 0,
@@ -231,6 +240,8 @@ impl Engine {
     /// Takes so many breaths, one after the other, whatever happens in them; returns in how many of them a packet moved.
     pub fn breathe_times(&mut self, breaths: u64) -> u64 {
         let (before, end) = (self.core.moved.get(), self.breaths.saturating_add(breaths));
+        // Whoever takes breaths by hand may have set the clock.
+        self.until_look = 0;
         while self.breaths < end {
             self.take_breaths(end - self.breaths, &AtomicU32::new(0));
         }
@@ -242,19 +253,28 @@ impl Engine {
         let core = &self.core;
         core.forget_time();
         let mut most = most;
-        if core.next_deadline.get() != u64::MAX {
-            if core.next_deadline.get() <= core.now() {
-                self.tick();
+        if core.next_deadline.get() == u64::MAX {
+            self.until_look = 0;
+        } else {
+            if self.until_look == 0 {
+                if core.next_deadline.get() <= core.now() {
+                    self.tick();
+                }
+                self.until_look = if self.busy { 1 } else { BETWEEN_LOOKS };
+                // The breath that follows at once knows the time; later ones are not to go by it.
+                if !self.busy {
+                    self.core.forget_time();
+                }
             }
-            // The breath that follows at once knows the time; later ones are not to go by it.
-            most = if self.busy { 1 } else { most.min(BETWEEN_LOOKS) };
-            if most > 1 {
-                self.core.forget_time();
-            }
+            most = most.min(self.until_look);
         }
         let core = &self.core;
         core.interrupt.set(u32::from(core.next_deadline.get() != u64::MAX));
         let moved = core.moved.get();
+        if self.until_drawn == 0 && !self.settings.metering {
+            self.until_drawn = meter::EVERY;
+            self.until_tidy = self.until_tidy.saturating_sub(1);
+        }
         let taken = if self.until_drawn == 0 || core.meter.watching.get() {
             self.take_metered();
             1
@@ -270,12 +290,24 @@ impl Engine {
             core.end_breath();
         }
         self.busy = core.moved.get() != moved;
+        // A breath that was drawn does not bring the next look forward: it would find more than its share of what is due.
+        self.until_look = if self.busy { 0 } else { self.until_look.saturating_sub(taken) };
         if core.failures.get() > 0 {
             self.bury();
         }
         if self.until_tidy == 0 {
             self.tidy();
         }
+    }
+
+    /// Whether the next breath is instrumented; if it is, it begins with what is called before it.
+    fn begin_metered(&self) -> bool {
+        let is_drawn = self.settings.metering && self.until_drawn == 0;
+        let is_metered = is_drawn || self.core.meter.watching.get();
+        if is_metered {
+            self.core.meter.begin_breath(is_drawn);
+        }
+        is_metered
     }
 
     /// Takes an instrumented breath. It books if it was drawn; else somebody watches packets.
@@ -311,22 +343,14 @@ impl Engine {
         let World { places, apps, .. } = &self.world;
         let core = &self.core;
         let now = core.now();
-        let is_metered = self.until_drawn == 0 || core.meter.watching.get();
-        if is_metered {
-            core.meter.begin_breath(self.until_drawn == 0);
-        }
+        let is_metered = self.begin_metered();
         core.next_deadline.set(u64::MAX);
         for (place, app) in places.iter().zip(apps) {
             if place.deadline.get() <= now {
                 place.deadline.set(u64::MAX);
                 let call = app.entry(Entry::Tick, self.settings.lossless);
                 // SAFETY: the call is that of the app in this place, to which nothing else refers now.
-                unsafe {
-                    match is_metered {
-                        true => metered_tick(place, call),
-                        false => call(place),
-                    }
-                }
+                unsafe { if is_metered { metered_tick(place, call) } else { call(place) } };
             }
         }
         let next = places.iter().map(|place| place.deadline.get()).min();
@@ -349,7 +373,8 @@ impl Engine {
             self.core.meter.on_timeline(|timeline| timeline.panic(name, clock::ticks()));
             let dead = self.world.replace(app, Occupant::from(Box::new(Failed) as Box<dyn Erased>));
             // What it holds may be in any state: its packets are freed, and a second panic ends with it.
-            let _ = answer(|| drop(dead));
+            let _ = Place::dropping(common::APP_FAILED, || answer(|| drop(dead)));
+            self.core.meter.buried(&self.world.places[app]);
         }
         self.world.recompile(&self.settings);
         self.shared.show(&self.world);
@@ -528,10 +553,12 @@ impl Engine {
     /// Pulls apps whose descriptors woke the engine, whatever their words say: only they can make these unreadable again.
     fn pull(&mut self, apps: &[usize]) {
         self.core.forget_time();
+        let is_metered = self.begin_metered();
         for &app in apps {
             let call = self.world.apps[app].entry(Entry::Pull, self.settings.lossless);
+            let place = &self.world.places[app];
             // SAFETY: the call is that of the app in this place, to which nothing else refers now.
-            unsafe { call(&self.world.places[app]) };
+            unsafe { if is_metered { metered_pull(place, call) } else { call(place) } };
         }
         if self.core.failures.get() > 0 {
             self.bury();
@@ -592,6 +619,9 @@ impl Engine {
             let mut watch = meter.watch.borrow_mut();
             watch.find(&self.world);
             meter.watching.set(!watch.is_empty());
+        }
+        if dropped > 0 {
+            meter.watch.borrow_mut().end_trace();
         }
         meter.on_timeline(|timeline| timeline.reload(start_ticks, clock::ticks() - start_ticks, dropped));
         let _ = request.reply.send(Reply::Committed { old: Box::new(old), dropped, pause: start.elapsed() });

@@ -58,8 +58,16 @@ pub struct Histogram {
 impl Histogram {
     /// Reads the cells from `first` on, which hold clocks; `nanos` says how long so many clocks are.
     pub(crate) fn read(slab: &Slab, first: usize, nanos: impl Fn(u64) -> u64) -> Histogram {
-        let count = |class: usize| (nanos(longest_of(class)), slab.get(first + class));
-        let classes = (0..CLASSES).map(count).filter(|&(_, count)| count > 0).collect();
+        let mut classes: Vec<(u64, u64)> = Vec::new();
+        for class in 0..CLASSES {
+            let (longest, count) = (nanos(longest_of(class)), slab.get(first + class));
+            match classes.last_mut() {
+                // Classes of a few clocks may be the same nanosecond.
+                Some(last) if last.0 == longest => last.1 = last.1.saturating_add(count),
+                _ => classes.push((longest, count)),
+            }
+        }
+        classes.retain(|&(_, count)| count > 0);
         Histogram { classes, maximum: nanos(slab.get(first + CLASSES)) }
     }
 

@@ -63,7 +63,7 @@ unsafe fn metered(place: &Place, call: Call, entry: usize) {
     let meter = &place.core().meter;
     let before = Before::of(place, entry);
     if meter.watching.get() {
-        meter.watch.borrow_mut().before(place);
+        meter.before_watched(place);
     }
     let counted = meter.reading();
     let start = clock::ticks();
@@ -76,6 +76,7 @@ unsafe fn metered(place: &Place, call: Call, entry: usize) {
 
 /// How many packets had passed an app before a call.
 struct Before {
+    calls: u64,
     packets: u64,
     dropped: u64,
 }
@@ -83,7 +84,7 @@ struct Before {
 impl Before {
     #[inline]
     fn of(place: &Place, entry: usize) -> Before {
-        Before { packets: passed(place, entry), dropped: dropped(place) }
+        Before { calls: place.calls[entry].get(), packets: passed(place, entry), dropped: dropped(place) }
     }
 }
 
@@ -172,6 +173,8 @@ impl Meter {
         if !events.is_empty() {
             open(events)?;
         }
+        // What other engines of this thread have left behind.
+        take_passages(&mut Vec::new());
         Ok(Meter {
             clock_cost: clock::cost(),
             booking: Cell::new(false),
@@ -186,6 +189,10 @@ impl Meter {
             watch: RefCell::default(),
             passages: RefCell::new(Vec::with_capacity(64)),
         })
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
     }
 
     /// What has been counted, if anything is in this breath.
@@ -220,6 +227,10 @@ impl Meter {
         counted: Option<(Reading, Reading)>,
     ) {
         self.calls.set(self.calls.get() + 1);
+        if place.calls[entry].get() == before.calls {
+            // In a lossless network, an app whose outputs have no room is not called after all.
+            return;
+        }
         let packets = passed(place, entry).wrapping_sub(before.packets);
         if self.booking.get() {
             let clocks = end.wrapping_sub(start).saturating_sub(self.clock_cost);
@@ -251,6 +262,23 @@ impl Meter {
         }
     }
 
+    /// Has those who watch prepare for a call.
+    #[cold]
+    fn before_watched(&self, place: &Place) {
+        let mut passages = self.passages.borrow_mut();
+        take_passages(&mut passages);
+        self.watch.borrow_mut().before(place, &passages);
+        count_latencies(place.fabric(), &mut passages);
+    }
+
+    /// Takes in what became of the packets in an app that has been buried.
+    pub(crate) fn buried(&self, place: &Place) {
+        let mut passages = self.passages.borrow_mut();
+        take_passages(&mut passages);
+        self.watch.borrow_mut().buried(place, &passages);
+        count_latencies(place.fabric(), &mut passages);
+    }
+
     /// Books what was counted in a call.
     fn book_events(&self, place: &Place, entry: usize, packets: u64, counts: &Counts) {
         let slab = &place.fabric().slab;
@@ -270,7 +298,9 @@ impl Meter {
     fn mark_one(&self, place: &Place, born: u64) {
         let fabric = place.fabric();
         let holds = |link: &&u32| **link != OPEN && fabric.waiting[**link as usize].get() > 0;
-        let Some(&link) = place.outputs.iter().find(holds) else { return };
+        let mut holding = place.outputs.iter().filter(holds);
+        // If several hold packets, those of one may have been there before.
+        let (Some(&link), None) = (holding.next(), holding.next()) else { return };
         fabric.with_vector(link, |packets| {
             if let Some(packet) = packets.last_mut().filter(|packet| !packet.is_marked()) {
                 packet.mark(Mark { born, id: 0 });
@@ -285,14 +315,16 @@ impl Meter {
         let mut passages = self.passages.borrow_mut();
         take_passages(&mut passages);
         count_latencies(fabric, &mut passages);
-        if !self.booking.get() {
+        if !self.booking.take() {
             return;
         }
-        if moved {
+        // A breath in which events were counted, or packets watched, took longer than it would have.
+        let counts = moved && !self.counting.take() && !self.watching.get();
+        if counts {
             record(&fabric.slab, fabric.slab.directory.histogram(histogram::BREATH), duration);
         }
         if let Some(timeline) = &mut *self.timeline.borrow_mut() {
-            timeline.end_breath(start, duration, moved, EVERY);
+            timeline.end_breath(start, duration, counts, EVERY);
         }
     }
 
@@ -304,9 +336,9 @@ impl Meter {
     }
 }
 
-/// Counts how long packets stayed that have come to their end, and forgets them.
+/// Counts how long packets stayed that have come to their end, those that are followed left out, and forgets them.
 fn count_latencies(fabric: &Fabric, passages: &mut Vec<Passage>) {
-    for passage in passages.drain(..).filter(|passage| passage.fate == Fate::Freed) {
+    for passage in passages.drain(..).filter(|passage| passage.fate == Fate::Freed && passage.mark.id == 0) {
         let stayed = passage.at.saturating_sub(passage.mark.born);
         record(&fabric.slab, fabric.slab.directory.histogram(histogram::LATENCY), stayed);
     }

@@ -283,14 +283,14 @@ impl Breath {
         }
     }
 
-    /// Finishes a breath that ended halfway.
+    /// Finishes a breath that ended halfway. Who watches packets sees these, too.
     ///
     /// # Safety
     /// As for [`Breath::take`].
     #[cold]
     pub(crate) unsafe fn finish(&self, core: &Core, world: &World) {
         // SAFETY: walk() hands out calls with their places; the rest is the caller's promise.
-        self.walk_pushes(world, &mut |place, call, _| unsafe { call(place) });
+        self.walk_pushes(world, &mut |place, call, _| unsafe { metered_push(place, call) });
         core.end_breath();
     }
 }

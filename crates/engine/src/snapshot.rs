@@ -100,7 +100,7 @@ pub struct AppCounts {
     pub naps: u64,
     /// What the instrumented breaths booked: for each entry (`pull`, `push`, `tick`) its calls, the packets taken (push) or
     /// sent (pull, tick) in them, and the clocks that they took: `pull_calls`, `pull_packets`, `pull_clocks`, …; and what else
-    /// was counted, such as `pull_instructions`.
+    /// was counted, such as `pull_instructions`; nothing of an event that has not been.
     pub account: BTreeMap<String, u64>,
 }
 
@@ -156,19 +156,19 @@ fn accounts(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
         for (event, what) in events.iter().enumerate() {
             let cell = entry.account + account::event(index, events.len(), event);
             let [count, enabled, running] = [0, 1, 2].map(|offset| slab.get(cell + offset));
-            // Events are counted in some of the calls, and perhaps for a part of the time.
+            // Events are counted in some of the calls, and perhaps for a part of the time. A difference may be less than none.
             let count = count.cast_signed().max(0).cast_unsigned();
-            let count = scaled(scaled(count, enabled, running), packets, counted);
-            accounts.insert(format!("{name}_{what}"), count);
+            let whole = scaled(count, enabled, running).and_then(|count| scaled(count, packets, counted));
+            accounts.extend(whole.map(|count| (format!("{name}_{what}"), count)));
         }
     }
     accounts
 }
 
-/// What was counted in a part, extrapolated to the whole; 0 if the part is.
-fn scaled(count: u64, whole: u64, part: u64) -> u64 {
-    let product = u128::from(count) * u128::from(whole);
-    product.checked_div(u128::from(part)).map_or(0, |scaled| scaled.try_into().unwrap_or(u64::MAX))
+/// What was counted in a part, extrapolated to the whole; unknown if the part is nothing.
+fn scaled(count: u64, whole: u64, part: u64) -> Option<u64> {
+    let scaled = (u128::from(count) * u128::from(whole)).checked_div(u128::from(part))?;
+    Some(scaled.try_into().unwrap_or(u64::MAX))
 }
 
 /// The counters of another process may be anything.

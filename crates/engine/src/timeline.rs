@@ -120,6 +120,8 @@ pub(crate) struct Timeline {
     looked_at: (u64, u64),
     /// A breath that takes longer is recorded in any case.
     slow: u64,
+    /// Whether this breath is, because something was written in it that must not be lost.
+    must_keep: bool,
 }
 
 impl Timeline {
@@ -135,7 +137,17 @@ impl Timeline {
         let cells = Arc::new(SharedCells::create(&home.timeline(), &content)?);
         let names = Arc::new(Names { cells: Arc::clone(&cells), known: Mutex::default() });
         let looked_at = (0, clock::ticks());
-        Ok(Timeline { cells, names, written: 0, pending: 0, every: 1, until_recorded: 0, looked_at, slow: 0 })
+        Ok(Timeline {
+            cells,
+            names,
+            written: 0,
+            pending: 0,
+            every: 1,
+            until_recorded: 0,
+            looked_at,
+            slow: 0,
+            must_keep: false,
+        })
     }
 
     pub(crate) fn names(&self) -> Arc<Names> {
@@ -179,18 +191,19 @@ impl Timeline {
         self.write(at, kind::DROPS | packets.min(u32::MAX.into()) << 32, 0, app);
     }
 
-    /// The end of a breath: keeps it or gives it up. `sampled_every` says how rare instrumented breaths are.
-    pub(crate) fn end_breath(&mut self, start: u64, duration: u64, moved: bool, sampled_every: u64) {
+    /// The end of a breath: keeps it or gives it up. `sampled_every` says how rare instrumented breaths are, `counts` whether
+    /// this one took as long as others do.
+    pub(crate) fn end_breath(&mut self, start: u64, duration: u64, counts: bool, sampled_every: u64) {
         let is_drawn = self.until_recorded == 0;
-        self.until_recorded = if is_drawn { self.every - 1 } else { self.until_recorded - 1 };
+        self.until_recorded = if is_drawn { self.every } else { self.until_recorded.min(self.every) } - 1;
         // About one breath in sixty is slower than this comes to be.
-        let is_slow = moved && duration > self.slow;
+        let is_slow = counts && duration > self.slow;
         if is_slow {
             self.slow = if self.slow == 0 { duration } else { self.slow + self.slow / 4 + 1 };
-        } else if moved {
+        } else if counts {
             self.slow -= self.slow >> 8;
         }
-        if is_drawn || is_slow {
+        if is_drawn || is_slow || std::mem::take(&mut self.must_keep) {
             let every = (sampled_every * u64::from(self.every)).min(u32::MAX.into());
             let flags = if is_slow && !is_drawn { SLOW } else { 0 };
             self.write(start, kind::BREATH | flags << 8 | every << 32, duration, NAMELESS);
@@ -229,8 +242,13 @@ impl Timeline {
     }
 
     pub(crate) fn panic(&mut self, app: u32, at: u64) {
+        let within_breath = self.pending > 0;
         self.write(at, kind::PANIC, 0, app);
-        self.publish();
+        if within_breath {
+            self.must_keep = true;
+        } else {
+            self.publish();
+        }
     }
 }
 
@@ -458,6 +476,24 @@ mod tests {
             (events[1].start - events[0].start).abs_diff(events[0].duration) <= 1,
             "the second call follows the first"
         );
+    }
+
+    #[test]
+    fn a_breath_in_which_an_app_panics_is_kept() {
+        let home = home();
+        let mut timeline = Timeline::create(&home).unwrap();
+        let app = timeline.names().position("app");
+        let now = clock::ticks();
+        timeline.every = 1_000;
+        timeline.end_breath(now, 1_000, true, 128);
+        timeline.call(app, 2, now, 10, 0);
+        timeline.panic(app, now + 10);
+        let panicked = |events: &[Event]| events.iter().any(|event| matches!(event.what, What::Panic { .. }));
+        let recording = Recording::open(&home).unwrap();
+        assert!(!panicked(&recording.events()));
+        timeline.end_breath(now, 10, true, 128);
+        let events = recording.events();
+        assert!(panicked(&events) && matches!(events.last().unwrap().what, What::Breath { slow: false, .. }));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! While somebody watches, every breath is instrumented: before each call the engine notes how many packets the links
 //! behind the app have been sent, and looks after it at those that came. While nobody does, nothing of this costs anything.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -23,6 +24,20 @@ const SHOWN: usize = 256;
 
 /// Bytes that may wait in a tap's queue; what comes then is missed.
 const LONGEST_QUEUE: usize = 32 << 20;
+
+/// The most packets that one trace follows.
+pub(crate) const MOST_TRACED: usize = 10_000;
+
+/// Hops that a trace tells at most: a thousand, and so many for each packet. One in a loop, or one that is copied without
+/// end, does not fill the memory.
+const MOST_HOPS: usize = 64;
+
+/// What a batch of a tap takes in the queue beside the packets' bytes, and what each packet takes.
+const BATCH: usize = 128;
+const RECORD: usize = size_of::<(u32, u32)>();
+
+/// The number of the next packet that is followed, by any engine of the process.
+static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// A packet dropped because a link was full; other reasons are numbered as the app's drop counters.
 pub(crate) const TXDROP: u32 = u32::MAX;
@@ -97,6 +112,12 @@ pub enum WatchError {
     /// One trace at a time.
     #[error("another trace is going on; wait for its end")]
     Busy,
+    /// A trace of too many packets.
+    #[error("{0} packets are too many for a trace; follow at most {MOST_TRACED}")]
+    TooMany(usize),
+    /// There is nothing to watch any more.
+    #[error("the run is over")]
+    Over,
 }
 
 /// Tells the engine that nobody listens any more.
@@ -119,13 +140,22 @@ fn before(deadline: Instant) -> std::time::Duration {
 /// A trace that is going on. Dropping it ends it.
 pub struct Trace {
     hops: Receiver<Hop>,
+    is_over: bool,
     _ear: Ear,
 }
 
 impl Trace {
-    /// The next hop; `None` at the deadline, or before once all packets have ended.
+    /// The next hop; `None` at the deadline, or before if nothing more will come: see [`Trace::is_over`].
     pub fn next(&mut self, deadline: Instant) -> Option<Hop> {
-        self.hops.recv_timeout(before(deadline)).ok()
+        let hop = self.hops.recv_timeout(before(deadline));
+        self.is_over |= hop == Err(RecvTimeoutError::Disconnected);
+        hop.ok()
+    }
+
+    /// Whether nothing more will come: all packets have ended; or the run has, a reload removed what packets were in, or
+    /// there were more hops than a trace tells.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 }
 
@@ -140,7 +170,7 @@ impl Tap {
     /// Packets that passed; `None` at the deadline, or before if the link is gone or the run is over: see [`Tap::is_over`].
     pub fn next(&mut self, deadline: Instant) -> Option<Vec<TapRecord>> {
         let Batch { at, bytes, lengths } = self.batches.recv_timeout(before(deadline)).ok()?;
-        self.backlog.bytes.fetch_sub(bytes.len(), Relaxed);
+        self.backlog.bytes.fetch_sub(BATCH + RECORD * lengths.len() + bytes.len(), Relaxed);
         let mut rest = &bytes[..];
         let record = |(length, kept): (u32, u32)| {
             let (bytes, others) = rest.split_at(kept as usize);
@@ -190,9 +220,12 @@ pub(crate) struct TraceWatch {
     over: Arc<AtomicBool>,
     /// The app's position, if one was named and is there.
     app: Option<usize>,
-    /// The number of the first packet, and for each how many copies of it there are.
-    first: u32,
+    /// The numbers of the packets, by position, and for each how many copies of it there are.
+    numbers: HashMap<u32, usize>,
     alive: Vec<u64>,
+    /// How many packets have not ended, and how many hops may still be told.
+    living: usize,
+    hops_left: usize,
 }
 
 /// The engine's side of a tap.
@@ -216,8 +249,10 @@ pub(crate) fn new_trace(order: TraceOrder, control: Control) -> (TraceWatch, Tra
     let (sender, hops) = channel();
     let over = Arc::new(AtomicBool::new(false));
     let ear = Ear { over: Arc::clone(&over), control };
-    let watch = TraceWatch { order, hops: sender, over, app: None, first: 0, alive: Vec::new() };
-    (watch, Trace { hops, _ear: ear })
+    let hops_left = 1_000 + MOST_HOPS * order.count;
+    let (numbers, alive) = (HashMap::new(), Vec::new());
+    let watch = TraceWatch { order, hops: sender, over, app: None, numbers, alive, living: 0, hops_left };
+    (watch, Trace { hops, is_over: false, _ear: ear })
 }
 
 pub(crate) fn new_tap(link: LinkSpec, snap: usize, control: Control) -> (TapWatch, Tap) {
@@ -235,21 +270,13 @@ pub(crate) struct Watch {
     taps: Vec<TapWatch>,
     /// For each output of the app that is being called, how many packets it had been sent before.
     sent: Vec<u64>,
-    /// The number of the next packet that is marked.
-    next: u32,
     /// A moment by the clock, and in nanoseconds since the Unix epoch.
     origin: (u64, u64),
 }
 
 impl Default for Watch {
     fn default() -> Watch {
-        Watch {
-            trace: None,
-            taps: Vec::new(),
-            sent: Vec::new(),
-            next: 1,
-            origin: (clock::ticks(), clock::unix_nanos()),
-        }
+        Watch { trace: None, taps: Vec::new(), sent: Vec::new(), origin: (clock::ticks(), clock::unix_nanos()) }
     }
 }
 
@@ -258,15 +285,11 @@ impl Watch {
     pub(crate) fn take(&mut self, orders: Vec<Order>, world: &World) -> bool {
         for order in orders {
             match order {
-                Order::Trace(mut trace) => {
-                    trace.first = self.next;
-                    self.trace = Some(trace);
-                }
+                Order::Trace(trace) => self.trace = Some(trace),
                 Order::Tap(tap) => self.taps.push(tap),
             }
         }
         self.find(world);
-        self.origin = (clock::ticks(), clock::unix_nanos());
         self.trace.is_some() || !self.taps.is_empty()
     }
 
@@ -285,20 +308,28 @@ impl Watch {
         });
     }
 
+    /// Packets were in what a reload has removed: whether they were followed nobody will know.
+    pub(crate) fn end_trace(&mut self) {
+        self.trace = None;
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.trace.is_none() && self.taps.is_empty()
     }
 
-    /// Notes what the outputs of an app have been sent before it is called.
-    pub(crate) fn before(&mut self, place: &Place) {
+    /// Notes what the outputs of an app have been sent before it is called, and that packets were freed outside of calls.
+    pub(crate) fn before(&mut self, place: &Place, passages: &[Passage]) {
+        if let Some(trace) = &mut self.trace {
+            trace.note_elsewhere(passages);
+        }
         self.sent.clear();
         self.sent.extend(place.outputs.iter().map(|&link| sent(place, link)));
     }
 
     /// Looks at what an app has done.
     pub(crate) fn after(&mut self, place: &Place, entry: usize, start: u64, end: u64, passages: &[Passage]) {
-        let at = self.origin.1 + clock::ticks_to_nanos(end.saturating_sub(self.origin.0));
-        let Watch { trace, taps, sent: before, next, .. } = self;
+        let at = self.moment(end);
+        let Watch { trace, taps, sent: before, .. } = self;
         for (&link, &before) in place.outputs.iter().zip(&*before) {
             let new = sent(place, link).wrapping_sub(before) as usize;
             if new == 0 {
@@ -311,16 +342,30 @@ impl Watch {
                     tap.copy(packets, at);
                 }
                 if let Some(trace) = trace {
-                    trace.follow(packets, place, link, entry, (start, at), next);
+                    trace.follow(packets, place, link, entry, (start, at));
                 }
             });
         }
-        if let Some(watched) = trace {
-            watched.note(place, at, passages);
-            if watched.is_complete() {
-                *trace = None;
+        self.note(place, at, passages);
+    }
+
+    /// Looks at what became of the packets in an app that has been buried.
+    pub(crate) fn buried(&mut self, place: &Place, passages: &[Passage]) {
+        self.note(place, self.moment(clock::ticks()), passages);
+    }
+
+    fn note(&mut self, place: &Place, at: u64, passages: &[Passage]) {
+        if let Some(trace) = &mut self.trace {
+            trace.note(place, at, passages);
+            if trace.is_complete() {
+                self.trace = None;
             }
         }
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    fn moment(&self, ticks: u64) -> u64 {
+        self.origin.1 + clock::ticks_to_nanos(ticks.saturating_sub(self.origin.0))
     }
 }
 
@@ -334,14 +379,15 @@ impl TapWatch {
     fn copy(&self, packets: &[Packet], at: u64) {
         let kept = |packet: &Packet| packet.len().min(self.snap);
         let size: usize = packets.iter().map(kept).sum();
-        if self.backlog.bytes.load(Relaxed) + size > LONGEST_QUEUE {
+        let taken = BATCH + RECORD * packets.len() + size;
+        if self.backlog.bytes.load(Relaxed) + taken > LONGEST_QUEUE {
             self.backlog.missed.fetch_add(packets.len() as u64, Relaxed);
             return;
         }
         let mut bytes = Vec::with_capacity(size);
         packets.iter().for_each(|packet| bytes.extend_from_slice(&packet.bytes()[..kept(packet)]));
         let lengths = packets.iter().map(|packet| (packet.len() as u32, kept(packet) as u32)).collect();
-        self.backlog.bytes.fetch_add(size, Relaxed);
+        self.backlog.bytes.fetch_add(taken, Relaxed);
         // Nobody to send it to: the tap is about to be closed.
         let _ = self.batches.send(Batch { at, bytes, lengths });
     }
@@ -355,8 +401,7 @@ impl TraceWatch {
 
     /// The packet's position among those that are followed.
     fn position(&self, mark: Mark) -> Option<usize> {
-        let position = mark.id.checked_sub(self.first)? as usize;
-        (mark.id > 0 && position < self.alive.len()).then_some(position)
+        self.numbers.get(&mark.id).copied()
     }
 
     /// Whether packets that this call sends are to be followed from here on.
@@ -367,31 +412,27 @@ impl TraceWatch {
         }
     }
 
-    fn send(&self, position: usize, at: u64, place: &Place, what: HopKind) {
+    fn send(&mut self, position: usize, at: u64, place: &Place, what: HopKind) {
         let app = place.fabric().slab.directory.apps[place.index].name.clone();
+        self.hops_left = self.hops_left.saturating_sub(1);
         // Nobody to send it to: the trace is about to be ended.
         let _ = self.hops.send(Hop { packet: position as u32 + 1, at, app, what });
     }
 
     /// Looks at packets that an app has sent to an output.
-    fn follow(
-        &mut self,
-        packets: &mut [Packet],
-        place: &Place,
-        link: u32,
-        entry: usize,
-        (start, at): (u64, u64),
-        next: &mut u32,
-    ) {
+    fn follow(&mut self, packets: &mut [Packet], place: &Place, link: u32, entry: usize, (start, at): (u64, u64)) {
         let begins = self.begins_at(place, entry);
         for packet in packets {
             let mut position = packet.marked().and_then(|mark| self.position(mark));
             if position.is_none() && begins && self.alive.len() < self.order.count {
                 let born = packet.marked().map_or(start, |mark| mark.born);
-                packet.mark(Mark { born, id: *next });
-                *next += 1;
+                // After four billion packets, numbers begin again; 0 is none.
+                let id = NEXT.fetch_add(1, Relaxed).max(1);
+                packet.mark(Mark { born, id });
                 position = Some(self.alive.len());
+                self.numbers.insert(id, self.alive.len());
                 self.alive.push(1);
+                self.living += 1;
             }
             let Some(position) = position else { continue };
             let bytes = packet.bytes();
@@ -415,7 +456,7 @@ impl TraceWatch {
                 copies.push(position);
                 continue;
             }
-            self.alive[position] = self.alive[position].saturating_sub(1);
+            self.bury(position);
             match passage.fate {
                 Fate::Dropped(reason) => {
                     let reason = place.drop_reason(reason);
@@ -429,7 +470,26 @@ impl TraceWatch {
         }
     }
 
+    /// Takes in what became of packets outside of the calls of apps.
+    fn note_elsewhere(&mut self, passages: &[Passage]) {
+        for passage in passages {
+            let Some(position) = self.position(passage.mark) else { continue };
+            match passage.fate {
+                Fate::Copied => self.alive[position] += 1,
+                _ => self.bury(position),
+            }
+        }
+    }
+
+    fn bury(&mut self, position: usize) {
+        let alive = &mut self.alive[position];
+        if *alive == 1 {
+            self.living -= 1;
+        }
+        *alive = alive.saturating_sub(1);
+    }
+
     fn is_complete(&self) -> bool {
-        self.alive.len() >= self.order.count && self.alive.iter().all(|&alive| alive == 0)
+        self.hops_left == 0 || self.living == 0 && self.alive.len() >= self.order.count
     }
 }

@@ -14,7 +14,8 @@ use bellows_sys::clock;
 pub struct Mark {
     /// When the packet came into being: [`clock::ticks`].
     pub born: u64,
-    /// A number by which it is known.
+    /// A number by which it is known; 0 for a packet of which only the end is of interest, so that copies do not have the
+    /// mark.
     pub id: u32,
 }
 
@@ -40,8 +41,8 @@ pub struct Passage {
     pub fate: Fate,
 }
 
-/// The most entries of a thread's log. Later ones are lost.
-const LONGEST_LOG: usize = 4_096;
+/// The most entries of a thread's log; later ones are lost. As many as one call can make of a full link on 63 outputs.
+const LONGEST_LOG: usize = 64 << 10;
 
 /// Notes what happened to a marked packet.
 #[cold]
@@ -57,14 +58,8 @@ pub(crate) fn note(mark: Mark, fate: Fate) {
 
 /// Takes the marks off packets that are about to be freed. Returns whether there were any.
 pub(crate) fn end_marks(packets: &mut [Packet]) -> bool {
-    let mut found = false;
-    for packet in packets.iter_mut() {
-        if let Some(mark) = packet.unmark() {
-            note(mark, Fate::Freed);
-            found = true;
-        }
-    }
-    found
+    let marked = packets.iter_mut().filter(|packet| packet.is_marked());
+    marked.map(Packet::end_mark).count() > 0
 }
 
 /// How many entries the thread's log has.
@@ -109,6 +104,18 @@ mod tests {
     }
 
     #[test]
+    fn copies_of_a_packet_without_a_number_are_not_marked() {
+        pool::ensure().unwrap();
+        taken();
+        let mut one = packet(Some(0));
+        drop(one.copy());
+        assert_eq!(taken(), []);
+        one.end_mark();
+        one.end_mark();
+        assert_eq!((one.marked(), taken()), (None, vec![(0, Fate::Freed)]));
+    }
+
+    #[test]
     fn a_mark_stays_with_its_packet_and_goes_over_to_copies() {
         pool::ensure().unwrap();
         taken();
@@ -141,11 +148,12 @@ mod tests {
             let (mut vector, mut copies) = (Vector::new(), Vector::new());
             let mut expected = Vec::new();
             for (id, &(is_marked, has_moved)) in marks.iter().enumerate() {
-                let mut packet = packet(is_marked.then_some(id as u32));
+                let id = id as u32 + 1;
+                let mut packet = packet(is_marked.then_some(id));
                 if has_moved {
                     packet.trim_front(1);
                 }
-                expected.extend(is_marked.then_some(id as u32));
+                expected.extend(is_marked.then_some(id));
                 vector.push(packet).unwrap();
             }
             prop_assert_eq!(push_copies(&mut copies, vector.as_slice()), marks.len());

@@ -276,11 +276,13 @@ impl Packet {
         self.is_marked().then(|| unsafe { (*self.front()).mark })
     }
 
-    /// Takes the mark off.
-    pub(crate) fn unmark(&mut self) -> Option<Mark> {
-        let mark = self.marked();
-        self.word &= !MARKED;
-        mark
+    /// Takes the mark off, if there is one; the thread's log then says that the packet was freed. For apps that keep packets
+    /// to send copies of them: their way has come to its end.
+    pub fn end_mark(&mut self) {
+        if let Some(mark) = self.marked() {
+            self.word &= !MARKED;
+            mark::note(mark, Fate::Freed);
+        }
     }
 
     /// A second packet with the same data, tag and metadata; `None` when the pool has no buffer free.
@@ -303,7 +305,7 @@ impl Packet {
         if let Some(meta) = self.meta() {
             copy.set_meta(meta);
         }
-        if let Some(mark) = self.marked() {
+        if let Some(mark) = self.marked().filter(|mark| mark.id != 0) {
             copy.mark(mark);
             mark::note(mark, Fate::Copied);
         }
@@ -312,9 +314,7 @@ impl Packet {
     /// The end of a packet that is large or marked.
     #[cold]
     fn end(&mut self) {
-        if let Some(mark) = self.unmark() {
-            mark::note(mark, Fate::Freed);
-        }
+        self.end_mark();
         cache::free(self.address(), self.is_large());
     }
 

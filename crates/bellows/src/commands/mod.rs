@@ -12,4 +12,7 @@ pub mod reload;
 pub mod run;
 pub mod show;
 pub mod stop;
+pub mod tap;
 pub mod top;
+pub mod trace;
+mod watch;

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use bellows_engine::Reloaded;
 use bellows_engine::listing::Listing;
+use bellows_engine::{Hop, Reloaded};
 use serde::{Deserialize, Serialize};
 
 /// The longest line that either side accepts, in bytes.
 pub const LONGEST_REQUEST: usize = 64 << 10;
 
 /// What a client may ask for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
     /// Who is there?
@@ -25,7 +25,27 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<PathBuf>,
     },
+    /// Follow packets through the network: lines of [`TraceLine`]s come behind the reply.
+    Trace {
+        /// How many packets, from 1 to [`MOST_TRACED`].
+        count: usize,
+        /// The app from which they are followed on; else those that any app brings in.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        app: Option<String>,
+        /// For how long at most.
+        seconds: f64,
+    },
+    /// Copy the packets that pass a link: [frames](super::frame) come behind the reply.
+    Tap {
+        /// The link, as written in the network file.
+        link: String,
+        /// The most bytes to copy of a packet.
+        snap: usize,
+    },
 }
+
+/// The most packets that a trace follows.
+pub const MOST_TRACED: usize = 10_000;
 
 /// What the engine's process answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +68,10 @@ pub enum Reply {
     Breath(Listing),
     /// To [`Request::Reload`].
     Reloaded(ReloadReport),
+    /// To [`Request::Trace`]: from now on, packets are followed.
+    Tracing,
+    /// To [`Request::Tap`]: from now on, packets are copied.
+    Tapping,
     /// It could not be done.
     Refused {
         /// Whether the caller made a mistake; else something failed.
@@ -55,6 +79,44 @@ pub enum Reply {
         /// What is wrong; may have several lines.
         message: String,
     },
+}
+
+/// What comes while packets are followed, a line each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum TraceLine {
+    /// A packet made a step.
+    Hop {
+        /// Which, where and when.
+        #[serde(flatten)]
+        hop: Hop,
+        /// The input that the output leads to, if it was sent on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+    },
+    /// Nothing more will come.
+    End {
+        /// Because of this.
+        why: TraceEnd,
+    },
+}
+
+/// Why a trace has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceEnd {
+    /// All packets have ended.
+    Complete,
+    /// The time is over.
+    Time,
+    /// The client wished it.
+    Wished,
+    /// There were more steps than anybody will read.
+    Steps,
+    /// The app that was to begin is no longer there.
+    Gone,
+    /// The run is over.
+    Over,
 }
 
 /// What a reload did, and what is to be said of it.

@@ -14,7 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use super::protocol::{LONGEST_REQUEST, Reply, Request};
+use super::stream::{Listener, Stream};
 
 /// The most clients at a time.
 const MOST_CLIENTS: usize = 32;
@@ -25,7 +28,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What the server needs of the process that it is in.
 pub trait Engine: Send + Sync + 'static {
     /// Does what a client asks for.
-    fn answer(&self, request: Request) -> Reply;
+    fn answer(&self, request: Request) -> Answer;
+}
+
+/// What a client gets.
+pub enum Answer {
+    /// A line.
+    Reply(Reply),
+    /// A line, and all that comes behind it until one of both sides ends it. Then the connection is closed.
+    Stream(Reply, Stream),
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Answer {
+        Answer::Reply(reply)
+    }
 }
 
 /// Listens at `path` for as long as the process lives. The socket is its owner's alone (mode 0700).
@@ -83,15 +100,26 @@ fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut unread = Vec::new();
     while let Some(line) = next_line(&mut stream, &mut unread)? {
-        let reply = match serde_json::from_slice(&line) {
+        let answer = match serde_json::from_slice(&line) {
             Ok(request) => engine.answer(request),
-            Err(error) => Reply::Refused { mistake: true, message: format!("this is no request: {error}") },
+            Err(error) => Reply::Refused { mistake: true, message: format!("this is no request: {error}") }.into(),
         };
-        let mut reply = serde_json::to_vec(&reply)?;
-        reply.push(b'\n');
-        stream.write_all(&reply)?;
+        match answer {
+            Answer::Reply(reply) => stream.write_all(&line_of(&reply)?)?,
+            Answer::Stream(reply, send) => {
+                stream.write_all(&line_of(&reply)?)?;
+                return send(&mut Listener::new(stream)?);
+            }
+        }
     }
     Ok(())
+}
+
+/// A value as a line of JSON.
+pub(super) fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// The next line; `None` when the client has hung up. `unread` keeps what came after it.
@@ -128,8 +156,8 @@ mod tests {
     struct Echo;
 
     impl Engine for Echo {
-        fn answer(&self, request: Request) -> Reply {
-            Reply::Refused { mistake: false, message: format!("{request:?}") }
+        fn answer(&self, request: Request) -> Answer {
+            Reply::Refused { mistake: false, message: format!("{request:?}") }.into()
         }
     }
 

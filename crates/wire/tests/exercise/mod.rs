@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::*;
 
 /// Makes each view of the bytes that can be made, reads through all accessors that compute a range, breaks the fields
@@ -11,6 +12,11 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
     let short = value as u16;
     let _ = verify_checksums(&bytes);
     let _ = verify_ip_checksums(&bytes);
+    for link in (0..=u32::from(u16::MAX)).filter_map(LinkLayer::from_number) {
+        for length in [bytes.len(), short.into(), value as usize] {
+            assert!(!summarize(link, &bytes, length).contains(char::is_control));
+        }
+    }
     let addresses = IpPair::V4 { src: Ipv4Addr::from(value), dst: Ipv4Addr::BROADCAST };
     if let Ok(mut view) = EthernetFrame::new_checked(bytes.clone()) {
         assert_eq!(view.payload().len() + 14, bytes.len());

@@ -1,0 +1,173 @@
+//! `bellows tap`.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
+use bellows_engine::TapRecord;
+use clap::Args;
+
+use super::watch::{Happened, Status, catch_signals, on_broken_pipe, on_signal};
+use crate::control::frame::{Frame, Why};
+use crate::control::{Connection, Reply, Request};
+use crate::failure::Failure;
+use crate::observe;
+use crate::terminal;
+use crate::text::{count, plural};
+
+/// Capture the packets that pass a link of a running network, as pcap with nanoseconds
+///
+/// The link is written as in the network file: `bellows tap NAME 'a.output -> b.input' -w - | tcpdump -n -r -`. The
+/// capture ends after so many packets, with Ctrl-C, when nobody reads it any more, or with the link. A network runs a
+/// little slower while a link is captured, and never waits for the capture: packets that cannot be stored in time are
+/// missed, and counted.
+#[derive(Debug, Args)]
+#[command(allow_missing_positional = true)]
+pub struct Arguments {
+    /// The network's name; needed if several run
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// The link, such as `a.output -> b.input`
+    #[arg(value_name = "LINK", required = true)]
+    link: String,
+    /// The file to write, or - for standard output
+    #[arg(long, short, value_name = "FILE")]
+    write: PathBuf,
+    /// End after so many packets
+    #[arg(long, short, value_name = "PACKETS")]
+    count: Option<u64>,
+    /// The most bytes to keep of each packet
+    #[arg(long, short, value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    snap_length: u32,
+}
+
+/// The name of a file that stands for standard output.
+const STDOUT: &str = "-";
+
+/// How a capture ended.
+enum End {
+    /// With a word from the other side, or after as many packets as were wanted.
+    Told(Why),
+    /// Nobody reads it any more.
+    Unread,
+}
+
+pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let link = &arguments.link;
+    if arguments.write == Path::new(STDOUT) && terminal::shows_stdout() {
+        return Err(Failure::Mistake(
+            "standard output is a terminal, which cannot show a capture; send it on with `| tcpdump -n -r -`, \
+             or name a file with `-w FILE`"
+                .to_owned(),
+        ));
+    }
+    let home = observe::pick(arguments.name.as_deref())?;
+    let request = Request::Tap { link: link.clone(), snap: arguments.snap_length as usize };
+    let signals = catch_signals()?;
+    let (reply, mut connection) = Connection::open(&home, &request)?;
+    if reply != Reply::Tapping {
+        return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
+    }
+    let interrupted = on_signal(signals, connection.hangup()?);
+    let Destination { file, name, unread, status } = Destination::open(&arguments.write, &connection)?;
+    let mut capture = Capture { packets: 0, missed: 0, status };
+    let end = match capture.write(&mut connection, start(file, &name, arguments.snap_length), arguments.count) {
+        Err(error) if is_broken_pipe(&error) => End::Unread,
+        Ok(Why::Wished) if unread.get() => End::Unread,
+        why => End::Told(why.map_err(|error| Failure::Failed(error.to_string()))?),
+    };
+    let why = match end {
+        // Who has closed a pipe wants to hear no more; who has pressed Ctrl-C does.
+        End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
+        End::Told(Why::Wished) | End::Unread => String::new(),
+        End::Told(Why::Gone) => format!("`{link}` is gone\n"),
+        End::Told(Why::Over) => format!("`{}` has ended\n", home.name()),
+    };
+    let Capture { packets, missed, status } = capture;
+    drop(status);
+    terminal::complain(&format!("{why}{} captured, {} missed\n", plural(packets, "packet"), count(missed)));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where a capture goes.
+struct Destination {
+    file: File,
+    name: String,
+    /// Whether it is a pipe that nobody reads any more.
+    unread: Happened,
+    status: Status,
+}
+
+impl Destination {
+    /// Opens a file, or standard output.
+    fn open(path: &Path, connection: &Connection) -> Result<Destination, Failure> {
+        if path == Path::new(STDOUT) {
+            let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+            let unread = on_broken_pipe(stdout.try_clone()?, connection.hangup()?);
+            let name = "standard output".to_owned();
+            return Ok(Destination { file: File::from(stdout), name, unread, status: Status::hidden() });
+        }
+        let name = path.display().to_string();
+        let refused = |error| Failure::Mistake(format!("{name} cannot be written: {error}"));
+        let file = File::create(path).map_err(refused)?;
+        Ok(Destination { file, name, unread: Happened::default(), status: Status::on_terminal() })
+    }
+}
+
+/// Begins a capture.
+fn start<W: Write>(sink: W, name: &str, snap_length: u32) -> Result<Writer<W>, Error> {
+    let options = WriterOptions { format: OutputFormat::PcapNanoseconds, snap_length, ..WriterOptions::default() };
+    let mut writer = Writer::new(sink, name, options, &[Interface::new(LinkType::ETHERNET)])?;
+    // Whoever reads it wants to know that it has begun.
+    writer.flush()?;
+    Ok(writer)
+}
+
+/// A capture that is being written.
+struct Capture {
+    packets: u64,
+    missed: u64,
+    status: Status,
+}
+
+impl Capture {
+    /// Writes what comes, up to so many packets.
+    fn write<W: Write>(
+        &mut self,
+        connection: &mut Connection,
+        writer: Result<Writer<W>, Error>,
+        most: Option<u64>,
+    ) -> Result<Why, Error> {
+        let mut writer = writer?;
+        let Ok(stream) = connection.stream() else { return Ok(Why::Over) };
+        while most.is_none_or(|most| self.packets < most) {
+            if stream.buffer().is_empty() {
+                // Nothing more has come: what there is should be seen.
+                writer.flush()?;
+                self.show();
+            }
+            match Frame::read(stream) {
+                Ok(Some(Frame::Packet(TapRecord { at: timestamp, length: original_length, bytes: data }))) => {
+                    writer.write(&Record { data: &data, timestamp, original_length, interface: 0 })?;
+                    self.packets += 1;
+                }
+                Ok(Some(Frame::Missed(so_far))) => self.missed = so_far,
+                Ok(Some(Frame::End(why))) => return writer.flush().map(|()| why),
+                Ok(None) | Err(_) => return writer.flush().map(|()| Why::Over),
+            }
+        }
+        writer.flush().map(|()| Why::Wished)
+    }
+
+    fn show(&mut self) {
+        let Capture { packets, missed, status } = self;
+        status.update(|| format!("{} captured, {} missed", plural(*packets, "packet"), count(*missed)));
+    }
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Write { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,111 @@
+//! `bellows trace`.
+
+use std::io::BufRead;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use super::watch::{Status, catch_signals, on_signal};
+use crate::control::{Connection, MOST_TRACED, Reply, Request, TraceEnd, TraceLine};
+use crate::failure::Failure;
+use crate::journey::Journeys;
+use crate::observe;
+use crate::terminal::{self, harmless};
+use crate::text::{plural, span};
+
+/// Follow single packets through a running network: each app, link and time, and what the packet is
+///
+/// Each packet is described as tcpdump does, once and where it has changed. Copies are branches under one number.
+/// The command ends when all packets have ended, when the time is over, or with Ctrl-C; packets that are still in an
+/// app are said to be so. A network runs a little slower while packets are followed.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The network's name; needed if several run
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// How many packets to follow
+    #[arg(long, short, value_name = "PACKETS", default_value_t = 20, value_parser = count)]
+    count: usize,
+    /// Follow the next packets that this app sends; without it, those that any app brings in
+    #[arg(long, value_name = "APP")]
+    app: Option<String>,
+    /// The time after which to end in any case, such as `500ms`
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", allow_hyphen_values = true)]
+    duration: bellows_config::Duration,
+    /// Print the packets' ways as JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=MOST_TRACED).contains(count));
+    count.ok_or_else(|| format!("give a number from 1 to {MOST_TRACED}"))
+}
+
+pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let home = observe::pick(arguments.name.as_deref())?;
+    let duration = arguments.duration.std();
+    let request =
+        Request::Trace { count: arguments.count, app: arguments.app.clone(), seconds: duration.as_secs_f64() };
+    let signals = catch_signals()?;
+    let (reply, mut connection) = Connection::open(&home, &request)?;
+    if reply != Reply::Tracing {
+        return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
+    }
+    on_signal(signals, connection.hangup()?);
+    let (journeys, end) = listen(&mut connection, arguments.count)?;
+    if let Some(comment) = comment(arguments, &home.name(), journeys.len(), end) {
+        terminal::complain(&harmless(&format!("{comment}\n")));
+    }
+    if arguments.json {
+        let complete = end == TraceEnd::Complete && journeys.are_over();
+        let report = json!({ "name": home.name(), "complete": complete, "packets": journeys.to_json() });
+        terminal::print(&format!("{report:#}\n"))?;
+    } else {
+        terminal::print(&harmless(&journeys.render()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be said of how a trace ended after so many packets.
+fn comment(arguments: &Arguments, name: &str, packets: usize, end: TraceEnd) -> Option<String> {
+    let whom = match &arguments.app {
+        Some(app) => format!("a packet that app `{app}` sends"),
+        None => "a packet that comes into the network".to_owned(),
+    };
+    let until = span(arguments.duration.std());
+    match end {
+        TraceEnd::Complete => None,
+        TraceEnd::Over => Some(format!("`{name}` has ended")),
+        TraceEnd::Gone => Some(format!("`{}` is gone", arguments.app.as_deref().unwrap_or(name))),
+        TraceEnd::Steps => Some("packets take too many steps to be followed any longer".to_owned()),
+        TraceEnd::Time if packets == 0 => Some(format!("waited {until} for {whom}, and none came")),
+        TraceEnd::Wished if packets == 0 => Some(format!("waited for {whom}, and none came")),
+        TraceEnd::Time | TraceEnd::Wished if packets < arguments.count => {
+            Some(format!("{packets} of {} came", plural(arguments.count as u64, "packet")))
+        }
+        TraceEnd::Time | TraceEnd::Wished => None,
+    }
+}
+
+/// Collects what comes, and why it ended.
+fn listen(connection: &mut Connection, count: usize) -> Result<(Journeys, TraceEnd), Failure> {
+    let mut journeys = Journeys::default();
+    let mut status = Status::on_terminal();
+    let stream = connection.stream()?;
+    let mut line = String::new();
+    loop {
+        status.update(|| format!("{} of {} on their way", journeys.len(), plural(count as u64, "packet")));
+        line.clear();
+        // Whoever ends in the middle of a line has no last words either.
+        if stream.read_line(&mut line).is_err() || !line.ends_with('\n') {
+            return Ok((journeys, TraceEnd::Over));
+        }
+        match serde_json::from_str(&line) {
+            Ok(TraceLine::Hop { hop, to }) => journeys.add(hop, to),
+            Ok(TraceLine::End { why }) => return Ok((journeys, why)),
+            Err(error) => return Err(Failure::Failed(format!("what came is no step of a packet: {error}"))),
+        }
+    }
+}

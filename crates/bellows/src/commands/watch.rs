@@ -1,0 +1,102 @@
+//! What the commands share that watch packets go by.
+
+use std::io::{IsTerminal, stderr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::control::Hangup;
+use crate::failure::Failure;
+use crate::terminal;
+
+/// Whether something has happened.
+#[derive(Clone, Default)]
+pub struct Happened(Arc<AtomicBool>);
+
+impl Happened {
+    /// Whether it has.
+    pub fn get(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// From now on, SIGINT and SIGTERM wait to be handled.
+///
+/// # Errors
+/// Those of installing a signal handler.
+pub fn catch_signals() -> Result<Signals, Failure> {
+    Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::Failed(format!("signals cannot be handled: {error}")))
+}
+
+/// From now on, a signal ends a stream. A second one ends the process.
+pub fn on_signal(mut signals: Signals, hangup: Hangup) -> Happened {
+    let interrupted = Happened::default();
+    let flag = interrupted.clone();
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if flag.0.swap(true, Relaxed) {
+                std::process::exit(128 + signal);
+            }
+            hangup.now();
+        }
+    });
+    interrupted
+}
+
+/// From now on, a stream ends when nobody reads any more what is written to a pipe.
+pub fn on_broken_pipe(pipe: OwnedFd, hangup: Hangup) -> Happened {
+    let broken = Happened::default();
+    let flag = broken.clone();
+    thread::spawn(move || {
+        // Nothing is waited for but what is always told: that the other end is closed. A file has none.
+        let none = PollFlags::empty();
+        while poll(&mut [PollFd::new(&pipe, none)], None).is_err_and(|error| error == Errno::INTR) {}
+        flag.0.store(true, Relaxed);
+        hangup.now();
+    });
+    broken
+}
+
+/// A line at the bottom of the terminal that tells how far something has come, gone when it is dropped.
+pub struct Status {
+    shown: bool,
+    next: Instant,
+}
+
+/// The time between two looks.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Status {
+    /// One that is shown only if a person is looking.
+    pub fn on_terminal() -> Status {
+        Status { shown: stderr().is_terminal(), next: Instant::now() }
+    }
+
+    /// One that nobody sees.
+    pub fn hidden() -> Status {
+        Status { shown: false, next: Instant::now() }
+    }
+
+    /// Shows what is so now, if some time has passed.
+    pub fn update(&mut self, line: impl FnOnce() -> String) {
+        if self.shown && Instant::now() >= self.next {
+            terminal::show_status(&line());
+            self.next = Instant::now() + LOOK;
+        }
+    }
+}
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        if self.shown {
+            terminal::clear_status();
+        }
+    }
+}

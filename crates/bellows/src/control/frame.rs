@@ -1,0 +1,138 @@
+//! What comes behind the reply to a tap: frames, each a byte that says what it is, and numbers with the lowest byte first.
+//!
+//! | first byte | what follows |
+//! |---|---|
+//! | 1 | a packet: time (8 bytes, nanoseconds since the Unix epoch), length (4), how many bytes of it follow (4), these |
+//! | 2 | how many packets were missed so far (8) |
+//! | 3 | the end: 0 if the client wished it, 1 if the link is gone, 2 if the run is over (1) |
+
+use std::io::{self, Read};
+
+use bellows_engine::TapRecord;
+
+/// A packet's bytes are at most so many: those of the largest buffers.
+const LONGEST_PACKET: usize = 1 << 20;
+
+const PACKET: u8 = 1;
+const MISSED: u8 = 2;
+const END: u8 = 3;
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A packet that passed the link.
+    Packet(TapRecord),
+    /// How many packets passed and were not copied, all in all.
+    Missed(u64),
+    /// Nothing more will come.
+    End(Why),
+}
+
+/// Why nothing more will come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The client wished it.
+    Wished,
+    /// The link is no longer there.
+    Gone,
+    /// The run is over.
+    Over,
+}
+
+impl Frame {
+    /// Appends the frame.
+    pub fn write(&self, to: &mut Vec<u8>) {
+        match self {
+            Frame::Packet(TapRecord { at, length, bytes }) => {
+                to.push(PACKET);
+                to.extend(at.to_le_bytes());
+                to.extend(length.to_le_bytes());
+                to.extend((bytes.len() as u32).to_le_bytes());
+                to.extend(bytes);
+            }
+            Frame::Missed(packets) => {
+                to.push(MISSED);
+                to.extend(packets.to_le_bytes());
+            }
+            Frame::End(why) => to.extend([END, *why as u8]),
+        }
+    }
+
+    /// Reads a frame; `None` if there is none any more.
+    ///
+    /// # Errors
+    /// Those of reading; an end within a frame, or something that is no frame.
+    pub fn read(from: &mut impl Read) -> io::Result<Option<Frame>> {
+        let mut kind = [0];
+        loop {
+            match from.read(&mut kind) {
+                Ok(0) => return Ok(None),
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(match kind[0] {
+            PACKET => {
+                let (at, length, kept) = (number(from)?, short_number(from)?, short_number(from)? as usize);
+                if kept > LONGEST_PACKET {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"));
+                }
+                let mut bytes = vec![0; kept];
+                from.read_exact(&mut bytes)?;
+                Frame::Packet(TapRecord { at, length, bytes })
+            }
+            MISSED => Frame::Missed(number(from)?),
+            END => {
+                let mut why = [0];
+                from.read_exact(&mut why)?;
+                Frame::End(match why[0] {
+                    0 => Why::Wished,
+                    1 => Why::Gone,
+                    _ => Why::Over,
+                })
+            }
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no frame")),
+        }))
+    }
+}
+
+fn number(from: &mut impl Read) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    from.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn short_number(from: &mut impl Read) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    from.read_exact(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_as_they_were_written() {
+        let packet = TapRecord { at: u64::MAX, length: 1_514, bytes: (0..64).collect() };
+        let ends = [Why::Wished, Why::Gone, Why::Over].map(Frame::End);
+        let frames = [Frame::Packet(packet), Frame::Missed(7)].into_iter().chain(ends);
+        let mut bytes = Vec::new();
+        frames.clone().for_each(|frame| frame.write(&mut bytes));
+        let mut rest = &bytes[..];
+        for frame in frames {
+            assert_eq!(Frame::read(&mut rest).unwrap(), Some(frame));
+        }
+        assert_eq!(Frame::read(&mut rest).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_an_error() {
+        let mut endless = vec![PACKET; 17];
+        endless[13..].fill(0xff);
+        for bytes in [&[0][..], &[9], &[PACKET, 1, 2], &[MISSED], &[END], &endless] {
+            assert!(Frame::read(&mut &*bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! What comes behind the replies to a trace and a tap.
+//!
+//! A stream has its client's thread: a slow client holds that up and nothing else, since the engine's side has queues
+//! that end somewhere. A client ends a stream by closing its side of the connection, and is then told of the end.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bellows_engine::{Control, Hop, HopKind, LinkSpec, Tap, Trace, TraceOrder, WatchError};
+
+use super::frame::{Frame, Why};
+use super::protocol::{MOST_TRACED, Reply, TraceEnd, TraceLine};
+use super::server::{Answer, line_of};
+use crate::nearest::nearest;
+
+/// What sends a stream.
+pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;
+
+/// How often a stream that has nothing to say looks whether its client is still there.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// Bytes that are put together before they are sent.
+const PIECE: usize = 256 << 10;
+
+/// The most steps of packets that a trace tells of: one in a loop would never come to an end.
+const MOST_HOPS: usize = 100_000;
+
+/// The client of a stream.
+pub struct Listener {
+    stream: UnixStream,
+}
+
+impl Listener {
+    pub(super) fn new(stream: UnixStream) -> io::Result<Listener> {
+        // One that is stopped for a while is not gone.
+        stream.set_write_timeout(None)?;
+        Ok(Listener { stream })
+    }
+
+    /// Whether the client has closed its side, or said anything: nothing else can be meant by that.
+    fn has_hung_up(&mut self) -> io::Result<bool> {
+        self.stream.set_nonblocking(true)?;
+        let read = self.stream.read(&mut [0]);
+        self.stream.set_nonblocking(false)?;
+        Ok(read.is_ok() || read.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock))
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+}
+
+/// Opens a tap: its packets come behind the reply.
+pub fn tap(control: &Control, link: &str, snap: usize) -> Answer {
+    match control.tap(link, snap) {
+        Ok(tap) => Answer::Stream(Reply::Tapping, send_packets(tap, control.clone(), link.to_owned())),
+        Err(error) => refusal(&error, control),
+    }
+}
+
+/// Begins a trace: its steps come behind the reply.
+pub fn trace(control: &Control, count: usize, app: Option<String>, seconds: f64) -> Answer {
+    let refused = |message: String| Reply::Refused { mistake: true, message: format!("error: {message}") }.into();
+    if !(1..=MOST_TRACED).contains(&count) {
+        return refused(format!("{count} packets cannot be followed; give a number from 1 to {MOST_TRACED}"));
+    }
+    let Ok(duration) = Duration::try_from_secs_f64(seconds) else {
+        return refused(format!("packets cannot be followed for {seconds} seconds; give a time from 0 on"));
+    };
+    let order = TraceOrder { count, app };
+    match begin(control, &order) {
+        Ok(trace) => Answer::Stream(Reply::Tracing, send_hops(trace, control.clone(), order, duration)),
+        Err(error) => refusal(&error, control),
+    }
+}
+
+/// How long an engine may take to notice that a trace is over.
+const MOMENT: Duration = Duration::from_millis(250);
+
+/// Begins a trace, after the last one if that has just ended.
+fn begin(control: &Control, order: &TraceOrder) -> Result<Trace, WatchError> {
+    let deadline = Instant::now() + MOMENT;
+    loop {
+        match control.trace(order.clone()) {
+            Err(WatchError::Busy) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
+            begun => return begun,
+        }
+    }
+}
+
+/// Says why something cannot be watched, and what was meant perhaps.
+fn refusal(error: &WatchError, control: &Control) -> Answer {
+    let counters = control.snapshot();
+    let (name, known): (&str, Vec<String>) = match error {
+        WatchError::Busy => return Reply::Refused { mistake: false, message: error.to_string() }.into(),
+        WatchError::NoApp(name) => (name, counters.apps.into_iter().map(|app| app.name).collect()),
+        WatchError::NoLink(name) => {
+            (name, counters.links.iter().map(|link| format!("{} -> {}", link.from, link.to)).collect())
+        }
+    };
+    let hint = match nearest(name, known.iter().map(String::as_str)) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None => format!("; there are {}", known.join(", ")),
+    };
+    Reply::Refused { mistake: true, message: format!("error: {error}{hint}") }.into()
+}
+
+fn send_packets(mut tap: Tap, control: Control, link: String) -> Stream {
+    Box::new(move |listener| {
+        let mut missed = 0;
+        let mut piece = Vec::new();
+        loop {
+            let mut wait = Instant::now() + LOOK;
+            while let Some(records) = tap.next(wait) {
+                records.into_iter().for_each(|record| Frame::Packet(record).write(&mut piece));
+                if piece.len() >= PIECE {
+                    break;
+                }
+                // What is there already, and no more: it should not wait for what may never come.
+                wait = Instant::now();
+            }
+            if tap.missed() != missed {
+                missed = tap.missed();
+                Frame::Missed(missed).write(&mut piece);
+            }
+            let end = match listener.has_hung_up()? {
+                true => Some(Why::Wished),
+                // What is left is sent first.
+                false if !tap.is_over() || !piece.is_empty() => None,
+                false if has_link(&control, &link) => Some(Why::Over),
+                false => Some(Why::Gone),
+            };
+            if let Some(why) = end {
+                Frame::End(why).write(&mut piece);
+            }
+            listener.send(&piece)?;
+            if end.is_some() {
+                return Ok(());
+            }
+            piece.clear();
+        }
+    })
+}
+
+/// Whether a link is in the network that runs, or ran last.
+fn has_link(control: &Control, link: &str) -> bool {
+    let Ok(link) = link.parse::<LinkSpec>() else { return false };
+    control
+        .snapshot()
+        .links
+        .iter()
+        .any(|known| (&known.from, &known.to) == (&link.from.to_string(), &link.to.to_string()))
+}
+
+fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Duration) -> Stream {
+    Box::new(move |listener| {
+        // A moment too far away to be told is as good as none.
+        let end = Instant::now().checked_add(duration);
+        let mut map = Map::new(control.clone());
+        let (mut hops, mut packets) = (0, 0);
+        let why = loop {
+            let look = Instant::now() + LOOK;
+            let wait = end.map_or(look, |end| end.min(look));
+            match trace.next(wait) {
+                Some(hop) => {
+                    hops += 1;
+                    packets = hop.packet.max(packets);
+                    let to = map.destination(&hop);
+                    listener.send(&line_of(&TraceLine::Hop { hop, to })?)?;
+                }
+                // It ends before the time is over only if there is nothing to wait for.
+                None if Instant::now() < wait => break untimely_end(&control, &order, packets as usize),
+                None => {}
+            }
+            if listener.has_hung_up()? {
+                break TraceEnd::Wished;
+            } else if end.is_some_and(|end| end <= Instant::now()) {
+                break TraceEnd::Time;
+            } else if hops == MOST_HOPS {
+                break TraceEnd::Steps;
+            }
+        };
+        // Whoever hears of the end may begin the next one.
+        drop(trace);
+        listener.send(&line_of(&TraceLine::End { why })?)
+    })
+}
+
+/// Why a trace has ended by itself that has seen so many packets.
+fn untimely_end(control: &Control, order: &TraceOrder, packets: usize) -> TraceEnd {
+    let is_there = |app: &String| control.snapshot().apps.iter().any(|known| known.name == *app);
+    match &order.app {
+        _ if packets >= order.count => TraceEnd::Complete,
+        Some(app) if !is_there(app) => TraceEnd::Gone,
+        _ => TraceEnd::Over,
+    }
+}
+
+/// Where the links lead.
+struct Map {
+    control: Control,
+    destinations: HashMap<String, String>,
+    drawn: Option<Instant>,
+}
+
+/// How long a map is believed: a reload may change the links.
+const BELIEVED: Duration = Duration::from_millis(10);
+
+impl Map {
+    fn new(control: Control) -> Map {
+        Map { control, destinations: HashMap::new(), drawn: None }
+    }
+
+    /// The input to which a packet was sent.
+    fn destination(&mut self, hop: &Hop) -> Option<String> {
+        let HopKind::Sent { port, .. } = &hop.what else { return None };
+        if self.drawn.is_none_or(|drawn| drawn.elapsed() > BELIEVED) {
+            let links = self.control.snapshot().links.into_iter();
+            self.destinations = links.map(|link| (link.from, link.to)).collect();
+            self.drawn = Some(Instant::now());
+        }
+        self.destinations.get(&format!("{}.{port}", hop.app)).cloned()
+    }
+}

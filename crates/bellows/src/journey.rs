@@ -1,0 +1,298 @@
+//! The ways of packets through a network, put together from the steps that a trace tells.
+//!
+//! A step tells what an app did with a packet, but not by which way it came there; that follows from the links. Copies
+//! are told under one number: where an app did more than one thing with what it was sent, the way branches.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bellows_engine::{Hop, HopKind};
+use bellows_wire::summary::{LinkLayer, summarize};
+use bellows_wire::{EtherType, EthernetFrame, VlanTag};
+use serde_json::{Value, json};
+
+use crate::text::{nanos, time_of_day};
+
+/// What an app did with a packet.
+struct Step {
+    hop: Hop,
+    /// The input that it was sent to.
+    to: Option<String>,
+    /// The step that brought it to the app.
+    before: Option<usize>,
+}
+
+impl Step {
+    /// The app that a packet was sent to.
+    fn destination(&self) -> Option<&str> {
+        Some(self.to.as_deref()?.rsplit_once('.')?.0)
+    }
+}
+
+/// The way of a packet and of its copies.
+#[derive(Default)]
+pub struct Journey {
+    steps: Vec<Step>,
+    /// Steps that brought the packet to an app that has not done anything with it yet.
+    open: Vec<usize>,
+    /// The last step to each app.
+    last: HashMap<String, usize>,
+}
+
+/// The ways of packets, by their numbers.
+#[derive(Default)]
+pub struct Journeys(BTreeMap<u32, Journey>);
+
+impl Journeys {
+    /// Takes a step in. Those of a packet come in the order in which they were made.
+    pub fn add(&mut self, hop: Hop, to: Option<String>) {
+        self.0.entry(hop.packet).or_default().add(hop, to);
+    }
+
+    /// How many packets were seen.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no packet is on its way any more.
+    pub fn are_over(&self) -> bool {
+        self.0.values().all(|journey| journey.open.is_empty())
+    }
+
+    /// All ways, for people.
+    pub fn render(&self) -> String {
+        let journeys: Vec<String> = self.0.iter().map(|(packet, journey)| journey.render(*packet)).collect();
+        journeys.join("\n")
+    }
+
+    /// All ways, for programs.
+    pub fn to_json(&self) -> Value {
+        self.0.iter().map(|(packet, journey)| journey.to_json(*packet)).collect()
+    }
+}
+
+impl Journey {
+    fn add(&mut self, hop: Hop, to: Option<String>) {
+        let waiting = self.open.iter().position(|&step| self.steps[step].destination() == Some(&hop.app));
+        let before = match waiting {
+            // First come, first served.
+            Some(at) => Some(self.open.remove(at)),
+            // The app has made a copy of what it got.
+            None => self.last.get(&hop.app).copied(),
+        };
+        let step = Step { hop, to, before };
+        if let Some(app) = step.destination() {
+            self.last.insert(app.to_owned(), self.steps.len());
+            self.open.push(self.steps.len());
+        }
+        self.steps.push(step);
+    }
+
+    /// When the first step was made.
+    fn start(&self) -> u64 {
+        self.steps.first().map_or(0, |step| step.hop.at)
+    }
+
+    /// The steps that follow each step, and those that follow none.
+    fn branches(&self) -> (Vec<Vec<usize>>, Vec<usize>) {
+        let (mut after, mut first) = (vec![Vec::new(); self.steps.len()], Vec::new());
+        for (index, step) in self.steps.iter().enumerate() {
+            match step.before {
+                Some(before) => after[before].push(index),
+                None => first.push(index),
+            }
+        }
+        (after, first)
+    }
+
+    fn render(&self, packet: u32) -> String {
+        let mut text = format!("packet {packet}, {}\n", time_of_day(self.start()));
+        let (after, first) = self.branches();
+        // What is still to be written, the next one last: a step and how deep it is set in.
+        let mut stack: Vec<(usize, usize)> = first.into_iter().rev().map(|step| (step, 0)).collect();
+        while let Some((index, depth)) = stack.pop() {
+            let step = &self.steps[index];
+            let time = format!("+{}", nanos(step.hop.at.saturating_sub(self.start())));
+            let margin = " ".repeat(2 * depth);
+            text += &format!("{time:>10}  {margin}{}\n", self.describe(step));
+            for line in self.contents(step) {
+                text += &format!("{:10}  {margin}  {line}\n", "");
+            }
+            if let Some(app) = step.destination().filter(|_| self.open.contains(&index)) {
+                text += &format!("{:>10}  {margin}{app}: still there, or on the way to it\n", "");
+            }
+            let deeper = depth + usize::from(after[index].len() > 1);
+            stack.extend(after[index].iter().rev().map(|&step| (step, deeper)));
+        }
+        text
+    }
+
+    fn describe(&self, step: &Step) -> String {
+        let app = &step.hop.app;
+        match (&step.hop.what, &step.to) {
+            (HopKind::Sent { port, tag, .. }, to) => {
+                let to = to.as_deref().unwrap_or("a link that is gone");
+                let tag = if *tag == 0 { String::new() } else { format!(", tag {tag}") };
+                format!("{app}.{port} -> {to}{tag}")
+            }
+            (HopKind::Dropped { reason }, _) => format!("{app}: dropped, {reason}"),
+            (HopKind::Ended, _) => format!("{app}: ended"),
+        }
+    }
+
+    /// What is to be said of a packet that was sent: what has changed since the step before.
+    fn contents(&self, step: &Step) -> Vec<String> {
+        let HopKind::Sent { length, bytes, .. } = &step.hop.what else { return Vec::new() };
+        let summary = |length: u32, bytes: &[u8]| summarize(LinkLayer::Ethernet, bytes, length as usize);
+        let now = summary(*length, bytes);
+        let before = step.before.map(|before| &self.steps[before].hop.what);
+        let Some(HopKind::Sent { length: old_length, bytes: old_bytes, .. }) = before else { return vec![now] };
+        let mut lines = Vec::new();
+        if addresses(bytes) != addresses(old_bytes) {
+            lines.push(format!("Ethernet {}", addresses(bytes)));
+        }
+        if now != summary(*old_length, old_bytes) {
+            lines.push(now);
+        }
+        if lines.is_empty() && (length, bytes) != (old_length, old_bytes) {
+            lines.push("other bytes have changed".to_owned());
+        }
+        lines
+    }
+
+    fn to_json(&self, packet: u32) -> Value {
+        let step_json = |step: &Step| {
+            let Hop { at, app, what, .. } = &step.hop;
+            let mut value = match what {
+                HopKind::Sent { port, length, bytes, tag } => json!({
+                    "what": "sent",
+                    "port": port,
+                    "to": step.to,
+                    "length": length,
+                    "tag": tag,
+                    "data": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+                    "summary": summarize(LinkLayer::Ethernet, bytes, *length as usize),
+                }),
+                HopKind::Dropped { reason } => json!({ "what": "dropped", "reason": reason }),
+                HopKind::Ended => json!({ "what": "ended" }),
+            };
+            value["app"] = json!(app);
+            value["after_nanos"] = json!(at.saturating_sub(self.start()));
+            value["before"] = json!(step.before);
+            value
+        };
+        let inside: Vec<&str> = self.open.iter().filter_map(|&step| self.steps[step].destination()).collect();
+        let steps: Vec<Value> = self.steps.iter().map(step_json).collect();
+        json!({ "packet": packet, "at": self.start(), "steps": steps, "inside": inside })
+    }
+}
+
+/// Who sends an Ethernet frame to whom, and in which VLANs; nothing of what is none.
+fn addresses(frame: &[u8]) -> String {
+    let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return String::new() };
+    let mut text = format!("{} > {}", ethernet.src(), ethernet.dst());
+    let (mut ether_type, mut rest) = (ethernet.ether_type(), &frame[14..]);
+    while let (EtherType::VLAN | EtherType::SERVICE_VLAN, Ok(tag)) = (ether_type, VlanTag::new_checked(rest)) {
+        text += &format!(", VLAN {}", tag.id());
+        (ether_type, rest) = (tag.ether_type(), &rest[4..]);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1_700_000_000_000_000_000;
+
+    fn sent(port: &str, bytes: &[u8]) -> HopKind {
+        HopKind::Sent { port: port.to_owned(), length: bytes.len() as u32, bytes: bytes.to_vec(), tag: 0 }
+    }
+
+    fn journeys(steps: &[(u64, &str, HopKind, Option<&str>)]) -> Journeys {
+        let mut journeys = Journeys::default();
+        for (after, app, what, to) in steps {
+            let hop = Hop { packet: 1, at: START + after, app: (*app).to_owned(), what: what.clone() };
+            journeys.add(hop, to.map(str::to_owned));
+        }
+        journeys
+    }
+
+    fn frame(last: u8) -> Vec<u8> {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1];
+        frame.extend([0; 19]);
+        frame.push(last);
+        frame
+    }
+
+    #[test]
+    fn copies_are_branches_and_what_is_not_over_is_said_to_be_so() {
+        let frame = frame(1);
+        let mut moved = frame.clone();
+        moved[11] = 9;
+        let mut other = moved.clone();
+        other.push(0);
+        let told = journeys(&[
+            (0, "source", sent("output", &frame), Some("copy.input")),
+            (150, "copy", sent("a", &frame), Some("hold.input")),
+            (150, "copy", sent("b", &moved), Some("change.input")),
+            (1_250, "change", sent("output", &other), Some("end.input")),
+            (1_400, "end", HopKind::Ended, None),
+        ]);
+        let expected = "\
+packet 1, 22:13:20.000000000 UTC
+     +0 ns  source.output -> copy.input
+              ARP, Request who-has 0.0.0.1 tell 0.0.0.0, length 28
+   +150 ns    copy.a -> hold.input
+              hold: still there, or on the way to it
+   +150 ns    copy.b -> change.input
+                Ethernet 02:00:00:00:00:09 > 02:00:00:00:00:02
+  +1.25 µs    change.output -> end.input
+                ARP, Request who-has 0.0.0.1 tell 0.0.0.0, length 29
+  +1.40 µs    end: ended
+";
+        assert_eq!(told.render(), expected);
+        let json = told.to_json();
+        assert_eq!(json[0]["inside"], json!(["hold"]));
+        let before: Vec<&Value> = json[0]["steps"].as_array().unwrap().iter().map(|step| &step["before"]).collect();
+        assert_eq!(before, [&json!(null), &json!(0), &json!(0), &json!(2), &json!(3)]);
+        assert_eq!(json[0]["steps"][3]["after_nanos"], json!(1_250));
+    }
+
+    #[test]
+    fn copies_that_follow_one_another_are_told_apart() {
+        let told = journeys(&[
+            (0, "twice", sent("output", &frame(1)), Some("end.input")),
+            (0, "twice", sent("output", &frame(1)), Some("end.input")),
+            (9, "end", HopKind::Dropped { reason: "full".to_owned() }, None),
+            (9, "end", HopKind::Ended, None),
+        ]);
+        let json = told.to_json();
+        let before: Vec<&Value> = json[0]["steps"].as_array().unwrap().iter().map(|step| &step["before"]).collect();
+        assert_eq!(before, [&json!(null), &json!(null), &json!(0), &json!(1)]);
+        assert!(told.render().contains("end: dropped, full") && json[0]["inside"] == json!([]));
+    }
+
+    #[test]
+    fn a_packet_that_goes_round_and_round_is_told_to_the_end() {
+        let steps: Vec<_> =
+            (0..50_000).map(|round| (round, "loop", sent("output", &frame(round as u8)), Some("loop.input"))).collect();
+        assert_eq!(journeys(&steps).render().matches("loop.output -> loop.input").count(), 50_000);
+    }
+
+    #[test]
+    fn what_a_summary_does_not_show_is_not_passed_over() {
+        let mut long = frame(1);
+        long.extend([0; 10]);
+        let mut changed = long.clone();
+        changed[50] = 1;
+        let told = journeys(&[
+            (0, "source", sent("output", &long), Some("change.input")),
+            (1, "change", sent("output", &changed), Some("end.input")),
+        ]);
+        assert!(told.render().contains("other bytes have changed"), "{}", told.render());
+        let mut tagged = long.clone();
+        tagged.splice(12..12, [0x81, 0, 0, 5]);
+        assert_eq!(addresses(&tagged), "02:00:00:00:00:01 > 02:00:00:00:00:02, VLAN 5");
+        assert_eq!(addresses(&[0; 9]), "");
+    }
+}

@@ -1,0 +1,322 @@
+//! Summaries of packets: those that tcpdump prints, of real captures and of packets made for the purpose; and some of any
+//! bytes at all.
+
+mod packets;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bellows_capture::{Interface, LinkType, Reader, Record, Writer, WriterOptions};
+use bellows_wire::summary::{LinkLayer, summarize, write_summary};
+use proptest::prelude::*;
+
+/// Says that a test is skipped, to the terminal and to the file that the test runner collects.
+fn skipped(test: &str, reason: &str) {
+    // Not `eprintln`, which the test harness keeps to itself when the test passes.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
+    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
+        let mut file = fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
+        writeln!(file, "{test}: {reason}").expect("BELLOWS_SKIPS can be written");
+    }
+}
+
+/// What tcpdump prints of each packet of a file: the first line, without the space at its end. `None` after saying that
+/// `test` is skipped for want of it.
+fn tcpdump(test: &str, options: &[&str], file: &Path) -> Option<Vec<String>> {
+    let options = [&["-n", "-t", "-S", "--number"], options].concat();
+    let output = match Command::new("tcpdump").args(options).arg("-r").arg(file).output() {
+        Ok(output) => output,
+        Err(error) => {
+            let required = std::env::var("BELLOWS_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+            assert!(!required, "tcpdump: {error}, but BELLOWS_REQUIRE_PEERS=1 asks for it");
+            skipped(test, &format!("tcpdump: {error}"));
+            return None;
+        }
+    };
+    let mut packets = Vec::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        // Other lines go on with the packet before.
+        if let Some(text) = line.strip_prefix(&format!("{:5}  ", packets.len() + 1)) {
+            packets.push(text.trim_end().to_owned());
+        }
+    }
+    Some(packets)
+}
+
+/// Our summaries of a file's packets, up to where it is damaged or of a link layer that is not known.
+fn summaries(file: &Path) -> Vec<String> {
+    let mut summaries = Vec::new();
+    let Ok(mut reader) = Reader::open(file) else { return summaries };
+    let interfaces = reader.interfaces().to_vec();
+    while let Ok(Some(record)) = reader.next_record() {
+        let Some(interface) = interfaces.get(record.interface as usize) else { break };
+        let Some(link) = LinkLayer::from_number(interface.link_type.0) else { break };
+        // tcpdump cuts packets that are longer than the file's own snap length.
+        let most = if interface.snap_length == 0 { usize::MAX } else { interface.snap_length as usize };
+        let data = &record.data[..record.data.len().min(most)];
+        summaries.push(summarize(link, data, record.original_length as usize));
+    }
+    summaries
+}
+
+/// Lines that were compared, by what they are about: how many, and those that differ.
+#[derive(Default)]
+struct Comparison(BTreeMap<&'static str, (usize, Vec<String>)>);
+
+impl Comparison {
+    fn add(&mut self, class: &'static str, place: &str, ours: &str, theirs: &str) {
+        let (count, differing) = self.0.entry(class).or_default();
+        *count += 1;
+        if ours != theirs {
+            differing.push(format!("{place}:\n  ours    {ours}\n  tcpdump {theirs}\n"));
+        }
+    }
+
+    /// Requires that so many lines of each class were compared, and all are equal.
+    fn require(&self, classes: &[(&str, usize)]) {
+        let mut report = String::new();
+        for (class, least) in classes {
+            let count = self.0.get(class).map_or(0, |(count, _)| *count);
+            if count < *least {
+                report += &format!("{class}: {count} lines were compared, not {least}\n");
+            }
+        }
+        for (class, (count, differing)) in self.0.iter().filter(|(_, (_, differing))| !differing.is_empty()) {
+            report += &format!("{class}: {} of {count} lines differ:\n{}", differing.len(), differing.concat());
+        }
+        assert!(report.is_empty(), "{report}");
+    }
+}
+
+/// What tcpdump's line is about, if it is something that summaries are to have in the same words: the protocol in which
+/// the line ends, but for the applications' own.
+fn class(theirs: &str) -> Option<&'static str> {
+    // Options and messages that tcpdump looks into and summaries do not.
+    let foreign =
+        ["mptcp", "tcp-ao", "exp-", "scps", "md5 ", "MPLS", "Arista", "router renum", "node info", "mobile", "RPL"];
+    if foreign.iter().any(|word| theirs.contains(word)) {
+        return None;
+    }
+    let classes = [
+        (": Flags [", "TCP"),
+        (" > 43913: Flags [", "TCP"),
+        (": UDP, ", "UDP"),
+        (" > 5642: UDP, ", "UDP"),
+        ("ICMP ", "ICMP"),
+        ("ICMP6, ", "ICMPv6"),
+        ("igmp v", "IGMP"),
+        ("igmp query", "IGMP"),
+        ("igmp leave", "IGMP"),
+        ("ESP(", "ESP"),
+        ("gre-proto", "GRE"),
+        ("ip-proto-", "other protocols"),
+        ("ARP, ", "ARP"),
+        ("STP 802", "STP"),
+        ("Unnumbered, ", "LLC"),
+        ("Information, ", "LLC"),
+        (", ethertype Unknown", "unknown types"),
+        ("IP bad-", "bad lengths"),
+        ("[|hbhopt]", "cut short"),
+        ("[|udp]", "cut short"),
+        ("[|tcp]", "cut short"),
+        ("[|ah]", "cut short"),
+        ("[|ipcomp]", "cut short"),
+    ];
+    classes.iter().rfind(|(word, _)| theirs.contains(word)).map(|(_, class)| *class)
+}
+
+/// A line up to the length that TCP ends with: what the application says comes behind it.
+fn without_application(line: &str) -> &str {
+    let Some(at) = line.find(", length ").filter(|_| line.contains(": Flags [")) else { return line };
+    let digits = line[at + 9..].bytes().take_while(u8::is_ascii_digit).count();
+    &line[..at + 9 + digits]
+}
+
+/// The real captures, or `None` after saying that `test` is skipped.
+fn captures(test: &str) -> Option<Vec<PathBuf>> {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures/tcpdump"));
+    let Ok(entries) = fs::read_dir(folder) else {
+        skipped(test, "the folder ../shared/captures beside the checkout is absent");
+        return None;
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry can be read").path()).collect();
+    files.sort();
+    Some(files)
+}
+
+#[test]
+fn real_packets_are_summarized_as_tcpdump_does() {
+    const TEST: &str = "real_packets_are_summarized_as_tcpdump_does";
+    let Some(files) = captures(TEST) else { return };
+    let mut comparison = Comparison::default();
+    for file in files {
+        let ours = summaries(&file);
+        // Quiet, it does not look into what UDP carries.
+        let (Some(usual), Some(quiet)) = (tcpdump(TEST, &[], &file), tcpdump(TEST, &["-q"], &file)) else { return };
+        for (number, ((ours, usual), quiet)) in ours.iter().zip(&usual).zip(&quiet).enumerate() {
+            let theirs = if quiet.contains(": UDP, ") { quiet } else { usual };
+            // It looks into MACsec, of which summaries know the name.
+            let class = class(theirs).filter(|_| !ours.contains("ethertype Unknown (0x88e5)"));
+            if let Some(class) = class {
+                let place = format!("{}, packet {}", file.display(), number + 1);
+                comparison.add(class, &place, without_application(ours), without_application(theirs));
+            }
+        }
+    }
+    comparison.require(&[
+        ("TCP", 500),
+        ("UDP", 500),
+        ("ICMP", 10),
+        ("ICMPv6", 10),
+        ("IGMP", 20),
+        ("ESP", 10),
+        ("GRE", 150),
+        ("ARP", 20),
+        ("STP", 80),
+        ("LLC", 2),
+        ("unknown types", 50),
+        ("other protocols", 5),
+        ("bad lengths", 2),
+        ("cut short", 5),
+    ]);
+}
+
+/// Summaries of frames of which so many bytes are there, beside tcpdump's.
+fn compare(test: &str, link: LinkType, frames: &[(packets::Made, usize)]) -> Option<Comparison> {
+    let folder = std::env::temp_dir().join(format!("bellows-{test}-{}-{}", link.0, std::process::id()));
+    fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
+    let file = folder.join("made.pcap");
+    let interface = Interface::new(link);
+    let mut writer = Writer::create(&file, WriterOptions::default(), &[interface]).expect("a file can be made");
+    for ((_, frame), kept) in frames {
+        let record = Record { data: &frame[..*kept], timestamp: 0, original_length: frame.len() as u32, interface: 0 };
+        writer.write(&record).expect("a record can be written");
+    }
+    writer.finish().expect("a file can be written");
+    let theirs = tcpdump(test, &[], &file);
+    let ours = summaries(&file);
+    fs::remove_dir_all(&folder).expect("the folder can be removed");
+    let theirs = theirs?;
+    assert_eq!((ours.len(), theirs.len()), (frames.len(), frames.len()));
+    let mut comparison = Comparison::default();
+    for ((((class, frame), kept), ours), theirs) in frames.iter().zip(&ours).zip(&theirs) {
+        let hex: String = frame[..*kept].iter().map(|byte| format!("{byte:02x}")).collect();
+        // Some options that are cut short end in a bracket that tcpdump has not opened.
+        let theirs = if theirs.ends_with("[|tcp]>") { &theirs[..theirs.len() - 1] } else { theirs };
+        comparison.add(class, &format!("{hex} of {} bytes", frame.len()), ours, theirs);
+    }
+    Some(comparison)
+}
+
+#[test]
+fn made_packets_are_summarized_as_tcpdump_does() {
+    let whole = |made: packets::Made| {
+        let len = made.1.len();
+        (made, len)
+    };
+    let frames: Vec<_> = packets::all().into_iter().map(whole).collect();
+    let Some(comparison) = compare("made_packets_are_summarized_as_tcpdump_does", LinkType::ETHERNET, &frames) else {
+        return;
+    };
+    comparison.require(&[]);
+}
+
+#[test]
+fn packets_cut_anywhere_are_summarized_as_tcpdump_does() {
+    let mut seen = BTreeMap::<&str, usize>::new();
+    let mut frames = Vec::new();
+    for made in packets::all() {
+        // Some of each class, as different as they come.
+        let count = seen.entry(made.0).or_default();
+        *count += 1;
+        if *count % 23 == 1 {
+            frames.extend((1..=made.1.len()).map(|kept| (made.clone(), kept)));
+        }
+    }
+    let Some(comparison) = compare("packets_cut_anywhere_are_summarized_as_tcpdump_does", LinkType::ETHERNET, &frames)
+    else {
+        return;
+    };
+    comparison.require(&[]);
+}
+
+#[test]
+fn every_link_layer_is_summarized_as_tcpdump_does() {
+    const TEST: &str = "every_link_layer_is_summarized_as_tcpdump_does";
+    let family = |family: u32| family.to_be_bytes().to_vec();
+    let cooked = |ether_type: u16| packets::words(&[4, 1, 6, 0x0200, 0, 1, 0, ether_type]);
+    // The interface's number is one that no interface of this machine has.
+    let cooked_2 = |ether_type: u16| packets::words(&[ether_type, 0, 0x7fff, 7, 1, 0x0406, 0x0200, 0, 1, 0]);
+    let numbers = |header: &dyn Fn(u16) -> Vec<u8>| [4, 0x0800, 0x86dd, 0x0806, 0x8100, 0x1234, 3].map(header).to_vec();
+    let headers = [
+        (LinkType::LINUX_SLL, numbers(&cooked)),
+        (LinkType::LINUX_SLL2, numbers(&cooked_2)),
+        (LinkType::NULL, [2, 24, 28, 30, 0x0200_0000, 0x1e00_0000].map(family).to_vec()),
+        (LinkType::RAW, vec![vec![]]),
+        (LinkType::IPV4, vec![vec![]]),
+    ];
+    let payloads = [packets::v4(17, &[0; 8]), packets::v6(58, &[128, 0, 0, 0, 0, 1, 0, 2]), vec![0x42; 40]];
+    for (link, headers) in headers {
+        let pairs = headers.iter().flat_map(|header| payloads.iter().map(move |payload| (header, payload)));
+        let packets = pairs.map(|(header, payload)| ("link layer", [header, &payload[14..]].concat()));
+        let cut = |made: packets::Made| (1..=made.1.len()).map(move |kept| (made.clone(), kept));
+        let Some(comparison) = compare(TEST, link, &packets.flat_map(cut).collect::<Vec<_>>()) else { return };
+        comparison.require(&[("link layer", 100)]);
+    }
+}
+
+fn any_link() -> impl Strategy<Value = LinkLayer> {
+    use LinkLayer::*;
+    prop_oneof![Just(Ethernet), Just(Ip), Just(LinuxCooked), Just(LinuxCooked2), Just(Loopback)]
+}
+
+/// Bytes of no kind, or a packet of some kind with bytes changed.
+fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let made = packets::all();
+    let changes = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8);
+    let changed = (prop::sample::select(made), changes).prop_map(|((_, mut frame), changes)| {
+        for (at, value) in changes {
+            let at = at.index(frame.len());
+            frame[at] = value;
+        }
+        frame
+    });
+    prop_oneof![any::<Vec<u8>>(), changed]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn any_bytes_have_a_line(link in any_link(), bytes in any_bytes(), length in 0_usize..300_000) {
+        for length in [bytes.len(), length] {
+            let mut text = "before ".to_owned();
+            write_summary(&mut text, link, &bytes, length);
+            prop_assert_eq!(&text, &format!("before {}", summarize(link, &bytes, length)));
+            prop_assert!(!text.contains(char::is_control), "{:?}", text);
+        }
+    }
+}
+
+#[test]
+fn packets_in_packets_come_to_an_end() {
+    // As deep as 64 KiB allow, and then what is no packet.
+    let mut packet = vec![0xff; 4];
+    while let Ok(total_len) = u16::try_from(packet.len() + 20) {
+        let len = total_len.to_be_bytes();
+        let header = [0x45, 0, len[0], len[1], 0, 0, 0, 0, 64, 4, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet = [&header[..], &packet].concat();
+    }
+    let summary = summarize(LinkLayer::Ip, &packet, packet.len());
+    assert!(summary.ends_with(": [nested more than 16 times]"), "{summary}");
+
+    // Authentication headers of authentication headers.
+    let mut packet = vec![0x60, 0, 0, 0, 0xff, 0xff, 51, 64];
+    packet.resize(40, 0);
+    packet.extend([51, 0, 0, 0, 0, 0, 0, 0].repeat(8_000));
+    let summary = summarize(LinkLayer::Ip, &packet, packet.len());
+    assert!(summary.ends_with(": [nested more than 16 times]"), "{summary}");
+}
