@@ -6,7 +6,8 @@ use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
 use crate::commands::{
-    apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, tap, top, trace,
+    apps, bench, breathsim, check, clear, completions, graph, man, ps, reload, run, show, stop, tap, timeline, top,
+    trace,
 };
 use crate::failure::EXIT_CODES;
 
@@ -86,6 +87,8 @@ pub enum Subcommand {
     Top(top::Arguments),
     Trace(trace::Arguments),
     Tap(tap::Arguments),
+    Clear(clear::Arguments),
+    Timeline(timeline::Arguments),
     Reload(reload::Arguments),
     Stop(stop::Arguments),
     Bench(bench::Arguments),

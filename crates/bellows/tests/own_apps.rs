@@ -1,17 +1,19 @@
-//! A command with apps of its own that misbehave: one panics, one never returns, one takes no packets, one takes long.
+//! A command with apps of its own that misbehave: one panics, one never returns, one takes no packets, one dawdles,
+//! one takes long.
 //!
 //! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
 
 mod support;
 
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use support::{Sandbox, skip};
+use serde_json::{Value, json};
+use support::{Sandbox, eventually, skip};
 
 /// Panics at the packet of a certain number.
 #[derive(Deserialize, Serialize, JsonSchema)]
@@ -88,6 +90,35 @@ impl Configure for Lazy {
 
     fn configure(_: Nothing, _: &Context) -> Result<Lazy, Mistake> {
         Ok(Lazy)
+    }
+}
+
+/// Takes a long time for every tenth vector.
+struct Dawdler {
+    calls: u64,
+}
+
+impl App for Dawdler {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        for packet in &mut io.input(0) {
+            drop(packet);
+        }
+        self.calls += 1;
+        let start = Instant::now();
+        while self.calls.is_multiple_of(10) && start.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Configure for Dawdler {
+    const NAME: &'static str = "dawdler";
+    type Config = Nothing;
+
+    fn configure(_: Nothing, _: &Context) -> Result<Dawdler, Mistake> {
+        Ok(Dawdler { calls: 0 })
     }
 }
 
@@ -172,11 +203,18 @@ app = "sink"
 
 fn main() -> ExitCode {
     if std::env::var_os("COMMAND").is_some() {
-        return bellows::Command::new("bombs").app::<Bomb>().app::<Stuck>().app::<Lazy>().app::<Burner>().main();
+        return bellows::Command::new("bombs")
+            .app::<Bomb>()
+            .app::<Stuck>()
+            .app::<Lazy>()
+            .app::<Dawdler>()
+            .app::<Burner>()
+            .main();
     }
     an_app_that_panics_is_contained();
     a_second_interrupt_ends_a_run_that_is_stuck();
     a_run_in_which_packets_get_stuck_fails();
+    an_app_that_dawdles_is_found_on_the_timeline();
     #[cfg(target_arch = "x86_64")]
     {
         the_app_that_takes_long_is_hot();
@@ -236,6 +274,30 @@ fn a_run_in_which_packets_get_stuck_fails() {
     println!("a run in which packets get stuck fails: ok");
 }
 
+fn an_app_that_dawdles_is_found_on_the_timeline() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"source.output -> copy.input\", \"copy.a -> end.input\", \"copy.b -> slow.input\"]\n\
+         [apps.source]\napp = \"source\"\nrate = \"100kpps\"\n[apps.copy]\napp = \"tee\"\n\
+         [apps.end]\napp = \"sink\"\n[apps.slow]\napp = \"dawdler\"\n",
+    );
+    let running = sandbox.start(&[&network]);
+    let slow = |cause: &Value| (&cause["app"], &cause["entry"]) == (&json!("slow"), &json!("push"));
+    eventually("the slow app is to blame", || {
+        let timeline = sandbox.bellows(&["timeline", "--json"]).fine().json();
+        let slowest = timeline["slowest"].as_array().unwrap();
+        slowest.len() == 5 && slowest.iter().all(|breath| slow(&breath["cause"])) && slow(&timeline["suspects"][0])
+    });
+    running.signal("-KILL");
+    running.wait();
+    let told = sandbox.bellows(&["timeline", "network", "--slowest", "1"]).fine().stdout;
+    assert!(told.contains("the push of `slow` took ") && told.contains("usually "), "{told}");
+    let costs = sandbox.bellows(&["show", "run", "--json"]).fine().json();
+    assert_eq!((&costs["rows"][0]["app"], &costs["rows"][0]["entry"]), (&json!("slow"), &json!("push")), "{costs:#}");
+    println!("an app that dawdles is found on the timeline: ok");
+}
+
 /// What `show hot` says of the network with two apps of one type, of which one takes nearly all of the time; nothing if
 /// sampling is not permitted here.
 #[cfg(target_arch = "x86_64")]
@@ -260,9 +322,8 @@ fn the_app_that_takes_long_is_hot() {
     let first = &functions[0];
     assert_eq!((&first["function"], &first["apps"]), (&json!("own_apps::burn"), &json!(["heavy"])), "{report:#}");
     assert!(first["share"].as_f64() > Some(0.7), "{report:#}");
-    let samples = |list: &serde_json::Value| {
-        list.as_array().unwrap().iter().map(|item| item["samples"].as_u64().unwrap()).sum::<u64>()
-    };
+    let samples =
+        |list: &Value| list.as_array().unwrap().iter().map(|item| item["samples"].as_u64().unwrap()).sum::<u64>();
     assert_eq!(samples(&report["functions"]), report["samples"].as_u64().unwrap(), "{report:#}");
     assert_eq!(samples(&first["instructions"]), first["samples"].as_u64().unwrap(), "{report:#}");
 
@@ -279,7 +340,7 @@ fn the_app_that_takes_long_is_hot() {
     assert!(said.stderr.contains("did you mean `heavy`?"), "{said:?}");
     let said = sandbox.bellows(&["show", "apps", "--top", "2"]);
     assert_eq!(said.code, Some(2));
-    assert!(said.stderr.contains("`bellows show hot`"), "{said:?}");
+    assert!(said.stderr.contains("`show hot`"), "{said:?}");
     println!("{test}: ok");
 }
 

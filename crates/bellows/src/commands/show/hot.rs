@@ -29,11 +29,12 @@ use crate::failure::Failure;
 use crate::nearest::nearest;
 use crate::observe::{self, Sample};
 use crate::terminal::{self, harmless};
-use crate::text::{Align, Table, count, plural};
+use crate::text::{Align, Table, count, percent, plural};
 
 /// What can be said about `hot` alone.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options of hot")]
+#[command(next_help_heading = "Options of `show hot`")]
+#[group(id = "hot")]
 pub struct Options {
     /// Only what runs on behalf of this app
     #[arg(long, value_name = "APP")]
@@ -352,11 +353,11 @@ fn header(report: &Report) -> String {
         plural(report.samples, "sample"),
         report.seconds,
         count(report.lost),
-        percent(report.running).trim()
+        percent(report.running)
     );
     if let Some(app) = &report.app {
         let share = report.selected as f64 / report.samples as f64;
-        let _ = writeln!(text, "`{}` has {} of them; shares below are of these", harmless(app), percent(share).trim());
+        let _ = writeln!(text, "`{}` has {} of them; shares below are of these", harmless(app), percent(share));
     }
     if report.user_only {
         text += "Only user mode was sampled: kernel mode takes CAP_PERFMON or kernel.perf_event_paranoid below 2.\n";
@@ -371,10 +372,6 @@ fn header(report: &Report) -> String {
 
 fn apps(function: &Function) -> String {
     if function.apps.is_empty() { "(engine)".to_owned() } else { function.apps.join(" or ") }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

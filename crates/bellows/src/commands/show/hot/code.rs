@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::image::{Function, Image};
 use super::name;
 use crate::terminal::harmless;
+use crate::text::percent;
 
 /// An instruction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,7 +120,7 @@ pub fn render(lines: &[Line], samples: u64, rich: bool) -> String {
         }
         let (bold, plain) = if rich && Some(index) == hottest { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let mark = if Some(index) == hottest { '>' } else { ' ' };
-        let share = if line.samples > 0 { format!("{:.1} %", 100.0 * line.share) } else { String::new() };
+        let share = if line.samples > 0 { percent(line.share) } else { String::new() };
         let _ = writeln!(text, "{bold}{mark} {share:>8}  {:x}  {}{plain}", line.address, harmless(&line.text));
     }
     text
