@@ -6,7 +6,8 @@ use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
 use crate::commands::{
-    appbench, apps, bench, breathsim, check, completions, graph, man, ps, reload, run, show, stop, tap, top, trace,
+    appbench, apps, bench, breathsim, check, clear, completions, graph, man, ps, reload, run, show, stop, tap,
+    timeline, top, trace,
 };
 use crate::failure::EXIT_CODES;
 
@@ -86,9 +87,11 @@ pub enum Subcommand {
     Top(top::Arguments),
     Trace(trace::Arguments),
     Tap(tap::Arguments),
+    Clear(clear::Arguments),
+    Timeline(timeline::Arguments),
     Reload(reload::Arguments),
     Stop(stop::Arguments),
-    Appbench(appbench::Arguments),
+    Appbench(Box<appbench::Arguments>),
     Bench(bench::Arguments),
     Breathsim(breathsim::Arguments),
     Completions(completions::Arguments),

@@ -36,11 +36,17 @@
 //! | `control` | the control socket: the engine's side, the client's side, what goes between |
 //! | `observe` | running engines seen from outside |
 //! | `journey` | the ways of packets, put together from a trace |
+//! | `baseline` | what `bellows clear` leaves, from which later readers count |
+//! | `accounting` | what each app costs |
+//! | `times` | percentiles of latency and of breaths |
+//! | `timeline` | what an engine recorded of its last breaths |
 //! | `report` | what a run did, for people and for programs |
 //! | [`graph`] | networks as pictures |
 //! | `terminal`, `text`, `logging`, `failure` | output, numbers, the log, exit codes |
 #![forbid(unsafe_code)]
 
+mod accounting;
+mod baseline;
 mod cli;
 mod commands;
 mod control;
@@ -55,6 +61,8 @@ mod report;
 mod supervisor;
 mod terminal;
 mod text;
+mod timeline;
+mod times;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -124,6 +132,8 @@ fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Comma
         Subcommand::Top(arguments) => commands::top::execute(&arguments),
         Subcommand::Trace(arguments) => commands::trace::execute(&arguments),
         Subcommand::Tap(arguments) => commands::tap::execute(&arguments),
+        Subcommand::Clear(arguments) => commands::clear::execute(&arguments),
+        Subcommand::Timeline(arguments) => commands::timeline::execute(&arguments),
         Subcommand::Reload(arguments) => commands::reload::execute(&arguments),
         Subcommand::Stop(arguments) => commands::stop::execute(&arguments),
         Subcommand::Appbench(arguments) => commands::appbench::execute(&arguments, &registry),

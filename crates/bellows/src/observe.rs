@@ -1,10 +1,11 @@
 //! Running engines and those that crashed, seen from outside.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use bellows_engine::{Home, LinkCounts, Observer, Snapshot, root};
+use bellows_engine::{AppCounts, Histogram, Home, LinkCounts, Observer, Snapshot, root};
 use bellows_sys::clock;
 use serde::Serialize;
 
@@ -89,6 +90,38 @@ impl Sample {
         Sample { counters: observer.snapshot(), at: clock::unix_nanos() }
     }
 
+    /// Reads the counters when they fit one another best: of a busy engine, just after it has written its gauges, for the
+    /// others are exact at any moment; of a crashed one, as of the last time that it did.
+    pub fn settled(observer: &mut Observer) -> Sample {
+        let first = Sample::take(observer);
+        let updated = first.counters.engine("updated");
+        if state(observer.home()) == State::Crashed {
+            return Sample { at: updated, ..first };
+        }
+        let patience = Instant::now() + 2 * REFRESH;
+        let mut sample = first;
+        while sample.counters.engine("updated") == updated
+            && sample.silence() <= LONGEST_SILENCE
+            && Instant::now() < patience
+        {
+            thread::sleep(Duration::from_millis(1));
+            sample = Sample::take(observer);
+        }
+        sample
+    }
+
+    /// The beginning of the run that these counters are of, when all were 0.
+    pub fn beginning(&self) -> Sample {
+        let at = self.counters.engine("started");
+        let counters = Snapshot { engine: [("updated".to_owned(), at)].into(), ..Snapshot::default() };
+        Sample { counters, at }
+    }
+
+    /// Nanoseconds since the engine has written its gauges.
+    fn silence(&self) -> u64 {
+        self.at.saturating_sub(self.counters.engine("updated"))
+    }
+
     /// How long the engine has been running.
     pub fn uptime(&self) -> Duration {
         Duration::from_nanos(self.at.saturating_sub(self.counters.engine("started")))
@@ -97,8 +130,8 @@ impl Sample {
     /// Nanoseconds that the engine has slept in all. It writes them down when it wakes; one that has not written
     /// its gauges for a while sleeps since then, for its process asks a busy one to write them all the time.
     fn asleep(&self) -> u64 {
-        let silent = self.at.saturating_sub(self.counters.engine("updated"));
-        self.counters.engine("nap_nanos") + if silent > LONGEST_SILENCE { silent } else { 0 }
+        let silent = Some(self.silence()).filter(|silence| *silence > LONGEST_SILENCE);
+        self.counters.engine("nap_nanos").saturating_add(silent.unwrap_or(0))
     }
 }
 
@@ -124,7 +157,8 @@ pub struct Rate {
 pub struct Change {
     /// The time between them, in seconds; never 0.
     seconds: f64,
-    before: Sample,
+    /// The earlier sample.
+    pub before: Sample,
     /// The later sample.
     pub after: Sample,
     /// Where each app of the later sample stands in the earlier one.
@@ -142,13 +176,44 @@ fn positions<'a, T, K: Hash + Eq>(list: &'a [T], other: &'a [T], key: fn(&'a T) 
     list.iter().map(|item| first.get(&key(item)).copied()).collect()
 }
 
+/// Whether an app's counters can have become these. If not, another app has got its name.
+fn is_later(before: &AppCounts, after: &AppCounts) -> bool {
+    // Of an account only calls: what is extrapolated from a part may fall a little.
+    let grew = |before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, ending: &str| {
+        let mut counters = before.iter().filter(|(name, _)| name.ends_with(ending));
+        counters.all(|(name, value)| after.get(name).is_none_or(|after| value <= after))
+    };
+    before.kind == after.kind
+        && grew(&before.calls, &after.calls, "")
+        && grew(&before.account, &after.account, "_calls")
+}
+
 impl Change {
     /// From one sample to a later one.
     pub fn between(before: Sample, after: Sample) -> Change {
         let seconds = (after.at.saturating_sub(before.at).max(1)) as f64 / 1e9;
-        let apps = positions(&after.counters.apps, &before.counters.apps, |app| app.name.as_str());
+        let mut apps = positions(&after.counters.apps, &before.counters.apps, |app| app.name.as_str());
+        for (app, at) in after.counters.apps.iter().zip(&mut apps) {
+            *at = at.filter(|&at| is_later(&before.counters.apps[at], app));
+        }
         let links = positions(&after.counters.links, &before.counters.links, |link| (&*link.from, &*link.to));
         Change { seconds, apps, links, before, after }
+    }
+
+    /// The time between the samples, in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// How often something happened in that time that the engine's counters count.
+    pub fn engine_total(&self, name: &str) -> u64 {
+        self.after.counters.engine(name).saturating_sub(self.before.counters.engine(name))
+    }
+
+    /// How the times of a kind were spread that were measured meanwhile.
+    pub fn histogram(&self, name: &str) -> Histogram {
+        let of = |sample: &Sample| sample.counters.histograms.get(name).cloned().unwrap_or_default();
+        of(&self.after).since(&of(&self.before))
     }
 
     /// How much a number has grown a second. A number that shrank belongs to something else by now.
@@ -163,8 +228,13 @@ impl Change {
 
     /// The links, and what goes through each.
     pub fn links(&self) -> impl Iterator<Item = (&LinkCounts, Rate)> {
+        self.link_counts().map(|(before, link)| (link, self.rate(before, link)))
+    }
+
+    /// The links' counts, each before (if it was there) and after.
+    pub fn link_counts(&self) -> impl Iterator<Item = (Option<&LinkCounts>, &LinkCounts)> {
         let before = self.links.iter().map(|at| at.map(|index| &self.before.counters.links[index]));
-        self.after.counters.links.iter().zip(before).map(|(link, before)| (link, self.rate(before, link)))
+        before.zip(&self.after.counters.links)
     }
 
     fn rate(&self, before: Option<&LinkCounts>, link: &LinkCounts) -> Rate {
@@ -194,7 +264,7 @@ impl Change {
     }
 
     /// The apps' counts, each before (if it was there) and after.
-    pub fn apps(&self) -> impl Iterator<Item = (Option<&bellows_engine::AppCounts>, &bellows_engine::AppCounts)> {
+    pub fn apps(&self) -> impl Iterator<Item = (Option<&AppCounts>, &AppCounts)> {
         let before = self.apps.iter().map(|at| at.map(|index| &self.before.counters.apps[index]));
         before.zip(&self.after.counters.apps)
     }

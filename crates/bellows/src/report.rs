@@ -5,7 +5,9 @@ use std::time::Duration;
 use bellows_engine::{AppCounts, End, Outcome, PROGRESS, PROGRESS_TOTAL, Snapshot};
 use serde::Serialize;
 
-use crate::text::{Align, Table, bit_rate, count, packet_rate, plural, span};
+use crate::accounting::Accounts;
+use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_rate, plural, span};
+use crate::times::{self, PERCENTILES, TIMES};
 
 /// Why a run that was told to stop was told so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -170,6 +172,15 @@ impl RunReport {
             text += &format!(", {}", plural(reloads, "reload"));
         }
         text.push('\n');
+        let times = TIMES.iter().filter_map(|(name, _)| {
+            let histogram = self.counters.histograms.get(*name)?;
+            let longest = times::longest(histogram)?;
+            Some(format!("{}, maximum {}", times::brief(name, histogram, PERCENTILES.len())?, nanos(longest)))
+        });
+        let times: Vec<String> = times.collect();
+        if !times.is_empty() {
+            text += &format!("{}\n", times.join("; "));
+        }
         text + &self.errors(rich) + &labelled("warning:", "33", &self.warnings[self.failures..], rich)
     }
 }
@@ -205,10 +216,16 @@ pub fn apps(snapshot: &Snapshot) -> Table {
         ("BYTES OUT", Align::Right),
         ("DROPPED", Align::Right),
     ]);
-    for app in &snapshot.apps {
+    let accounts = Accounts::of_run(snapshot);
+    let clocks: Vec<Option<f64>> = snapshot.apps.iter().map(|app| accounts.app(&app.name).clocks_per_packet).collect();
+    let are_known = clocks.iter().any(Option::is_some);
+    if are_known {
+        table.column("CLOCKS/PKT", Align::Right);
+    }
+    for (app, clocks) in snapshot.apps.iter().zip(clocks) {
         let numbers = [app.in_packets, app.in_bytes, app.out_packets, app.out_bytes, app.dropped()].map(count);
-        let [in_packets, in_bytes, out_packets, out_bytes, dropped] = numbers;
-        table.row([app.name.clone(), app.kind.clone(), in_packets, in_bytes, out_packets, out_bytes, dropped]);
+        let clocks = are_known.then(|| known(clocks, figure));
+        table.row([app.name.clone(), app.kind.clone()].into_iter().chain(numbers).chain(clocks));
     }
     table
 }

@@ -17,6 +17,7 @@ use bellows_sys::cpu;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::baseline;
 use crate::cli::NetworkFile;
 use crate::commands::reload::render;
 use crate::control::{self, Answer, ReloadReport, Reply, Request};
@@ -82,7 +83,7 @@ impl Supervisor {
 
         let source = Mutex::new(Source { file: self.file, watched: Watched::new(files) });
         let run = Arc::new(Run {
-            name: self.home.name(),
+            home: Arc::clone(&self.home),
             control: control.clone(),
             registry: self.registry,
             settings: engine,
@@ -218,7 +219,7 @@ fn reload_in_background(run: &Arc<Run>) {
 
 /// What the main thread and those that serve clients share.
 struct Run {
-    name: String,
+    home: Arc<Home>,
     control: Control,
     registry: Arc<Registry>,
     /// The table `[engine]` that the process was started with.
@@ -259,6 +260,7 @@ impl Run {
                 Failure::Failed(error.to_string())
             }
         })?;
+        baseline::forget(&self.home, &reloaded);
         *self.source() = Source { file, watched: Watched::new(loaded.files) };
         let mut report = ReloadReport::from(reloaded);
         if !loaded.warnings.is_empty() {
@@ -288,7 +290,7 @@ impl control::Engine for Run {
     fn answer(&self, request: Request) -> Answer {
         let reply = match request {
             Request::Status => Reply::Status {
-                name: self.name.clone(),
+                name: self.home.name(),
                 pid: process::id(),
                 network: self.source().file.path.display().to_string(),
                 uptime_seconds: self.started.elapsed().as_secs_f64(),

@@ -1,5 +1,6 @@
 //! Numbers and tables for people.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// A count with its thousands apart: `1,234,567`.
@@ -31,6 +32,31 @@ pub fn scaled(value: f64) -> String {
         _ => 0,
     };
     format!("{value:.decimals$}{prefix}")
+}
+
+/// A number with up to three digits that count: `0`, `2e-5`, `0.046`, `9.08`, `50.1`, `1,234`.
+pub fn figure(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        value if value < 0.0095 => format!("{value:.0e}"),
+        value if value < 0.9995 => format!("{value:.3}"),
+        value if value < 9.995 => format!("{value:.2}"),
+        value if value < 99.95 => format!("{value:.1}"),
+        value => count(value.round() as u64),
+    }
+}
+
+/// A share from 0 to 1: `12.3 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// What stands for a number that is not known.
+pub const UNKNOWN: &str = "–";
+
+/// A number that may not be known.
+pub fn known(value: Option<f64>, write: fn(f64) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), write)
 }
 
 /// Packets a second as a network file has them: `960 kpps`, `7 pps`.
@@ -102,20 +128,26 @@ pub enum Align {
 /// A table of text, its columns as wide as they need to be.
 #[derive(Debug)]
 pub struct Table {
-    columns: Vec<(&'static str, Align)>,
+    columns: Vec<(Cow<'static, str>, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these headings and no rows.
     pub fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+        let columns = columns.iter().map(|&(name, align)| (Cow::Borrowed(name), align)).collect();
+        Table { columns, rows: Vec::new() }
+    }
+
+    /// Adds a column to a table that has no rows.
+    pub fn column(&mut self, name: impl Into<Cow<'static, str>>, align: Align) {
+        self.columns.push((name.into(), align));
     }
 
     /// Adds a row, a cell for each column. What comes from another process may not break the table or drive the
     /// terminal: control characters become `�`.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| cell.replace(char::is_control, "\u{fffd}")).into());
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().map(|cell| cell.replace(char::is_control, "\u{fffd}")).collect());
     }
 
     /// Whether there are no rows.
@@ -143,7 +175,7 @@ impl Table {
             line.truncate(line.trim_end().len());
             line
         };
-        let heading = line(&mut self.columns.iter().map(|(name, _)| *name));
+        let heading = line(&mut self.columns.iter().map(|(name, _)| &**name));
         let mut text = if bold { format!("\x1b[1m{heading}\x1b[0m\n") } else { heading + "\n" };
         for row in &self.rows {
             text += &line(&mut row.iter().map(String::as_str));
@@ -171,6 +203,11 @@ mod tests {
         let times = [0, 640, 999, 1_000, 1_254, 12_500_000, 999_600, 2_000_000_000].map(nanos);
         assert_eq!(times, ["0 ns", "640 ns", "999 ns", "1.00 µs", "1.25 µs", "12.5 ms", "1.00 ms", "2.00 s"]);
         assert_eq!(time_of_day(1_700_000_000_000_000_042), "22:13:20.000000042 UTC");
+        let figures = [0.0, 0.000_012, 0.009_4, 0.046, 9.994, 9.996, 50.09, 99.96, 1_234.4, f64::MAX].map(figure);
+        let expected =
+            ["0", "1e-5", "9e-3", "0.046", "9.99", "10.0", "50.1", "100", "1,234", "18,446,744,073,709,551,615"];
+        assert_eq!(figures, expected);
+        assert_eq!((known(Some(0.5), percent), known(None, percent)), ("50.0 %".to_owned(), "–".to_owned()));
     }
 
     #[test]

@@ -27,6 +27,11 @@ fn the_engine_benchmark_measures_every_case_under_every_schedule() {
                     "{result}"
                 );
             }
+            ("metering" | "timeline", unit) => assert_eq!((unit, figure("median") > 0.1), ("ratio", true), "{result}"),
+            ("timeline-event", unit) => {
+                assert_eq!((unit, &labels["calls"]), ("clocks/event", &30.into()), "{result}");
+                assert!(figure("median") > 0.1, "{result}");
+            }
             ("pcap-reader", unit) => assert_eq!((unit, figure("median") > 0.1), ("Mpps", true), "{result}"),
             (_, unit) => {
                 assert_eq!((unit, figure("reference") > 0.0), ("clocks/packet", true), "{result}");
@@ -36,7 +41,7 @@ fn the_engine_benchmark_measures_every_case_under_every_schedule() {
         let how = [&labels["how"], &labels["packets"]].map(|label| label.to_string()).concat();
         seen.insert(format!("{} {} {how}", result["case"].as_str().unwrap(), labels["schedule"]));
     }
-    assert_eq!(seen.len(), 8 * Schedule::ALL.len(), "{seen:?}");
+    assert_eq!(seen.len(), 11 * Schedule::ALL.len(), "{seen:?}");
 }
 
 #[test]

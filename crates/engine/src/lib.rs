@@ -104,4 +104,4 @@ pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Net
 pub use schedule::{Schedule, UnknownSchedule};
 pub use slots::{SlotHandle, Watched};
 pub use snapshot::{AppCounts, LinkCounts, Observer, Snapshot};
-pub use watch::{Hop, HopKind, Tap, TapRecord, Trace, TraceOrder, WatchError};
+pub use watch::{Hop, HopKind, MOST_TRACED, Tap, TapRecord, Trace, TraceOrder, WatchError};

@@ -26,7 +26,7 @@ const SHOWN: usize = 256;
 const LONGEST_QUEUE: usize = 32 << 20;
 
 /// The most packets that one trace follows.
-pub(crate) const MOST_TRACED: usize = 10_000;
+pub const MOST_TRACED: usize = 10_000;
 
 /// Hops that a trace tells at most: a thousand, and so many for each packet. One in a loop, or one that is copied without
 /// end, does not fill the memory.

@@ -15,6 +15,13 @@ const DECADE: [u64; 10] = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800];
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);
 
+impl From<&bellows_engine::Histogram> for Histogram {
+    /// The same times in wider classes, as far as the longest of a narrow one tells.
+    fn from(narrow: &bellows_engine::Histogram) -> Histogram {
+        Histogram::counted(narrow.classes.iter().copied())
+    }
+}
+
 /// All upper bounds, in rising order; the last is the greatest number.
 fn bounds() -> impl Iterator<Item = u64> {
     let decades = (0..18).map_while(|decade| 10u64.checked_pow(decade));
@@ -25,21 +32,21 @@ fn bounds() -> impl Iterator<Item = u64> {
 impl Histogram {
     /// That of some times in nanoseconds.
     pub fn of(times: &[u64]) -> Histogram {
-        let mut sorted = times.to_vec();
-        sorted.sort_unstable();
-        let mut classes = Vec::new();
-        let mut below = 0;
-        for bound in bounds() {
-            let within = sorted.partition_point(|&time| time <= bound);
-            if within > 0 {
-                classes.push((bound, (within - below) as u64));
-            }
-            below = within;
-            if within == sorted.len() {
-                break;
-            }
+        Histogram::counted(times.iter().map(|&time| (time, 1)))
+    }
+
+    /// That of times and how often each was there.
+    fn counted(times: impl Iterator<Item = (u64, u64)>) -> Histogram {
+        let bounds: Vec<u64> = bounds().collect();
+        let mut counts = vec![0u64; bounds.len()];
+        for (time, count) in times {
+            let class = &mut counts[bounds.partition_point(|&bound| bound < time)];
+            *class = class.saturating_add(count);
         }
-        Histogram(classes)
+        let is_filled = |count: &u64| *count > 0;
+        let first = counts.iter().position(is_filled).unwrap_or(0);
+        let end = counts.iter().rposition(is_filled).map_or(0, |last| last + 1);
+        Histogram(bounds.into_iter().zip(counts).take(end).skip(first).collect())
     }
 
     /// A line with a bar for each class that is not empty; `⋮` stands for classes that are.
@@ -101,6 +108,16 @@ mod tests {
         let filled: Vec<(u64, u64)> = histogram.0.into_iter().filter(|&(_, count)| count > 0).collect();
         assert_eq!(filled, [(100, 1), (1_000, 1), (1_250, 1), (1_600, 1), (2_500, 1)]);
         assert_eq!(Histogram::of(&[]), Histogram(vec![]));
+    }
+
+    #[test]
+    fn what_an_engine_counted_is_put_into_wider_classes() {
+        let classes = vec![(990, 3), (1_000, 1), (1_023, 2), (1_900, 5), (u64::MAX, u64::MAX), (u64::MAX, 7)];
+        let histogram = Histogram::from(&bellows_engine::Histogram { classes, maximum: u64::MAX });
+        assert_eq!(histogram.0[..4], [(1_000, 4), (1_250, 2), (1_600, 0), (2_000, 5)]);
+        assert_eq!(histogram.0.last(), Some(&(u64::MAX, u64::MAX)), "no sum wraps");
+        let nothing = bellows_engine::Histogram::default();
+        assert_eq!(Histogram::from(&nothing), Histogram(vec![]));
     }
 
     #[test]

@@ -5,16 +5,20 @@ use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use bellows_engine::{AppCounts, LinkCounts};
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::accounting::Accounts;
+use crate::baseline::Since;
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample, State};
 use crate::terminal::{self, Screen, harmless};
-use crate::text::{Align, Table, bit_rate, count, packet_rate, scaled, span};
+use crate::text::{Align, Table, bit_rate, count, figure, known, packet_rate, percent, scaled, span};
+use crate::times::{self, TIMES};
 
-/// Watch a running network: rates, totals, drops, how idle it is; q quits
+/// Watch a running network: rates, totals, drops, how idle it is, what each app costs; q quits
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The network's name; needed if several run
@@ -69,7 +73,11 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let change = Change::between(before, after.clone());
         before = after;
         let state = observe::state(observer.home());
-        let view = view(&name, (state == State::Crashed).then_some(end), &change, terminal::stdout_is_rich());
+        let since = Since::read(observer.home(), &change.after);
+        let total = Change::between(since.sample().clone(), change.after.clone());
+        let looks =
+            Looks { name: &name, end: (state == State::Crashed).then_some(end), change: &change, total: &total };
+        let view = looks.view(terminal::stdout_is_rich());
         match &screen {
             Some(screen) => screen.draw(&view)?,
             None => terminal::print(&format!("{view}\n"))?,
@@ -85,99 +93,116 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What is to be seen of an engine; `end` is how it ended, if it did.
-fn view(name: &str, end: Option<&str>, change: &Change, rich: bool) -> String {
-    let counters = &change.after.counters;
-    let state = match end {
-        None => format!("running for {}\n{}", span(change.after.uptime()), pace(change)),
-        Some(end) => format!("{end}, so its rates are not known\n"),
-    };
-    let mut text = format!(
-        "{name} (process {}, {}): {state}{} of {} buffers in use\n\n",
-        counters.pid,
-        harmless(&counters.source).replace('\n', " "),
-        count(counters.engine("buffers_in_use")),
-        count(counters.engine("buffers")),
-    );
-    text += &apps(change, end.is_none()).render(rich);
-    text.push('\n');
-    text += &links(change, end.is_none()).render(rich);
-    text
+/// What is to be seen of an engine.
+struct Looks<'a> {
+    name: &'a str,
+    /// How it ended, if it did: its rates are not known then.
+    end: Option<&'a str>,
+    /// From the last look to this one.
+    change: &'a Change,
+    /// From when on the totals count to now.
+    total: &'a Change,
 }
 
-/// How busy a running engine is, up to its memory.
-fn pace(change: &Change) -> String {
-    let busiest = change.busiest_link();
-    let idle = match change.idle_breaths() {
-        Some(share) => format!("{:.0} % of its breaths idle, ", 100.0 * share),
-        None => String::new(),
-    };
-    format!(
-        "asleep {:.1} % of the time, {idle}{} naps/s\nbusiest link {}, {}; ",
-        100.0 * change.asleep(),
-        scaled(change.engine("naps")),
-        packet_rate(busiest.packets),
-        bit_rate(busiest.bits),
-    )
-}
-
-/// What stands for a rate that is not known.
-const UNKNOWN: &str = "–";
-
-fn apps(change: &Change, rates_known: bool) -> Table {
-    let mut table = Table::new(&[
-        ("APP", Align::Left),
-        ("TYPE", Align::Left),
-        ("IN RATE", Align::Right),
-        ("OUT RATE", Align::Right),
-        ("DROP RATE", Align::Right),
-        ("IN", Align::Right),
-        ("OUT", Align::Right),
-        ("DROPPED", Align::Right),
-    ]);
-    for (before, app) in change.apps() {
-        let none = Default::default();
-        let before = before.unwrap_or(&none);
-        let rate = |before: u64, after: u64| match rates_known {
-            true => packet_rate(change.per_second(before, after)),
-            false => UNKNOWN.to_owned(),
+impl Looks<'_> {
+    fn view(&self, rich: bool) -> String {
+        let counters = &self.change.after.counters;
+        let state = match self.end {
+            None => format!("running for {}\n{}", span(self.change.after.uptime()), self.pace()),
+            Some(end) => format!("{end}, so its rates are not known\n"),
         };
-        table.row([
-            app.name.clone(),
-            app.kind.clone(),
-            rate(before.in_packets, app.in_packets),
-            rate(before.out_packets, app.out_packets),
-            rate(before.dropped(), app.dropped()),
-            count(app.in_packets),
-            count(app.out_packets),
-            count(app.dropped()),
-        ]);
+        let mut text = format!(
+            "{} (process {}, {}): {state}{} of {} buffers in use\n\n",
+            self.name,
+            counters.pid,
+            harmless(&counters.source).replace('\n', " "),
+            count(counters.engine("buffers_in_use")),
+            count(counters.engine("buffers")),
+        );
+        text += &self.apps().render(rich);
+        text.push('\n');
+        text += &self.links().render(rich);
+        text
     }
-    table
-}
 
-fn links(change: &Change, rates_known: bool) -> Table {
-    let mut table = Table::new(&[
-        ("LINK", Align::Left),
-        ("PACKET RATE", Align::Right),
-        ("BIT RATE", Align::Right),
-        ("PACKETS", Align::Right),
-        ("WAITING", Align::Right),
-        ("DROPPED", Align::Right),
-    ]);
-    for (link, rate) in change.links() {
-        let [packets, bits] = match rates_known {
-            true => [packet_rate(rate.packets), bit_rate(rate.bits)],
-            false => [UNKNOWN, UNKNOWN].map(str::to_owned),
+    /// How busy a running engine is, up to its memory.
+    fn pace(&self) -> String {
+        let change = self.change;
+        let busiest = change.busiest_link();
+        let idle = match change.idle_breaths() {
+            Some(share) => format!("{:.0} % of its breaths idle, ", 100.0 * share),
+            None => String::new(),
         };
-        table.row([
-            format!("{} -> {}", link.from, link.to),
-            packets,
-            bits,
-            count(link.packets),
-            count(link.waiting),
-            count(link.txdrop),
-        ]);
+        let times: Vec<String> =
+            TIMES.iter().filter_map(|(name, _)| times::brief(name, &change.histogram(name), 2)).collect();
+        format!(
+            "asleep {:.1} % of the time, {idle}{} naps/s\n{}{}busiest link {}, {}; ",
+            100.0 * change.asleep(),
+            scaled(change.engine("naps")),
+            times.join("; "),
+            if times.is_empty() { "" } else { "\n" },
+            packet_rate(busiest.packets),
+            bit_rate(busiest.bits),
+        )
     }
-    table
+
+    fn rate(&self, write: fn(f64) -> String, rate: f64) -> String {
+        known(self.end.is_none().then_some(rate), write)
+    }
+
+    fn apps(&self) -> Table {
+        let mut table = Table::new(&[
+            ("APP", Align::Left),
+            ("TYPE", Align::Left),
+            ("IN RATE", Align::Right),
+            ("OUT RATE", Align::Right),
+            ("DROP RATE", Align::Right),
+            ("DROPPED", Align::Right),
+            ("CLOCKS/PKT", Align::Right),
+            ("PKTS/CALL", Align::Right),
+            ("SHARE", Align::Right),
+        ]);
+        let accounts = Accounts::of(self.change);
+        let none = AppCounts::default();
+        for ((before, app), (first, _)) in self.change.apps().zip(self.total.apps()) {
+            let (before, first) = (before.unwrap_or(&none), first.unwrap_or(&none));
+            let rate = |of: fn(&AppCounts) -> u64| self.rate(packet_rate, self.change.per_second(of(before), of(app)));
+            let cost = accounts.app(&app.name);
+            table.row([
+                app.name.clone(),
+                app.kind.clone(),
+                rate(|app| app.in_packets),
+                rate(|app| app.out_packets),
+                rate(AppCounts::dropped),
+                count(app.dropped().saturating_sub(first.dropped())),
+                known(cost.clocks_per_packet, figure),
+                known(cost.packets_per_call, figure),
+                known(cost.share, percent),
+            ]);
+        }
+        table
+    }
+
+    fn links(&self) -> Table {
+        let mut table = Table::new(&[
+            ("LINK", Align::Left),
+            ("PACKET RATE", Align::Right),
+            ("BIT RATE", Align::Right),
+            ("PACKETS", Align::Right),
+            ("WAITING", Align::Right),
+            ("DROPPED", Align::Right),
+        ]);
+        for ((link, rate), (first, _)) in self.change.links().zip(self.total.link_counts()) {
+            let total = |of: fn(&LinkCounts) -> u64| count(of(link).saturating_sub(first.map_or(0, of)));
+            table.row([
+                format!("{} -> {}", link.from, link.to),
+                self.rate(packet_rate, rate.packets),
+                self.rate(bit_rate, rate.bits),
+                total(|link| link.packets),
+                count(link.waiting),
+                total(|link| link.txdrop),
+            ]);
+        }
+        table
+    }
 }

@@ -3,11 +3,12 @@
 use std::io::BufRead;
 use std::process::ExitCode;
 
+use bellows_engine::MOST_TRACED;
 use clap::Args;
 use serde_json::json;
 
 use super::watch::{Status, catch_signals, on_signal};
-use crate::control::{Connection, MOST_TRACED, Reply, Request, TraceEnd, TraceLine};
+use crate::control::{Connection, Reply, Request, TraceEnd, TraceLine};
 use crate::failure::Failure;
 use crate::journey::Journeys;
 use crate::observe;

@@ -9,6 +9,6 @@ mod server;
 mod stream;
 
 pub use client::{Connection, Hangup, ask};
-pub use protocol::{MOST_TRACED, ReloadReport, Reply, Request, TraceEnd, TraceLine};
+pub use protocol::{ReloadReport, Reply, Request, TraceEnd, TraceLine};
 pub use server::{Answer, Engine, serve};
 pub use stream::{tap, trace};

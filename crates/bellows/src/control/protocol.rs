@@ -27,7 +27,7 @@ pub enum Request {
     },
     /// Follow packets through the network: lines of [`TraceLine`]s come behind the reply.
     Trace {
-        /// How many packets, from 1 to [`MOST_TRACED`].
+        /// How many packets, from 1 to [`MOST_TRACED`](bellows_engine::MOST_TRACED).
         count: usize,
         /// The app from which they are followed on; else those that any app brings in.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,9 +43,6 @@ pub enum Request {
         snap: usize,
     },
 }
-
-/// The most packets that a trace follows.
-pub const MOST_TRACED: usize = 10_000;
 
 /// What the engine's process answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,13 +6,12 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_engine::{Control, Hop, HopKind, LinkSpec, Tap, Trace, TraceOrder, WatchError};
+use bellows_engine::{Control, Hop, HopKind, LinkSpec, MOST_TRACED, Tap, Trace, TraceOrder, WatchError};
 
 use super::frame::{Frame, Why};
-use super::protocol::{MOST_TRACED, Reply, TraceEnd, TraceLine};
+use super::protocol::{Reply, TraceEnd, TraceLine};
 use super::server::{Answer, line_of};
 use crate::nearest::nearest;
 
@@ -71,23 +70,9 @@ pub fn trace(control: &Control, count: usize, app: Option<String>, seconds: f64)
         return refused(format!("packets cannot be followed for {seconds} seconds; give a time from 0 on"));
     };
     let order = TraceOrder { count, app };
-    match begin(control, &order) {
+    match control.trace(order.clone()) {
         Ok(trace) => Answer::Stream(Reply::Tracing, send_hops(trace, control.clone(), order, duration)),
         Err(error) => refusal(&error, control),
-    }
-}
-
-/// How long an engine may take to notice that a trace is over.
-const MOMENT: Duration = Duration::from_millis(250);
-
-/// Begins a trace, after the last one if that has just ended.
-fn begin(control: &Control, order: &TraceOrder) -> Result<Trace, WatchError> {
-    let deadline = Instant::now() + MOMENT;
-    loop {
-        match control.trace(order.clone()) {
-            Err(WatchError::Busy) if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
-            begun => return begun,
-        }
     }
 }
 
@@ -95,7 +80,9 @@ fn begin(control: &Control, order: &TraceOrder) -> Result<Trace, WatchError> {
 fn refusal(error: &WatchError, control: &Control) -> Answer {
     let counters = control.snapshot();
     let (name, known): (&str, Vec<String>) = match error {
-        WatchError::Busy => return Reply::Refused { mistake: false, message: error.to_string() }.into(),
+        WatchError::Busy | WatchError::Over | WatchError::TooMany(_) => {
+            return Reply::Refused { mistake: false, message: error.to_string() }.into();
+        }
         WatchError::NoApp(name) => (name, counters.apps.into_iter().map(|app| app.name).collect()),
         WatchError::NoLink(name) => {
             (name, counters.links.iter().map(|link| format!("{} -> {}", link.from, link.to)).collect())
@@ -172,7 +159,7 @@ fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Du
                     listener.send(&line_of(&TraceLine::Hop { hop, to })?)?;
                 }
                 // It ends before the time is over only if there is nothing to wait for.
-                None if Instant::now() < wait => break untimely_end(&control, &order, packets as usize),
+                None if trace.is_over() => break untimely_end(&control, &order, packets as usize),
                 None => {}
             }
             if listener.has_hung_up()? {

@@ -1,0 +1,423 @@
+//! What each app of a network costs, from how its counters grew between two samples.
+//!
+//! Calls are exact, and packets nearly always; clocks, and all else that takes time to read, are known of the instrumented
+//! breaths alone, which stand for the others. The counters may be those of a process that crashed, so they may be anything.
+
+use std::collections::BTreeMap;
+
+use bellows_engine::{AppCounts, Snapshot};
+use serde::Serialize;
+
+use crate::observe::{Change, Sample};
+
+/// Where the engine calls an app.
+const ENTRIES: [&str; 3] = ["pull", "push", "tick"];
+
+/// Fewer sampled calls than this say too little to print.
+pub const ENOUGH: u64 = 16;
+
+/// What the instrumented breaths booked of some calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sampled {
+    /// How many calls.
+    pub calls: u64,
+    /// Packets that they took from inputs, or, if they were pulls or ticks, sent.
+    pub packets: u64,
+    /// Clocks that they took.
+    pub clocks: u64,
+    /// What the processor or the system counted meanwhile.
+    pub events: BTreeMap<String, u64>,
+}
+
+fn ratio(count: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| count as f64 / of as f64)
+}
+
+impl Sampled {
+    /// What has grown from one account to a later one of the same app.
+    fn of(before: &AppCounts, after: &AppCounts, entry: &str) -> Sampled {
+        let mut sampled = Sampled::default();
+        for (name, value) in &after.account {
+            let Some(what) = name.strip_prefix(entry).and_then(|name| name.strip_prefix('_')) else { continue };
+            let grown = grown(&before.account, name, *value);
+            match what {
+                "calls" => sampled.calls = grown,
+                "packets" => sampled.packets = grown,
+                "clocks" => sampled.clocks = grown,
+                event => drop(sampled.events.insert(event.to_owned(), grown)),
+            }
+        }
+        sampled
+    }
+
+    fn is_enough(&self) -> bool {
+        self.calls >= ENOUGH
+    }
+
+    /// Clocks for each packet; `None` if there were too few calls, or no packets.
+    pub fn clocks_per_packet(&self) -> Option<f64> {
+        ratio(self.clocks, self.packets).filter(|_| self.is_enough())
+    }
+
+    /// Clocks for each call; `None` if there were too few.
+    pub fn clocks_per_call(&self) -> Option<f64> {
+        ratio(self.clocks, self.calls).filter(|_| self.is_enough())
+    }
+
+    /// Packets for each call; `None` if there were too few.
+    pub fn packets_per_call(&self) -> Option<f64> {
+        ratio(self.packets, self.calls).filter(|_| self.is_enough())
+    }
+
+    /// How often an event happened for each packet.
+    pub fn per_packet(&self, event: &str) -> Option<f64> {
+        ratio(*self.events.get(event)?, self.packets).filter(|_| self.is_enough())
+    }
+
+    /// Instructions for each cycle of the processor.
+    pub fn instructions_per_cycle(&self) -> Option<f64> {
+        ratio(*self.events.get("instructions")?, *self.events.get("cycles")?).filter(|_| self.is_enough())
+    }
+}
+
+/// The calls of one app at one entry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// The app's name.
+    pub app: String,
+    /// Its type.
+    pub kind: String,
+    /// How it is called: `polling`, `slots` or `active`; `failed` if it has panicked.
+    pub state: String,
+    /// `pull`, `push` or `tick`.
+    pub entry: &'static str,
+    /// How often it was called.
+    pub calls: u64,
+    /// Packets that these calls took from inputs, or, if they are pulls or ticks, sent; `None` if that is not known.
+    pub packets: Option<u64>,
+    /// Whether the packets are estimated from the samples.
+    pub packets_estimated: bool,
+    /// Naps that the app's descriptor ended; in its first row.
+    pub naps: u64,
+    /// The calls' share of all clocks that were spent in apps, from 0 to 1; `None` if too little was sampled.
+    pub share: Option<f64>,
+    /// What was booked of them.
+    pub sampled: Sampled,
+}
+
+impl Row {
+    /// The clocks that all these calls took, as far as the samples tell.
+    fn clocks(&self) -> f64 {
+        // Calls are written a little later than samples.
+        ratio(self.sampled.clocks, self.sampled.calls).unwrap_or(0.0) * self.calls.max(self.sampled.calls) as f64
+    }
+
+    /// Packets for each call.
+    pub fn packets_per_call(&self) -> Option<f64> {
+        ratio(self.packets?, self.calls)
+    }
+
+    /// Whether it was called, other than by the first tick.
+    pub fn is_used(&self) -> bool {
+        is_used(self.entry, self.calls)
+    }
+}
+
+/// Whether there were calls other than the tick that every app gets when a run begins.
+fn is_used(entry: &str, calls: u64) -> bool {
+    calls > u64::from(entry == "tick")
+}
+
+/// How much a counter has grown.
+fn grown(before: &BTreeMap<String, u64>, name: &str, after: u64) -> u64 {
+    after.saturating_sub(before.get(name).copied().unwrap_or(0))
+}
+
+/// What all apps cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Accounts {
+    /// Three rows for each app, one an entry, in the network's order.
+    pub rows: Vec<Row>,
+    /// Clocks that all calls took, as far as the samples tell.
+    pub clocks: f64,
+}
+
+impl Accounts {
+    /// From the change between two samples.
+    pub fn of(change: &Change) -> Accounts {
+        let nothing = AppCounts::default();
+        let mut rows: Vec<Row> =
+            change.apps().flat_map(|(before, after)| rows(before.unwrap_or(&nothing), after)).collect();
+        let clocks: f64 = rows.iter().map(Row::clocks).sum();
+        let samples = rows.iter().map(|row| row.sampled.calls).fold(0, u64::saturating_add);
+        let are_enough = samples >= ENOUGH && clocks > 0.0;
+        for row in rows.iter_mut().filter(|row| are_enough && row.sampled.calls > 0) {
+            row.share = Some(row.clocks() / clocks);
+        }
+        Accounts { rows, clocks }
+    }
+
+    /// From the beginning of a run on.
+    pub fn of_run(counters: &Snapshot) -> Accounts {
+        let now = Sample { counters: counters.clone(), at: counters.engine("updated") };
+        Accounts::of(&Change::between(now.beginning(), now))
+    }
+
+    /// What an app costs as a whole.
+    pub fn app(&self, name: &str) -> Cost {
+        let (ticks, others): (Vec<&Row>, Vec<&Row>) =
+            self.rows.iter().filter(|row| row.app == name).partition(|row| row.entry == "tick");
+        let sum = |rows: &[&Row], of: fn(&Sampled) -> u64| {
+            rows.iter().map(|row| of(&row.sampled)).fold(0, u64::saturating_add)
+        };
+        // What a tick sends was taken by a push before, or would else have been sent by a pull.
+        let movers = if sum(&others, |sampled| sampled.packets) > 0 { &others } else { &ticks };
+        let [calls, packets, clocks]: [fn(&Sampled) -> u64; 3] =
+            [|sampled| sampled.calls, |sampled| sampled.packets, |sampled| sampled.clocks];
+        let moved = Sampled { calls: sum(movers, calls), packets: sum(movers, packets), ..Sampled::default() };
+        let all = sum(&ticks, clocks).saturating_add(sum(&others, clocks));
+        Cost {
+            share: ticks.iter().chain(&others).filter_map(|row| row.share).reduce(|one, other| one + other),
+            clocks_per_packet: Sampled { clocks: all, ..moved.clone() }.clocks_per_packet(),
+            packets_per_call: moved.packets_per_call(),
+        }
+    }
+}
+
+/// What an app costs, all its entries together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Its share of all clocks that were spent in apps, from 0 to 1.
+    pub share: Option<f64>,
+    /// Clocks for each packet that it took from a link or brought in.
+    pub clocks_per_packet: Option<f64>,
+    /// Such packets for each call that takes or brings in packets.
+    pub packets_per_call: Option<f64>,
+}
+
+/// The rows of an app, one for each entry.
+fn rows(before: &AppCounts, after: &AppCounts) -> Vec<Row> {
+    let calls = ENTRIES.map(|entry| grown(&before.calls, entry, after.calls.get(entry).copied().unwrap_or(0)));
+    let sampled = ENTRIES.map(|entry| Sampled::of(before, after, entry));
+    let growth = |of: fn(&AppCounts) -> u64| of(after).saturating_sub(of(before));
+    let moved = Moved {
+        taken: growth(|app| app.in_packets),
+        sent: growth(|app| app.out_packets),
+        calls,
+        estimates: [0, 1, 2]
+            .map(|entry| ratio(sampled[entry].packets, sampled[entry].calls).map(|each| each * calls[entry] as f64)),
+    };
+    let mut naps = growth(|app| app.naps);
+    let row = |(entry, sampled): (usize, Sampled)| Row {
+        app: after.name.clone(),
+        kind: after.kind.clone(),
+        state: after.state.clone(),
+        entry: ENTRIES[entry],
+        calls: calls[entry],
+        packets: moved.packets(entry),
+        packets_estimated: !moved.are_exact(entry),
+        naps: if calls[entry] > 0 { std::mem::take(&mut naps) } else { 0 },
+        share: None,
+        sampled,
+    };
+    sampled.into_iter().enumerate().map(row).collect()
+}
+
+/// The position of the push among the entries.
+const PUSH: usize = 1;
+
+/// What is known of the packets of an app: exactly, those that it took from links and sent in all; of the samples, those
+/// for each entry.
+struct Moved {
+    taken: u64,
+    sent: u64,
+    calls: [u64; 3],
+    estimates: [Option<f64>; 3],
+}
+
+impl Moved {
+    /// Whether the packets of an entry are known exactly: those that pushes took, and what was sent by the only calls.
+    fn are_exact(&self, entry: usize) -> bool {
+        let is_used = |entry: usize| is_used(ENTRIES[entry], self.calls[entry]);
+        self.calls[entry] == 0 || entry == PUSH || [0, 1, 2].into_iter().all(|other| is_used(other) == (other == entry))
+    }
+
+    /// The packets of an entry, exactly or estimated.
+    fn packets(&self, entry: usize) -> Option<u64> {
+        match entry {
+            _ if self.calls[entry] == 0 => Some(0),
+            PUSH => Some(self.taken),
+            _ if self.are_exact(entry) => Some(self.sent),
+            _ => {
+                let own = self.estimates[entry]?;
+                // Without pushes, pulls and ticks sent all that was sent.
+                let all: f64 = self.estimates.iter().flatten().sum();
+                let estimate = if self.calls[PUSH] == 0 && all > 0.0 { own / all * self.sent as f64 } else { own };
+                Some((estimate.round() as u64).min(self.sent))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn map(entries: &[(&str, u64)]) -> BTreeMap<String, u64> {
+        entries.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+    }
+
+    /// An app: packets in and out, calls at each entry, and what was sampled of them.
+    pub fn app(name: &str, packets: [u64; 2], calls: &[(&str, u64)], account: &[(&str, u64)]) -> AppCounts {
+        let [in_packets, out_packets] = packets;
+        AppCounts {
+            name: name.to_owned(),
+            state: "active".to_owned(),
+            in_packets,
+            out_packets,
+            calls: map(calls),
+            account: map(account),
+            ..AppCounts::default()
+        }
+    }
+
+    /// A second of a network of these apps, before and after.
+    pub fn second(before: Vec<AppCounts>, after: Vec<AppCounts>) -> Change {
+        let sample = |at, apps| {
+            let engine = map(&[("metered_breaths", at / 1_000_000), ("breaths", at / 10_000)]);
+            Sample { at, counters: Snapshot { apps, engine, ticks_per_second: 1_000_000_000, ..Snapshot::default() } }
+        };
+        Change::between(sample(0, before), sample(1_000_000_000, after))
+    }
+
+    pub const SINK: [(&str, u64); 3] = [("push_calls", 100), ("push_packets", 12_800), ("push_clocks", 256_000)];
+
+    fn row(accounts: &Accounts, app: &str, entry: &str) -> Row {
+        accounts.rows.iter().find(|row| row.app == app && row.entry == entry).unwrap().clone()
+    }
+
+    #[test]
+    fn clocks_are_those_of_the_samples_and_stand_for_all_calls() {
+        let pulled = [("pull_calls", 200), ("pull_packets", 12_800), ("pull_clocks", 128_000)];
+        let apps = vec![
+            app("source", [0, 1_280_000], &[("pull", 20_000)], &pulled),
+            app("sink", [1_280_000, 0], &[("push", 10_000)], &SINK),
+        ];
+        let accounts = Accounts::of(&second(vec![], apps));
+        let (source, sink) = (row(&accounts, "source", "pull"), row(&accounts, "sink", "push"));
+        assert_eq!((sink.sampled.clocks_per_packet(), sink.packets_per_call()), (Some(20.0), Some(128.0)));
+        assert_eq!((source.sampled.clocks_per_packet(), source.sampled.clocks_per_call()), (Some(10.0), Some(640.0)));
+        assert_eq!((source.packets, source.packets_estimated), (Some(1_280_000), false), "it sent all that was sent");
+        // 20,000 calls of 640 clocks, and 10,000 of 2,560.
+        assert_eq!((accounts.clocks, source.share), (38_400_000.0, Some(1.0 / 3.0)));
+        assert!(!row(&accounts, "sink", "pull").is_used());
+    }
+
+    #[test]
+    fn what_was_there_before_does_not_count() {
+        let before =
+            app("sink", [100, 0], &[("push", 10)], &[("push_calls", 1), ("push_packets", 9), ("push_clocks", 50)]);
+        let after = app("sink", [12_900, 0], &[("push", 110)], &SINK.map(|(name, value)| (name, value + 50)));
+        let change = second(vec![before], vec![after]);
+        let sink = row(&Accounts::of(&change), "sink", "push");
+        assert_eq!((sink.calls, sink.packets), (100, Some(12_800)));
+        assert_eq!((sink.sampled.calls, sink.sampled.clocks), (149, 256_000));
+    }
+
+    #[test]
+    fn an_app_whose_counters_shrank_is_another() {
+        let old = app("sink", [1_000_000, 0], &[("push", 8_000)], &[("push_calls", 9_999), ("push_packets", 1)]);
+        let mut other = app("sink", [12_800, 0], &[("push", 9_000)], &SINK);
+        let change = second(vec![old.clone()], vec![other.clone()]);
+        assert_eq!(row(&Accounts::of(&change), "sink", "push").packets, Some(12_800));
+        other.account = old.account.clone();
+        other.kind = "tee".to_owned();
+        let change = second(vec![old], vec![other]);
+        assert_eq!(row(&Accounts::of(&change), "sink", "push").sampled.calls, 9_999);
+    }
+
+    #[test]
+    fn packets_that_are_not_known_are_estimated() {
+        let calls = [("pull", 1_000), ("tick", 1_000)];
+        let sampled = [("pull_calls", 100), ("pull_packets", 600), ("tick_calls", 100), ("tick_packets", 200)];
+        let accounts = Accounts::of(&second(vec![], vec![app("a", [0, 10_000], &calls, &sampled)]));
+        let [pull, tick] = ["pull", "tick"].map(|entry| row(&accounts, "a", entry));
+        assert_eq!((pull.packets, tick.packets, tick.packets_estimated), (Some(7_500), Some(2_500), true));
+
+        let calls = [("push", 1_000), ("tick", 1_000), ("pull", 1)];
+        let sampled = [("push_calls", 100), ("push_packets", 600), ("tick_calls", 100), ("tick_packets", 900)];
+        let accounts = Accounts::of(&second(vec![], vec![app("a", [6_100, 6_000], &calls, &sampled)]));
+        let [push, tick, pull] = ["push", "tick", "pull"].map(|entry| row(&accounts, "a", entry));
+        assert_eq!((push.packets, push.packets_estimated), (Some(6_100), false));
+        assert_eq!((tick.packets, pull.packets), (Some(6_000), None), "not more than were sent");
+        let accounts = Accounts::of(&second(vec![], vec![app("a", [0, 9], &[("pull", 9), ("tick", 1)], &[])]));
+        let [pull, tick] = ["pull", "tick"].map(|entry| row(&accounts, "a", entry));
+        assert_eq!((pull.packets, pull.packets_estimated, tick.packets), (Some(9), false, None), "the first tick");
+    }
+
+    #[test]
+    fn an_app_costs_what_its_calls_cost_together() {
+        let sampled = [("push_calls", 100), ("push_packets", 100), ("push_clocks", 1_000), ("tick_calls", 50)];
+        let sampled = [&sampled[..], &[("tick_packets", 100), ("tick_clocks", 500)]].concat();
+        let delay = app("delay", [100, 100], &[("push", 100), ("tick", 50)], &sampled);
+        let accounts = Accounts::of(&second(vec![], vec![delay, app("sink", [0, 0], &[], &[])]));
+        let cost = accounts.app("delay");
+        assert_eq!((cost.clocks_per_packet, cost.packets_per_call, cost.share), (Some(15.0), Some(1.0), Some(1.0)));
+        assert_eq!((accounts.app("sink"), accounts.app("none")), (Cost::default(), Cost::default()));
+    }
+
+    #[test]
+    fn a_few_samples_say_nothing() {
+        let few = [("push_calls", ENOUGH - 1), ("push_packets", 100), ("push_clocks", 1_000)];
+        let accounts = Accounts::of(&second(vec![], vec![app("sink", [100, 0], &[("push", 100)], &few)]));
+        let sink = row(&accounts, "sink", "push");
+        assert_eq!((sink.sampled.clocks_per_packet(), sink.sampled.clocks_per_call(), sink.share), (None, None, None));
+        assert_eq!(sink.sampled.clocks, 1_000);
+    }
+
+    #[test]
+    fn what_the_processor_counts_is_told_per_packet() {
+        let events = [("push_instructions", 25_600), ("push_cycles", 12_800), ("push_l3_misses", 1_280)];
+        let accounts =
+            Accounts::of(&second(vec![], vec![app("sink", [1, 0], &[("push", 100)], &[&SINK[..], &events].concat())]));
+        let sampled = row(&accounts, "sink", "push").sampled;
+        assert_eq!((sampled.per_packet("instructions"), sampled.per_packet("l3_misses")), (Some(2.0), Some(0.1)));
+        assert_eq!((sampled.instructions_per_cycle(), sampled.per_packet("l1_hits")), (Some(2.0), None));
+    }
+
+    /// Counters as a damaged file may have them.
+    pub fn any_apps() -> impl Strategy<Value = Vec<AppCounts>> {
+        let number = || prop_oneof![0u64..300, Just(u64::MAX), any::<u64>()];
+        let names = ["pull", "push", "tick"];
+        let calls = proptest::collection::vec(number(), 3);
+        let account = proptest::collection::vec(number(), 12);
+        let app =
+            (0..3usize, number(), number(), calls, account).prop_map(move |(name, taken, sent, calls, account)| {
+                let calls: Vec<_> = names.into_iter().zip(calls).collect();
+                let kinds = ["calls", "packets", "clocks", "instructions"];
+                let what = names.iter().flat_map(|name| kinds.map(|kind| format!("{name}_{kind}")));
+                let account: Vec<(String, u64)> = what.zip(account).collect();
+                let account: Vec<(&str, u64)> = account.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+                app(["a", "b\u{1b}[2J", ""][name], [taken, sent], &calls, &account)
+            });
+        proptest::collection::vec(app, 0..5)
+    }
+
+    proptest! {
+        /// Whatever the counters are, shares add up to one if anything was sampled.
+        #[test]
+        fn shares_add_up(before in any_apps(), after in any_apps()) {
+            let accounts = Accounts::of(&second(before, after));
+            let shares: Vec<f64> = accounts.rows.iter().filter_map(|row| row.share).collect();
+            prop_assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
+            prop_assert!(shares.is_empty() || (shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            for row in &accounts.rows {
+                let app = accounts.app(&row.app);
+                for figure in [app.clocks_per_packet, app.packets_per_call, row.packets_per_call(), row.share] {
+                    prop_assert!(figure.is_none_or(|figure| figure.is_finite() && figure >= 0.0));
+                }
+            }
+        }
+    }
+}

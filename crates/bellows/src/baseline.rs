@@ -1,0 +1,269 @@
+//! What `bellows clear` leaves: the counters at that moment, which later readers subtract.
+//!
+//! The engine's counters never go back. A baseline is a file in its folder, so it goes with the run; one that a process of
+//! the same name has left is known by the time at which the run began.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use bellows_engine::{AppCounts, Histogram, Home, LinkCounts, Reloaded, Snapshot};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::observe::Sample;
+
+/// The file's name.
+const FILE: &str = "baseline";
+
+/// What is read of the file: all that readers subtract, in the shape that the counters have as JSON.
+#[derive(Deserialize)]
+struct Kept {
+    at: u64,
+    counters: KeptCounters,
+}
+
+#[derive(Deserialize)]
+struct KeptCounters {
+    pid: u32,
+    engine: BTreeMap<String, u64>,
+    apps: Vec<KeptApp>,
+    links: Vec<KeptLink>,
+    histograms: BTreeMap<String, Histogram>,
+}
+
+#[derive(Deserialize)]
+struct KeptApp {
+    name: String,
+    kind: String,
+    in_packets: u64,
+    out_packets: u64,
+    drops: BTreeMap<String, u64>,
+    calls: BTreeMap<String, u64>,
+    naps: u64,
+    account: BTreeMap<String, u64>,
+}
+
+#[derive(Deserialize)]
+struct KeptLink {
+    from: String,
+    to: String,
+    packets: u64,
+    bytes: u64,
+    txdrop: u64,
+}
+
+impl From<Kept> for Sample {
+    fn from(kept: Kept) -> Sample {
+        let KeptCounters { pid, engine, apps, links, histograms } = kept.counters;
+        let app = |KeptApp { name, kind, in_packets, out_packets, drops, calls, naps, account }: KeptApp| AppCounts {
+            name,
+            kind,
+            in_packets,
+            out_packets,
+            drops,
+            calls,
+            naps,
+            account,
+            ..AppCounts::default()
+        };
+        let link = |KeptLink { from, to, packets, bytes, txdrop }: KeptLink| LinkCounts {
+            from,
+            to,
+            packets,
+            bytes,
+            txdrop,
+            ..LinkCounts::default()
+        };
+        let apps = apps.into_iter().map(app).collect();
+        let links = links.into_iter().map(link).collect();
+        Sample { at: kept.at, counters: Snapshot { pid, engine, apps, links, histograms, ..Snapshot::default() } }
+    }
+}
+
+/// From when on to count.
+#[derive(Clone, Debug)]
+pub enum Since {
+    /// The beginning of the run.
+    Start(Sample),
+    /// The last `bellows clear`.
+    Clear(Sample),
+}
+
+impl Since {
+    /// What is to be subtracted from the counters of an engine.
+    pub fn read(home: &Home, now: &Sample) -> Since {
+        match read(home, now) {
+            Ok(Some(sample)) => Since::Clear(sample),
+            Ok(None) => Since::Start(now.beginning()),
+            Err(why) => {
+                tracing::warn!("{} {why}; `bellows clear` writes a new one", home.file(FILE).display());
+                Since::Start(now.beginning())
+            }
+        }
+    }
+
+    /// Whether somebody has cleared the counters.
+    pub fn is_clear(&self) -> bool {
+        matches!(self, Since::Clear(_))
+    }
+
+    /// The counters then.
+    pub fn sample(&self) -> &Sample {
+        match self {
+            Since::Start(sample) | Since::Clear(sample) => sample,
+        }
+    }
+}
+
+/// The baseline of the run that these counters are of, if there is one.
+fn read(home: &Home, now: &Sample) -> Result<Option<Sample>, String> {
+    let bytes = match fs::read(home.file(FILE)) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot be read: {error}")),
+    };
+    let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| format!("is no baseline: {error}"))?;
+    let sample = Sample::from(kept);
+    let run = |sample: &Sample| (sample.counters.pid, sample.counters.engine("started"));
+    Ok(Some(sample).filter(|sample| run(sample) == run(now)))
+}
+
+/// Makes these counters the ones from which later readers count.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(home: &Home, sample: &Sample) -> Result<(), Failure> {
+    let value = json!({"at": sample.at, "counters": sample.counters});
+    replace(home, &value).map_err(|error| {
+        let file = home.file(FILE);
+        Failure::Failed(format!(
+            "cannot write {}: {error}; see that there is room and that the run goes on",
+            file.display()
+        ))
+    })
+}
+
+/// Forgets what a reload has made anew under a name that there was before.
+pub fn forget(home: &Home, reloaded: &Reloaded) {
+    let Ok(Ok(mut value)) = fs::read(home.file(FILE)).map(|bytes| serde_json::from_slice::<Value>(&bytes)) else {
+        return;
+    };
+    if let Some(apps) = value["counters"]["apps"].as_array_mut() {
+        apps.retain(|app| !reloaded.added.iter().any(|added| app["name"] == json!(added)));
+    }
+    if let Some(links) = value["counters"]["links"].as_array_mut() {
+        let name = |link: &Value| Some(format!("{} -> {}", link["from"].as_str()?, link["to"].as_str()?));
+        links.retain(|link| name(link).is_some_and(|name| !reloaded.links_added.contains(&name)));
+    }
+    if let Err(error) = replace(home, &value) {
+        tracing::warn!("{} cannot be brought up to date: {error}", home.file(FILE).display());
+    }
+}
+
+/// Writes the file so that a reader finds the old one or the new one.
+fn replace(home: &Home, value: &Value) -> io::Result<()> {
+    let new = home.file(&format!("{FILE}.{}", std::process::id()));
+    let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    let written = written.and_then(|mut file| file.write_all(value.to_string().as_bytes()));
+    let replaced = written.and_then(|()| fs::rename(&new, home.file(FILE)));
+    if replaced.is_err() {
+        let _ = fs::remove_file(new);
+    }
+    replaced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder as a run has it, gone when dropped.
+    fn home() -> Home {
+        use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        Home::claim(&format!("test-baseline-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed))).unwrap()
+    }
+
+    fn sample(started: u64, packets: u64) -> Sample {
+        let app = |name: &str| AppCounts {
+            name: name.to_owned(),
+            in_packets: packets,
+            calls: [("push".to_owned(), packets / 10)].into(),
+            ..AppCounts::default()
+        };
+        let link = LinkCounts { from: "a.o".to_owned(), to: "b.i".to_owned(), packets, ..LinkCounts::default() };
+        let histogram = Histogram { classes: vec![(100, packets)], maximum: 99 };
+        let counters = Snapshot {
+            pid: 7,
+            engine: [("started".to_owned(), started), ("breaths".to_owned(), packets)].into(),
+            apps: vec![app("a"), app("b")],
+            links: vec![link],
+            histograms: [("latency".to_owned(), histogram)].into(),
+            ..Snapshot::default()
+        };
+        Sample { counters, at: started + packets }
+    }
+
+    #[test]
+    fn what_was_written_is_subtracted() {
+        let home = home();
+        assert!(!Since::read(&home, &sample(5, 1_000)).is_clear());
+        write(&home, &sample(5, 400)).unwrap();
+        let since = Since::read(&home, &sample(5, 1_000));
+        assert!(since.is_clear());
+        let then = since.sample();
+        assert_eq!((then.at, then.counters.engine("breaths")), (405, 400));
+        assert_eq!(then.counters.apps, sample(5, 400).counters.apps);
+        assert_eq!((then.counters.links[0].packets, then.counters.histograms["latency"].count()), (400, 400));
+        let files: Vec<_> = fs::read_dir(home.file("")).unwrap().map(|file| file.unwrap().file_name()).collect();
+        assert!(files.iter().all(|file| !file.to_string_lossy().starts_with("baseline.")), "{files:?}");
+    }
+
+    #[test]
+    fn that_of_another_run_does_not_count() {
+        let home = home();
+        write(&home, &sample(5, 400)).unwrap();
+        let since = Since::read(&home, &sample(6, 1_000));
+        assert!(!since.is_clear());
+        assert_eq!((since.sample().at, since.sample().counters.engine("breaths")), (6, 0));
+    }
+
+    #[test]
+    fn a_damaged_one_does_not_count() {
+        let home = home();
+        for text in ["", "{}", "{\"at\": -1}", "\u{0}"] {
+            fs::write(home.file(FILE), text).unwrap();
+            assert!(!Since::read(&home, &sample(5, 1)).is_clear());
+            forget(&home, &Reloaded::default());
+        }
+    }
+
+    #[test]
+    fn what_a_reload_made_anew_is_forgotten() {
+        let home = home();
+        let reloaded = Reloaded {
+            added: vec!["b".to_owned()],
+            links_added: vec!["a.o -> b.i".to_owned()],
+            kept: vec!["a".to_owned()],
+            ..Reloaded::default()
+        };
+        forget(&home, &reloaded);
+        assert!(!home.file(FILE).exists());
+        write(&home, &sample(5, 400)).unwrap();
+        forget(&home, &reloaded);
+        let since = Since::read(&home, &sample(5, 1_000));
+        let then = &since.sample().counters;
+        assert_eq!((then.apps.len(), &*then.apps[0].name, then.links.len()), (1, "a", 0));
+        assert_eq!(then.engine("breaths"), 400);
+    }
+
+    #[test]
+    fn without_a_folder_there_is_an_error_that_says_where() {
+        let home = home();
+        home.remove().unwrap();
+        let said = write(&home, &sample(5, 1)).unwrap_err().to_string();
+        assert!(said.contains("baseline") && said.contains("cannot write"), "{said}");
+    }
+}

@@ -1,0 +1,397 @@
+//! `bellows show run`: what each app costs.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bellows_engine::Home;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::accounting::{Accounts, ENOUGH, Row};
+use crate::baseline::Since;
+use crate::failure::Failure;
+use crate::observe::{self, Change, Sample, State};
+use crate::terminal;
+use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_rate, percent, scaled, span};
+
+/// How to print the table.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of `show run`")]
+pub struct Options {
+    /// The order of its rows [default: share]
+    #[arg(long, value_enum, value_name = "COLUMN")]
+    sort: Option<Sort>,
+    /// Also print what was never called
+    #[arg(long)]
+    all: bool,
+}
+
+impl Options {
+    /// Whether any was given.
+    pub fn is_given(&self) -> bool {
+        self.sort.is_some() || self.all
+    }
+}
+
+/// By what to sort; numbers fall, names rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// Share of all clocks
+    Share,
+    /// Clocks a packet
+    Clocks,
+    /// Packets a call
+    Vector,
+    /// Calls
+    Calls,
+    /// Packets
+    Packets,
+    /// Name of the app
+    Name,
+    /// As in the network file
+    File,
+}
+
+impl Sort {
+    fn compare(self, one: &Row, other: &Row) -> Ordering {
+        let falling = |of: fn(&Row) -> Option<f64>| {
+            let value = |row: &Row| of(row).unwrap_or(-1.0);
+            value(other).total_cmp(&value(one))
+        };
+        match self {
+            Sort::Share => falling(|row| row.share),
+            Sort::Clocks => falling(|row| row.sampled.clocks_per_packet()),
+            Sort::Vector => falling(Row::packets_per_call),
+            Sort::Calls => other.calls.cmp(&one.calls),
+            Sort::Packets => other.packets.cmp(&one.packets),
+            Sort::Name => one.app.cmp(&other.app),
+            Sort::File => Ordering::Equal,
+        }
+    }
+}
+
+pub fn execute(home: Home, options: &Options, json: bool) -> Result<ExitCode, Failure> {
+    let (name, state) = (home.name(), observe::state(&home));
+    let mut observer = observe::open(home)?;
+    let now = Sample::settled(&mut observer);
+    let since = Since::read(observer.home(), &now);
+    let cleared = since.is_clear();
+    let change = Change::between(since.sample().clone(), now);
+    let view = View { name, state, cleared, accounts: Accounts::of(&change), change };
+    let text =
+        if json { format!("{:#}\n", view.json(options)) } else { view.render(options, terminal::stdout_is_rich()) };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be seen of an engine.
+struct View {
+    name: String,
+    state: State,
+    /// Whether somebody has cleared the counters.
+    cleared: bool,
+    change: Change,
+    accounts: Accounts,
+}
+
+impl View {
+    /// The share of the time that was spent in apps, from 0 to 1, as far as the samples tell.
+    fn in_apps(&self) -> Option<f64> {
+        let ticks = self.change.after.counters.ticks_per_second as f64 * self.change.seconds();
+        (self.metered() > 0 && ticks >= 1.0).then(|| (self.accounts.clocks / ticks).min(1.0))
+    }
+
+    /// Instrumented breaths.
+    fn metered(&self) -> u64 {
+        self.change.engine_total("metered_breaths")
+    }
+
+    fn rows(&self, options: &Options) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.accounts.rows.iter().filter(|row| row.is_used() || options.all).collect();
+        let sort = options.sort.unwrap_or(Sort::Share);
+        rows.sort_by(|one, other| sort.compare(one, other));
+        rows
+    }
+
+    fn json(&self, options: &Options) -> Value {
+        let change = &self.change;
+        let busiest = change.busiest_link();
+        json!({
+            "name": self.name,
+            "state": self.state,
+            "schedule": change.after.counters.schedule,
+            "since": change.before.at,
+            "cleared": self.cleared,
+            "seconds": change.seconds(),
+            "ticks_per_second": change.after.counters.ticks_per_second,
+            "breaths": change.engine_total("breaths"),
+            "idle_breaths": change.engine_total("idle_breaths"),
+            "metered_breaths": self.metered(),
+            "naps": change.engine_total("naps"),
+            "asleep": change.asleep(),
+            "in_apps": self.in_apps(),
+            "packets_per_second": busiest.packets,
+            "bits_per_second": busiest.bits,
+            "drops_per_second": self.drops(),
+            "rows": self.rows(options).into_iter().map(row_json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Packets a second that were dropped for whatever reason.
+    fn drops(&self) -> f64 {
+        self.change.per_second(self.change.before.counters.dropped(), self.change.after.counters.dropped())
+    }
+
+    fn render(&self, options: &Options, rich: bool) -> String {
+        let rows = self.rows(options);
+        let head = self.head();
+        if rows.is_empty() {
+            return format!("{head}\nno app has been called\n");
+        }
+        format!("{head}\n{}\n{}", table(&rows).render(rich), self.notes(&rows))
+    }
+
+    fn head(&self) -> String {
+        let change = &self.change;
+        let counters = &change.after.counters;
+        let (time, since) = (span(Duration::from_secs_f64(change.seconds())), change.after.uptime());
+        let state = match self.state {
+            State::Running => "running",
+            State::Crashed => "crashed after",
+        };
+        let state = match self.cleared {
+            true => format!("{state} {}, counted for {time} since `bellows clear`", span(since)),
+            false => format!("{state} {time}"),
+        };
+        let idle = change.idle_breaths().map_or(String::new(), |share| format!(" ({} idle)", percent(share)));
+        let busiest = change.busiest_link();
+        format!(
+            "{} (process {}, schedule {}): {state}\n\
+             {} breaths/s{idle}; in apps {} of the time, asleep {}, {} naps/s\n\
+             busiest link {}, {}; dropped {}\n",
+            self.name,
+            counters.pid,
+            counters.schedule,
+            scaled(change.engine("breaths")),
+            known(self.in_apps(), percent),
+            percent(change.asleep()),
+            scaled(change.engine("naps")),
+            packet_rate(busiest.packets),
+            bit_rate(busiest.bits),
+            packet_rate(self.drops()),
+        )
+    }
+
+    /// What is exact, and what stands for more.
+    fn notes(&self, rows: &[&Row]) -> String {
+        let metered = self.metered();
+        if metered == 0 {
+            return "Calls and packets are exact. No breath was instrumented so far, so clocks are not known.\n"
+                .to_owned();
+        }
+        let mut text = format!(
+            "Calls and packets are exact{}; clocks, {} a second, are those of {} breaths drawn at random.",
+            if rows.iter().any(|row| row.packets_estimated) { ", estimated after a ~" } else { "" },
+            scaled(self.change.after.counters.ticks_per_second as f64),
+            count(metered),
+        );
+        if rows.iter().any(|row| row.sampled.calls < ENOUGH) {
+            text += &format!("\n– stands for figures of fewer than {ENOUGH} calls in these.");
+        }
+        text + "\n"
+    }
+}
+
+fn row_json(row: &Row) -> Value {
+    let mut value = json!(row);
+    value["clocks_per_packet"] = json!(row.sampled.clocks_per_packet());
+    value["clocks_per_call"] = json!(row.sampled.clocks_per_call());
+    value["packets_per_call"] = json!(row.packets_per_call());
+    value["instructions_per_cycle"] = json!(row.sampled.instructions_per_cycle());
+    let events = row.sampled.events.keys().map(|event| (event.clone(), json!(row.sampled.per_packet(event))));
+    value["events_per_packet"] = Value::Object(events.collect());
+    value
+}
+
+/// The order and headings of events; what is not in here comes after, under its name.
+const EVENTS: [(&str, &str); 6] = [
+    ("instructions", "INSTR/PKT"),
+    ("branch_misses", "BR MISS/PKT"),
+    ("l1_hits", "L1/PKT"),
+    ("l2_hits", "L2/PKT"),
+    ("l3_hits", "L3/PKT"),
+    ("l3_misses", "L3 MISS/PKT"),
+];
+
+/// Events without a column: what matters of them is told by instructions for each cycle.
+const CYCLES: [&str; 2] = ["cycles", "ref_cycles"];
+
+/// The events that have been counted, and their headings.
+fn events(rows: &[&Row]) -> Vec<(String, Cow<'static, str>)> {
+    let known: BTreeSet<&str> = rows
+        .iter()
+        .flat_map(|row| row.sampled.events.keys())
+        .map(String::as_str)
+        .filter(|it| !CYCLES.contains(it))
+        .collect();
+    let named = EVENTS.iter().filter(|(event, _)| known.contains(event));
+    let named = named.map(|(event, heading)| ((*event).to_owned(), Cow::Borrowed(*heading)));
+    let others = known.iter().filter(|other| EVENTS.iter().all(|(event, _)| event != *other));
+    let heading = |event: &str| Cow::Owned(event.to_uppercase().replace('_', " ") + "/PKT");
+    named.chain(others.map(|event| ((*event).to_owned(), heading(event)))).collect()
+}
+
+fn table(rows: &[&Row]) -> Table {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("STATE", Align::Left),
+        ("ENTRY", Align::Left),
+        ("CALLS", Align::Right),
+        ("PACKETS", Align::Right),
+        ("NAPS", Align::Right),
+        ("CLOCKS/PKT", Align::Right),
+        ("PKTS/CALL", Align::Right),
+    ]);
+    // Where no packets are moved, only the call has a price.
+    let with_calls = rows.iter().any(|row| row.sampled.packets == 0 && row.sampled.clocks_per_call().is_some());
+    if with_calls {
+        table.column("CLOCKS/CALL", Align::Right);
+    }
+    let events = events(rows);
+    let with_ipc = rows.iter().any(|row| row.sampled.instructions_per_cycle().is_some());
+    if with_ipc {
+        table.column("IPC", Align::Right);
+    }
+    for (_, heading) in &events {
+        table.column(heading.clone(), Align::Right);
+    }
+    table.column("SHARE", Align::Right);
+    for row in rows {
+        let sampled = &row.sampled;
+        let mark = if row.packets_estimated { "~" } else { "" };
+        let mut cells = vec![
+            row.app.clone(),
+            row.state.clone(),
+            row.entry.to_owned(),
+            count(row.calls),
+            row.packets.map_or_else(|| UNKNOWN.to_owned(), |packets| format!("{mark}{}", count(packets))),
+            count(row.naps),
+            known(sampled.clocks_per_packet(), figure),
+            row.packets_per_call().map_or_else(|| UNKNOWN.to_owned(), |each| format!("{mark}{}", figure(each))),
+        ];
+        if with_calls {
+            cells.push(known(sampled.clocks_per_call(), figure));
+        }
+        if with_ipc {
+            cells.push(known(sampled.instructions_per_cycle(), figure));
+        }
+        cells.extend(events.iter().map(|(event, _)| known(sampled.per_packet(event), figure)));
+        cells.push(known(row.share, percent));
+        table.row(cells);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounting::tests::{SINK, any_apps, app, second};
+    use bellows_engine::AppCounts;
+    use proptest::prelude::*;
+
+    fn view(before: Vec<AppCounts>, after: Vec<AppCounts>) -> View {
+        let change = second(before, after);
+        let accounts = Accounts::of(&change);
+        View { name: "router".to_owned(), state: State::Running, cleared: true, change, accounts }
+    }
+
+    fn options(sort: Option<Sort>, all: bool) -> Options {
+        Options { sort, all }
+    }
+
+    fn three() -> Vec<AppCounts> {
+        let pulled = [("pull_calls", 200), ("pull_packets", 12_800), ("pull_clocks", 128_000)];
+        let idle = [("push_calls", 3), ("push_packets", 3), ("push_clocks", 90)];
+        vec![
+            app("source", [0, 1_280_000], &[("pull", 20_000), ("tick", 1)], &pulled),
+            app("rare", [7, 0], &[("push", 7)], &idle),
+            app("sink", [1_280_000, 0], &[("push", 10_000)], &SINK),
+        ]
+    }
+
+    fn order(view: &View, sort: Option<Sort>) -> Vec<&str> {
+        view.rows(&options(sort, false)).iter().map(|row| row.app.as_str()).collect()
+    }
+
+    #[test]
+    fn the_table_says_where_the_clocks_go() {
+        let text = view(vec![], three()).render(&options(None, false), false);
+        let expected = "\
+NAME    STATE   ENTRY   CALLS    PACKETS  NAPS  CLOCKS/PKT  PKTS/CALL   SHARE
+sink    active  push   10,000  1,280,000     0        20.0        128  66.7 %
+source  active  pull   20,000  1,280,000     0        10.0       64.0  33.3 %
+rare    active  push        7          7     0           –       1.00   0.0 %
+
+Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths drawn at random.
+– stands for figures of fewer than 16 calls in these.
+";
+        assert!(text.ends_with(expected), "{text}");
+        assert!(
+            text.contains("counted for 1.00 s since `bellows clear`\n100 k breaths/s (0.0 % idle); in apps 3.8 %"),
+            "{text}"
+        );
+        let nothing = view(three(), three()).render(&options(None, false), false);
+        assert!(nothing.ends_with("\n\nno app has been called\n"), "{nothing}");
+    }
+
+    #[test]
+    fn rows_are_sorted_as_asked() {
+        let view = view(vec![], three());
+        assert_eq!(order(&view, None), ["sink", "source", "rare"]);
+        assert_eq!(order(&view, Some(Sort::Calls)), ["source", "sink", "rare"]);
+        assert_eq!(order(&view, Some(Sort::Name)), ["rare", "sink", "source"]);
+        assert_eq!(order(&view, Some(Sort::File)), ["source", "rare", "sink"]);
+        assert_eq!(order(&view, Some(Sort::Vector)), ["sink", "source", "rare"]);
+        assert_eq!(view.rows(&options(None, true)).len(), 9);
+    }
+
+    #[test]
+    fn columns_come_with_what_is_known() {
+        let events = [("push_instructions", 25_600), ("push_cycles", 12_800), ("push_branch_misses", 128)];
+        let events = [&events[..], &[("push_page_faults", 64), ("push_ref_cycles", 9)]].concat();
+        let waiting = [("pull_calls", 100), ("pull_clocks", 3_000)];
+        let apps = vec![
+            app("sink", [12_800, 0], &[("push", 100)], &[&SINK[..], &events].concat()),
+            app("poll", [0, 0], &[("pull", 100)], &waiting),
+        ];
+        let text = view(vec![], apps).render(&options(None, false), false);
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
+        let heading: Vec<&str> = line("NAME").split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
+        assert_eq!(
+            heading[6..],
+            ["CLOCKS/PKT", "PKTS/CALL", "CLOCKS/CALL", "IPC", "INSTR/PKT", "BR MISS/PKT", "PAGE FAULTS/PKT", "SHARE"]
+        );
+        assert!(
+            line("sink")
+                .ends_with("20.0        128        2,560  2.00       2.00        0.010             5e-3  98.8 %"),
+            "{text}"
+        );
+        assert!(
+            line("poll").ends_with("–          0         30.0     –          –            –                –   1.2 %"),
+            "{text}"
+        );
+    }
+
+    proptest! {
+        /// The counters of a damaged file can be printed, and cannot drive the terminal.
+        #[test]
+        fn whatever_was_counted_can_be_printed(before in any_apps(), after in any_apps(), all in any::<bool>()) {
+            let view = view(before, after);
+            let text = view.render(&options(None, all), false) + &view.json(&options(Some(Sort::Clocks), all)).to_string();
+            prop_assert!(!text.contains('\u{1b}') && !text.contains("NaN") && !text.contains("inf"), "{text}");
+        }
+    }
+}

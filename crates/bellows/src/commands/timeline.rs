@@ -1,0 +1,414 @@
+//! `bellows timeline`.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bellows_engine::Home;
+use bellows_engine::timeline::{Event, Recording};
+use bellows_sys::clock;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::observe::{self, State};
+use crate::terminal::{self, harmless};
+use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, span, time_of_day};
+use crate::timeline::{
+    Breath, Cause, Compared, History, Incident, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
+};
+
+/// Show what a network did in its last seconds, or those before it crashed: its slowest breaths, and what made them slow
+///
+/// An engine records whole breaths, at a rate that adapts, and besides all naps and reloads, in a ring in its folder: what is old
+/// makes room for what is new. A breath's time is compared with the median of all that are recorded, and each call's with
+/// that of the same app's calls.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The network's name; needed if several run
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// Look so far back from the last event [default: 5s; with --export all that is recorded]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    last: Option<bellows_config::Duration>,
+    /// How many of the slowest breaths to list
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    slowest: usize,
+    /// List all breaths, calls and other events
+    #[arg(long)]
+    all: bool,
+    /// Print JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
+    /// Write a file that <https://ui.perfetto.dev> and chrome://tracing open (Trace Event format); `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "all"])]
+    export: Option<PathBuf>,
+}
+
+/// How many things that made breaths slow are listed.
+const MOST_SUSPECTS: usize = 6;
+
+/// Why there may be none.
+const NO_TIMELINE: &str = "without `metering` in [engine] none is written";
+
+/// How far to look back if nobody says so.
+const LAST: Duration = Duration::from_secs(5);
+
+pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let home = observe::pick(arguments.name.as_deref())?;
+    let name = home.name();
+    let recording = Recording::open(&home)
+        .map_err(|error| Failure::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}")))?;
+    let mut events = recording.events();
+    let mut history = History::of(&events);
+    let usual = Usual::of(&history);
+    let last = arguments.last.map(Duration::from).or(arguments.export.is_none().then_some(LAST));
+    let end = history.span().map_or(0, |span| span.end);
+    let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
+    history.forget_before(start);
+    events.retain(|event| event.start.saturating_add(event.duration) >= start);
+    let view = View { name, state: observe::state(&home), history, usual, events, start };
+    let text = match &arguments.export {
+        Some(file) => return view.export(file, &home),
+        None if arguments.json => format!("{:#}\n", view.json(arguments)),
+        None => view.render(arguments, terminal::stdout_is_rich()),
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be seen of a recording.
+struct View {
+    name: String,
+    state: State,
+    /// What was recorded within the time to look at.
+    history: History,
+    /// What is usual in all that was recorded.
+    usual: Usual,
+    /// The events within the time to look at.
+    events: Vec<Event>,
+    /// When that begins.
+    start: u64,
+}
+
+impl View {
+    /// The time that was looked at, as far as there was something to see.
+    fn span(&self) -> Option<Span> {
+        let seen = self.history.span()?;
+        Some(seen.within(Span { start: self.start, end: seen.end }))
+    }
+
+    fn export(&self, file: &Path, home: &Home) -> Result<ExitCode, Failure> {
+        let pid = observe::open(Home::find(&self.name).ok_or_else(|| gone(home))?)?.directory().pid;
+        let text = trace(&self.history, &self.name, pid);
+        if file == Path::new("-") {
+            terminal::print(&text)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        fs::write(file, text)
+            .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}; check the folder", file.display())))?;
+        let seconds = self.span().map_or(0, Span::nanos);
+        terminal::complain(&format!(
+            "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
+            plural(self.history.breaths.len() as u64, "breath"),
+            span(Duration::from_nanos(seconds)),
+            file.display()
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn json(&self, arguments: &Arguments) -> Value {
+        let span = self.span();
+        let mut value = json!({
+            "name": self.name,
+            "state": self.state,
+            "start": span.map(|span| span.start),
+            "nanos": span.map_or(0, Span::nanos),
+            "median_nanos": self.usual.busy.breath,
+            "spans": span.map_or_else(Vec::new, |span| rows(&self.history, span)),
+            "slowest": slowest(&self.history, &self.usual, arguments.slowest),
+            "suspects": suspects(&self.history, &self.usual),
+        });
+        if arguments.all {
+            value["events"] = json!(self.events);
+        }
+        value
+    }
+
+    fn render(&self, arguments: &Arguments, rich: bool) -> String {
+        let Some(seen) = self.span() else {
+            return format!("{}: nothing has been recorded yet\n", self.name);
+        };
+        let mut text = self.head(seen) + "\n\n" + &table(&rows(&self.history, seen)).render(rich);
+        if !self.history.breaths.is_empty() && arguments.slowest > 0 {
+            text += &self.slowest(arguments.slowest);
+            text += &self.suspects(rich);
+        }
+        if arguments.all {
+            text += &self.list();
+        }
+        text
+    }
+
+    fn head(&self, seen: Span) -> String {
+        let recorded = plural(self.history.breaths.len() as u64, "breath");
+        let state = match self.state {
+            State::Running => "running",
+            State::Crashed => "crashed",
+        };
+        let age = match clock::unix_nanos().saturating_sub(seen.end) {
+            age if age > 1_000_000_000 => format!(", {} ago", span(Duration::from_nanos(age))),
+            _ => String::new(),
+        };
+        format!(
+            "{} ({state}): {recorded} recorded in {}, until {} UTC{age}",
+            self.name,
+            span(Duration::from_nanos(seen.nanos())),
+            moment(seen.end),
+        )
+    }
+
+    fn slowest(&self, most: usize) -> String {
+        let slow = slowest(&self.history, &self.usual, most);
+        let took = |slow: &Slow| nanos(slow.nanos);
+        let width = slow.iter().map(|slow| took(slow).chars().count()).max().unwrap_or(0);
+        let mut text = format!(
+            "\nthe slowest breaths (the median of those that move packets is {}):\n",
+            nanos(self.usual.busy.breath)
+        );
+        for slow in &slow {
+            let _ = writeln!(text, "  {:>width$}  at {}: {}", took(slow), moment(slow.start), self.why(slow));
+        }
+        text
+    }
+
+    /// What made all slow breaths slow.
+    fn suspects(&self, rich: bool) -> String {
+        let suspects = suspects(&self.history, &self.usual);
+        let all: u64 = suspects.iter().map(|suspect| suspect.breaths).sum();
+        if all == 0 {
+            return String::new();
+        }
+        let mut table = Table::new(&[
+            ("MADE SLOW BY", Align::Left),
+            ("BREATHS", Align::Right),
+            ("SHARE", Align::Right),
+            ("USUAL SHARE OF THE TIME", Align::Right),
+        ]);
+        for suspect in suspects.iter().take(MOST_SUSPECTS) {
+            let share = suspect.breaths as f64 / all as f64;
+            table.row([name(&suspect.cause), count(suspect.breaths), percent(share), percent(suspect.usual_share)]);
+        }
+        format!(
+            "\n{} took more than twice the median:\n{}\
+             What comes from outside the apps, such as the system running something else, strikes by the usual share.\n",
+            plural(all, "breath"),
+            table.render(rich)
+        )
+    }
+
+    /// What made a breath slow, in words.
+    fn why(&self, slow: &Slow) -> String {
+        match (&slow.cause, slow.culprit()) {
+            (Some(Cause::Between), _) => format!(
+                "none of the apps: {} passed between their calls, usually {}",
+                nanos(slow.between_nanos),
+                nanos(slow.usual_between_nanos)
+            ),
+            (_, Some(call)) => blame_call(call),
+            (_, None) => "not unusual".to_owned(),
+        }
+    }
+
+    fn list(&self) -> String {
+        let breaths = self.history.breaths.iter().map(|breath| (breath.span.start, describe_breath(breath)));
+        let incidents =
+            self.history.incidents.iter().map(|(at, incident)| (at.start, describe_incident(*at, incident)));
+        let mut events: Vec<(u64, String)> = breaths.chain(incidents).collect();
+        events.sort_by_key(|(start, _)| *start);
+        events.into_iter().fold("\n".to_owned(), |text, (_, event)| text + &event)
+    }
+}
+
+fn gone(home: &Home) -> Failure {
+    Failure::Mistake(format!("`{}` has ended", home.name()))
+}
+
+/// What made breaths slow, in words.
+fn name(cause: &Cause) -> String {
+    match cause {
+        Cause::App { app, entry } => format!("{entry} of {app}"),
+        Cause::Between => "time between calls".to_owned(),
+    }
+}
+
+/// What an app did that made a breath slow.
+fn blame_call(call: &Compared) -> String {
+    let mut text = format!(
+        "the {} of `{}` took {} for {}",
+        call.entry,
+        harmless(&call.app),
+        nanos(call.nanos),
+        plural(call.packets, "packet")
+    );
+    match (call.usual_nanos, call.usual_packets) {
+        (Some(usual), Some(packets)) => {
+            let _ = write!(text, ", usually {} for {}", nanos(usual), count(packets));
+        }
+        _ => text += ", the only one that was recorded",
+    }
+    text + if call.had_more_to_do() { ": it had more to do" } else { "" }
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(&[
+        ("FROM", Align::Left),
+        ("RECORDED", Align::Right),
+        ("BREATHS", Align::Right),
+        ("MEDIAN", Align::Right),
+        ("LONGEST", Align::Right),
+        ("NAPS", Align::Right),
+        ("ASLEEP", Align::Right),
+        ("DROPPED", Align::Right),
+        ("", Align::Left),
+    ]);
+    let or_unknown = |time: Option<u64>| time.map_or_else(|| UNKNOWN.to_owned(), nanos);
+    for row in rows {
+        table.row([
+            to_millis(row.start),
+            count(row.recorded),
+            format!("~{}", scaled(row.breaths as f64)),
+            or_unknown(row.median_nanos),
+            or_unknown(row.longest_nanos),
+            count(row.naps),
+            percent(row.asleep_nanos as f64 / row.nanos.max(1) as f64),
+            count(row.dropped),
+            incidents(row),
+        ]);
+    }
+    table
+}
+
+/// The time of the day in UTC, as the log has it, to the microsecond.
+fn moment(at: u64) -> String {
+    let mut time = time_of_day(at);
+    time.truncate("12:34:56.123456".len());
+    time
+}
+
+/// As [`moment`], to the millisecond.
+fn to_millis(at: u64) -> String {
+    let mut time = moment(at);
+    time.truncate("12:34:56.123".len());
+    time
+}
+
+/// The reloads and panics of a span, in words.
+fn incidents(row: &Row) -> String {
+    let reloads = row.reloads.iter().map(|dropped| match dropped {
+        0 => "reload".to_owned(),
+        dropped => format!("reload ({} dropped)", plural((*dropped).into(), "packet")),
+    });
+    reloads.chain(row.panics.iter().map(|app| format!("`{app}` panicked"))).collect::<Vec<_>>().join(", ")
+}
+
+fn describe_breath(breath: &Breath) -> String {
+    let how = if breath.slow { "kept because it was slow".to_owned() } else { format!("1 in {}", breath.every) };
+    let mut text = format!("{}  breath {} ({how})\n", moment(breath.span.start), nanos(breath.nanos));
+    for call in &breath.calls {
+        let (at, packets) = (moment(call.span.start), plural(call.packets.into(), "packet"));
+        let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, harmless(&call.app), nanos(call.nanos));
+    }
+    for drops in &breath.drops {
+        let (at, packets) = (moment(drops.at), plural(drops.packets.into(), "packet"));
+        let _ = writeln!(text, "{at}    {} dropped {packets}", harmless(&drops.app));
+    }
+    text
+}
+
+fn describe_incident(at: Span, incident: &Incident) -> String {
+    let what = match incident {
+        Incident::Nap => format!("nap {}", nanos(at.nanos())),
+        Incident::Reload { dropped } => {
+            format!("reload in {}, {} dropped", nanos(at.nanos()), plural((*dropped).into(), "packet"))
+        }
+        Incident::Panic { app } => format!("panic of {}", harmless(app)),
+    };
+    format!("{}  {what}\n", moment(at.start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::tests::{any_events, call, event, recorded};
+    use bellows_engine::timeline::What;
+    use proptest::prelude::*;
+
+    fn view(events: &[Event]) -> View {
+        let mut history = History::of(events);
+        let usual = Usual::of(&history);
+        history.forget_before(1_000_000_000);
+        View {
+            name: "router".to_owned(),
+            state: State::Crashed,
+            history,
+            usual,
+            events: events.to_vec(),
+            start: 1_000_000_000,
+        }
+    }
+
+    fn arguments(all: bool) -> Arguments {
+        Arguments { name: None, last: None, slowest: 2, all, json: false, export: None }
+    }
+
+    #[test]
+    fn a_slow_app_is_named_with_what_is_usual() {
+        let events = recorded(20_000, |number, breath| {
+            let start = breath[2].start;
+            if number % 5_000 == 70 {
+                breath[1] = call(start + 400, 50_000, "sink", 128);
+                breath[2] = event(start, 51_000, What::Breath { every: 1, slow: true });
+            } else if number == 9_000 {
+                breath[2] = event(start, 60_000, What::Breath { every: 1, slow: true });
+                breath.push(event(start + 70_000, 0, What::Reload { dropped: 3 }));
+            }
+        });
+        let text = view(&events).render(&arguments(false), false);
+        for part in [
+            "router (crashed): 20,000 breaths recorded in 2.00 s, until 00:00:02.999901 UTC, ",
+            "00:00:01.000    10,000  ~1.00 M  1.00 µs  60.0 µs     0   0.0 %        0  reload (3 packets dropped)",
+            "the slowest breaths (the median of those that move packets is 1.00 µs):",
+            "60.0 µs  at 00:00:01.900000: none of the apps: 59.2 µs passed between their calls, usually 200 ns",
+            "51.0 µs  at 00:00:01.007000: the push of `sink` took 50.0 µs for 128 packets, usually 500 ns for 128",
+            "push of sink              4  80.0 %                   50.0 %\n",
+            "time between calls        1  20.0 %                   20.0 %\n",
+        ] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(text.lines().count() < 25, "{text}");
+    }
+
+    #[test]
+    fn all_events_are_listed_if_asked_for() {
+        let mut events = recorded(2, |_, _| {});
+        events.push(event(1_000_150_000, 0, What::Panic { app: "sink".into() }));
+        let text = view(&events).render(&arguments(true), false);
+        let listed =
+            "00:00:01.000100  breath 1.00 µs (1 in 100)\n00:00:01.000100    pull source  300 ns, 128 packets\n";
+        assert!(text.contains(listed) && text.contains("  panic of sink\n"), "{text}");
+        assert_eq!(view(&[]).render(&arguments(true), false), "router: nothing has been recorded yet\n");
+    }
+
+    proptest! {
+        /// A damaged recording can be printed, and cannot drive the terminal.
+        #[test]
+        fn whatever_was_recorded_can_be_printed(events in any_events()) {
+            let view = view(&events);
+            let text = view.render(&arguments(true), false) + &view.json(&arguments(true)).to_string();
+            prop_assert!(!text.contains('\u{1b}'), "{text}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! A recording in the Trace Event format, which Perfetto and `chrome://tracing` open.
+//!
+//! The format is described in the document "Trace Event Format" of the Chromium project. Times are in microseconds, here
+//! since the first event: since 1970 they would have more digits than the numbers of a viewer.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Breath, History, Incident, Span};
+
+/// One event of the format.
+#[derive(Serialize)]
+struct TraceEvent<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cat: Option<&'static str>,
+    /// The phase: `X` has a duration, `i` has none, `C` is a counter's value, `M` a name.
+    ph: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    pid: u32,
+    tid: u32,
+    /// How far an event without a duration is drawn: `t` for its thread, `p` for the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
+    args: Value,
+}
+
+/// The engine's thread. All events are on it.
+const THREAD: u32 = 1;
+
+/// An event, when it begins in nanoseconds, and how deep it is nested.
+type Timed<'a> = (u64, u8, TraceEvent<'a>);
+
+/// Writes the events of one process.
+struct Writer<'a> {
+    pid: u32,
+    first: u64,
+    events: Vec<Timed<'a>>,
+}
+
+impl<'a> Writer<'a> {
+    /// Exact to the nanosecond for the first days.
+    fn micros(nanos: u64) -> f64 {
+        nanos as f64 / 1000.0
+    }
+
+    fn event(&self, name: &'a str, ph: &'static str, at: u64, args: Value) -> TraceEvent<'a> {
+        let ts = Some(Self::micros(at - self.first));
+        TraceEvent { name, cat: Some("engine"), ph, ts, dur: None, pid: self.pid, tid: THREAD, s: None, args }
+    }
+
+    /// What has a duration. What the events around leave no room for is not drawn.
+    fn complete(&mut self, name: &'a str, category: &'static str, span: Span, depth: u8, args: Value) {
+        if span.nanos() == 0 {
+            return;
+        }
+        let event = self.event(name, "X", span.start, args);
+        let event = TraceEvent { cat: Some(category), dur: Some(Self::micros(span.nanos())), ..event };
+        self.events.push((span.start, depth, event));
+    }
+
+    fn instant(&mut self, name: &'a str, scope: &'static str, at: u64, args: Value) {
+        let event = TraceEvent { s: Some(scope), ..self.event(name, "i", at, args) };
+        self.events.push((at, 2, event));
+    }
+
+    fn breath(&mut self, breath: &'a Breath) {
+        let args = json!({"recorded one in": breath.every, "slow": breath.slow});
+        self.complete("breath", "breath", breath.span, 0, args);
+        for call in &breath.calls {
+            let args = json!({"entry": call.entry, "packets": call.packets});
+            self.complete(&call.app, call.entry, call.span, 1, args);
+        }
+    }
+
+    fn name(&self, what: &'static str, name: &str) -> TraceEvent<'static> {
+        let args = json!({"name": name});
+        let (pid, tid) = (self.pid, THREAD);
+        TraceEvent { name: what, cat: None, ph: "M", ts: None, dur: None, pid, tid, s: None, args }
+    }
+}
+
+/// The recording of the network `name`, whose process was `pid`, as a file in the Trace Event format.
+pub fn trace(history: &History, name: &str, pid: u32) -> String {
+    let first = history.span().map_or(0, |span| span.start);
+    let mut writer = Writer { pid, first, events: Vec::new() };
+    // Breaths and naps share a thread, so they may not overlap.
+    let mut awake = first;
+    let mut naps = history.incidents.iter().filter(|(_, incident)| *incident == Incident::Nap).peekable();
+    let mut nap_until = |writer: &mut Writer<'_>, awake: u64, moment: u64| {
+        let mut awake = awake;
+        while let Some((span, _)) = naps.next_if(|(span, _)| span.start < moment) {
+            let span = span.within(Span { start: awake, end: moment });
+            writer.complete("nap", "nap", span, 0, json!({}));
+            awake = span.end;
+        }
+    };
+    for breath in &history.breaths {
+        nap_until(&mut writer, awake, breath.span.start);
+        writer.breath(breath);
+        awake = breath.span.end;
+    }
+    nap_until(&mut writer, awake, u64::MAX);
+    mark_incidents(&mut writer, history);
+    count_drops(&mut writer, history);
+    writer.events.sort_by_key(|(at, depth, _)| (*at, *depth));
+
+    let names = [writer.name("process_name", &format!("bellows {name}")), writer.name("thread_name", "engine")];
+    let origin =
+        json!({"network": name, "bellows": env!("CARGO_PKG_VERSION"), "first_event_unix_nanos": first.to_string()});
+    let mut text = format!("{{\"displayTimeUnit\":\"ns\",\"otherData\":{origin},\"traceEvents\":[");
+    let events = names.iter().chain(writer.events.iter().map(|(_, _, event)| event));
+    for (index, event) in events.enumerate() {
+        let _ = write!(text, "{}\n{}", if index > 0 { "," } else { "" }, json!(event));
+    }
+    text + "\n]}\n"
+}
+
+fn mark_incidents<'a>(writer: &mut Writer<'a>, history: &'a History) {
+    for (span, incident) in &history.incidents {
+        match incident {
+            Incident::Nap => {}
+            Incident::Reload { dropped } => {
+                let args = json!({"dropped": dropped, "pause_nanos": span.nanos()});
+                writer.instant("reload", "p", span.start, args);
+            }
+            Incident::Panic { app } => writer.instant("panic", "p", span.start, json!({"app": app})),
+        }
+    }
+}
+
+/// Marks where packets were dropped, and counts them.
+fn count_drops<'a>(writer: &mut Writer<'a>, history: &'a History) {
+    const COUNTER: &str = "dropped (recorded)";
+    let count = |writer: &mut Writer<'a>, at: u64, packets: u64| {
+        let event = writer.event(COUNTER, "C", at, json!({"packets": packets}));
+        writer.events.push((at, 3, event));
+    };
+    let mut drops: Vec<_> = history.breaths.iter().flat_map(|breath| &breath.drops).collect();
+    drops.sort_by_key(|drops| drops.at);
+    let mut dropped = 0u64;
+    if !drops.is_empty() {
+        count(writer, writer.first, 0);
+    }
+    for drops in drops {
+        writer.instant("drop", "t", drops.at, json!({"app": drops.app, "packets": drops.packets}));
+        dropped = dropped.saturating_add(drops.packets.into());
+        count(writer, drops.at, dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{any_events, call, event, recorded};
+    use super::*;
+    use bellows_engine::timeline::{Event, What};
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    /// Reads a file as the document "Trace Event Format" has it, and checks what it demands of each phase, that all is in
+    /// order, and that what has a duration nests within its thread.
+    fn read(text: &str) -> Vec<Value> {
+        let file: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(file["displayTimeUnit"], json!("ns"));
+        let events = file["traceEvents"].as_array().unwrap().clone();
+        let nanos = |event: &Value, key: &str| {
+            let micros = event[key].as_f64().unwrap_or_else(|| panic!("no {key} in {event}"));
+            assert!(micros >= 0.0 && micros.is_finite(), "{event}");
+            (micros * 1000.0).round() as u64
+        };
+        let mut last = 0;
+        let mut open: HashMap<(u64, u64), Vec<u64>> = HashMap::new();
+        for event in &events {
+            assert!(event["name"].is_string() && event["args"].is_object(), "{event}");
+            let thread = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+            let phase = event["ph"].as_str().unwrap();
+            if phase == "M" {
+                assert!(["process_name", "thread_name"].contains(&event["name"].as_str().unwrap()), "{event}");
+                assert!(event["args"]["name"].is_string(), "{event}");
+                continue;
+            }
+            let start = nanos(event, "ts");
+            assert!(start >= last && event["cat"].is_string(), "{event}");
+            last = start;
+            match phase {
+                "X" => {
+                    let end = start + nanos(event, "dur");
+                    assert!(end > start, "some viewers cannot show what is empty: {event}");
+                    let around = open.entry(thread).or_default();
+                    while around.pop_if(|outer| *outer <= start).is_some() {}
+                    assert!(around.last().is_none_or(|outer| end <= *outer), "{event} leaves what it is in");
+                    around.push(end);
+                }
+                "i" => assert!(["g", "p", "t"].contains(&event["s"].as_str().unwrap()), "{event}"),
+                "C" => assert!(event["args"].as_object().unwrap().values().all(Value::is_number), "{event}"),
+                phase => panic!("{phase} is not written: {event}"),
+            }
+        }
+        events
+    }
+
+    #[test]
+    fn a_recording_becomes_a_file_that_viewers_open() {
+        let mut events = recorded(2, |_, _| {});
+        let odd = "a \"b\"\\\n\u{1b}ü";
+        let end = events[6].start;
+        events.extend([
+            event(end + 5_000, 20_000, What::Nap),
+            call(end + 30_123, 500, odd, 3),
+            event(end + 30_700, 0, What::Drops { app: odd.into(), packets: 2 }),
+            event(end + 30_001, 1_000, What::Breath { every: 7, slow: true }),
+            event(end + 40_000, 0, What::Reload { dropped: 1 }),
+            event(end + 50_000, 0, What::Panic { app: odd.into() }),
+        ]);
+        let mut history = History::of(&events);
+        history.forget_before(1_000_000_000);
+        let events = read(&trace(&history, "router", 4711));
+        let of = |name: &str, phase: &str| -> Vec<&Value> {
+            events.iter().filter(|event| event["name"] == json!(name) && event["ph"] == json!(phase)).collect()
+        };
+        assert_eq!(of("process_name", "M")[0]["args"]["name"], json!("bellows router"));
+        assert_eq!((of("breath", "X").len(), of("source", "X").len(), of("nap", "X").len()), (3, 2, 1));
+        let first = of("breath", "X")[0];
+        assert_eq!((&first["ts"], &first["dur"], &first["pid"]), (&json!(0.0), &json!(1.0), &json!(4711)));
+        let called = of(odd, "X")[0];
+        assert_eq!(
+            (&called["ts"], &called["dur"]),
+            (&json!(130.123), &json!(0.5)),
+            "microseconds since the first event"
+        );
+        assert_eq!(called["args"], json!({"entry": "push", "packets": 3}));
+        assert_eq!(of("drop", "i")[0]["args"], json!({"app": odd, "packets": 2}));
+        let counted: Vec<&Value> = events.iter().filter(|event| event["ph"] == json!("C")).collect();
+        assert_eq!(counted.iter().map(|event| &event["args"]["packets"]).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!((of("reload", "i").len(), &of("panic", "i")[0]["args"]["app"]), (1, &json!(odd)));
+    }
+
+    proptest! {
+        /// Whatever was recorded, the file is as the format has it. (A number of more than 53 bits has no nanoseconds.)
+        #[test]
+        fn every_recording_becomes_a_valid_file(events in any_events()) {
+            let short = |event: Event| Event { start: event.start >> 16, duration: event.duration >> 16, ..event };
+            read(&trace(&History::of(&events.into_iter().map(short).collect::<Vec<_>>()), "n", 1));
+        }
+
+        #[test]
+        fn no_recording_makes_it_panic(events in any_events()) {
+            let _ = trace(&History::of(&events), "n", 1);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What an engine recorded of its last breaths: span by span, the slowest with what made them slow, and as a file that
+//! trace viewers open.
+//!
+//! The recording may be that of a process that crashed, so nothing is taken for granted: [`History::of`] puts events in
+//! order and makes spans nest, and all else goes by that. Spans say when something was; how long it took is kept apart,
+//! since the engine takes off what its reading of the clock has cost.
+
+mod export;
+mod slowest;
+mod summary;
+
+use std::sync::Arc;
+
+use bellows_engine::timeline::{Event, What};
+
+pub use export::trace;
+pub use slowest::{Cause, Compared, Slow, Usual, slowest, suspects};
+pub use summary::{Row, rows};
+
+/// A stretch of time, in nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its first moment.
+    pub start: u64,
+    /// The moment after its last; never before the first.
+    pub end: u64,
+}
+
+impl Span {
+    /// That of an event. It is not empty, for some viewers cannot show what is.
+    fn of(event: &Event) -> Span {
+        Span { start: event.start, end: event.start.saturating_add(event.duration.max(1)) }
+    }
+
+    /// How long it is.
+    pub fn nanos(self) -> u64 {
+        self.end - self.start
+    }
+
+    /// What of it lies within another one; nothing, at an end of that, if they do not meet.
+    pub fn within(self, other: Span) -> Span {
+        Span { start: self.start.clamp(other.start, other.end), end: self.end.clamp(other.start, other.end) }
+    }
+}
+
+/// A call of an app in a recorded breath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// When.
+    pub span: Span,
+    /// How long it took.
+    pub nanos: u64,
+    /// Which app.
+    pub app: Arc<str>,
+    /// `pull`, `push` or `tick`.
+    pub entry: &'static str,
+    /// How many packets it took or sent.
+    pub packets: u32,
+}
+
+/// Packets that an app dropped in a recorded breath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drops {
+    /// When.
+    pub at: u64,
+    /// Which app.
+    pub app: Arc<str>,
+    /// How many.
+    pub packets: u32,
+}
+
+/// A recorded breath.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breath {
+    /// When.
+    pub span: Span,
+    /// How long it took.
+    pub nanos: u64,
+    /// One breath in so many was recorded at this time.
+    pub every: u32,
+    /// Whether it is here because it was slow.
+    pub slow: bool,
+    /// Its calls, in order; they lie within it and do not overlap.
+    pub calls: Vec<Call>,
+    /// What was dropped in it.
+    pub drops: Vec<Drops>,
+}
+
+impl Breath {
+    /// Time that passed in none of the calls, in nanoseconds.
+    pub fn between(&self) -> u64 {
+        let called = self.calls.iter().map(|call| call.nanos).fold(0, u64::saturating_add);
+        self.nanos.saturating_sub(called)
+    }
+
+    /// Whether a packet moved in it.
+    pub fn is_busy(&self) -> bool {
+        self.calls.iter().any(|call| call.packets > 0)
+    }
+}
+
+/// What happened beside the breaths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Incident {
+    /// The engine slept.
+    Nap,
+    /// A new configuration ran from here on; so many packets had no place in it.
+    Reload {
+        /// The packets.
+        dropped: u32,
+    },
+    /// An app panicked.
+    Panic {
+        /// Its name.
+        app: Arc<str>,
+    },
+}
+
+/// A recording, in order.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The recorded breaths. They do not overlap.
+    pub breaths: Vec<Breath>,
+    /// All else that was recorded.
+    pub incidents: Vec<(Span, Incident)>,
+}
+
+impl History {
+    /// Puts the events of a recording, oldest first, in order.
+    pub fn of(events: &[Event]) -> History {
+        let mut history = History::default();
+        let (mut calls, mut drops) = (Vec::new(), Vec::new());
+        for event in events {
+            let span = Span::of(event);
+            match &event.what {
+                What::Call { app, entry, packets } => {
+                    let (nanos, app) = (event.duration, Arc::clone(app));
+                    calls.push(Call { span, nanos, app, entry, packets: *packets });
+                }
+                What::Drops { app, packets } => {
+                    drops.push(Drops { at: span.start, app: Arc::clone(app), packets: *packets });
+                }
+                What::Breath { every, slow } => {
+                    let (calls, drops) = (std::mem::take(&mut calls), std::mem::take(&mut drops));
+                    let (nanos, every, slow) = (event.duration, *every, *slow);
+                    history.breaths.push(Breath { span, nanos, every, slow, calls, drops });
+                }
+                What::Nap => history.incidents.push((span, Incident::Nap)),
+                What::Reload { dropped } => history.incidents.push((span, Incident::Reload { dropped: *dropped })),
+                What::Panic { app } => history.incidents.push((span, Incident::Panic { app: Arc::clone(app) })),
+            }
+        }
+        // The ring may have lost the first calls of its oldest breath, whose costs are not known then.
+        if matches!(
+            events.first(),
+            Some(Event { what: What::Call { .. } | What::Drops { .. } | What::Breath { .. }, .. })
+        ) && !history.breaths.is_empty()
+        {
+            history.breaths.remove(0);
+        }
+        history.put_in_order();
+        history
+    }
+
+    /// Sorts everything by time and cuts what overlaps.
+    fn put_in_order(&mut self) {
+        self.breaths.sort_by_key(|breath| breath.span.start);
+        self.incidents.sort_by_key(|(span, _)| span.start);
+        let nexts: Vec<u64> = self.breaths.iter().skip(1).map(|next| next.span.start).chain([u64::MAX]).collect();
+        for (breath, next) in self.breaths.iter_mut().zip(nexts) {
+            breath.calls.sort_by_key(|call| call.span.start);
+            // Less the clock's cost, a breath may seem to be over before its last call is.
+            let last = breath.calls.last().map_or(0, |call| call.span.end.saturating_add(1));
+            breath.span.end = breath.span.end.max(last).min(next);
+            let mut room = breath.span;
+            for call in &mut breath.calls {
+                call.span = call.span.within(room);
+                room.start = call.span.end;
+            }
+            for drops in &mut breath.drops {
+                drops.at = drops.at.clamp(breath.span.start, breath.span.end);
+            }
+        }
+    }
+
+    /// From the first moment that was recorded to the last; `None` if nothing was.
+    pub fn span(&self) -> Option<Span> {
+        let spans =
+            || self.breaths.iter().map(|breath| breath.span).chain(self.incidents.iter().map(|(span, _)| *span));
+        let start = spans().map(|span| span.start).min()?;
+        let end = spans().map(|span| span.end).max()?;
+        Some(Span { start, end })
+    }
+
+    /// Forgets what was over before a moment.
+    pub fn forget_before(&mut self, moment: u64) {
+        self.breaths.retain(|breath| breath.span.end >= moment);
+        self.incidents.retain(|(span, _)| span.end >= moment);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub fn event(start: u64, duration: u64, what: What) -> Event {
+        Event { start, duration, what }
+    }
+
+    pub fn call(start: u64, duration: u64, app: &str, packets: u32) -> Event {
+        let entry = if app == "source" { "pull" } else { "push" };
+        event(start, duration, What::Call { app: app.into(), entry, packets })
+    }
+
+    /// A recording of breaths that took a microsecond, one every hundred microseconds: `source` takes 300 ns and
+    /// `sink` 500 ns for 128 packets; `change` may make each something else.
+    pub fn recorded(breaths: u64, change: impl Fn(u64, &mut Vec<Event>)) -> Vec<Event> {
+        let mut events = vec![event(0, 0, What::Nap)];
+        for number in 0..breaths {
+            let start = 1_000_000_000 + 100_000 * number;
+            let mut breath = vec![
+                call(start + 50, 300, "source", 128),
+                call(start + 400, 500, "sink", 128),
+                event(start, 1_000, What::Breath { every: 100, slow: false }),
+            ];
+            change(number, &mut breath);
+            events.append(&mut breath);
+        }
+        events
+    }
+
+    #[test]
+    fn calls_belong_to_the_firstthat_follows_them() {
+        let history = History::of(&recorded(3, |_, _| {}));
+        assert_eq!(history.breaths.len(), 3);
+        for breath in &history.breaths {
+            let apps: Vec<&str> = breath.calls.iter().map(|call| &*call.app).collect();
+            assert_eq!((apps, breath.between()), (vec!["source", "sink"], 200));
+        }
+        let cut = History::of(&recorded(3, |_, _| {})[2..]);
+        assert_eq!(cut.breaths.len(), 2, "a breath that lost its first call is left out");
+        assert_eq!(History::of(&[]).span(), None);
+    }
+
+    #[test]
+    fn a_firstspans_its_calls_and_those_have_their_own_time() {
+        let mut events = vec![
+            event(0, 0, What::Nap),
+            call(100, 300, "source", 1),
+            call(450, 200, "sink", 1),
+            event(90, 500, What::Breath { every: 1, slow: false }),
+        ];
+        let history = History::of(&events);
+        let breath = &history.breaths[0];
+        assert_eq!((breath.span, breath.nanos, breath.between()), (Span { start: 90, end: 651 }, 500, 0));
+        events.push(event(600, 10, What::Breath { every: 1, slow: false }));
+        let history = History::of(&events);
+        let sink = &history.breaths[0].calls[1];
+        assert_eq!((sink.span, sink.nanos), (Span { start: 450, end: 600 }, 200), "breaths do not overlap");
+    }
+
+    /// Events as a damaged recording may have them.
+    pub fn any_events() -> impl Strategy<Value = Vec<Event>> {
+        let number = || prop_oneof![0u64..20, Just(u64::MAX), any::<u64>()];
+        let app = || prop_oneof![Just("a"), Just("b \"c\"\n\u{1b}[2J")].prop_map(Arc::<str>::from);
+        let packets = || prop_oneof![0u32..3, Just(u32::MAX)];
+        let what = prop_oneof![
+            (packets(), any::<bool>()).prop_map(|(every, slow)| What::Breath { every, slow }),
+            (app(), packets()).prop_map(|(app, packets)| What::Call { app, entry: "push", packets }),
+            (app(), packets()).prop_map(|(app, packets)| What::Drops { app, packets }),
+            Just(What::Nap),
+            packets().prop_map(|dropped| What::Reload { dropped }),
+            app().prop_map(|app| What::Panic { app }),
+        ];
+        let event = (number(), number(), what).prop_map(|(start, duration, what)| event(start, duration, what));
+        proptest::collection::vec(event, 0..40)
+    }
+
+    proptest! {
+        /// Whatever the events are, breaths come one after another and their calls lie in them.
+        #[test]
+        fn spans_nest(events in any_events()) {
+            let history = History::of(&events);
+            prop_assert!(history.breaths.windows(2).all(|pair| pair[0].span.end <= pair[1].span.start));
+            for breath in &history.breaths {
+                prop_assert!(breath.span.start <= breath.span.end);
+                let mut free = breath.span.start;
+                for call in &breath.calls {
+                    prop_assert!(free <= call.span.start && call.span.start <= call.span.end);
+                    free = call.span.end;
+                }
+                prop_assert!(free <= breath.span.end);
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Which breaths were slow, and what made them so.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Breath, Call, History};
+
+/// What an app usually does when it is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Habit {
+    nanos: u64,
+    packets: u64,
+}
+
+/// How long breaths usually take, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// A whole breath.
+    pub breath: u64,
+    /// What of it passes between its calls.
+    pub between: u64,
+}
+
+/// Whose habit it is: an app's at this entry, with packets or without.
+type Occasion = (Arc<str>, &'static str, bool);
+
+/// How long things usually take: medians over a whole recording.
+///
+/// Breaths and calls that move packets are compared with others that do, idle ones with idle ones.
+#[derive(Clone, Debug, Default)]
+pub struct Usual {
+    /// Breaths that move packets.
+    pub busy: Pace,
+    idle: Pace,
+    calls: HashMap<Occasion, Habit>,
+    /// The time that each cause takes in breaths that were not picked for being slow, in nanoseconds.
+    time: BTreeMap<Cause, u64>,
+}
+
+/// The least number that half of all do not exceed; 0 without any.
+pub fn median(mut numbers: Vec<u64>) -> u64 {
+    let middle = numbers.len().saturating_sub(1) / 2;
+    if numbers.is_empty() { 0 } else { *numbers.select_nth_unstable(middle).1 }
+}
+
+fn occasion(call: &Call) -> Occasion {
+    (Arc::clone(&call.app), call.entry, call.packets > 0)
+}
+
+impl Usual {
+    /// That of a recording. Breaths that are there because they were slow do not count, unless there are no others.
+    pub fn of(history: &History) -> Usual {
+        let drawn: Vec<&Breath> = history.breaths.iter().filter(|breath| !breath.slow).collect();
+        let breaths = if drawn.is_empty() { history.breaths.iter().collect() } else { drawn };
+        let mut calls: HashMap<_, (Vec<u64>, Vec<u64>)> = HashMap::new();
+        for call in breaths.iter().flat_map(|breath| &breath.calls) {
+            let (nanos, packets) = calls.entry(occasion(call)).or_default();
+            nanos.push(call.nanos);
+            packets.push(call.packets.into());
+        }
+        let pace = |is_busy: bool| {
+            let breaths = || breaths.iter().filter(|breath| breath.is_busy() == is_busy);
+            Pace {
+                breath: median(breaths().map(|breath| breath.nanos).collect()),
+                between: median(breaths().map(|breath| breath.between()).collect()),
+            }
+        };
+        let habit = |(nanos, packets)| Habit { nanos: median(nanos), packets: median(packets) };
+        let calls = calls.into_iter().map(|(key, samples)| (key, habit(samples))).collect();
+        let mut usual = Usual { busy: pace(true), idle: pace(false), calls, time: BTreeMap::new() };
+        usual.time = usual.times(&breaths);
+        usual
+    }
+
+    /// The time that each cause takes of those of these breaths that move packets and are not slow.
+    fn times(&self, breaths: &[&Breath]) -> BTreeMap<Cause, u64> {
+        let mut times = BTreeMap::new();
+        for breath in breaths.iter().filter(|breath| breath.is_busy() && !self.is_exceeded_by(breath)) {
+            let calls = breath.calls.iter().map(|call| (Cause::of(call), call.nanos));
+            for (cause, nanos) in calls.chain([(Cause::Between, breath.between())]) {
+                let time: &mut u64 = times.entry(cause).or_default();
+                *time = time.saturating_add(nanos);
+            }
+        }
+        times
+    }
+
+    /// The share of the time that a cause takes of breaths that are not slow, from 0 to 1.
+    fn share(&self, cause: &Cause) -> f64 {
+        let all: f64 = self.time.values().map(|nanos| *nanos as f64).sum();
+        self.time.get(cause).map_or(0.0, |nanos| *nanos as f64 / all.max(1.0))
+    }
+
+    fn pace(&self, breath: &Breath) -> Pace {
+        if breath.is_busy() { self.busy } else { self.idle }
+    }
+
+    /// Whether a breath takes notably longer than those that move packets.
+    fn is_exceeded_by(&self, breath: &Breath) -> bool {
+        breath.nanos > self.busy.breath.max(self.idle.breath).saturating_mul(NOTABLE)
+    }
+}
+
+/// A call of a slow breath beside what it usually is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Compared {
+    /// Which app.
+    pub app: Arc<str>,
+    /// `pull`, `push` or `tick`.
+    pub entry: &'static str,
+    /// How long it took.
+    pub nanos: u64,
+    /// How many packets it took or sent.
+    pub packets: u64,
+    /// How long the app's calls take, with packets or without: their median; `None` if no other was recorded.
+    pub usual_nanos: Option<u64>,
+    /// The median of their packets.
+    pub usual_packets: Option<u64>,
+}
+
+impl Compared {
+    fn of(call: &Call, usual: &Usual) -> Compared {
+        let habit = usual.calls.get(&occasion(call)).copied();
+        Compared {
+            app: Arc::clone(&call.app),
+            entry: call.entry,
+            nanos: call.nanos,
+            packets: call.packets.into(),
+            usual_nanos: habit.map(|habit| habit.nanos),
+            usual_packets: habit.map(|habit| habit.packets),
+        }
+    }
+
+    fn excess(&self) -> u64 {
+        self.nanos.saturating_sub(self.usual_nanos.unwrap_or(0))
+    }
+
+    /// Whether it took long because there was more to do: it had more packets than usual, and took no longer for each.
+    pub fn had_more_to_do(&self) -> bool {
+        let (Some(nanos), Some(packets)) = (self.usual_nanos, self.usual_packets) else { return false };
+        let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
+        self.packets > packets.saturating_mul(NOTABLE)
+            && product(self.nanos, packets.max(1)) <= product(nanos, self.packets) * u128::from(NOTABLE)
+    }
+}
+
+/// How many times the usual is worth a word.
+const NOTABLE: u64 = 2;
+
+/// What made a breath slow.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+pub enum Cause {
+    /// A call of this app.
+    App {
+        /// The app's name.
+        app: Arc<str>,
+        /// `pull`, `push` or `tick`.
+        entry: &'static str,
+    },
+    /// The time between the calls: the system ran something else, most likely.
+    Between,
+}
+
+impl Cause {
+    fn of(call: &Call) -> Cause {
+        Cause::App { app: Arc::clone(&call.app), entry: call.entry }
+    }
+}
+
+/// A breath among the slowest.
+#[derive(Clone, Debug, Serialize)]
+pub struct Slow {
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub start: u64,
+    /// How long it took.
+    pub nanos: u64,
+    /// What made it slow; `None` if it took no more than twice the usual.
+    pub cause: Option<Cause>,
+    /// Time that passed between its calls.
+    pub between_nanos: u64,
+    /// The median of that.
+    pub usual_between_nanos: u64,
+    /// Its calls, in order.
+    pub calls: Vec<Compared>,
+}
+
+impl Slow {
+    fn of(breath: &Breath, usual: &Usual) -> Slow {
+        let calls: Vec<Compared> = breath.calls.iter().map(|call| Compared::of(call, usual)).collect();
+        let (nanos, between_nanos) = (breath.nanos, breath.between());
+        let usual_between_nanos = usual.pace(breath).between;
+        let between = between_nanos.saturating_sub(usual_between_nanos);
+        let worst = breath.calls.iter().zip(&calls).max_by_key(|(_, compared)| compared.excess());
+        let cause = match worst {
+            _ if !usual.is_exceeded_by(breath) => None,
+            Some((call, compared)) if compared.excess() > between => Some(Cause::of(call)),
+            _ => Some(Cause::Between),
+        };
+        Slow { start: breath.span.start, nanos, cause, between_nanos, usual_between_nanos, calls }
+    }
+
+    /// The call that made it slow, if it was one.
+    pub fn culprit(&self) -> Option<&Compared> {
+        let Some(Cause::App { app, entry }) = &self.cause else { return None };
+        self.calls.iter().filter(|call| (&call.app, call.entry) == (app, *entry)).max_by_key(|call| call.excess())
+    }
+}
+
+/// The slowest breaths, the slowest first.
+pub fn slowest(history: &History, usual: &Usual, most: usize) -> Vec<Slow> {
+    let mut breaths: Vec<&Breath> = history.breaths.iter().collect();
+    breaths.sort_by_key(|breath| Reverse(breath.nanos));
+    breaths.truncate(most);
+    breaths.into_iter().map(|breath| Slow::of(breath, usual)).collect()
+}
+
+/// What made some breaths slow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Suspect {
+    /// What it was.
+    #[serde(flatten)]
+    pub cause: Cause,
+    /// How many breaths.
+    pub breaths: u64,
+    /// The share of the time that it takes of breaths that are not slow: of interruptions from outside, as many hit it.
+    pub usual_share: f64,
+}
+
+/// What made all notably slow breaths slow; the most frequent first.
+pub fn suspects(history: &History, usual: &Usual) -> Vec<Suspect> {
+    let mut causes = BTreeMap::new();
+    for cause in history.breaths.iter().filter_map(|breath| Slow::of(breath, usual).cause) {
+        *causes.entry(cause).or_insert(0) += 1;
+    }
+    let suspect = |(cause, breaths)| Suspect { usual_share: usual.share(&cause), cause, breaths };
+    let mut suspects: Vec<Suspect> = causes.into_iter().map(suspect).collect();
+    suspects.sort_by_key(|suspect| Reverse(suspect.breaths));
+    suspects
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{any_events, call, event, recorded};
+    use super::*;
+    use bellows_engine::timeline::{Event, What};
+    use proptest::prelude::*;
+
+    /// Makes a breath of [`recorded`] one that took so long, in which `sink` did.
+    fn stretch(breath: &mut [Event], sink: u64, all: u64, packets: u32) {
+        let start = breath[2].start;
+        breath[1] = call(start + 400, sink, "sink", packets);
+        breath[2] = event(start, all, What::Breath { every: 1, slow: true });
+    }
+
+    fn verdicts(events: &[Event], most: usize) -> Vec<Slow> {
+        let history = History::of(events);
+        slowest(&history, &Usual::of(&history), most)
+    }
+
+    #[test]
+    fn the_app_that_took_longer_than_usual_is_named() {
+        let events = recorded(100, |number, breath| match number {
+            70 => stretch(breath, 50_000, 51_000, 128),
+            71 => stretch(breath, 30_000, 31_000, 128),
+            _ => {}
+        });
+        let slow = verdicts(&events, 3);
+        let cause = Cause::App { app: "sink".into(), entry: "push" };
+        assert_eq!(slow.iter().map(|slow| slow.nanos).collect::<Vec<_>>(), [51_000, 31_000, 1_000]);
+        assert_eq!(slow.iter().map(|slow| slow.cause.as_ref()).collect::<Vec<_>>(), [Some(&cause), Some(&cause), None]);
+        let culprit = slow[0].culprit().unwrap();
+        assert_eq!((culprit.nanos, culprit.usual_nanos), (50_000, Some(500)));
+        assert!(!culprit.had_more_to_do() && slow[2].culprit().is_none());
+        let history = History::of(&events);
+        let suspects = suspects(&history, &Usual::of(&history));
+        assert_eq!(suspects, [Suspect { cause, breaths: 2, usual_share: 0.5 }]);
+    }
+
+    #[test]
+    fn more_packets_than_usual_are_an_excuse() {
+        let slow = verdicts(
+            &recorded(100, |number, breath| {
+                if number == 5 {
+                    stretch(breath, 4_000, 5_000, 1_024)
+                }
+            }),
+            1,
+        );
+        assert!(slow[0].culprit().unwrap().had_more_to_do());
+    }
+
+    #[test]
+    fn time_between_the_calls_is_nobodys() {
+        let slow = verdicts(
+            &recorded(100, |number, breath| {
+                if number == 5 {
+                    stretch(breath, 600, 90_000, 128)
+                }
+            }),
+            1,
+        );
+        assert_eq!((&slow[0].cause, slow[0].between_nanos), (&Some(Cause::Between), 89_100));
+    }
+
+    #[test]
+    fn an_app_that_was_not_called_before_can_be_to_blame() {
+        let events = recorded(9, |number, breath| {
+            if number == 5 {
+                let start = breath[2].start;
+                breath.insert(2, call(start + 900, 20_000, "new", 1));
+                breath[3] = event(start, 21_000, What::Breath { every: 1, slow: true });
+            }
+        });
+        assert_eq!(verdicts(&events, 1)[0].culprit().map(|call| &*call.app), Some("new"));
+    }
+
+    #[test]
+    fn idle_breaths_do_not_make_those_with_packets_look_slow() {
+        let events = recorded(100, |number, breath| {
+            let start = breath[2].start;
+            match number % 10 {
+                0 => {}
+                5 if number == 55 => stretch(breath, 50_000, 51_000, 128),
+                _ => {
+                    *breath =
+                        vec![call(start, 20, "source", 0), event(start, 30, What::Breath { every: 1, slow: false })]
+                }
+            }
+        });
+        let slow = verdicts(&events, 2);
+        assert_eq!(slow[0].culprit().and_then(|call| call.usual_nanos), Some(500));
+        assert_eq!((slow[1].nanos, &slow[1].cause), (1_000, &None));
+    }
+
+    proptest! {
+        /// Damaged recordings have slowest breaths too.
+        #[test]
+        fn whatever_was_recorded_has_verdicts(events in any_events(), most in 0usize..9) {
+            let history = History::of(&events);
+            let usual = Usual::of(&history);
+            let slow = slowest(&history, &usual, most);
+            prop_assert_eq!(slow.len(), most.min(history.breaths.len()));
+            prop_assert!(slow.is_sorted_by_key(|slow| Reverse(slow.nanos)));
+            for slow in &slow {
+                prop_assert_eq!(slow.culprit().is_some(), matches!(slow.cause, Some(Cause::App { .. })));
+                let _ = slow.culprit().map(Compared::had_more_to_do);
+            }
+            let suspects = suspects(&history, &usual);
+            let all: u64 = suspects.iter().map(|suspect| suspect.breaths).sum();
+            prop_assert!(suspects.iter().all(|suspect| (0.0..=1.0).contains(&suspect.usual_share)));
+            prop_assert!(all <= history.breaths.len() as u64);
+        }
+    }
+}

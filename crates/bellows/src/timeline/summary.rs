@@ -1,0 +1,144 @@
+//! A recording, span by span.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::slowest::median;
+use super::{History, Incident, Span};
+
+/// The most rows of a summary: they fit on a terminal.
+const MOST_ROWS: u64 = 20;
+
+/// Rows are so many seconds long, or a multiple of the last.
+const SECONDS: [u64; 9] = [1, 2, 5, 10, 30, 60, 300, 600, 3600];
+
+/// What happened in a span of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// When it began, in nanoseconds since the Unix epoch.
+    pub start: u64,
+    /// How long it lasted.
+    pub nanos: u64,
+    /// How many breaths that began in it were recorded.
+    pub recorded: u64,
+    /// About how many breaths that stands for; those that were recorded because they were slow stand for none.
+    pub breaths: u64,
+    /// The median of how long those took that moved packets, without those that were recorded because they were slow.
+    pub median_nanos: Option<u64>,
+    /// The longest.
+    pub longest_nanos: Option<u64>,
+    /// Packets dropped in the recorded breaths.
+    pub dropped: u64,
+    /// Naps that ended in it.
+    pub naps: u64,
+    /// How long the engine slept in it.
+    pub asleep_nanos: u64,
+    /// Packets dropped by each reload in it.
+    pub reloads: Vec<u32>,
+    /// Apps that panicked in it.
+    pub panics: Vec<Arc<str>>,
+}
+
+/// The span in rows of whole seconds, the first and last cut to it.
+pub fn rows(history: &History, span: Span) -> Vec<Row> {
+    const SECOND: u64 = 1_000_000_000;
+    let seconds = span.nanos().div_ceil(SECOND);
+    let step = SECONDS.into_iter().find(|step| seconds.div_ceil(*step) < MOST_ROWS);
+    let step = step.unwrap_or_else(|| seconds.div_ceil(MOST_ROWS - 1)).saturating_mul(SECOND);
+    let first = span.start / step;
+    let mut rows: Vec<Row> = (first..=span.end.saturating_sub(1).max(span.start) / step)
+        .map(|number| {
+            let start = number.saturating_mul(step);
+            let whole = Span { start, end: start.saturating_add(step) }.within(span);
+            Row { start: whole.start, nanos: whole.nanos(), ..Row::default() }
+        })
+        .collect();
+    let last = rows.len() - 1;
+    let index = |moment: u64| ((moment.clamp(span.start, span.end) / step - first) as usize).min(last);
+    let mut durations = vec![Vec::new(); rows.len()];
+    for breath in &history.breaths {
+        let at = index(breath.span.start);
+        let row = &mut rows[at];
+        row.recorded += 1;
+        row.longest_nanos = row.longest_nanos.max(Some(breath.nanos));
+        let dropped = breath.drops.iter().map(|drops| u64::from(drops.packets));
+        row.dropped = dropped.fold(row.dropped, u64::saturating_add);
+        if !breath.slow {
+            row.breaths = row.breaths.saturating_add(breath.every.into());
+            if breath.is_busy() {
+                durations[at].push(breath.nanos);
+            }
+        }
+    }
+    for (row, durations) in rows.iter_mut().zip(durations) {
+        row.median_nanos = (!durations.is_empty()).then(|| median(durations));
+    }
+    for (at, incident) in &history.incidents {
+        match incident {
+            Incident::Nap => {
+                rows[index(at.end)].naps += 1;
+                for row in &mut rows[index(at.start)..=index(at.end)] {
+                    let whole = Span { start: row.start, end: row.start + row.nanos };
+                    row.asleep_nanos = row.asleep_nanos.saturating_add(at.within(whole).nanos()).min(row.nanos);
+                }
+            }
+            Incident::Reload { dropped } => rows[index(at.start)].reloads.push(*dropped),
+            Incident::Panic { app } => rows[index(at.start)].panics.push(Arc::clone(app)),
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{any_events, event, recorded};
+    use super::*;
+    use bellows_engine::timeline::What;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_second_has_a_row() {
+        let second = 1_000_000_000;
+        let mut events = recorded(20_000, |number, breath| {
+            if number == 15_000 {
+                let start = breath[2].start;
+                breath.insert(2, event(start + 950, 0, What::Drops { app: "sink".into(), packets: 7 }));
+                breath[3] = event(start, 9_000, What::Breath { every: 1, slow: true });
+            }
+        });
+        events.push(event(3 * second - second / 4, second / 2, What::Nap));
+        events.push(event(3 * second + second / 2, 0, What::Reload { dropped: 3 }));
+        events.push(event(3 * second + second / 2, 0, What::Panic { app: "sink".into() }));
+        let history = History::of(&events);
+        let rows = rows(&history, Span { start: second, end: 3 * second + second / 2 });
+        assert_eq!(rows.len(), 3);
+        assert_eq!(
+            rows.iter().map(|row| (row.start, row.nanos)).collect::<Vec<_>>(),
+            [(second, second), (2 * second, second), (3 * second, second / 2)]
+        );
+        assert_eq!((rows[0].recorded, rows[0].breaths, rows[0].dropped), (10_000, 1_000_000, 0));
+        assert_eq!((rows[1].recorded, rows[1].breaths, rows[1].dropped), (10_000, 999_900, 7));
+        assert_eq!((rows[1].median_nanos, rows[1].longest_nanos), (Some(1_000), Some(9_000)));
+        assert_eq!((rows[1].naps, rows[1].asleep_nanos), (0, second / 4));
+        assert_eq!((rows[2].naps, rows[2].asleep_nanos, rows[2].median_nanos), (1, second / 4, None));
+        assert_eq!((&*rows[2].reloads, &*rows[2].panics), (&[3][..], &["sink".into()][..]));
+    }
+
+    proptest! {
+        /// However long a recording is and whatever it holds, its rows follow one another, are few, and miss nothing.
+        #[test]
+        fn rows_cover_the_span(events in any_events()) {
+            let history = History::of(&events);
+            if let Some(span) = history.span() {
+                let rows = rows(&history, span);
+                prop_assert!(rows.len() as u64 <= MOST_ROWS);
+                prop_assert_eq!(rows[0].start, span.start);
+                prop_assert!(rows.windows(2).all(|pair| pair[0].start + pair[0].nanos == pair[1].start));
+                prop_assert_eq!(rows.last().map(|row| row.start + row.nanos), Some(span.end));
+                prop_assert_eq!(rows.iter().map(|row| row.recorded).sum::<u64>(), history.breaths.len() as u64);
+                prop_assert!(rows.iter().all(|row| row.asleep_nanos <= row.nanos));
+            }
+        }
+    }
+}
