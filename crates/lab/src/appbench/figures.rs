@@ -355,8 +355,7 @@ mod tests {
     #[test]
     fn the_difference_is_formed_in_each_process() {
         // The processes differ by more than the app costs.
-        let answers =
-            (0..15).map(|index| answer(10.0 * f64::from(index), 10.0 * f64::from(index) + 2.0)).collect();
+        let answers = (0..15).map(|index| answer(10.0 * f64::from(index), 10.0 * f64::from(index) + 2.0)).collect();
         let sheet = Sheet::of(CELL, answers);
         let clocks = sheet.clocks().unwrap();
         let difference = clocks.difference.unwrap();
