@@ -69,7 +69,7 @@ pub(super) fn render(outcome: &Outcome) -> String {
         sheets => sweep(&mut text, title, sheets, interval),
     }
     if let Some(sheet) = sheets.first() {
-        let _ = writeln!(text, "\n{}", way_of_packets(sheet));
+        let _ = writeln!(text, "{}", way_of_packets(sheet));
     }
     for note in &report.notes {
         let _ = writeln!(text, "{note}");
@@ -94,11 +94,13 @@ fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
             continue;
         }
         let _ = writeln!(text, "{heading}");
-        let _ = writeln!(text, "{:<32}{:>23} {:>11}   {interval}", "EVENT", "TOTAL", "/packet");
+        // What one process counts has no spread.
+        let heading = if sheet.processes > 1 { format!("   {interval}") } else { String::new() };
+        let _ = writeln!(text, "{:<32}{:>23} {:>11}{heading}", "EVENT", "TOTAL", "/packet");
         for (event, found) in rows {
             let total = grouped((found.value * sheet.packets as f64).round());
-            let bounds = span(&found, 3);
-            let _ = writeln!(text, "{event:<32}{total:>23} {:>11.3}   {bounds}", found.value);
+            let bounds = if sheet.processes > 1 { format!("   {}", span(&found, 3)) } else { String::new() };
+            let _ = writeln!(text, "{event:<32}{total:>23} {:>11.3}{bounds}", found.value);
         }
         let _ = writeln!(text, "{:<32}{:>23} {:>11.3}\n", "packet", grouped(sheet.packets as f64), 1.0);
     }
@@ -107,6 +109,7 @@ fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
 /// What the live accounting says beside the difference.
 fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
     let Some(accounted) = sheet.accounted else { return };
+    let interval = if sheet.processes > 1 { interval } else { "" };
     let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.3}", found.value));
     let _ = writeln!(text, "live accounting, clocks for each packet that comes:");
     let _ = writeln!(text, "{:<32}{:>11} {:>11} {:>13}", "APP", "reference", "production", "packets/call");
@@ -122,9 +125,11 @@ fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
         ("gap between the two", sheet.gap),
     ] {
         if let Some(found) = found {
-            let _ = writeln!(text, "  {name:<30}{:>11.3}   {}", found.value, span(&found, 3));
+            let bounds = if sheet.processes > 1 { format!("   {}", span(&found, 3)) } else { String::new() };
+            let _ = writeln!(text, "  {name:<30}{:>11.3}{bounds}", found.value);
         }
     }
+    text.push('\n');
 }
 
 /// A line for each set of conditions.
@@ -158,6 +163,7 @@ fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
             vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value)),
         );
     }
+    text.push('\n');
 }
 
 /// What became of the packets.
