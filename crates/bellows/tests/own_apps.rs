@@ -1,4 +1,5 @@
-//! A command with apps of its own that misbehave: one panics, one never returns, one takes no packets, one dawdles.
+//! A command with apps of its own that misbehave: one panics, one never returns, one takes no packets, one dawdles,
+//! one takes long.
 //!
 //! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
 
@@ -9,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, Io, Port, Ports};
+use bellows_sys::clock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use support::{Sandbox, eventually};
+use support::{Sandbox, eventually, skip};
 
 /// Panics at the packet of a certain number.
 #[derive(Deserialize, Serialize, JsonSchema)]
@@ -121,6 +123,97 @@ impl Configure for Dawdler {
     }
 }
 
+/// Hands its packets on after a while: so many clocks of the time-stamp counter for each packet.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Burden {
+    /// Clocks a packet.
+    clocks: u64,
+}
+
+struct Slow {
+    clocks: u64,
+}
+
+impl App for Slow {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        let input = io.input(0);
+        let end = clock::ticks() + self.clocks * input.len() as u64;
+        drop(input);
+        while clock::ticks() < end {}
+        io.forward(0, 0);
+    }
+}
+
+impl Configure for Slow {
+    const NAME: &'static str = "slow";
+    type Config = Burden;
+
+    fn configure(config: Burden, _: &Context) -> Result<Slow, Mistake> {
+        Ok(Slow { clocks: config.clocks })
+    }
+}
+
+/// Takes long.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Effort {
+    /// How long, for each packet.
+    turns: u64,
+}
+
+struct Burner {
+    turns: u64,
+}
+
+impl App for Burner {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for packet in &mut io.input(0) {
+            burn(self.turns);
+            output.push(packet);
+        }
+    }
+}
+
+/// What a burner does, in a function that it calls.
+#[inline(never)]
+fn burn(turns: u64) {
+    let mut value = 1u64;
+    for turn in 0..turns {
+        value = std::hint::black_box(value / 3 + turn);
+    }
+}
+
+impl Configure for Burner {
+    const NAME: &'static str = "burner";
+    type Config = Effort;
+
+    fn configure(config: Effort, _: &Context) -> Result<Burner, Mistake> {
+        Ok(Burner { turns: config.turns })
+    }
+}
+
+const BURNING: &str = r#"
+links = ["source.output -> light.input", "light.output -> heavy.input", "heavy.output -> sink.input"]
+[apps.source]
+app = "source"
+[apps.light]
+app = "burner"
+turns = 1
+[apps.heavy]
+app = "burner"
+turns = 2_000
+[apps.sink]
+app = "sink"
+"#;
+
 const EXPLOSIVE: &str = r#"
 links = [
   "source.output -> copy.input",
@@ -145,12 +238,26 @@ app = "sink"
 
 fn main() -> ExitCode {
     if std::env::var_os("COMMAND").is_some() {
-        return bellows::Command::new("bombs").app::<Bomb>().app::<Stuck>().app::<Lazy>().app::<Dawdler>().main();
+        return bellows::Command::new("bombs")
+            .app::<Bomb>()
+            .app::<Stuck>()
+            .app::<Lazy>()
+            .app::<Dawdler>()
+            .app::<Slow>()
+            .app::<Burner>()
+            .main();
     }
     an_app_that_panics_is_contained();
     a_second_interrupt_ends_a_run_that_is_stuck();
     a_run_in_which_packets_get_stuck_fails();
     an_app_that_dawdles_is_found_on_the_timeline();
+    two_clocks_a_packet_are_found();
+    what_an_app_does_instead_of_passing_packets_on_is_told();
+    #[cfg(target_arch = "x86_64")]
+    {
+        the_app_that_takes_long_is_hot();
+        apps_of_one_type_are_told_apart_by_the_native_schedule_alone();
+    }
     ExitCode::SUCCESS
 }
 
@@ -228,4 +335,97 @@ fn an_app_that_dawdles_is_found_on_the_timeline() {
     let costs = sandbox.bellows(&["show", "run", "--json"]).fine().json();
     assert_eq!((&costs["rows"][0]["app"], &costs["rows"][0]["entry"]), (&json!("slow"), &json!("push")), "{costs:#}");
     println!("an app that dawdles is found on the timeline: ok");
+}
+
+/// The difference in clocks of an app against another: its interval.
+fn difference(sandbox: &Sandbox, app: &str, against: &str) -> (f64, f64) {
+    let brief = ["appbench", app, "--against", against, "--processes", "9", "--packets", "300000", "--json"];
+    let report = sandbox.bellows(&brief).fine().json();
+    let results = report["results"].as_array().unwrap();
+    let is_it = |result: &&Value| result["case"] == "clocks" && result["labels"]["run"] == "difference";
+    let found = results.iter().find(is_it).unwrap_or_else(|| panic!("{report:#}"));
+    (found["low"].as_f64().unwrap(), found["high"].as_f64().unwrap())
+}
+
+fn two_clocks_a_packet_are_found() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let (low, high) = difference(&sandbox, "slow(clocks = 2)", "slow(clocks = 0)");
+    assert!(low > 0.0, "two more clocks: {low} to {high}");
+    let (low, high) = difference(&sandbox, "slow(clocks = 0)", "slow(clocks = 0)");
+    assert!(low < 1.0 && high > -1.0, "no more clocks: {low} to {high}");
+    println!("two clocks a packet are found: ok");
+}
+
+fn what_an_app_does_instead_of_passing_packets_on_is_told() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    for (app, why) in [
+        ("lazy", "`lazy` takes no packets: all 1024 that came wait before it"),
+        ("bomb(at = 10)", "`bomb` panicked; run it in a network to see where"),
+    ] {
+        let said = sandbox.bellows(&["appbench", app, "--processes", "1", "--packets", "1000"]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
+    }
+    println!("what an app does instead of passing packets on is told: ok");
+}
+
+/// What `show hot` says of the network with two apps of one type, of which one takes nearly all of the time; nothing if
+/// sampling is not permitted here.
+#[cfg(target_arch = "x86_64")]
+fn hot(test: &str, sandbox: &Sandbox, words: &[&str]) -> Option<support::Said> {
+    let said = sandbox.bellows(&[&["show", "hot", "--for", "700ms"], words].concat());
+    if said.stderr.contains("may not be sampled") || said.stderr.contains("perf_event_open") {
+        skip(test, said.stderr.trim_end());
+        return None;
+    }
+    Some(said.fine())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn the_app_that_takes_long_is_hot() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write("network.toml", BURNING);
+    let _running = sandbox.start(&[&network]);
+    let test = "the app that takes long is hot";
+    let Some(said) = hot(test, &sandbox, &["--json"]) else { return };
+    let report = said.json();
+    let functions = report["functions"].as_array().unwrap();
+    let first = &functions[0];
+    assert_eq!((&first["function"], &first["apps"]), (&json!("own_apps::burn"), &json!(["heavy"])), "{report:#}");
+    assert!(first["share"].as_f64() > Some(0.7), "{report:#}");
+    let samples =
+        |list: &Value| list.as_array().unwrap().iter().map(|item| item["samples"].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(samples(&report["functions"]), report["samples"].as_u64().unwrap(), "{report:#}");
+    assert_eq!(samples(&first["instructions"]), first["samples"].as_u64().unwrap(), "{report:#}");
+
+    let text = hot(test, &sandbox, &[]).unwrap().stdout;
+    let row = text.lines().find(|line| line.contains("FUNCTION")).and_then(|head| text.split_once(head));
+    let row = row.and_then(|(_, rest)| rest.lines().nth(1)).unwrap();
+    assert!(row.contains("own_apps::burn") && row.contains("heavy"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("> ") && line.contains('%')), "{text}");
+
+    let text = hot(test, &sandbox, &["--app", "light"]).unwrap().stdout;
+    assert!(text.contains("`light` has ") && !text.contains("heavy"), "{text}");
+    let said = sandbox.bellows(&["show", "hot", "--app", "hevy"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("did you mean `heavy`?"), "{said:?}");
+    let said = sandbox.bellows(&["show", "apps", "--top", "2"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("`show hot`"), "{said:?}");
+    println!("{test}: ok");
+}
+
+#[cfg(target_arch = "x86_64")]
+fn apps_of_one_type_are_told_apart_by_the_native_schedule_alone() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write("network.toml", BURNING);
+    for schedule in ["nested", "flat"] {
+        let _running = sandbox.start(&[&network, "--schedule", schedule]);
+        let Some(said) = hot("apps of one type", &sandbox, &["--json"]) else { return };
+        let report = said.json();
+        let first = &report["functions"][0];
+        let found = (&report["schedule"], &first["function"], &first["apps"]);
+        assert_eq!(found, (&json!(schedule), &json!("own_apps::burn"), &json!(["heavy", "light"])), "{report:#}");
+    }
+    println!("apps of one type are told apart by the native schedule alone: ok");
 }

@@ -1,5 +1,7 @@
 //! The kernel's own events, counted from end to end: every machine has them.
 
+mod common;
+
 use std::time::Instant;
 
 use bellows_pmu::{Event, Group, MOST_EVENTS, OpenError};
@@ -21,20 +23,10 @@ fn open(test: &str, events: &[Event]) -> Option<Group> {
     match Group::open(events) {
         Ok(group) => Some(group),
         Err(error @ (OpenError::NotPermitted { .. } | OpenError::Kernel { .. })) => {
-            skip(test, &error.to_string());
+            common::skip(test, &error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
-    }
-}
-
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped {test}: {reason}");
-    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-        use std::io::Write;
-        let mut file =
-            std::fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
-        writeln!(file, "{test}: {reason}").expect("BELLOWS_SKIPS can be written");
     }
 }
 

@@ -2,12 +2,17 @@
 //!
 //! A [`Counter`] counts one event for one thread; several that are opened behind a leader are on the processor together or
 //! not at all, and are read together. [`Counter::page`] maps what the kernel publishes about a counter; where that says so,
-//! [`Page::sample`] reads the processor's register directly.
+//! [`Page::sample`] reads the processor's register directly. A [`Ring`] is filled by the kernel with samples of what a thread
+//! executes.
 //!
 //! # Sources
 //!
 //! `perf_event_open(2)`; Linux, `include/uapi/linux/perf_event.h`, whose `struct perf_event_mmap_page` describes the
 //! protocol of [`CounterPage::sample`]; Intel SDM volume 2, RDPMC.
+
+mod ring;
+
+pub use ring::Ring;
 
 use std::io;
 use std::mem::size_of;
@@ -100,6 +105,9 @@ const FORMAT_TIME_ENABLED: u64 = 1 << 0;
 const FORMAT_TIME_RUNNING: u64 = 1 << 1;
 const FORMAT_GROUP: u64 = 1 << 3;
 
+/// What [`Counter::read`] expects to be given.
+const FORMAT: u64 = FORMAT_GROUP | FORMAT_TIME_ENABLED | FORMAT_TIME_RUNNING;
+
 /// How many counters a group may have for [`Counter::read`].
 pub const MOST_TOGETHER: usize = 16;
 
@@ -122,7 +130,7 @@ impl Counter {
         let attributes = Attributes {
             kind: what.kind,
             config: what.config,
-            read_format: FORMAT_GROUP | FORMAT_TIME_ENABLED | FORMAT_TIME_RUNNING,
+            read_format: FORMAT,
             flags: modes(what),
             ..Attributes::default()
         };
@@ -409,51 +417,110 @@ mod tests {
         }
     }
 
-    /// What a kernel does that moves a counter on and off its register all the time: in every state that it publishes,
-    /// offset and register add up to one number, and the times belong to it.
-    #[test]
-    fn a_page_that_changes_all_the_time_is_never_read_half() {
+    /// A kernel that moves a counter on and off its registers: in every state that it publishes, offset and register add up
+    /// to one number, and the two times are the same.
+    struct Kernel {
+        page: CounterPage,
+        registers: [AtomicU64; 4],
+        /// How many steps it has made; [`Kernel::UPDATE`] of them are an update.
+        steps: AtomicU64,
+        /// Whether the counter is on no register at times.
+        rests: bool,
+    }
+
+    impl Kernel {
         const TOTAL: u64 = 1 << 40;
-        let page =
-            CounterPage { capabilities: CounterPage::CAN_RDPMC.into(), width: 48.into(), ..CounterPage::default() };
-        page.offset.store(TOTAL, Relaxed);
-        let registers: [AtomicU64; 4] = Default::default();
-        let is_done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut turn = 0u64;
-                while !is_done.load(Relaxed) {
-                    turn += 1;
-                    let index = (turn % 5) as u32;
-                    page.lock.fetch_add(1, Relaxed);
+        const UPDATE: u64 = 6;
+
+        fn new(rests: bool) -> Kernel {
+            let page = CounterPage {
+                capabilities: (CounterPage::CAN_RDPMC | CounterPage::HAS_TIME).into(),
+                width: 48.into(),
+                offset: Kernel::TOTAL.into(),
+                ..CounterPage::default()
+            };
+            Kernel { page, registers: Default::default(), steps: 0.into(), rests }
+        }
+
+        fn step(&self) {
+            let step = self.steps.fetch_add(1, Relaxed);
+            let turn = step / Kernel::UPDATE + 1;
+            let index = if self.rests { (turn % 5) as u32 } else { 1 };
+            // Registers of 48 bits, whose upper half counts as negative.
+            let register = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) & ((1 << 48) - 1);
+            match step % Kernel::UPDATE {
+                0 => {
+                    self.page.lock.fetch_add(1, Relaxed);
                     fence(Release);
-                    // Registers of 48 bits, whose upper half counts as negative.
-                    let register = turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) & ((1 << 48) - 1);
-                    let offset = match index.checked_sub(1) {
-                        None => TOTAL,
-                        Some(number) => {
-                            registers[number as usize].store(register, Relaxed);
-                            TOTAL.wrapping_sub(sign_extended(register, 48))
-                        }
-                    };
-                    page.offset.store(offset, Relaxed);
-                    page.index.store(index, Relaxed);
-                    page.time_enabled.store(turn, Relaxed);
-                    page.time_running.store(turn, Relaxed);
-                    page.lock.fetch_add(1, Release);
+                }
+                1 => {
+                    let counted = index.checked_sub(1).map_or(0, |number| {
+                        self.registers[number as usize].store(register, Relaxed);
+                        sign_extended(register, 48)
+                    });
+                    self.page.offset.store(Kernel::TOTAL.wrapping_sub(counted), Relaxed);
+                }
+                2 => self.page.index.store(index, Relaxed),
+                3 => self.page.time_enabled.store(turn, Relaxed),
+                4 => self.page.time_running.store(turn, Relaxed),
+                _ => drop(self.page.lock.fetch_add(1, Release)),
+            }
+        }
+
+        fn register(&self, number: u32) -> u64 {
+            self.registers[number as usize].load(Relaxed)
+        }
+    }
+
+    proptest! {
+        /// The kernel may go on with its update while the register and the clock are read, and have begun one before.
+        #[test]
+        fn a_page_that_changes_while_it_is_read_is_read_again(
+            before in 0u64..40, meanwhile in proptest::collection::vec(0u64..20, 0..8)
+        ) {
+            let kernel = Kernel::new(false);
+            (0..Kernel::UPDATE + before).for_each(|_| kernel.step());
+            let readings = AtomicU64::new(0);
+            let go_on = || {
+                // Once the plan is at its end, the update is brought to its own.
+                let left = (Kernel::UPDATE - kernel.steps.load(Relaxed) % Kernel::UPDATE) % Kernel::UPDATE;
+                let planned = meanwhile.get(readings.fetch_add(1, Relaxed) as usize).copied();
+                (0..planned.unwrap_or(left)).for_each(|_| kernel.step());
+            };
+            let register = |number| {
+                go_on();
+                kernel.register(number)
+            };
+            let sample = kernel.page.sample(register, || 0);
+            prop_assert_eq!(sample.count, Kernel::TOTAL);
+            prop_assert_eq!(sample.enabled, sample.running);
+            prop_assert!(sample.enabled >= before / Kernel::UPDATE);
+        }
+    }
+
+    #[test]
+    fn a_page_that_another_thread_changes_is_never_read_half() {
+        let kernel = Kernel::new(true);
+        let is_done = AtomicBool::new(false);
+        let (count, times_differ) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Relaxed) {
+                    (0..Kernel::UPDATE).for_each(|_| kernel.step());
+                    (0..50).for_each(|_| std::hint::spin_loop());
                 }
             });
-            let mut last = 0;
-            let mut changes = 0;
-            while changes < 10_000 {
-                let sample = page.sample(|number| registers[number as usize].load(Relaxed), || 0);
-                assert_eq!(sample.count, TOTAL);
-                assert_eq!(sample.enabled, sample.running);
-                assert!(sample.enabled >= last);
-                changes += u32::from(sample.enabled != last);
-                last = sample.enabled;
+            let (mut last, mut readings, mut changes) =
+                (kernel.page.sample(|number| kernel.register(number), || 0), 0, 0);
+            while (readings < 100_000 || changes < 10) && last.count == Kernel::TOTAL && last.enabled == last.running {
+                let sample = kernel.page.sample(|number| kernel.register(number), || 0);
+                readings += 1;
+                changes += u32::from(sample.enabled != last.enabled);
+                last = sample;
             }
             is_done.store(true, Relaxed);
+            (last.count, last.enabled != last.running)
         });
+        assert_eq!(count, Kernel::TOTAL, "offset and register of different moments");
+        assert!(!times_differ, "times of different moments");
     }
 }

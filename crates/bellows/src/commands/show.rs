@@ -1,6 +1,7 @@
 //! `bellows show`.
 
 mod breath;
+mod hot;
 mod latency;
 mod run;
 
@@ -16,23 +17,26 @@ use crate::report;
 use crate::terminal::{self, harmless};
 use crate::text::{count, span};
 
-/// Show the counters of a running network, or those that one left when it crashed, or how it breathes
+/// Show the counters of a running network, or those that one left when it crashed, how it breathes, or where it spends its time
 ///
 /// Without a part, all of them are shown. NAME is needed only if several networks run.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The part: run (what each app costs), latency (how long packets and breaths take), apps, links, errors (what was
-    /// dropped and why), config (the network file) or breath (the calls of a breath in order, and their machine code)
+    /// The part: run (what each app costs), latency (how long packets and breaths take), hot (in which instructions the
+    /// time is spent, by samples), apps, links, errors (what was dropped and why), config (the network file) or breath (the
+    /// calls of a breath in order, and their machine code)
     #[arg(value_name = "PART")]
     first: Option<String>,
     /// The network's name
     #[arg(value_name = "NAME")]
     second: Option<String>,
-    /// Print all counters, or that part (run, latency, breath), as JSON (see docs/json.md)
+    /// Print all counters, or that part (run, latency, hot, breath), as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     run: run::Options,
+    #[command(flatten)]
+    hot: hot::Options,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,7 @@ enum Part {
     Breath,
     Run,
     Latency,
+    Hot,
 }
 
 impl Arguments {
@@ -59,6 +64,7 @@ impl Arguments {
             Some("breath") => Some(Part::Breath),
             Some("run") => Some(Part::Run),
             Some("latency") => Some(Part::Latency),
+            Some("hot") => Some(Part::Hot),
             Some(_) => None,
         };
         match (part, &self.second) {
@@ -67,7 +73,7 @@ impl Arguments {
             (None, Some(_)) => {
                 let first = self.first.as_deref().unwrap_or_default();
                 Err(Failure::Mistake(format!(
-                    "there is no part `{first}`; there are run, latency, apps, links, errors, config and breath"
+                    "there is no part `{first}`; there are run, latency, hot, apps, links, errors, config and breath"
                 )))
             }
         }
@@ -79,11 +85,15 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.run.is_given() && part != Part::Run {
         return Err(Failure::Mistake("--sort and --all are for `show run`".to_owned()));
     }
+    if arguments.hot.is_given() && part != Part::Hot {
+        return Err(Failure::Mistake("--app, --for and --top are for `show hot`".to_owned()));
+    }
     let home = observe::pick(name)?;
     match part {
         Part::Breath => return breath::execute(&home, arguments.json),
         Part::Run => return run::execute(home, &arguments.run, arguments.json),
         Part::Latency => return latency::execute(home, arguments.json),
+        Part::Hot => return hot::execute(&home, &arguments.hot, arguments.json),
         Part::All | Part::Apps | Part::Links | Part::Errors | Part::Config => {}
     }
     let (name, state, pid) = (home.name(), observe::state(&home), home.process());
@@ -121,7 +131,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let drops = report::drops(counters);
             if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
         }
-        Part::Config | Part::Breath | Part::Run | Part::Latency => {
+        Part::Config | Part::Breath | Part::Run | Part::Latency | Part::Hot => {
             let text = harmless(&observer.directory().config);
             if text.ends_with('\n') { text } else { text + "\n" }
         }

@@ -1,0 +1,298 @@
+//! For which app the engine's thread works, by what lies on its stack.
+//!
+//! Apps of one type share their functions, so that the instruction does not tell. But the breath calls each app from a place
+//! of its own: the address to which that call returns lies on the stack. Old values may lie there too, of calls that have
+//! returned. Since the engine calls its breath from one place, the right one is always in the same slot of the stack: the
+//! slot in which most samples have one.
+//!
+//! Where no code is assembled, or an app is called otherwise, the first function on the stack that was made for an app's
+//! type tells the type; it may be any of that type's apps.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bellows_engine::listing::{Call, Listing};
+use bellows_pmu::Stack;
+
+use super::image::Image;
+use super::name;
+
+/// Some apps: the number of a list in [`Attribution::apps`].
+pub type Owner = usize;
+
+/// What tells the apps apart.
+pub struct Attribution {
+    /// Each list is one app, or several of which it may be any.
+    owners: Vec<Vec<String>>,
+    /// To which app the call belongs that returns to an address.
+    returns: HashMap<u64, Owner>,
+    /// Which app each stretch of the breath serves, by its label.
+    stretches: HashMap<String, Owner>,
+    /// The apps of each type, the longest names first.
+    types: Vec<(String, Owner)>,
+    /// What is known of addresses that were found on stacks.
+    typed: HashMap<u64, Option<Owner>>,
+}
+
+/// What a stack says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Testimony {
+    /// Addresses in the breath to which calls return: each with the slot in which it lies, and the app.
+    Returns(Vec<(u64, Owner)>),
+    /// A function on the stack was made for these apps' type.
+    Type(Owner),
+    /// No app is at work.
+    None,
+}
+
+impl Attribution {
+    /// What a listing of the breath tells.
+    pub fn new(listing: &Listing) -> Attribution {
+        let mut attribution = Attribution {
+            owners: Vec::new(),
+            returns: HashMap::new(),
+            stretches: HashMap::new(),
+            types: Vec::new(),
+            typed: HashMap::new(),
+        };
+        attribution.read_code(listing);
+        attribution.read_types(&listing.calls);
+        attribution
+    }
+
+    /// The apps of an owner, in alphabetical order.
+    pub fn apps(&self, owner: Owner) -> &[String] {
+        &self.owners[owner]
+    }
+
+    /// The app that a stretch of the breath serves, given the function that the image has for it.
+    pub fn stretch(&self, function: &str) -> Option<Owner> {
+        self.stretches.get(function.strip_prefix("breath: ")?).copied()
+    }
+
+    /// What the stack of a thread that is at an instruction says.
+    pub fn ask(&mut self, image: &mut Image, instruction: u64, stack: Stack<'_>) -> Testimony {
+        let in_breath = |(slot, word)| {
+            let owner = image.is_assembled(word).then(|| self.returns.get(&word)).flatten()?;
+            Some((slot, *owner))
+        };
+        let returns: Vec<(u64, Owner)> = stack.words().filter_map(in_breath).collect();
+        if !returns.is_empty() {
+            return Testimony::Returns(returns);
+        }
+        let addresses = std::iter::once(instruction).chain(stack.words().map(|(_, word)| word.wrapping_sub(1)));
+        for address in addresses {
+            if image.is_code(address)
+                && let Some(owner) = self.type_at(image, address)
+            {
+                return Testimony::Type(owner);
+            }
+        }
+        Testimony::None
+    }
+
+    fn type_at(&mut self, image: &mut Image, address: u64) -> Option<Owner> {
+        if let Some(known) = self.typed.get(&address) {
+            return *known;
+        }
+        let location = image.locate(address);
+        let function = location.and_then(|location| image.function(location));
+        let owner = function.and_then(|function| self.of_type(&function.name()));
+        self.typed.insert(address, owner);
+        owner
+    }
+
+    /// The apps for whose type a function was made.
+    fn of_type(&self, function: &str) -> Option<Owner> {
+        self.types.iter().find(|(path, _)| name::mentions(function, path)).map(|(_, owner)| *owner)
+    }
+
+    fn read_code(&mut self, listing: &Listing) {
+        let mut serves = None;
+        let mut is_call = false;
+        for line in &listing.code {
+            if is_call && let Some(owner) = serves {
+                self.returns.insert(line.address, owner);
+            }
+            if let Some(label) = &line.label {
+                serves = app_of(label, &listing.calls).map(|app| self.owner(vec![app.to_owned()]));
+                self.stretches.extend(serves.map(|owner| (label.clone(), owner)));
+            }
+            is_call = line.text.starts_with("call ");
+        }
+    }
+
+    fn read_types(&mut self, calls: &[Call]) {
+        let mut types: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for call in calls {
+            let path = call.function.strip_suffix(&*call.entry).and_then(|path| path.strip_suffix("::"));
+            types.entry(path.unwrap_or(&call.function)).or_default().push(call.app.clone());
+        }
+        let types = types.into_iter().map(|(path, apps)| (path.to_owned(), self.owner(apps)));
+        let mut types: Vec<(String, Owner)> = types.collect();
+        types.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+        self.types = types;
+    }
+
+    fn owner(&mut self, mut apps: Vec<String>) -> Owner {
+        apps.sort();
+        apps.dedup();
+        self.owners.iter().position(|known| *known == apps).unwrap_or_else(|| {
+            self.owners.push(apps);
+            self.owners.len() - 1
+        })
+    }
+}
+
+/// The app that a stretch of the breath with this label serves.
+fn app_of<'a>(label: &str, calls: &'a [Call]) -> Option<&'a str> {
+    let label = label.strip_prefix("instrumented ").unwrap_or(label);
+    let label = label.strip_prefix("call ").unwrap_or(label);
+    let is_of = |call: &&Call| {
+        let rest = label.strip_prefix(&*call.entry).and_then(|rest| rest.strip_prefix(' '));
+        let rest = rest.and_then(|rest| rest.strip_prefix(&*call.app));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" ["))
+    };
+    calls.iter().filter(is_of).map(|call| &*call.app).max_by_key(|app| app.len())
+}
+
+/// In how many samples an address to which a call returns lies in each slot of the stack.
+#[derive(Debug, Default)]
+pub struct Slots(HashMap<u64, u64>);
+
+impl Slots {
+    /// Books what the stacks of so many samples say.
+    pub fn book(&mut self, testimony: &Testimony, samples: u64) {
+        if let Testimony::Returns(returns) = testimony {
+            for (slot, _) in returns {
+                *self.0.entry(*slot).or_default() += samples;
+            }
+        }
+    }
+
+    /// The app for which a sample was at work, by all samples that were booked.
+    pub fn judge(&self, testimony: &Testimony) -> Option<Owner> {
+        match testimony {
+            Testimony::Returns(returns) => {
+                let votes = |slot: &u64| self.0.get(slot).copied().unwrap_or_default();
+                // Of equals the one that is nearest to the top.
+                let best = returns.iter().rev().max_by_key(|(slot, _)| votes(slot));
+                best.map(|(_, owner)| *owner)
+            }
+            Testimony::Type(owner) => Some(*owner),
+            Testimony::None => None,
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use bellows_engine::listing::Line;
+
+    fn call(entry: &str, app: &str, path: &str) -> Call {
+        Call { entry: entry.to_owned(), app: app.to_owned(), function: format!("{path}::{entry}"), tests: Vec::new() }
+    }
+
+    /// Two apps of one type and a source, each called from the plain and from the instrumented body.
+    fn listing() -> Listing {
+        let line = |address: u64, text: &str, label: Option<&str>| Line {
+            address,
+            bytes: "90".repeat(5),
+            text: text.to_owned(),
+            label: label.map(str::to_owned),
+        };
+        let this = format!("{}::Walk", module_path!());
+        let walk = format!("call {this}::push");
+        let code = vec![
+            line(0x1000, "call a::Source::pull", Some("pull source")),
+            line(0x1005, "cmp dword [rbx], 0", Some("push one [source.output -> one.input]")),
+            line(0x100a, &walk, None),
+            line(0x100f, &walk, Some("push one [more] [one.output -> one [more].input]")),
+            line(0x1014, "xor eax, eax", Some("tail")),
+            line(0x1019, "call metered_push", Some("instrumented push one [source.output -> one.input]")),
+            line(0x101e, "ret", Some("instrumented leave")),
+        ];
+        let calls =
+            vec![call("pull", "source", "a::Source"), call("push", "one", &this), call("push", "one [more]", &this)];
+        Listing { calls, code, ..Listing::default() }
+    }
+
+    /// An app whose function runs in this process.
+    struct Walk;
+
+    impl Walk {
+        #[inline(never)]
+        fn push(&self) -> u64 {
+            std::hint::black_box(7)
+        }
+    }
+
+    fn stack(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn setup() -> (Attribution, Image) {
+        let listing = listing();
+        (Attribution::new(&listing), Image::open(std::process::id(), &listing).unwrap())
+    }
+
+    #[test]
+    fn the_call_that_will_be_returned_to_names_the_app() {
+        let (mut attribution, mut image) = setup();
+        let mut judge = |returns_to: u64| {
+            let bytes = stack(&[1, 0xdead_beef, returns_to, 4]);
+            let testimony = attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes));
+            let mut slots = Slots::default();
+            slots.book(&testimony, 1);
+            slots.judge(&testimony).map(|owner| attribution.apps(owner).join(" or "))
+        };
+        assert_eq!(judge(0x1005).as_deref(), Some("source"));
+        assert_eq!(judge(0x100f).as_deref(), Some("one"));
+        assert_eq!(judge(0x1014).as_deref(), Some("one [more]"));
+        assert_eq!(judge(0x101e).as_deref(), Some("one"), "the instrumented body");
+        assert_eq!(judge(0x1019), None, "an address that no call returns to");
+    }
+
+    /// Old addresses lie in slots that change from sample to sample, above or below the right one.
+    #[test]
+    fn what_former_calls_left_on_the_stack_is_outvoted() {
+        let (mut attribution, mut image) = setup();
+        let stacks = [
+            stack(&[0, 0x1005, 0, 0x100f, 0]),
+            stack(&[0, 0, 0, 0x1014, 0]),
+            stack(&[0, 0, 0x1005, 0x100f, 0]),
+            stack(&[0, 0, 0, 0x100f, 0x1005]),
+        ];
+        let mut ask = |bytes: &Vec<u8>| attribution.ask(&mut image, 8, Stack::new(0x7000, bytes));
+        let said: Vec<Testimony> = stacks.iter().map(&mut ask).collect();
+        let mut slots = Slots::default();
+        said.iter().for_each(|testimony| slots.book(testimony, 1));
+        let judged = said.iter().map(|testimony| attribution.apps(slots.judge(testimony).unwrap()).join(" or "));
+        assert_eq!(judged.collect::<Vec<_>>(), ["one", "one [more]", "one", "one"]);
+    }
+
+    #[test]
+    fn without_a_call_from_the_breath_a_function_of_a_type_names_all_its_apps() {
+        let (mut attribution, mut image) = setup();
+        let within = Walk::push as *const () as u64;
+        assert_eq!(Walk.push(), 7);
+        for (instruction, word) in [(within, 3), (8, within + 2)] {
+            let bytes = stack(&[9, word]);
+            let testimony = attribution.ask(&mut image, instruction, Stack::new(0x7000, &bytes));
+            let owner = Slots::default().judge(&testimony).unwrap();
+            assert_eq!(attribution.apps(owner), ["one", "one [more]"]);
+        }
+        let bytes = stack(&[1, 2, 3]);
+        assert_eq!(attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes)), Testimony::None);
+    }
+
+    #[test]
+    fn stretches_of_the_breath_belong_to_the_apps_that_they_call() {
+        let attribution = Attribution::new(&listing());
+        let app = |function: &str| attribution.stretch(function).map(|owner| attribution.apps(owner)[0].clone());
+        assert_eq!(app("breath: pull source").as_deref(), Some("source"));
+        assert_eq!(app("breath: push one [more] [one.output -> one [more].input]").as_deref(), Some("one [more]"));
+        assert_eq!(app("breath: instrumented push one [source.output -> one.input]").as_deref(), Some("one"));
+        assert_eq!(app("breath: tail"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! What a thread executes, by samples that the kernel takes.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use bellows_sys::perf::Ring;
+
+use crate::probe::paranoia;
+use crate::record::{Moment, Record, records};
+
+/// How many bytes of the stack go with a sample.
+const STACK: u32 = 8 << 10;
+
+/// How many bytes of samples the kernel may keep until they are taken, if the user may lock that much.
+const KEPT: usize = 4 << 20;
+
+/// Samples one thread, which may be of another process, by the kernel's timer: no performance counters are needed.
+///
+/// A sample tells which instruction comes next at that moment. As with every timer, that is the one after the instruction
+/// that took long, or one of the next.
+#[derive(Debug)]
+pub struct Sampler {
+    ring: Ring,
+    user_only: bool,
+    lost: u64,
+    records: Vec<u8>,
+}
+
+/// Why a thread cannot be sampled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SampleError {
+    /// It is not there, or not any more.
+    #[error("there is no thread {0}")]
+    Gone(i32),
+    /// The user may not.
+    #[error("thread {thread} may not be sampled: {}", way_out(*.paranoid))]
+    NotPermitted {
+        /// The thread.
+        thread: i32,
+        /// `kernel.perf_event_paranoid`, if it can be read.
+        paranoid: Option<i32>,
+    },
+    /// The kernel refuses for another reason.
+    #[error("thread {thread} cannot be sampled: perf_event_open: {error}")]
+    Kernel {
+        /// The thread.
+        thread: i32,
+        /// What the kernel answers.
+        error: io::Error,
+    },
+}
+
+fn way_out(paranoid: Option<i32>) -> String {
+    match paranoid {
+        Some(paranoid @ 3..) => format!(
+            "kernel.perf_event_paranoid is {paranoid}; allow it with `sysctl kernel.perf_event_paranoid=2` or with the \
+             capability CAP_PERFMON"
+        ),
+        _ => "be the user who runs it, or root; in a container, its seccomp profile must allow perf_event_open"
+            .to_owned(),
+    }
+}
+
+impl Sampler {
+    /// Starts to sample a thread after each `period` that it was on a processor.
+    ///
+    /// # Errors
+    /// It is not there, or it is not permitted.
+    pub fn open(thread: i32, period: Duration) -> Result<Sampler, SampleError> {
+        let open = |user_only| Ring::open(thread, period, STACK, user_only, KEPT);
+        let (ring, user_only) = match open(false) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => (open(true), true),
+            opened => (opened, false),
+        };
+        // ESRCH has no kind of its own.
+        const NO_SUCH_PROCESS: i32 = 3;
+        let ring = ring.map_err(|error| match error.kind() {
+            _ if error.raw_os_error() == Some(NO_SUCH_PROCESS) => SampleError::Gone(thread),
+            ErrorKind::PermissionDenied => SampleError::NotPermitted { thread, paranoid: paranoia() },
+            _ => SampleError::Kernel { thread, error },
+        })?;
+        Ok(Sampler { ring, user_only, lost: 0, records: Vec::new() })
+    }
+
+    /// Whether samples are taken in user mode only, because the user may not look into the kernel.
+    pub fn is_user_only(&self) -> bool {
+        self.user_only
+    }
+
+    /// How many samples there was no room for, of those that were due until the last call of [`Sampler::take`].
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// For how long the thread was on a processor since it is sampled; nothing if the kernel does not say.
+    pub fn busy(&self) -> Option<Duration> {
+        self.ring.busy().ok()
+    }
+
+    /// Hands over the samples that were taken since the last call.
+    ///
+    /// For a user with the usual limits the kernel keeps some sixty: those of 15 ms, at 4,000 a second.
+    pub fn take(&mut self, mut see: impl FnMut(&Moment<'_>)) {
+        self.records.clear();
+        self.ring.take(&mut self.records);
+        for record in records(&self.records) {
+            match record {
+                Record::Sample(sample) => see(&sample),
+                Record::Lost(count) => self.lost = self.lost.saturating_add(count),
+                Record::Other => {}
+            }
+        }
+    }
+}

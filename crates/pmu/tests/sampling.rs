@@ -1,0 +1,94 @@
+//! A thread of this process is sampled from another one.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use bellows_pmu::{SampleError, Sampler};
+
+/// Where the busy thread is, most of the time: its code and its stack are known.
+#[inline(never)]
+fn spin(is_done: &AtomicBool) -> u64 {
+    let mut turns = 0u64;
+    while !is_done.load(Ordering::Relaxed) {
+        (0..1_000u64).for_each(|turn| turns = std::hint::black_box(turns.wrapping_add(turn)));
+    }
+    turns
+}
+
+#[test]
+fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
+    let is_done = AtomicBool::new(false);
+    let observed = std::thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        let is_done = &is_done;
+        scope.spawn(move || {
+            let marker = std::hint::black_box(MARKER);
+            sender.send((thread_id(), &raw const marker as u64)).unwrap();
+            spin(is_done);
+            std::hint::black_box(&marker);
+        });
+        let (thread, marker) = receiver.recv().unwrap();
+        let observed = observe(thread, marker);
+        is_done.store(true, Ordering::Relaxed);
+        observed
+    });
+    match observed {
+        Ok(Observed { busy, seen, within, marked }) => {
+            assert!(busy >= Some(seen * PERIOD / 2), "{busy:?} for {seen} samples");
+            assert!(seen >= 100, "{seen} samples");
+            assert!(within > seen / 2, "{within} of {seen} samples in the function that spins");
+            assert!(marked > seen / 2, "{marked} of {seen} samples with the caller's variable on the stack");
+        }
+        Err(error @ (SampleError::NotPermitted { .. } | SampleError::Kernel { .. })) => {
+            common::skip("a busy thread is sampled", &error.to_string());
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Between two samples.
+const PERIOD: Duration = Duration::from_micros(251);
+
+const MARKER: u64 = 0x6265_6c6c_6f77_7321;
+
+#[derive(Default)]
+struct Observed {
+    busy: Option<Duration>,
+    seen: u32,
+    within: u32,
+    marked: u32,
+}
+
+fn observe(thread: i32, marker: u64) -> Result<Observed, SampleError> {
+    let mut sampler = Sampler::open(thread, PERIOD)?;
+    let here = spin as *const () as u64;
+    let mut observed = Observed::default();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while observed.seen < 100 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+        sampler.take(|sample| {
+            observed.seen += 1;
+            let is_within = !sample.in_kernel && (here..here + 500).contains(&sample.instruction);
+            observed.within += u32::from(is_within);
+            observed.marked += u32::from(sample.stack.words().any(|word| word == (marker, MARKER)));
+        });
+    }
+    observed.busy = sampler.busy();
+    Ok(observed)
+}
+
+#[test]
+fn a_thread_that_is_not_there_is_an_error() {
+    let error = Sampler::open(i32::MAX, Duration::from_millis(1)).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, SampleError::Gone(_)) || text.contains("perf_event_open"), "{text}");
+}
+
+/// The number that the kernel has for this thread.
+fn thread_id() -> i32 {
+    let link = std::fs::read_link("/proc/thread-self").unwrap();
+    link.file_name().unwrap().to_str().unwrap().parse().unwrap()
+}

@@ -1,0 +1,159 @@
+//! Samples of what a thread executes, taken by the kernel and passed on through a ring in shared memory.
+
+use std::io;
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::{Attributes, Counter, FORMAT, Sample, What, config, kind, modes};
+
+/// What each sample holds, in this order: the instruction, registers of user mode, a copy of the stack of user mode.
+const SAMPLE_INSTRUCTION: u64 = 1 << 0;
+const SAMPLE_USER_REGISTERS: u64 = 1 << 12;
+const SAMPLE_USER_STACK: u64 = 1 << 13;
+
+/// The stack pointer and the instruction pointer, as `asm/perf_regs.h` numbers them.
+#[cfg(target_arch = "x86_64")]
+const REGISTERS: u64 = 1 << 7 | 1 << 8;
+#[cfg(target_arch = "aarch64")]
+const REGISTERS: u64 = 1 << 31 | 1 << 32;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const REGISTERS: u64 = 0;
+
+/// Where the positions lie in the first page, in 64-bit words: `data_head` and `data_tail` of `struct perf_event_mmap_page`.
+const HEAD: usize = 1024 / 8;
+const TAIL: usize = 1032 / 8;
+
+/// A ring that the kernel fills with samples of one thread, until it is dropped.
+///
+/// Samples are taken by a timer that runs while the thread does. What does not fit, the kernel leaves out, and says so in a
+/// record of its own.
+#[derive(Debug)]
+pub struct Ring {
+    /// The kernel fills the ring as long as this is open.
+    counter: Counter,
+    mapping: NonNull<AtomicU64>,
+    page: usize,
+    /// How many bytes of records there is room for: a power of two.
+    size: usize,
+}
+
+// SAFETY: the mapping belongs to the value, and can be used from any thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Samples a thread of any process each time that it was on a processor for `period`, with the uppermost `stack` bytes of
+    /// its stack (a multiple of 8 below 64 KiB). The ring gets `bytes` or less: as much as the user may lock in memory.
+    ///
+    /// # Errors
+    /// `EACCES` and `EPERM` when it is not permitted to this user, or not for kernel mode; `ESRCH` when there is no such thread;
+    /// others of `perf_event_open(2)` and `mmap(2)`.
+    pub fn open(thread: i32, period: Duration, stack: u32, user_only: bool, bytes: usize) -> io::Result<Ring> {
+        let what = What { kind: kind::SOFTWARE, config: config::CPU_CLOCK, user_only };
+        let attributes = Attributes {
+            kind: what.kind,
+            config: what.config,
+            sample_period: period.as_nanos().clamp(1, u64::MAX.into()) as u64,
+            sample_type: SAMPLE_INSTRUCTION | SAMPLE_USER_REGISTERS | SAMPLE_USER_STACK,
+            read_format: FORMAT,
+            sample_regs_user: REGISTERS,
+            sample_stack_user: stack,
+            flags: modes(&what),
+            ..Attributes::default()
+        };
+        let counter = Counter::open_for(thread, attributes, None)?;
+        let page = crate::code::page_size();
+        let mut size = bytes.max(page).next_power_of_two();
+        let mapping = loop {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
+            let mapping = unsafe { mmap(null_mut(), page + size, access, MapFlags::SHARED, &counter.descriptor, 0) };
+            match mapping {
+                Ok(mapping) => break NonNull::new(mapping.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+                Err(rustix::io::Errno::PERM) if size > page => size /= 2,
+                Err(error) => return Err(error.into()),
+            }
+        };
+        Ok(Ring { counter, mapping, page, size })
+    }
+
+    /// Moves what the kernel has written since the last time to the end of `records`: whole records one after another, each
+    /// of which begins with a `struct perf_event_header`.
+    pub fn take(&mut self, records: &mut Vec<u8>) {
+        let (head, tail) = (self.position(HEAD).load(Acquire), self.position(TAIL).load(Relaxed));
+        for range in filled(tail, head, self.size) {
+            // SAFETY: the range lies within the ring, which begins a page behind the mapping's start. The kernel published
+            // its content with the head that was acquired above, and does not write there again before the tail moves.
+            let bytes = unsafe {
+                let data = self.mapping.as_ptr().cast::<u8>().add(self.page);
+                std::slice::from_raw_parts(data.add(range.start), range.len())
+            };
+            records.extend_from_slice(bytes);
+        }
+        self.position(TAIL).store(head, Release);
+    }
+
+    /// For how long the thread was on a processor since this was opened.
+    ///
+    /// # Errors
+    /// Those of `read(2)`.
+    pub fn busy(&self) -> io::Result<Duration> {
+        let mut sample = [Sample::default()];
+        self.counter.read(&mut sample)?;
+        Ok(Duration::from_nanos(sample[0].count))
+    }
+
+    fn position(&self, word: usize) -> &AtomicU64 {
+        // SAFETY: the mapping's first page holds these words, aligned, and lives as long as self; the kernel accesses them
+        // as whole words.
+        unsafe { self.mapping.add(word).as_ref() }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and no borrow of it outlives self.
+        let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.page + self.size) };
+    }
+}
+
+/// Where in a ring of `size` bytes, a power of two, the bytes from one position to a later one lie: behind `tail`, and from the
+/// ring's start on. Positions that cannot be are taken for those of an empty ring.
+fn filled(tail: u64, head: u64, size: usize) -> [Range<usize>; 2] {
+    let length = head.wrapping_sub(tail);
+    if length > size as u64 {
+        return [0..0, 0..0];
+    }
+    let start = (tail % size as u64) as usize;
+    let end = start + length as usize;
+    [start..end.min(size), 0..end.saturating_sub(size)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A byte of every position lies where a ring puts it, and nothing else is read.
+        #[test]
+        fn positions_follow_one_another_around_the_ring(tail: u64, length in 0usize..40, exponent in 0u32..5) {
+            let size = 1usize << exponent;
+            let found: Vec<usize> = filled(tail, tail.wrapping_add(length as u64), size).into_iter().flatten().collect();
+            let expected = (0..length).map(|index| (tail.wrapping_add(index as u64) % size as u64) as usize);
+            let expected: Vec<usize> = if length > size { Vec::new() } else { expected.collect() };
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sampled_is_an_error() {
+        let period = Duration::from_millis(1);
+        assert!(Ring::open(i32::MAX, period, 1024, true, 1 << 16).is_err(), "there is no such thread");
+        assert!(Ring::open(0, period, 7, true, 1 << 16).is_err(), "a stack has whole words");
+    }
+}
