@@ -23,6 +23,7 @@ const TOOLS: &[Tool] = &[
     Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" },
     Tool { programs: &["dot"], package: "graphviz", purpose: "checking the graphs written for Graphviz" },
     Tool { programs: &["unshare"], package: "util-linux", purpose: "running where the system forbids new code" },
+    Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
     Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
 ];
 

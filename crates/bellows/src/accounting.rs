@@ -99,7 +99,7 @@ pub struct Row {
     pub packets_estimated: bool,
     /// Naps that the app's descriptor ended; in its first row.
     pub naps: u64,
-    /// The calls' share of all clocks that were spent in apps, from 0 to 1; `None` if nothing was sampled.
+    /// The calls' share of all clocks that were spent in apps, from 0 to 1; `None` if too little was sampled.
     pub share: Option<f64>,
     /// What was booked of them.
     pub sampled: Sampled,
@@ -149,7 +149,9 @@ impl Accounts {
         let mut rows: Vec<Row> =
             change.apps().flat_map(|(before, after)| rows(before.unwrap_or(&nothing), after)).collect();
         let clocks: f64 = rows.iter().map(Row::clocks).sum();
-        for row in rows.iter_mut().filter(|row| row.sampled.calls > 0 && clocks > 0.0) {
+        let samples = rows.iter().map(|row| row.sampled.calls).fold(0, u64::saturating_add);
+        let are_enough = samples >= ENOUGH && clocks > 0.0;
+        for row in rows.iter_mut().filter(|row| are_enough && row.sampled.calls > 0) {
             row.share = Some(row.clocks() / clocks);
         }
         Accounts { rows, clocks }
@@ -236,8 +238,8 @@ struct Moved {
 impl Moved {
     /// Whether the packets of an entry are known exactly: those that pushes took, and what was sent by the only calls.
     fn are_exact(&self, entry: usize) -> bool {
-        let called = ENTRIES.iter().zip(self.calls).filter(|(entry, calls)| is_used(entry, *calls)).count();
-        self.calls[entry] == 0 || entry == PUSH || called == 1
+        let is_used = |entry: usize| is_used(ENTRIES[entry], self.calls[entry]);
+        self.calls[entry] == 0 || entry == PUSH || [0, 1, 2].into_iter().all(|other| is_used(other) == (other == entry))
     }
 
     /// The packets of an entry, exactly or estimated.
@@ -349,6 +351,9 @@ pub(crate) mod tests {
         let [push, tick, pull] = ["push", "tick", "pull"].map(|entry| row(&accounts, "a", entry));
         assert_eq!((push.packets, push.packets_estimated), (Some(6_100), false));
         assert_eq!((tick.packets, pull.packets), (Some(6_000), None), "not more than were sent");
+        let accounts = Accounts::of(&second(vec![], vec![app("a", [0, 9], &[("pull", 9), ("tick", 1)], &[])]));
+        let [pull, tick] = ["pull", "tick"].map(|entry| row(&accounts, "a", entry));
+        assert_eq!((pull.packets, pull.packets_estimated, tick.packets), (Some(9), false, None), "the first tick");
     }
 
     #[test]
@@ -367,7 +372,7 @@ pub(crate) mod tests {
         let few = [("push_calls", ENOUGH - 1), ("push_packets", 100), ("push_clocks", 1_000)];
         let accounts = Accounts::of(&second(vec![], vec![app("sink", [100, 0], &[("push", 100)], &few)]));
         let sink = row(&accounts, "sink", "push");
-        assert_eq!((sink.sampled.clocks_per_packet(), sink.sampled.clocks_per_call()), (None, None));
+        assert_eq!((sink.sampled.clocks_per_packet(), sink.sampled.clocks_per_call(), sink.share), (None, None, None));
         assert_eq!(sink.sampled.clocks, 1_000);
     }
 

@@ -6,8 +6,8 @@ use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
 use crate::commands::{
-    apps, bench, breathsim, check, clear, completions, graph, man, ps, reload, run, show, stop, tap, timeline, top,
-    trace,
+    appbench, apps, bench, breathsim, check, clear, completions, graph, man, ps, reload, run, show, stop, tap,
+    timeline, top, trace,
 };
 use crate::failure::EXIT_CODES;
 
@@ -91,6 +91,7 @@ pub enum Subcommand {
     Timeline(timeline::Arguments),
     Reload(reload::Arguments),
     Stop(stop::Arguments),
+    Appbench(Box<appbench::Arguments>),
     Bench(bench::Arguments),
     Breathsim(breathsim::Arguments),
     Completions(completions::Arguments),

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use bellows_engine::{AppCounts, End, Outcome, PROGRESS, PROGRESS_TOTAL, Snapshot};
-use bellows_lab::histogram::span as nanos;
 use serde::Serialize;
 
 use crate::accounting::Accounts;
-use crate::text::{Align, Table, bit_rate, count, figure, known, packet_rate, plural, span};
+use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_rate, plural, span};
 use crate::times::{self, PERCENTILES, TIMES};
 
 /// Why a run that was told to stop was told so.

@@ -34,9 +34,12 @@ pub fn scaled(value: f64) -> String {
     format!("{value:.decimals$}{prefix}")
 }
 
-/// A number with three digits that count: `0.05`, `9.08`, `50.1`, `1,234`.
+/// A number with up to three digits that count: `0`, `2e-5`, `0.046`, `9.08`, `50.1`, `1,234`.
 pub fn figure(value: f64) -> String {
     match value {
+        0.0 => "0".to_owned(),
+        value if value < 0.0095 => format!("{value:.0e}"),
+        value if value < 0.9995 => format!("{value:.3}"),
         value if value < 9.995 => format!("{value:.2}"),
         value if value < 99.95 => format!("{value:.1}"),
         value => count(value.round() as u64),
@@ -200,8 +203,9 @@ mod tests {
         let times = [0, 640, 999, 1_000, 1_254, 12_500_000, 999_600, 2_000_000_000].map(nanos);
         assert_eq!(times, ["0 ns", "640 ns", "999 ns", "1.00 µs", "1.25 µs", "12.5 ms", "1.00 ms", "2.00 s"]);
         assert_eq!(time_of_day(1_700_000_000_000_000_042), "22:13:20.000000042 UTC");
-        let figures = [0.0, 0.046, 9.994, 9.996, 50.09, 99.96, 1_234.4, f64::MAX].map(figure);
-        let expected = ["0.00", "0.05", "9.99", "10.0", "50.1", "100", "1,234", "18,446,744,073,709,551,615"];
+        let figures = [0.0, 0.000_012, 0.009_4, 0.046, 9.994, 9.996, 50.09, 99.96, 1_234.4, f64::MAX].map(figure);
+        let expected =
+            ["0", "1e-5", "9e-3", "0.046", "9.99", "10.0", "50.1", "100", "1,234", "18,446,744,073,709,551,615"];
         assert_eq!(figures, expected);
         assert_eq!((known(Some(0.5), percent), known(None, percent)), ("50.0 %".to_owned(), "–".to_owned()));
     }

@@ -1,8 +1,9 @@
 //! How long things take: what is measured, and the percentiles that are told.
 
 use bellows_engine::Histogram;
-use bellows_lab::histogram::span;
 use serde_json::{Value, json};
+
+use crate::text::nanos;
 
 /// What is measured: its name among the histograms, and what that means.
 pub const TIMES: [(&str, &str); 2] =
@@ -18,7 +19,7 @@ pub fn longest(histogram: &Histogram) -> Option<u64> {
 
 /// The first `most` percentiles in a line; `None` without times. `latency p50 1.25 µs, p99 4 µs`.
 pub fn brief(name: &str, histogram: &Histogram, most: usize) -> Option<String> {
-    let percentile = |(name, part): &(&str, f64)| Some(format!("{name} {}", span(histogram.quantile(*part)?)));
+    let percentile = |(name, part): &(&str, f64)| Some(format!("{name} {}", nanos(histogram.quantile(*part)?)));
     let percentiles: Vec<String> = PERCENTILES.iter().take(most).map(percentile).collect::<Option<_>>()?;
     Some(format!("{name} {}", percentiles.join(", ")))
 }
@@ -43,7 +44,7 @@ mod tests {
     #[test]
     fn percentiles_are_told_if_there_are_times() {
         let histogram = Histogram { classes: vec![(1_000, 98), (4_000, 1), (90_000, 1)], maximum: 88_000 };
-        assert_eq!(brief("latency", &histogram, 2).as_deref(), Some("latency p50 1 µs, p99 4 µs"));
+        assert_eq!(brief("latency", &histogram, 2).as_deref(), Some("latency p50 1.00 µs, p99 4.00 µs"));
         assert_eq!(json(&histogram)["p99_9_nanos"], json!(88_000));
         let none = Histogram::default();
         assert_eq!((brief("latency", &none, 3), longest(&none)), (None, None));

@@ -133,3 +133,191 @@ fn a_benchmark_that_cannot_be_run_says_why() {
         assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
     }
 }
+
+/// As little as can be measured.
+const BRIEF: [&str; 4] = ["--processes", "1", "--packets", "20000"];
+
+fn appbench(sandbox: &Sandbox, words: &[&str]) -> serde_json::Value {
+    sandbox.bellows(&[&["appbench"], words, &BRIEF, &["--json"]].concat()).fine().json()
+}
+
+/// The cases of a report, with the labels that tell them apart.
+fn cases(report: &serde_json::Value, labels: &[&str]) -> BTreeSet<String> {
+    let named = |result: &serde_json::Value| {
+        let labels = labels.iter().map(|label| result["labels"][label].to_string().replace('"', ""));
+        [vec![result["case"].as_str().unwrap().to_owned()], labels.collect()].concat().join(" ").replace(" null", "")
+    };
+    report["results"].as_array().unwrap().iter().map(named).collect()
+}
+
+#[test]
+fn an_app_is_measured_against_nothing_in_its_place() {
+    let sandbox = Sandbox::new();
+    let report = appbench(&sandbox, &["tee"]);
+    assert_eq!((&report["bench"], &report["processes"]), (&"appbench".into(), &1.into()));
+    let found = cases(&report, &["run", "booked"]);
+    for case in
+        ["clocks reference", "clocks production", "clocks difference", "account", "gap", "account production tee"]
+    {
+        assert!(found.contains(case), "{case} is not in {found:?}");
+    }
+    assert!(found.contains("vector production tee") && found.contains("account reference sink"), "{found:?}");
+    for result in report["results"].as_array().unwrap() {
+        let figure = |key: &str| result[key].as_f64().unwrap();
+        assert!(figure("low") <= figure("median") && figure("median") <= figure("high"), "{result}");
+        let labels = &result["labels"];
+        assert_eq!((&labels["app"], &labels["burst"]), (&"tee".into(), &128.into()), "{result}");
+    }
+
+    let text = sandbox.bellows(&[&["appbench", "tee"], &BRIEF[..]].concat()).fine().stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    let at = |start: &str| {
+        lines.iter().position(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {text}"))
+    };
+    let tables = [
+        at("reference result (source -> sink):"),
+        at("production result (source -> tee -> sink):"),
+        at("difference from reference to production:"),
+    ];
+    assert!(tables.is_sorted(), "{text}");
+    for table in tables {
+        let heads: Vec<&str> = lines[table + 1].split_whitespace().collect();
+        assert_eq!(heads[..3], ["EVENT", "TOTAL", "/packet"]);
+        let last = lines[table..].iter().position(|line| line.is_empty()).unwrap() + table - 1;
+        assert!(lines[table + 2].starts_with("clocks") && lines[last].starts_with("packet"), "{text}");
+    }
+    assert!(text.contains("of 100 packets that came, 100 left") && text.contains("gap between the two"), "{text}");
+}
+
+#[test]
+fn apps_in_a_row_have_keys_and_ports() {
+    let sandbox = Sandbox::new();
+    let row = "join | truncate(length = 40) | tee";
+    let report = appbench(&sandbox, &[row, "--in", "a", "--in", "b", "--out", "x", "--out", "y"]);
+    let found = cases(&report, &["run", "booked"]);
+    for app in ["join", "truncate", "tee", "source", "source-2", "sink", "sink-2"] {
+        assert!(found.contains(&format!("account production {app}")), "{app}: {found:?}");
+    }
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("`join.a`, `join.b` get packets of a source each"), "{notes}");
+    assert!(notes.contains("`tee.x`, `tee.y` lead to a sink each"), "{notes}");
+
+    let limited = appbench(&sandbox, &["rate-limiter", "--config", "{ packets = \"1k\" }"]);
+    assert_eq!(limited["results"][0]["labels"]["app"], "rate-limiter(packets = \"1k\")");
+    let text = sandbox.bellows(&[&["appbench", "sample(every = 4)"], &BRIEF[..]].concat()).fine().stdout;
+    assert!(text.contains("of 100 packets that came, 25 left; 75 % were dropped as not_sampled"), "{text}");
+    let sink = sandbox.bellows(&[&["appbench", "sink"], &BRIEF[..]].concat()).fine().stdout;
+    assert!(sink.contains("packets end at `sink`: it takes the place of the reference's sink"), "{sink}");
+}
+
+#[test]
+fn conditions_are_measured_each_in_turn() {
+    let sandbox = Sandbox::new();
+    let split = "split(by = \"flow\")";
+    let report = appbench(&sandbox, &[split, "--resident", "l1,dram", "--prefetch", "0,8", "--traffic", "imix"]);
+    let found = cases(&report, &["run", "resident", "prefetch"]);
+    for resident in ["l1", "dram"] {
+        for prefetch in [0, 8] {
+            assert!(found.contains(&format!("clocks difference {resident} {prefetch}")), "{found:?}");
+        }
+    }
+    assert!(report["notes"].to_string().contains("dram: rounds of "), "{report:#}");
+    let loaded = appbench(&sandbox, &["tee", "--offered", "1"]);
+    let found = cases(&loaded, &["run", "booked"]);
+    assert!(found.contains("vector production tee") && !found.contains("clocks difference"), "{found:?}");
+}
+
+#[test]
+fn an_app_is_measured_in_place() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"source.output -> counter.input\", \"counter.output -> tee.input\", \"tee.a -> one.input\", \"tee.b -> two.input\"]\n\
+         [engine]\nburst = 64\n[apps.source]\napp = \"source\"\n[apps.counter]\napp = \"counter\"\n[apps.tee]\napp = \"tee\"\n\
+         [apps.one]\napp = \"sink\"\n[apps.two]\napp = \"sink\"\n",
+    );
+    let report = appbench(&sandbox, &["--network", &network, "--app", "counter"]);
+    let found = cases(&report, &["run", "booked"]);
+    assert!(found.contains("clocks difference") && found.contains("account production tee"), "{found:?}");
+    assert_eq!(report["results"][0]["labels"]["burst"], 64, "as the network says");
+    assert!(report["notes"].to_string().contains("the network without `counter`"), "{report:#}");
+
+    let report = appbench(&sandbox, &["--network", &network, "--app", "tee", "--burst", "32"]);
+    let found = cases(&report, &["run", "booked"]);
+    assert!(!found.contains("clocks difference") && found.contains("account production tee"), "{found:?}");
+    assert!(report["notes"].to_string().contains("1 inputs and 2 outputs linked"), "{report:#}");
+
+    let slow = appbench(&sandbox, &["--network", &network, "--app", "counter", "--set", "apps.source.rate=100kpps"]);
+    assert!(!cases(&slow, &["run"]).contains("clocks difference"), "{slow:#}");
+    assert!(slow["notes"].to_string().contains("of 100 breaths only"), "{slow:#}");
+}
+
+#[test]
+fn valgrind_counts_the_same_every_time() {
+    if !support::has_peer("valgrind_counts_the_same_every_time", "valgrind", "--version") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    // Which misses there are depends on addresses, which differ from process to process; what is executed does not.
+    let exact = ["instructions", "branches", "data_reads", "data_writes"];
+    let count = || -> Vec<(String, String)> {
+        let report = appbench(&sandbox, &["tee", "--counters", "valgrind"]);
+        let results = report["results"].as_array().unwrap().iter();
+        let results = results.filter(|result| exact.contains(&result["case"].as_str().unwrap()));
+        results.map(|result| (result["labels"]["run"].to_string(), result["median"].to_string())).collect()
+    };
+    let first = count();
+    assert_eq!(first.len(), 3 * exact.len(), "each in reference, production and difference");
+    assert_eq!(first, count());
+}
+
+#[test]
+fn every_app_is_in_one_table() {
+    let sandbox = Sandbox::new();
+    let brief = ["bench", "apps", "--processes", "1", "--packets", "2000", "--resident", "l1,dram"];
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    let apps = sandbox.bellows(&["apps", "--json"]).fine().json();
+    let found = cases(&report, &["name", "resident"]);
+    for app in apps.as_array().unwrap().iter().map(|app| app["name"].as_str().unwrap()) {
+        let levels = if ["source", "pcap-reader"].contains(&app) { &["own"][..] } else { &["l1", "dram"] };
+        for level in levels {
+            assert!(found.contains(&format!("app {app} {level}")), "{app} {level}: {found:?}");
+        }
+    }
+    assert!(found.contains("app tee, 2 outputs dram"), "{found:?}");
+    let text = sandbox.bellows(&[&brief[..], &["--case", "tee"]].concat()).fine().stdout;
+    assert!(text.lines().any(|line| line.starts_with("tee, 2 outputs  ")), "{text}");
+}
+
+#[test]
+fn a_measurement_that_cannot_be_made_says_why() {
+    let sandbox = Sandbox::new();
+    let network = sandbox
+        .write("n.toml", "links = [\"a.output -> b.input\"]\n[apps.a]\napp = \"source\"\n[apps.b]\napp = \"sink\"\n");
+    for (words, why) in [
+        (&["tea"][..], "there is no app type `tea`"),
+        (&["truncate"], "app type `truncate` needs the key `length`"),
+        (&["truncate(length = 0)"], "a length of 0 leaves nothing of a packet"),
+        (&["tee | counter", "--config", "protocols = false"], "--config goes with one app alone"),
+        (&["tee", "--in", "entrance"], "`tee` has no input `entrance`; its inputs: `input`"),
+        (&["sink | tee"], "nothing comes out of `sink`, which has no outputs; put it last"),
+        (&["delay(time = \"1h\")"], "`delay` keeps the packets that it takes"),
+        (&["source(count = 10)"], "packets ceased to come after 10"),
+        (&["source", "--traffic", "imix"], "`source` brings packets of its own"),
+        (&["tee", "--traffic", "jumble"], "`jumble` is no traffic"),
+        (&["tee", "--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["tee", "--prefetch", "65"], "65 is not in 0..=64"),
+        (&["tee", "--offered", "0"], "give million packets a second"),
+        (&["tee", "--packets", "none"], "give a number of packets"),
+        (&["--network", &network, "--app", "c"], "the network has no app `c`; it has `a`, `b`"),
+        (&["--network", "none.toml", "--app", "c"], "cannot read `none.toml`"),
+        (&[], "<APP>"),
+    ] {
+        let said = sandbox.bellows(&[&["appbench"], words, &["--processes", "1"]].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{words:?}: {said:?}");
+        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
+    }
+    let said = sandbox.bellows(&["bench", "apps", "--case", "nonsense"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("no case has `nonsense` in its name"), "{said:?}");
+}

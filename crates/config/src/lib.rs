@@ -10,15 +10,19 @@
 //! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`] |
 //! | `registry`, `manual` | the catalogue of app types, and the manuals made from their schemas |
 //! | `engine` | the table `[engine]` |
+//! | `common` | the keys that every app's table may have |
 //! | `diagnostics` | what is wrong, and how it is shown |
 //! | `value` | values that know their places, and serde's way to read them |
 //! | `source` | files, includes, variables, and settings from outside, put together |
+//! | `chain` | apps in a row, as a command line names them |
 //! | `schema` | what a JSON Schema says of values |
 //! | `load` | the apps made, the links checked |
 //!
-//! `source` uses `value` and `diagnostics`; `load` uses them all.
+//! `source` uses `value` and `diagnostics`, `chain` uses `source`; `load` uses them all.
 #![forbid(unsafe_code)]
 
+mod chain;
+mod common;
 mod configure;
 mod diagnostics;
 mod engine;
@@ -33,7 +37,7 @@ mod values;
 pub use configure::{Configure, Context, Mistake};
 pub use diagnostics::{Diagnostics, Severity};
 pub use engine::EngineConfig;
-pub use load::{Loaded, Overrides, load, load_str};
+pub use load::{Loaded, Overrides, load, load_chain, load_str};
 pub use manual::Key;
 pub use registry::{EngineManual, Entry, Registry, engine_manual};
 pub use values::{BitRate, Bytes, Duration, Rate, ValueError};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bellows_engine::{AppSpec, LinkSpec, Network, Ports, Side, Traits};
 use serde::Deserialize;
 
+use crate::common::{Common, common_keys};
 use crate::configure::{Context, Mistake};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, nearest, quoted};
 use crate::engine::EngineConfig;
@@ -94,6 +95,26 @@ pub fn load_str(
     finish(reader, name, registry, overrides)
 }
 
+/// Reads apps in a row, as a command line names them: `tee | truncate(length = 64)`. The keys of an app stand in
+/// parentheses behind its type, as in an inline table of TOML; paths in them are relative to `folder`. The apps are called
+/// by their types, the second of a type `TYPE-2`. The text is called `name` in reports.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn load_chain(text: &str, name: &str, folder: &Path, registry: &Registry) -> Result<Vec<AppSpec>, Diagnostics> {
+    let overrides = Overrides::default();
+    let mut reader = Reader::new(&overrides);
+    reader.chain(text, name, folder);
+    let Reader { description, diagnostics, .. } = reader;
+    let mut builder = Builder::new(diagnostics, registry, false);
+    for app in description.apps {
+        builder.app(app);
+    }
+    let Builder { mut diagnostics, made, .. } = builder;
+    diagnostics.sort();
+    if diagnostics.errors() == 0 { Ok(made) } else { Err(diagnostics) }
+}
+
 fn finish(
     mut reader: Reader<'_>,
     name: &str,
@@ -105,15 +126,7 @@ fn finish(
     }
     let Reader { description, diagnostics, .. } = reader;
     let Description { links, apps, engine, is_partial, text } = description;
-    let mut builder = Builder {
-        diagnostics,
-        registry,
-        made: Vec::new(),
-        known: Vec::new(),
-        by_name: HashMap::new(),
-        excused: HashSet::new(),
-        is_partial,
-    };
+    let mut builder = Builder::new(diagnostics, registry, is_partial);
     let engine = builder.engine(engine);
     if apps.is_empty() && !is_partial {
         let empty = Diagnostic::error("the network has no apps").in_file(name);
@@ -165,17 +178,38 @@ struct Builder<'r> {
     is_partial: bool,
 }
 
+/// Whose table it is.
+#[derive(Clone, Copy)]
+struct Owner<'o> {
+    /// In messages: ``app type `sink` ``.
+    called: &'o str,
+    /// Keys that are not its own and may be meant.
+    others: &'o [&'o str],
+}
+
 /// A link and where it is written.
 type Link = (LinkSpec, Place);
 
 impl<'r> Builder<'r> {
+    fn new(diagnostics: Diagnostics, registry: &'r Registry, is_partial: bool) -> Builder<'r> {
+        Builder {
+            diagnostics,
+            registry,
+            made: Vec::new(),
+            known: Vec::new(),
+            by_name: HashMap::new(),
+            excused: HashSet::new(),
+            is_partial,
+        }
+    }
+
     /// Reads the table `[engine]`; `None` if it cannot be.
     fn engine(&mut self, mut table: Table) -> Option<EngineConfig> {
         let manual = engine_manual();
         let place = table.0.first().map_or(Place { source: 0, start: 0, end: 0 }, |(key, _)| key.place);
-        let clean = self.check(manual.schema(), &mut table, place, "`[engine]`", |table| {
-            EngineConfig::deserialize(table).map(drop)
-        });
+        let owner = Owner { called: "`[engine]`", others: &[] };
+        let clean =
+            self.check(manual.schema(), &mut table, place, owner, |table| EngineConfig::deserialize(table).map(drop));
         if let Some(Node { place, value: Value::Text(name), .. }) = table.get("name")
             && (name.starts_with('.') || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)))
         {
@@ -193,12 +227,13 @@ impl<'r> Builder<'r> {
         schema: &serde_json::Value,
         table: &mut Table,
         place: Place,
-        owner: &str,
+        owner: Owner<'_>,
         read: impl Fn(&Table) -> Result<(), value::Error>,
     ) -> bool {
         let (mut found, before) = (Vec::new(), table.0.len());
         let shape = Shape::new(schema);
-        Checker { found: &mut found, owner }.table(shape, table, place, "");
+        let Owner { called, others } = owner;
+        Checker { found: &mut found, owner: called, others }.table(shape, table, place, "");
         let mut clean = found.is_empty() && table.0.len() == before;
         found.into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
         // What the schema cannot say, serde does: one mistake at a time.
@@ -225,7 +260,7 @@ impl<'r> Builder<'r> {
                 // What is missing now may have been taken out before.
                 None => {
                     if clean {
-                        let wrong = Diagnostic::error(format!("{owner}: {message}"));
+                        let wrong = Diagnostic::error(format!("{called}: {message}"));
                         self.diagnostics.push(wrong.at(place, "").help(help));
                     }
                     return false;
@@ -251,19 +286,31 @@ impl<'r> Builder<'r> {
         let Some(entry) = entry else { return };
         // Links that were meant for the top of the file: what they would have linked is not known.
         self.is_partial |= matches!(table.get("links"), Some(Node { value: Value::List(_), .. }));
-        let owner = format!("app type `{}`", entry.name());
-        if !self.check(entry.schema(), &mut table, key.place, &owner, |table| entry.read(table)) {
-            return;
-        }
+        let common = self.common(entry, &mut table, key.place);
+        let called = format!("app type `{}`", entry.name());
+        let owner = Owner { called: &called, others: Common::KEYS };
+        let fits = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));
+        let (true, Some(common)) = (fits, common) else { return };
         let context = Context { folder, app: key.name.clone() };
         match entry.make(&table, &context) {
-            Ok(spec) => self.made.push(spec),
+            Ok(spec) => self.made.push(common.applied_to(spec)),
             Err(Failure::Refused(mistake)) => self.refused(mistake, &key.name, &table, key.place),
             Err(Failure::Unreadable(error)) => {
                 let wrong = Diagnostic::error(format!("{}: {}", quoted(&key.name), error.message));
                 self.diagnostics.push(wrong.at(error.place.unwrap_or(key.place), ""));
             }
         }
+    }
+
+    /// Takes the keys that every app has out of a table, but for those that the app has of its own; `None` if they are
+    /// wrong.
+    fn common(&mut self, entry: &Entry, table: &mut Table, place: Place) -> Option<Common> {
+        let is_own = |name: &str| Shape::new(entry.schema()).properties().any(|(own, _)| own == name);
+        let taken = Common::KEYS.iter().filter(|name| !is_own(name));
+        let mut taken = Table(taken.filter_map(|name| table.remove(name)).collect());
+        let owner = Owner { called: "an app", others: &[] };
+        let clean = self.check(&common_keys(), &mut taken, place, owner, |table| Common::deserialize(table).map(drop));
+        if clean { Common::deserialize(&taken).ok() } else { None }
     }
 
     /// What the app's own check found.

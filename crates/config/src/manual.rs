@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
-use crate::registry::Entry;
+use crate::registry::{EngineManual, Entry};
 use crate::schema::Shape;
 
 /// One key of a table.
@@ -261,11 +261,12 @@ pub(crate) fn app_text(entry: &Entry, width: usize) -> String {
     out
 }
 
-pub(crate) fn engine_text(schema: &Json, width: usize) -> String {
+pub(crate) fn engine_text(manual: &EngineManual, width: usize) -> String {
     let width = width.max(40);
     let mut out = "[engine]\n\n".to_owned();
-    wrap(&mut out, &description(schema), 2, width);
-    section(&mut out, "KEYS of [engine]", &key_list(&keys(schema)), width);
+    wrap(&mut out, &description(manual.schema()), 2, width);
+    section(&mut out, "KEYS of [engine]", &key_list(&manual.keys()), width);
+    section(&mut out, "KEYS of every [apps.NAME], besides its app's own", &key_list(&manual.common_keys()), width);
     out
 }
 

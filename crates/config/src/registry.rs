@@ -8,6 +8,7 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use crate::common::common_keys;
 use crate::configure::{Configure, Context, Mistake};
 use crate::diagnostics::nearest;
 use crate::engine::EngineConfig;
@@ -116,7 +117,7 @@ fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, Failu
 }
 
 /// A type's JSON Schema, with the types that it uses written out in place.
-fn schema<T: JsonSchema>() -> Json {
+pub(crate) fn schema<T: JsonSchema>() -> Json {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<T>().to_value()
 }
@@ -183,15 +184,16 @@ impl Entry {
     }
 }
 
-/// The manual of the table `[engine]`.
+/// The manual of the table `[engine]`, and of the keys that every app's table may have.
 #[derive(Clone, Debug)]
 pub struct EngineManual {
     schema: Json,
+    common: Json,
 }
 
-/// The manual of the table `[engine]`.
+/// The manual of the table `[engine]`, and of the keys that every app's table may have.
 pub fn engine_manual() -> EngineManual {
-    EngineManual { schema: schema::<EngineConfig>() }
+    EngineManual { schema: schema::<EngineConfig>(), common: common_keys() }
 }
 
 impl EngineManual {
@@ -205,15 +207,22 @@ impl EngineManual {
         manual::keys(&self.schema)
     }
 
-    /// The manual for a terminal of `width` columns.
-    pub fn text(&self, width: usize) -> String {
-        manual::engine_text(&self.schema, width)
+    /// The keys that every app's table may have.
+    pub fn common_keys(&self) -> Vec<Key> {
+        manual::keys(&self.common)
     }
 
-    /// The manual as data: `name`, `description`, `keys` and `schema`.
+    /// The manual for a terminal of `width` columns.
+    pub fn text(&self, width: usize) -> String {
+        manual::engine_text(self, width)
+    }
+
+    /// The manual as data: `name`, `description`, `keys` and `schema`; and for the keys that every app's table may have,
+    /// `common_keys` and `common_schema`.
     pub fn json(&self) -> Json {
         json!({
             "name": "engine", "description": manual::description(&self.schema), "keys": self.keys(), "schema": self.schema,
+            "common_keys": self.common_keys(), "common_schema": self.common,
         })
     }
 }

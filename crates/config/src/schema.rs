@@ -270,6 +270,8 @@ pub(crate) struct Checker<'d> {
     pub(crate) found: &'d mut Vec<Diagnostic>,
     /// What a table is called in messages: ``app type `sink` ``.
     pub(crate) owner: &'d str,
+    /// Keys that may be meant although the table's own shape does not have them.
+    pub(crate) others: &'d [&'d str],
 }
 
 impl Checker<'_> {
@@ -312,7 +314,8 @@ impl Checker<'_> {
             }
             return;
         }
-        unknown = match nearest(&key.name, names()) {
+        let others = self.others.iter().copied().filter(|_| path.is_empty());
+        unknown = match nearest(&key.name, names().chain(others)) {
             Some(near) => unknown.at(key.place, format!("did you mean `{near}`?")),
             None => unknown.at(key.place, "unknown key"),
         };

@@ -163,7 +163,7 @@ impl<'o> Reader<'o> {
             Err(first) => vec![first.clone()],
             Ok(_) => Vec::new(),
         };
-        for error in syntax_errors(&text, errors, source) {
+        for error in syntax_errors(&text, errors, source, 0) {
             self.fail(error);
         }
         self.diagnostics.sources[source].text = text;
@@ -265,7 +265,7 @@ impl<'o> Reader<'o> {
     }
 
     /// Puts in the variables of all texts in a value.
-    fn expand(&mut self, node: &mut Node) {
+    pub(crate) fn expand(&mut self, node: &mut Node) {
         match &mut node.value {
             Value::Text(text) if text.contains('$') => match self.expanded(text, node.place) {
                 Some(expanded) => {
@@ -412,7 +412,14 @@ impl<'o> Reader<'o> {
 
 /// What TOML's parser complains about, one mistake for each group of lines that follow one another: what comes right
 /// after a mistake follows from it.
-fn syntax_errors(text: &str, mut errors: Vec<toml::de::Error>, source: usize) -> Vec<Diagnostic> {
+///
+/// The text stands in the source from `offset` on.
+pub(crate) fn syntax_errors(
+    text: &str,
+    mut errors: Vec<toml::de::Error>,
+    source: usize,
+    offset: usize,
+) -> Vec<Diagnostic> {
     let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start.min(text.len()));
     errors.sort_by_key(start);
     let mut shown = Vec::new();
@@ -436,7 +443,7 @@ fn syntax_errors(text: &str, mut errors: Vec<toml::de::Error>, source: usize) ->
             _ => "",
         };
         let span = error.span().unwrap_or(0..0);
-        let place = Place { source, start: span.start, end: span.end };
+        let place = Place { source, start: offset + span.start, end: offset + span.end };
         shown.push(Diagnostic::error(format!("this is not TOML: {why}")).at(place, wanted).help(help));
     }
     shown

@@ -15,6 +15,12 @@ pub(crate) struct Place {
     pub(crate) end: usize,
 }
 
+impl Place {
+    fn shifted(self, offset: usize) -> Place {
+        Place { start: self.start + offset, end: self.end + offset, ..self }
+    }
+}
+
 /// A value and its place.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -60,9 +66,29 @@ impl Table {
         self.0.iter().find(|(key, _)| key.name == name)
     }
 
+    /// The same, read from a part of a source that begins at `offset`.
+    pub(crate) fn shifted(mut self, offset: usize) -> Table {
+        for (key, node) in &mut self.0 {
+            key.place = key.place.shifted(offset);
+            node.shift(offset);
+        }
+        self
+    }
+
     pub(crate) fn remove(&mut self, name: &str) -> Option<(Key, Node)> {
         let index = self.0.iter().position(|(key, _)| key.name == name)?;
         Some(self.0.remove(index))
+    }
+}
+
+impl Node {
+    fn shift(&mut self, offset: usize) {
+        self.place = self.place.shifted(offset);
+        match &mut self.value {
+            Value::List(items) => items.iter_mut().for_each(|item| item.shift(offset)),
+            Value::Table(table) => *table = std::mem::take(table).shifted(offset),
+            _ => {}
+        }
     }
 }
 

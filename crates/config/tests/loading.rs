@@ -89,6 +89,20 @@ fn a_fingerprint_changes_with_what_the_app_is_given_and_with_nothing_else() {
 }
 
 #[test]
+fn any_app_can_be_told_how_far_ahead_to_fetch_packets() {
+    let before = good(NETWORK, &[]);
+    let after = good(&NETWORK.replace("app = \"tee\"", "app = \"tee\"\nprefetch = 8"), &["apps.file.prefetch=0"]);
+    let prefetch =
+        |loaded: &Loaded| -> Vec<usize> { loaded.network.apps.iter().map(|app| app.traits().prefetch).collect() };
+    assert_eq!((prefetch(&before), prefetch(&after)), (vec![0, 0, 4, 0], vec![0, 8, 0, 0]));
+    for app in ["source", "copy", "file", "show"] {
+        let changed = ["copy", "file"].contains(&app);
+        assert_eq!(fingerprint(&before, app) != fingerprint(&after, app), changed, "a reload notices {app}");
+    }
+    assert_ne!(fingerprint(&after, "copy"), fingerprint(&good(NETWORK, &["apps.copy.prefetch=9"]), "copy"));
+}
+
+#[test]
 fn variables_stand_for_text_and_for_numbers() {
     let text = NETWORK
         .replace("out.pcap", "${DIR}/$$a$b-${NONE:-no}${EMPTY:-thing}${EMPTY}.pcap")

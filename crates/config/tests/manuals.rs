@@ -137,4 +137,11 @@ fn the_engine_has_a_manual_of_the_same_kind() {
         text.starts_with("[engine]\n\n  Settings of the engine") && text.contains("\n  schedule  one of `nested`"),
         "{text}"
     );
+
+    // What is true of every app stands here once, and in no app's manual.
+    let common = engine_manual().json()["common_keys"].clone();
+    let keys: Vec<&str> = common.as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["prefetch"]);
+    assert!(text.contains("\nKEYS of every [apps.NAME], besides its app's own\n  prefetch  integer 0 to 64"), "{text}");
+    entry("writer", |entry| assert!(!entry.manual_text(80).contains("prefetch")));
 }

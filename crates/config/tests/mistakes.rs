@@ -104,6 +104,44 @@ colour = "red"
 }
 
 #[test]
+fn a_key_that_every_app_has_is_checked_like_its_own() {
+    refused(
+        r#"links = ["s.output -> t.input", "t.a -> m.input"]
+[apps.s]
+app = "source"
+prefetch = 65
+[apps.t]
+app = "tee"
+prefech = 8
+[apps.m]
+app = "monitor"
+prefetch = "far"
+"#,
+        &[],
+        r#"error: `prefetch` must be an integer 0 to 64
+ --> net.toml:4:12
+  |
+4 | prefetch = 65
+  |            ^^ out of range
+
+error: app type `tee` has no key `prefech`
+ --> net.toml:7:1
+  |
+7 | prefech = 8
+  | ^^^^^^^ did you mean `prefetch`?
+  |
+  = help: it has no keys
+
+error: `prefetch` must be an integer 0 to 64
+  --> net.toml:10:12
+   |
+10 | prefetch = "far"
+   |            ^^^^^ this is text
+"#,
+    );
+}
+
+#[test]
 fn links_below_a_table_are_sent_to_the_top() {
     refused(
         r#"[apps.s]

@@ -128,7 +128,8 @@ pub trait App: Send + Sized + 'static {
     /// (a network interface) says so.
     const PULLS: bool = Self::INPUTS.is_none();
 
-    /// How many packets ahead the inputs' iterators fetch the packets' data; 0 for an app that does not read it.
+    /// How many packets ahead the inputs' iterators fetch the packets' data; 0 for an app that does not read it. A
+    /// network can [say otherwise](crate::AppSpec::prefetching).
     const PREFETCH: usize = 0;
 
     /// The most packets that one packet from an input can become on one output. In a lossless network the app is

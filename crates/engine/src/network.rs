@@ -35,6 +35,15 @@ impl AppSpec {
     pub fn traits(&self) -> Traits {
         self.traits
     }
+
+    /// Has the inputs' iterators fetch the packets' data so many packets ahead, at most 64, in place of what the app
+    /// [says](App::PREFETCH). A reload takes an app with another distance for another app.
+    #[must_use]
+    pub fn prefetching(mut self, packets: usize) -> AppSpec {
+        self.traits.prefetch = packets;
+        self.fingerprint.push_str(&format!(" prefetching {packets}"));
+        self
+    }
 }
 
 impl fmt::Debug for AppSpec {

@@ -156,7 +156,8 @@ pub struct Answer {
 /// See [`BenchError`].
 pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.filter)?;
-    let capture = Capture::make(cases.contains(&Case::PcapReader)).map_err(BenchError::Capture)?;
+    let captured = if cases.contains(&Case::PcapReader) { CAPTURED } else { 0 };
+    let capture = Capture::make(captured).map_err(BenchError::Capture)?;
     let cells: Vec<(Case, Schedule)> =
         options.schedules.iter().flat_map(|&schedule| cases.iter().map(move |&case| (case, schedule))).collect();
     let task = |&(case, schedule)| Task { case, schedule, options: options.clone(), capture: capture.path.clone() };
@@ -554,18 +555,19 @@ impl BareInFlight {
 const CAPTURED: usize = 500_000;
 
 /// A capture file that lives as long as the benchmark.
-struct Capture {
-    path: PathBuf,
+pub(crate) struct Capture {
+    pub(crate) path: PathBuf,
 }
 
 impl Capture {
-    fn make(wanted: bool) -> Result<Capture, bellows_capture::Error> {
+    /// One of so many small packets; no file if there are none.
+    pub(crate) fn make(packets: usize) -> Result<Capture, bellows_capture::Error> {
         let path = std::env::temp_dir().join(format!("bellows-bench-{}.pcap", std::process::id()));
         let capture = Capture { path };
-        if wanted {
+        if packets > 0 {
             let options = WriterOptions { format: OutputFormat::PcapMicroseconds, ..WriterOptions::default() };
             let mut writer = Writer::create(&capture.path, options, &[Interface::new(LinkType::ETHERNET)])?;
-            for index in 0..CAPTURED as u64 {
+            for index in 0..packets as u64 {
                 let timestamp = index * 1_000;
                 writer.write(&Record { data: &[0x5a; SIZE], timestamp, original_length: SIZE as u32, interface: 0 })?;
             }

@@ -79,7 +79,7 @@ fn bar(count: u64, most: u64) -> String {
 }
 
 /// A time in the unit that suits it.
-pub fn span(nanos: u64) -> String {
+pub(crate) fn span(nanos: u64) -> String {
     let (value, unit) = match nanos as f64 {
         nanos if nanos < 1e3 => (nanos, "ns"),
         nanos if nanos < 1e6 => (nanos / 1e3, "µs"),

@@ -5,15 +5,24 @@
 //! | [`stats`] | medians with confidence intervals that assume nothing about the distribution |
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
+//! | [`callgrind`] | what a part of the program does, counted by valgrind: for machines without a performance counter |
+//! | [`residence`] | the levels of the memory hierarchy, told by how long a load takes |
+//! | [`traffic`] | what packets a measurement sends |
+//! | [`supply`] | packets that lie in a wanted level of the memory hierarchy when an app gets them |
 //! | [`histogram`] | how times are spread |
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
+//! | [`appbench`] | `appbench`: what one app costs a packet, and why |
+//! | [`apps`] | `bench apps`: what every app costs a packet |
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
 //! | [`history`] | `bench history`: whether that depends on what the engine met before |
 //! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
 //! | `networks`, `timing` | what the benchmarks run, and how they take the time |
 #![forbid(unsafe_code)]
 
+pub mod appbench;
+pub mod apps;
 pub mod breathsim;
+pub mod callgrind;
 pub mod engine;
 pub mod histogram;
 pub mod history;
@@ -21,5 +30,8 @@ mod networks;
 pub mod processes;
 pub mod reload;
 pub mod report;
+pub mod residence;
 pub mod stats;
+pub mod supply;
 mod timing;
+pub mod traffic;

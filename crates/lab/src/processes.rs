@@ -31,15 +31,20 @@ pub enum ProcessError {
 /// # Errors
 /// See [`ProcessError`].
 pub fn ask<T: Serialize, A: DeserializeOwned>(arguments: &[&str], task: &T) -> Result<A, ProcessError> {
-    let program = std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))?;
+    converse(Command::new(this_program()?).args(arguments), task)
+}
+
+/// The file that this program runs from.
+pub(crate) fn this_program() -> Result<PathBuf, ProcessError> {
+    std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))
+}
+
+/// Starts a process, hands it `task` on its standard input, and reads its answer from its standard output.
+pub(crate) fn converse<T: Serialize, A: DeserializeOwned>(command: &mut Command, task: &T) -> Result<A, ProcessError> {
+    let program = PathBuf::from(command.get_program());
     let start = |error| ProcessError::Start(program.clone(), error);
-    let mut child = Command::new(&program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(start)?;
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
     if let Some(stdin) = child.stdin.take() {
         // A child that ends before it has read its task is reported by its status.
         let _ = serde_json::to_writer(stdin, task);
@@ -61,14 +66,28 @@ pub fn take_turns<T: Serialize, A: DeserializeOwned>(
     arguments: &[&str],
     tasks: &[T],
     processes: usize,
+    progress: impl FnMut(usize, usize),
+) -> Result<Vec<Vec<A>>, ProcessError> {
+    take_turns_with(arguments, tasks.len(), processes, |task, _| &tasks[task], progress)
+}
+
+/// As [`take_turns`], with tasks that may differ from process to process: `task` gets the task's number and the round's.
+///
+/// # Errors
+/// See [`ProcessError`].
+pub fn take_turns_with<T: Serialize, A: DeserializeOwned>(
+    arguments: &[&str],
+    tasks: usize,
+    processes: usize,
+    task: impl Fn(usize, usize) -> T,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Vec<Vec<A>>, ProcessError> {
-    let mut answers: Vec<Vec<A>> = tasks.iter().map(|_| Vec::new()).collect();
-    let all = tasks.len() * processes;
+    let mut answers: Vec<Vec<A>> = (0..tasks).map(|_| Vec::new()).collect();
+    let all = tasks * processes;
     for round in 0..processes {
-        for (index, task) in tasks.iter().enumerate() {
-            progress(round * tasks.len() + index, all);
-            answers[index].push(ask(arguments, task)?);
+        for (index, answers) in answers.iter_mut().enumerate() {
+            progress(round * tasks + index, all);
+            answers.push(ask(arguments, &task(index, round))?);
         }
     }
     progress(all, all);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::histogram::{Histogram, span};
 use crate::processes::ProcessError;
-use crate::stats::{median, quantile};
+use crate::stats::{Median, median, quantile};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -108,8 +108,12 @@ pub struct Measurement {
 impl Measurement {
     /// The median of what each process measured; `None` without any.
     pub fn of(case: &str, unit: &str, values: &[f64], labels: Vec<(&str, Value)>) -> Option<Measurement> {
-        let median = median(values)?;
-        Some(Measurement {
+        Some(Measurement::with(case, unit, median(values)?, labels))
+    }
+
+    /// A median that is known.
+    pub(crate) fn with(case: &str, unit: &str, median: Median, labels: Vec<(&str, Value)>) -> Measurement {
+        Measurement {
             case: case.to_owned(),
             unit: unit.to_owned(),
             median: median.value,
@@ -120,7 +124,7 @@ impl Measurement {
             maximum: None,
             histogram: None,
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        })
+        }
     }
 
     /// The median of each process's median, and how the times of all processes are spread; `None` without any.
@@ -171,7 +175,7 @@ impl Measurement {
 }
 
 /// The fewest samples whose extremes hold the true median with a probability of 95 percent.
-const ENOUGH: usize = 6;
+pub(crate) const ENOUGH: usize = 6;
 
 /// The outcome of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

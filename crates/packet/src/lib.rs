@@ -24,6 +24,7 @@
 mod arena;
 mod bulk;
 mod cache;
+mod evict;
 mod mark;
 mod packet;
 pub mod pool;
@@ -32,6 +33,7 @@ mod vector;
 pub use arena::Fixed;
 pub use bulk::instruction_set;
 pub use cache::{Fresh, Template, free_all, push_copies, push_filled, tidy};
+pub use evict::evict;
 pub use mark::{Fate, Mark, Passage, passages, settle_passages, take_passages};
 pub use packet::{Meta, Packet, prefetch};
 pub use vector::{CAPACITY, Drain, Memory, Vector};

@@ -5,6 +5,7 @@
 //!
 //! | module | what it gives |
 //! |---|---|
+//! | [`cache`] | putting data out of the processor's caches |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
 //! | [`code`] | memory at a wanted address that is written, then sealed and run |
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
@@ -13,6 +14,7 @@
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
 //! | [`cpu`] | pinning a thread, asking what the processor is |
 
+pub mod cache;
 pub mod clock;
 pub mod code;
 pub mod cpu;

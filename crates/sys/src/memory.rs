@@ -1,8 +1,10 @@
-//! Large private mappings on the best pages the system will give.
+//! Large private mappings on the best pages the system will give: for the life of the process, or of a value.
 
 use std::fmt;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, null_mut};
+use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -109,6 +111,52 @@ impl Reservation {
     }
 }
 
+/// Zeroed words on the best pages the system will give, aligned to 2 MiB; given back when dropped.
+pub struct Words {
+    memory: Reservation,
+}
+
+impl Words {
+    /// At least `count` words, filled up to 2 MiB.
+    ///
+    /// # Errors
+    /// As for [`Reservation::new`].
+    pub fn new(count: usize) -> io::Result<Words> {
+        let length = count.checked_mul(size_of::<u64>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Words { memory: Reservation::new(length)? })
+    }
+
+    /// On what pages the part that was touched so far lies.
+    pub fn pages(&self) -> Pages {
+        self.memory.pages()
+    }
+}
+
+impl Deref for Words {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        // SAFETY: the mapping is readable, zeroed at first, aligned to more than a word and a whole number of words long;
+        // it lives as long as this value, which alone knows it and is borrowed.
+        unsafe { from_raw_parts(self.memory.start().as_ptr().cast(), self.memory.length() / size_of::<u64>()) }
+    }
+}
+
+impl DerefMut for Words {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above, and the mapping is writable and this value borrowed exclusively.
+        unsafe { from_raw_parts_mut(self.memory.start().as_ptr().cast(), self.memory.length() / size_of::<u64>()) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made for this value alone, and nothing can borrow it any more. If it cannot be given
+        // back, it stays, which harms nobody.
+        let _ = unsafe { munmap(self.memory.start().as_ptr().cast(), self.memory.length()) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +179,20 @@ mod tests {
     }
 
     #[test]
+    fn words_are_zeroed_and_writable_to_the_last() {
+        for count in [1, HUGE_PAGE / 8, HUGE_PAGE / 8 + 1] {
+            let mut words = Words::new(count).unwrap();
+            assert_eq!(words.len(), count.next_multiple_of(HUGE_PAGE / 8));
+            assert!(words.iter().all(|&word| word == 0));
+            let last = words.len() - 1;
+            words[last] = 7;
+            assert_eq!((words[0], words[last]), (0, 7));
+        }
+    }
+
+    #[test]
     fn an_impossible_length_is_an_error() {
+        assert!(Words::new(usize::MAX / 4).is_err());
         assert!(Reservation::new(usize::MAX).is_err());
         assert!(Reservation::new(usize::MAX / 2).is_err());
     }

@@ -1,5 +1,6 @@
 //! The subcommands, a file each: what each takes, and what it does.
 
+pub mod appbench;
 pub mod apps;
 pub mod bench;
 pub mod breathsim;

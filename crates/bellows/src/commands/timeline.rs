@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bellows_engine::Home;
 use bellows_engine::timeline::{Event, Recording};
-use bellows_lab::histogram::span;
 use bellows_sys::clock;
 use clap::Args;
 use serde_json::{Value, json};
@@ -16,9 +15,9 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::observe::{self, State};
 use crate::terminal::{self, harmless};
-use crate::text::{self, Align, Table, UNKNOWN, count, percent, plural, scaled};
+use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, span, time_of_day};
 use crate::timeline::{
-    Breath, Cause, Compared, History, Incident, Row, Slow, Span, Usual, rows, slowest, suspects, time_of_day, trace,
+    Breath, Cause, Compared, History, Incident, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
 };
 
 /// Show what a network did in its last seconds, or those before it crashed: its slowest breaths, and what made them slow
@@ -51,6 +50,9 @@ pub struct Arguments {
 /// How many things that made breaths slow are listed.
 const MOST_SUSPECTS: usize = 6;
 
+/// Why there may be none.
+const NO_TIMELINE: &str = "without `metering` in [engine] none is written";
+
 /// How far to look back if nobody says so.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -58,7 +60,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let home = observe::pick(arguments.name.as_deref())?;
     let name = home.name();
     let recording = Recording::open(&home)
-        .map_err(|error| Failure::Failed(format!("the timeline of `{name}` cannot be read: {error}")))?;
+        .map_err(|error| Failure::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}")))?;
     let mut events = recording.events();
     let mut history = History::of(&events);
     let usual = Usual::of(&history);
@@ -66,7 +68,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let end = history.span().map_or(0, |span| span.end);
     let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
     history.forget_before(start);
-    events.retain(|event| event.start >= start);
+    events.retain(|event| event.start.saturating_add(event.duration) >= start);
     let view = View { name, state: observe::state(&home), history, usual, events, start };
     let text = match &arguments.export {
         Some(file) => return view.export(file, &home),
@@ -111,7 +113,7 @@ impl View {
         terminal::complain(&format!(
             "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
             plural(self.history.breaths.len() as u64, "breath"),
-            text::span(Duration::from_nanos(seconds)),
+            span(Duration::from_nanos(seconds)),
             file.display()
         ));
         Ok(ExitCode::SUCCESS)
@@ -136,10 +138,10 @@ impl View {
     }
 
     fn render(&self, arguments: &Arguments, rich: bool) -> String {
-        let Some(span) = self.span() else {
+        let Some(seen) = self.span() else {
             return format!("{}: nothing has been recorded yet\n", self.name);
         };
-        let mut text = self.head(span) + "\n\n" + &table(&rows(&self.history, span)).render(rich);
+        let mut text = self.head(seen) + "\n\n" + &table(&rows(&self.history, seen)).render(rich);
         if !self.history.breaths.is_empty() && arguments.slowest > 0 {
             text += &self.slowest(arguments.slowest);
             text += &self.suspects(rich);
@@ -157,27 +159,27 @@ impl View {
             State::Crashed => "crashed",
         };
         let age = match clock::unix_nanos().saturating_sub(seen.end) {
-            age if age > 1_000_000_000 => format!(", {} ago", text::span(Duration::from_nanos(age))),
+            age if age > 1_000_000_000 => format!(", {} ago", span(Duration::from_nanos(age))),
             _ => String::new(),
         };
         format!(
             "{} ({state}): {recorded} recorded in {}, until {} UTC{age}",
             self.name,
-            text::span(Duration::from_nanos(seen.nanos())),
-            time_of_day(seen.end),
+            span(Duration::from_nanos(seen.nanos())),
+            moment(seen.end),
         )
     }
 
     fn slowest(&self, most: usize) -> String {
         let slow = slowest(&self.history, &self.usual, most);
-        let took = |slow: &Slow| span(slow.nanos);
+        let took = |slow: &Slow| nanos(slow.nanos);
         let width = slow.iter().map(|slow| took(slow).chars().count()).max().unwrap_or(0);
         let mut text = format!(
             "\nthe slowest breaths (the median of those that move packets is {}):\n",
-            span(self.usual.busy.breath)
+            nanos(self.usual.busy.breath)
         );
         for slow in &slow {
-            let _ = writeln!(text, "  {:>width$}  at {}: {}", took(slow), time_of_day(slow.start), self.why(slow));
+            let _ = writeln!(text, "  {:>width$}  at {}: {}", took(slow), moment(slow.start), self.why(slow));
         }
         text
     }
@@ -212,8 +214,8 @@ impl View {
         match (&slow.cause, slow.culprit()) {
             (Some(Cause::Between), _) => format!(
                 "none of the apps: {} passed between their calls, usually {}",
-                span(slow.between_nanos),
-                span(slow.usual_between_nanos)
+                nanos(slow.between_nanos),
+                nanos(slow.usual_between_nanos)
             ),
             (_, Some(call)) => blame_call(call),
             (_, None) => "not unusual".to_owned(),
@@ -248,12 +250,12 @@ fn blame_call(call: &Compared) -> String {
         "the {} of `{}` took {} for {}",
         call.entry,
         harmless(&call.app),
-        span(call.nanos),
+        nanos(call.nanos),
         plural(call.packets, "packet")
     );
     match (call.usual_nanos, call.usual_packets) {
-        (Some(nanos), Some(packets)) => {
-            let _ = write!(text, ", usually {} for {}", span(nanos), count(packets));
+        (Some(usual), Some(packets)) => {
+            let _ = write!(text, ", usually {} for {}", nanos(usual), count(packets));
         }
         _ => text += ", the only one that was recorded",
     }
@@ -272,7 +274,7 @@ fn table(rows: &[Row]) -> Table {
         ("DROPPED", Align::Right),
         ("", Align::Left),
     ]);
-    let or_unknown = |nanos: Option<u64>| nanos.map_or_else(|| UNKNOWN.to_owned(), span);
+    let or_unknown = |time: Option<u64>| time.map_or_else(|| UNKNOWN.to_owned(), nanos);
     for row in rows {
         table.row([
             to_millis(row.start),
@@ -289,10 +291,17 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// The time of the day to the millisecond.
-fn to_millis(nanos: u64) -> String {
-    let mut time = time_of_day(nanos);
-    time.truncate(time.len() - 3);
+/// The time of the day in UTC, as the log has it, to the microsecond.
+fn moment(at: u64) -> String {
+    let mut time = time_of_day(at);
+    time.truncate("12:34:56.123456".len());
+    time
+}
+
+/// As [`moment`], to the millisecond.
+fn to_millis(at: u64) -> String {
+    let mut time = moment(at);
+    time.truncate("12:34:56.123".len());
     time
 }
 
@@ -307,13 +316,13 @@ fn incidents(row: &Row) -> String {
 
 fn describe_breath(breath: &Breath) -> String {
     let how = if breath.slow { "kept because it was slow".to_owned() } else { format!("1 in {}", breath.every) };
-    let mut text = format!("{}  breath {} ({how})\n", time_of_day(breath.span.start), span(breath.nanos));
+    let mut text = format!("{}  breath {} ({how})\n", moment(breath.span.start), nanos(breath.nanos));
     for call in &breath.calls {
-        let (at, packets) = (time_of_day(call.span.start), plural(call.packets.into(), "packet"));
-        let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, harmless(&call.app), span(call.nanos));
+        let (at, packets) = (moment(call.span.start), plural(call.packets.into(), "packet"));
+        let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, harmless(&call.app), nanos(call.nanos));
     }
     for drops in &breath.drops {
-        let (at, packets) = (time_of_day(drops.at), plural(drops.packets.into(), "packet"));
+        let (at, packets) = (moment(drops.at), plural(drops.packets.into(), "packet"));
         let _ = writeln!(text, "{at}    {} dropped {packets}", harmless(&drops.app));
     }
     text
@@ -321,13 +330,13 @@ fn describe_breath(breath: &Breath) -> String {
 
 fn describe_incident(at: Span, incident: &Incident) -> String {
     let what = match incident {
-        Incident::Nap => format!("nap {}", span(at.nanos())),
+        Incident::Nap => format!("nap {}", nanos(at.nanos())),
         Incident::Reload { dropped } => {
-            format!("reload in {}, {} dropped", span(at.nanos()), plural((*dropped).into(), "packet"))
+            format!("reload in {}, {} dropped", nanos(at.nanos()), plural((*dropped).into(), "packet"))
         }
         Incident::Panic { app } => format!("panic of {}", harmless(app)),
     };
-    format!("{}  {what}\n", time_of_day(at.start))
+    format!("{}  {what}\n", moment(at.start))
 }
 
 #[cfg(test)]
@@ -370,10 +379,10 @@ mod tests {
         let text = view(&events).render(&arguments(false), false);
         for part in [
             "router (crashed): 20,000 breaths recorded in 2.00 s, until 00:00:02.999901 UTC, ",
-            "00:00:01.000    10,000  ~1.00 M    1 µs    60 µs     0   0.0 %        0  reload (3 packets dropped)",
-            "the slowest breaths (the median of those that move packets is 1 µs):",
-            "60 µs  at 00:00:01.900000: none of the apps: 59.2 µs passed between their calls, usually 200 ns",
-            "51 µs  at 00:00:01.007000: the push of `sink` took 50 µs for 128 packets, usually 500 ns for 128",
+            "00:00:01.000    10,000  ~1.00 M  1.00 µs  60.0 µs     0   0.0 %        0  reload (3 packets dropped)",
+            "the slowest breaths (the median of those that move packets is 1.00 µs):",
+            "60.0 µs  at 00:00:01.900000: none of the apps: 59.2 µs passed between their calls, usually 200 ns",
+            "51.0 µs  at 00:00:01.007000: the push of `sink` took 50.0 µs for 128 packets, usually 500 ns for 128",
             "push of sink              4  80.0 %                   50.0 %\n",
             "time between calls        1  20.0 %                   20.0 %\n",
         ] {
@@ -387,7 +396,8 @@ mod tests {
         let mut events = recorded(2, |_, _| {});
         events.push(event(1_000_150_000, 0, What::Panic { app: "sink".into() }));
         let text = view(&events).render(&arguments(true), false);
-        let listed = "00:00:01.000100  breath 1 µs (1 in 100)\n00:00:01.000100    pull source  300 ns, 128 packets\n";
+        let listed =
+            "00:00:01.000100  breath 1.00 µs (1 in 100)\n00:00:01.000100    pull source  300 ns, 128 packets\n";
         assert!(text.contains(listed) && text.contains("  panic of sink\n"), "{text}");
         assert_eq!(view(&[]).render(&arguments(true), false), "router: nothing has been recorded yet\n");
     }

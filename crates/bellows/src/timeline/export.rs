@@ -136,7 +136,7 @@ fn mark_incidents<'a>(writer: &mut Writer<'a>, history: &'a History) {
 
 /// Marks where packets were dropped, and counts them.
 fn count_drops<'a>(writer: &mut Writer<'a>, history: &'a History) {
-    const COUNTER: &str = "dropped in recorded breaths";
+    const COUNTER: &str = "dropped (recorded)";
     let count = |writer: &mut Writer<'a>, at: u64, packets: u64| {
         let event = writer.event(COUNTER, "C", at, json!({"packets": packets}));
         writer.events.push((at, 3, event));

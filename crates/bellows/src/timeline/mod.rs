@@ -199,12 +199,6 @@ impl History {
     }
 }
 
-/// Time of the day in UTC, as the log has it, to the microsecond.
-pub fn time_of_day(nanos: u64) -> String {
-    let (seconds, micros) = (nanos / 1_000_000_000 % 86_400, nanos / 1_000 % 1_000_000);
-    format!("{:02}:{:02}:{:02}.{micros:06}", seconds / 3600, seconds / 60 % 60, seconds % 60)
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -264,12 +258,6 @@ pub(crate) mod tests {
         let history = History::of(&events);
         let sink = &history.breaths[0].calls[1];
         assert_eq!((sink.span, sink.nanos), (Span { start: 450, end: 600 }, 200), "breaths do not overlap");
-    }
-
-    #[test]
-    fn the_time_is_that_of_the_log() {
-        assert_eq!(time_of_day(86_400_000_000_000 * 20_000 + 3_723_000_456_789), "01:02:03.000456");
-        assert_eq!(time_of_day(u64::MAX).len(), 15);
     }
 
     /// Events as a damaged recording may have them.

@@ -24,13 +24,6 @@ pub struct Pace {
     pub between: u64,
 }
 
-impl Pace {
-    /// Whether a breath takes notably longer.
-    fn is_exceeded_by(&self, breath: &Breath) -> bool {
-        breath.nanos > self.breath.saturating_mul(NOTABLE)
-    }
-}
-
 /// Whose habit it is: an app's at this entry, with packets or without.
 type Occasion = (Arc<str>, &'static str, bool);
 
@@ -78,14 +71,21 @@ impl Usual {
         let habit = |(nanos, packets)| Habit { nanos: median(nanos), packets: median(packets) };
         let calls = calls.into_iter().map(|(key, samples)| (key, habit(samples))).collect();
         let mut usual = Usual { busy: pace(true), idle: pace(false), calls, time: BTreeMap::new() };
-        for breath in breaths.iter().filter(|breath| breath.is_busy() && !usual.busy.is_exceeded_by(breath)) {
+        usual.time = usual.times(&breaths);
+        usual
+    }
+
+    /// The time that each cause takes of those of these breaths that move packets and are not slow.
+    fn times(&self, breaths: &[&Breath]) -> BTreeMap<Cause, u64> {
+        let mut times = BTreeMap::new();
+        for breath in breaths.iter().filter(|breath| breath.is_busy() && !self.is_exceeded_by(breath)) {
             let calls = breath.calls.iter().map(|call| (Cause::of(call), call.nanos));
             for (cause, nanos) in calls.chain([(Cause::Between, breath.between())]) {
-                let time = usual.time.entry(cause).or_default();
+                let time: &mut u64 = times.entry(cause).or_default();
                 *time = time.saturating_add(nanos);
             }
         }
-        usual
+        times
     }
 
     /// The share of the time that a cause takes of breaths that are not slow, from 0 to 1.
@@ -96,6 +96,11 @@ impl Usual {
 
     fn pace(&self, breath: &Breath) -> Pace {
         if breath.is_busy() { self.busy } else { self.idle }
+    }
+
+    /// Whether a breath takes notably longer than those that move packets.
+    fn is_exceeded_by(&self, breath: &Breath) -> bool {
+        breath.nanos > self.busy.breath.max(self.idle.breath).saturating_mul(NOTABLE)
     }
 }
 
@@ -187,15 +192,15 @@ impl Slow {
     fn of(breath: &Breath, usual: &Usual) -> Slow {
         let calls: Vec<Compared> = breath.calls.iter().map(|call| Compared::of(call, usual)).collect();
         let (nanos, between_nanos) = (breath.nanos, breath.between());
-        let pace = usual.pace(breath);
-        let between = between_nanos.saturating_sub(pace.between);
+        let usual_between_nanos = usual.pace(breath).between;
+        let between = between_nanos.saturating_sub(usual_between_nanos);
         let worst = breath.calls.iter().zip(&calls).max_by_key(|(_, compared)| compared.excess());
         let cause = match worst {
-            _ if !pace.is_exceeded_by(breath) => None,
+            _ if !usual.is_exceeded_by(breath) => None,
             Some((call, compared)) if compared.excess() > between => Some(Cause::of(call)),
             _ => Some(Cause::Between),
         };
-        Slow { start: breath.span.start, nanos, cause, between_nanos, usual_between_nanos: pace.between, calls }
+        Slow { start: breath.span.start, nanos, cause, between_nanos, usual_between_nanos, calls }
     }
 
     /// The call that made it slow, if it was one.

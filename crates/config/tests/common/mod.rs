@@ -121,6 +121,7 @@ impl App for Writer {
         Port::required("input", "packets to write"),
         Port::optional("control", "a packet here closes the file"),
     ]);
+    const PREFETCH: usize = 4;
     const COUNTERS: &'static [Counter] = &[Counter::new("written_bytes", "bytes written to the file")];
 }
 

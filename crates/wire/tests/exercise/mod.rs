@@ -12,7 +12,7 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
     let short = value as u16;
     let _ = verify_checksums(&bytes);
     let _ = verify_ip_checksums(&bytes);
-    for link in (0..=u32::from(u16::MAX)).filter_map(LinkLayer::from_number) {
+    for link in [0, 1, 101, 113, 276].into_iter().filter_map(LinkLayer::from_number) {
         for length in [bytes.len(), short.into(), value as usize] {
             assert!(!summarize(link, &bytes, length).contains(char::is_control));
         }

@@ -1,11 +1,13 @@
 //! `bellows bench`: a benchmark of the lab each, in a file of its own.
 
+mod apps;
 mod engine;
 mod history;
 mod reload;
 
 use std::process::ExitCode;
 
+use bellows_config::Registry;
 use bellows_engine::Schedule;
 use bellows_lab::report::{BenchError, Report};
 use clap::{Args, Subcommand};
@@ -22,6 +24,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    Apps(apps::Arguments),
     Engine(engine::Arguments),
     History(history::Arguments),
     Reload(reload::Arguments),
@@ -44,8 +47,9 @@ struct Common {
     measure: bool,
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
     match &arguments.bench {
+        Bench::Apps(arguments) => apps::execute(arguments, registry),
         Bench::Engine(arguments) => engine::execute(arguments),
         Bench::History(arguments) => history::execute(arguments),
         Bench::Reload(arguments) => reload::execute(arguments),
@@ -62,14 +66,7 @@ impl Common {
         &self,
         run: impl FnOnce(&mut dyn FnMut(usize, usize)) -> Result<Report, BenchError>,
     ) -> Result<ExitCode, Failure> {
-        let rich = terminal::stderr_is_rich();
-        let report = run(&mut |done, all| {
-            if rich {
-                terminal::show_status(&format!("measuring: {done} of {all} processes"));
-            }
-        });
-        terminal::clear_status();
-        let report = report.map_err(|error| Failure::Mistake(error.to_string()))?;
+        let report = told(run).map_err(|error| Failure::Mistake(error.to_string()))?;
         let text = match self.json {
             true => format!("{:#}\n", serde_json::json!(report)),
             false => report.text(),
@@ -77,4 +74,16 @@ impl Common {
         terminal::print(&text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Runs what tells its progress, which is shown if a person is looking.
+pub fn told<T>(run: impl FnOnce(&mut dyn FnMut(usize, usize)) -> T) -> T {
+    let rich = terminal::stderr_is_rich();
+    let result = run(&mut |done, all| {
+        if rich {
+            terminal::show_status(&format!("measuring: {done} of {all} processes"));
+        }
+    });
+    terminal::clear_status();
+    result
 }

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_engine::Home;
-use bellows_lab::histogram::{self, Histogram};
+use bellows_lab::histogram::Histogram;
 use serde_json::json;
 
 use crate::baseline::Since;
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample};
 use crate::terminal;
-use crate::text::{Align, Table, UNKNOWN, count, span};
+use crate::text::{Align, Table, UNKNOWN, count, nanos, span};
 use crate::times::{self, PERCENTILES, TIMES};
 
 pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
@@ -47,7 +47,7 @@ fn render(change: &Change, rich: bool) -> String {
         ("P99.9", Align::Right),
         ("MAXIMUM", Align::Right),
     ]);
-    let time = |nanos: Option<u64>| nanos.map_or_else(|| UNKNOWN.to_owned(), histogram::span);
+    let time = |time: Option<u64>| time.map_or_else(|| UNKNOWN.to_owned(), nanos);
     let mut bars = String::new();
     for (name, what) in TIMES {
         let histogram = change.histogram(name);

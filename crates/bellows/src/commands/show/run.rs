@@ -1,6 +1,8 @@
 //! `bellows show run`: what each app costs.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -214,16 +216,33 @@ fn row_json(row: &Row) -> Value {
     value
 }
 
-/// Events with a column of their own where they are known, and its heading.
-const EVENTS: [(&str, &str); 7] = [
+/// The order and headings of events; what is not in here comes after, under its name.
+const EVENTS: [(&str, &str); 6] = [
     ("instructions", "INSTR/PKT"),
     ("branch_misses", "BR MISS/PKT"),
     ("l1_hits", "L1/PKT"),
     ("l2_hits", "L2/PKT"),
     ("l3_hits", "L3/PKT"),
     ("l3_misses", "L3 MISS/PKT"),
-    ("page_faults", "FAULTS/PKT"),
 ];
+
+/// Events without a column: what matters of them is told by instructions for each cycle.
+const CYCLES: [&str; 2] = ["cycles", "ref_cycles"];
+
+/// The events that have been counted, and their headings.
+fn events(rows: &[&Row]) -> Vec<(String, Cow<'static, str>)> {
+    let known: BTreeSet<&str> = rows
+        .iter()
+        .flat_map(|row| row.sampled.events.keys())
+        .map(String::as_str)
+        .filter(|it| !CYCLES.contains(it))
+        .collect();
+    let named = EVENTS.iter().filter(|(event, _)| known.contains(event));
+    let named = named.map(|(event, heading)| ((*event).to_owned(), Cow::Borrowed(*heading)));
+    let others = known.iter().filter(|other| EVENTS.iter().all(|(event, _)| event != *other));
+    let heading = |event: &str| Cow::Owned(event.to_uppercase().replace('_', " ") + "/PKT");
+    named.chain(others.map(|event| ((*event).to_owned(), heading(event)))).collect()
+}
 
 fn table(rows: &[&Row]) -> Table {
     let mut table = Table::new(&[
@@ -241,13 +260,13 @@ fn table(rows: &[&Row]) -> Table {
     if with_calls {
         table.column("CLOCKS/CALL", Align::Right);
     }
-    let knows = |event: &str| rows.iter().any(|row| row.sampled.events.contains_key(event));
-    let events: Vec<_> = EVENTS.into_iter().filter(|(event, _)| knows(event)).collect();
-    for (event, heading) in &events {
-        table.column(*heading, Align::Right);
-        if *event == "instructions" && knows("cycles") {
-            table.column("IPC", Align::Right);
-        }
+    let events = events(rows);
+    let with_ipc = rows.iter().any(|row| row.sampled.instructions_per_cycle().is_some());
+    if with_ipc {
+        table.column("IPC", Align::Right);
+    }
+    for (_, heading) in &events {
+        table.column(heading.clone(), Align::Right);
     }
     table.column("SHARE", Align::Right);
     for row in rows {
@@ -266,12 +285,10 @@ fn table(rows: &[&Row]) -> Table {
         if with_calls {
             cells.push(known(sampled.clocks_per_call(), figure));
         }
-        for (event, _) in &events {
-            cells.push(known(sampled.per_packet(event), figure));
-            if *event == "instructions" && knows("cycles") {
-                cells.push(known(sampled.instructions_per_cycle(), figure));
-            }
+        if with_ipc {
+            cells.push(known(sampled.instructions_per_cycle(), figure));
         }
+        cells.extend(events.iter().map(|(event, _)| known(sampled.per_packet(event), figure)));
         cells.push(known(row.share, percent));
         table.row(cells);
     }
@@ -344,6 +361,7 @@ Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths
     #[test]
     fn columns_come_with_what_is_known() {
         let events = [("push_instructions", 25_600), ("push_cycles", 12_800), ("push_branch_misses", 128)];
+        let events = [&events[..], &[("push_page_faults", 64), ("push_ref_cycles", 9)]].concat();
         let waiting = [("pull_calls", 100), ("pull_clocks", 3_000)];
         let apps = vec![
             app("sink", [12_800, 0], &[("push", 100)], &[&SINK[..], &events].concat()),
@@ -354,10 +372,17 @@ Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths
         let heading: Vec<&str> = line("NAME").split("  ").map(str::trim).filter(|word| !word.is_empty()).collect();
         assert_eq!(
             heading[6..],
-            ["CLOCKS/PKT", "PKTS/CALL", "CLOCKS/CALL", "INSTR/PKT", "IPC", "BR MISS/PKT", "SHARE"]
+            ["CLOCKS/PKT", "PKTS/CALL", "CLOCKS/CALL", "IPC", "INSTR/PKT", "BR MISS/PKT", "PAGE FAULTS/PKT", "SHARE"]
         );
-        assert!(line("sink").ends_with("20.0        128        2,560       2.00  2.00         0.01  98.8 %"), "{text}");
-        assert!(line("poll").ends_with("–       0.00         30.0          –     –            –   1.2 %"), "{text}");
+        assert!(
+            line("sink")
+                .ends_with("20.0        128        2,560  2.00       2.00        0.010             5e-3  98.8 %"),
+            "{text}"
+        );
+        assert!(
+            line("poll").ends_with("–          0         30.0     –          –            –                –   1.2 %"),
+            "{text}"
+        );
     }
 
     proptest! {

@@ -1,0 +1,320 @@
+//! A network that is being measured, and its books.
+
+use std::collections::BTreeMap;
+
+use bellows_apps::{sink, source};
+use bellows_engine::{AppCounts, AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings};
+use bellows_sys::clock;
+use serde::{Deserialize, Serialize};
+
+use super::wiring::Wiring;
+use crate::networks::configured;
+use crate::supply::{Handle, Order, Reach, pair};
+
+/// Which links count the packets of a measurement: those by which they come to what is measured.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Links(Vec<LinkSpec>);
+
+impl Links {
+    /// Those into an app; of an app without inputs, those out of it.
+    pub(super) fn into(network: &Network, app: &str) -> Links {
+        let of = |side: fn(&LinkSpec) -> &LinkEnd| -> Vec<LinkSpec> {
+            network.links.iter().filter(|link| side(link).app == app).cloned().collect()
+        };
+        let into = of(|link| &link.to);
+        Links(if into.is_empty() { of(|link| &link.from) } else { into })
+    }
+
+    /// That to one input.
+    pub(super) fn from(network: &Network, to: &LinkEnd) -> Links {
+        Links(network.links.iter().filter(|link| &link.to == to).cloned().collect())
+    }
+}
+
+/// How long packets that are ready may not move, in nanoseconds.
+const STUCK: u64 = 100_000_000;
+
+/// A network that is being measured.
+pub(super) struct Bed {
+    pub(super) engine: Engine,
+    burst: usize,
+    handles: Vec<Handle>,
+    /// The links by which packets come, and those by which they leave, as positions in a snapshot.
+    coming: Vec<usize>,
+    leaving: Vec<usize>,
+    /// The apps that are measured, and those that bring them packets.
+    pub(super) measured: Vec<String>,
+    sources: Vec<String>,
+}
+
+/// What an app's calls in instrumented breaths have taken, and all its calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Account {
+    /// The app.
+    pub app: String,
+    /// Clocks of its instrumented calls.
+    pub clocks: u64,
+    /// Packets that it took from its inputs, or sent if it has none, in all calls.
+    pub packets: u64,
+    /// All calls that moved packets so.
+    pub calls: u64,
+}
+
+/// What the instrumented breaths of a bed have booked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Booking {
+    /// For each app.
+    pub accounts: Vec<Account>,
+    /// Packets that came to what is measured in those breaths.
+    pub packets: u64,
+}
+
+impl Booking {
+    /// What was booked since an earlier look at the same bed.
+    pub(super) fn since(mut self, earlier: &Booking) -> Booking {
+        for (account, earlier) in self.accounts.iter_mut().zip(&earlier.accounts) {
+            account.clocks -= earlier.clocks;
+            account.packets -= earlier.packets;
+            account.calls -= earlier.calls;
+        }
+        Booking { packets: self.packets - earlier.packets, ..self }
+    }
+}
+
+/// What the counters of a bed say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    /// Packets that came to what is measured, and that left it.
+    pub(super) came: u64,
+    pub(super) left: u64,
+    /// Packets that wait before it.
+    pub(super) waiting: u64,
+    /// Packets that the measured apps dropped, by reason.
+    pub(super) drops: BTreeMap<String, u64>,
+    /// An app that panicked.
+    pub(super) panicked: Option<String>,
+    pub(super) booking: Booking,
+}
+
+impl Books {
+    /// Packets that the measured apps dropped.
+    pub(super) fn dropped(&self) -> u64 {
+        self.drops.values().sum()
+    }
+}
+
+impl Bed {
+    /// Apps in a row between sources and sinks. `pairs` is how many sources and sinks there are where there are no apps;
+    /// they have none of the names that are taken.
+    pub(super) fn of_row(
+        apps: Vec<AppSpec>,
+        wiring: &Wiring,
+        pairs: usize,
+        taken: &[String],
+        order: Order,
+        settings: Settings,
+    ) -> Result<Bed, String> {
+        let measured: Vec<String> = apps.iter().map(|app| app.name.clone()).collect();
+        let (sources, handles) = Default::default();
+        let mut ends = Ends { taken: taken.to_vec(), order, burst: settings.burst, sources, handles };
+        let mut network = Network { apps, links: wiring.links.clone(), ..Network::default() };
+        let mut links = Vec::new();
+        if measured.is_empty() {
+            for _ in 0..pairs.max(1) {
+                let from = ends.source(&mut network)?;
+                let to = ends.sink(&mut network);
+                links.push(LinkSpec { from, to });
+            }
+        }
+        for to in &wiring.fed {
+            let from = ends.source(&mut network)?;
+            links.push(LinkSpec { from, to: to.clone() });
+        }
+        network.links.extend(links.iter().cloned());
+        for to in &wiring.quiet {
+            let from = ends.quiet(&mut network);
+            network.links.push(LinkSpec { from, to: to.clone() });
+        }
+        for from in &wiring.drained {
+            let to = ends.sink(&mut network);
+            network.links.push(LinkSpec { from: from.clone(), to });
+        }
+        if let Some(own) = &wiring.own_source {
+            ends.sources.push(own.clone());
+            links = Links::into(&network, own).0;
+        }
+        Bed::new(network, links, measured, ends.sources, ends.handles, settings)
+    }
+
+    /// A whole network, one app of which is measured.
+    pub(super) fn in_place(network: Network, app: &str, links: Links, settings: Settings) -> Result<Bed, String> {
+        let measured = network.apps.iter().filter(|spec| spec.name == app).map(|spec| spec.name.clone()).collect();
+        Bed::new(network, links.0, measured, vec![app.to_owned()], Vec::new(), settings)
+    }
+
+    fn new(
+        network: Network,
+        coming: Vec<LinkSpec>,
+        measured: Vec<String>,
+        sources: Vec<String>,
+        handles: Vec<Handle>,
+        settings: Settings,
+    ) -> Result<Bed, String> {
+        let burst = settings.burst;
+        let at = |link: &LinkSpec| network.links.iter().position(|other| other == link);
+        let coming = coming.iter().filter_map(at).collect();
+        let ends = |link: &LinkSpec| measured.contains(&link.from.app) && !measured.contains(&link.to.app);
+        let leaving = (0..network.links.len()).filter(|&index| ends(&network.links[index])).collect();
+        let engine = Engine::new(network, settings, None).map_err(|error| error.to_string())?;
+        Ok(Bed { engine, burst, handles, coming, leaving, measured, sources })
+    }
+
+    /// Whether packets are made ready for each round, so that a round has no more of them.
+    pub(super) fn has_rounds(&self) -> bool {
+        self.handles.iter().any(|handle| handle.reach().is_some())
+    }
+
+    /// Over how much memory the packets of a round are spread.
+    pub(super) fn reach(&self) -> Option<Reach> {
+        self.handles.iter().find_map(Handle::reach)
+    }
+
+    /// Packets that were to be offered and were not, because those before them had not been taken.
+    pub(super) fn missed(&self) -> u64 {
+        self.handles.iter().map(Handle::missed).sum()
+    }
+
+    /// Packets of this round that have not been sent.
+    pub(super) fn left(&self) -> u64 {
+        self.handles.iter().map(|handle| handle.left() as u64).sum()
+    }
+
+    /// Makes a round's packets ready, and takes a breath with the first of them, which brings back what the engine itself
+    /// keeps in the caches. Returns how many are left for the part that counts.
+    pub(super) fn ready(&mut self) -> Result<u64, String> {
+        self.rest()?;
+        self.engine.breathe();
+        Ok(self.left())
+    }
+
+    fn rest(&mut self) -> Result<(), String> {
+        self.handles.iter_mut().try_for_each(Handle::rest).map_err(|error| error.to_string())
+    }
+
+    /// Takes breaths until the packets that are ready have been sent. Returns in how many breaths a packet moved.
+    pub(super) fn send_ready(&mut self) -> u64 {
+        let most = self.handles.iter().map(Handle::left).max().unwrap_or(0);
+        let mut moved = self.engine.breathe_times(most.div_ceil(self.burst) as u64);
+        let mut end = 0;
+        // Only where packets are offered at a rate, or not taken.
+        while self.left() > 0 {
+            let left = self.left();
+            moved += self.engine.breathe_times(1);
+            let now = clock::now();
+            if self.left() < left || end == 0 {
+                end = now + STUCK;
+            } else if now > end {
+                break;
+            }
+        }
+        moved
+    }
+
+    /// Breathes for so many packets that fill breaths, outside of any measurement.
+    pub(super) fn pass(&mut self, breaths: u64) -> Result<(), String> {
+        if !self.has_rounds() {
+            // What was offered while this network did not breathe is not to come now.
+            self.rest()?;
+            self.engine.breathe_times(breaths);
+            return Ok(());
+        }
+        let mut wanted = breaths as i64 * self.burst as i64;
+        while wanted > 0 {
+            let ready = self.ready()?;
+            self.send_ready();
+            if self.left() == ready {
+                break;
+            }
+            wanted -= (ready - self.left()) as i64;
+        }
+        Ok(())
+    }
+
+    /// What the counters say now.
+    pub(super) fn books(&self) -> Books {
+        let snapshot = self.engine.snapshot();
+        let sum = |links: &[usize]| links.iter().map(|&link| snapshot.links[link].packets).sum();
+        let mut drops = BTreeMap::new();
+        for app in snapshot.apps.iter().filter(|app| self.measured.contains(&app.name)) {
+            for (reason, &count) in app.drops.iter().filter(|(_, count)| **count > 0) {
+                *drops.entry(reason.clone()).or_default() += count;
+            }
+        }
+        let failed = |app: &&AppCounts| app.drops.get("app_failed").is_some_and(|&count| count > 0);
+        let sources = snapshot.apps.iter().filter(|app| self.sources.contains(&app.name));
+        let booked = sources.map(|app| booked(app, "packets")).sum();
+        Books {
+            came: sum(&self.coming),
+            left: sum(&self.leaving),
+            waiting: self.coming.iter().map(|&link| snapshot.links[link].waiting).sum(),
+            drops,
+            panicked: snapshot.apps.iter().find(failed).map(|app| app.name.clone()),
+            booking: Booking { accounts: snapshot.apps.iter().map(account).collect(), packets: booked },
+        }
+    }
+}
+
+/// What was booked for an app, at all of its entries.
+fn booked(app: &AppCounts, what: &str) -> u64 {
+    let at = |entry: &str| app.account.get(&format!("{entry}_{what}")).copied().unwrap_or(0);
+    ["pull", "push", "tick"].map(at).iter().sum()
+}
+
+fn account(app: &AppCounts) -> Account {
+    let calls = |entry: &str| app.calls.get(entry).copied().unwrap_or(0);
+    let (packets, calls) = match app.in_packets {
+        0 => (app.out_packets, calls("pull") + calls("tick")),
+        taken => (taken, calls("push")),
+    };
+    Account { app: app.name.clone(), clocks: booked(app, "clocks"), packets, calls }
+}
+
+/// The sources and sinks of a measurement, under names that are free.
+struct Ends {
+    taken: Vec<String>,
+    order: Order,
+    burst: usize,
+    sources: Vec<String>,
+    handles: Vec<Handle>,
+}
+
+impl Ends {
+    fn name(&mut self, base: &str) -> String {
+        let numbered = (1..).map(|number| if number == 1 { base.to_owned() } else { format!("{base}-{number}") });
+        let name = numbered.into_iter().find(|name| !self.taken.contains(name)).unwrap_or_default();
+        self.taken.push(name.clone());
+        name
+    }
+
+    fn source(&mut self, network: &mut Network) -> Result<LinkEnd, String> {
+        let name = self.name("source");
+        let (supply, handle) = pair(&self.order, self.burst).map_err(|error| error.to_string())?;
+        network.apps.push(AppSpec::new(&name, "source", "", supply));
+        self.handles.push(handle);
+        self.sources.push(name.clone());
+        Ok(LinkEnd { app: name, port: "output".to_owned() })
+    }
+
+    fn quiet(&mut self, network: &mut Network) -> LinkEnd {
+        let name = self.name("quiet");
+        let source: source::Source = configured(source::Config { count: Some(0), ..source::Config::default() });
+        network.apps.push(AppSpec::new(&name, "source", "", source));
+        LinkEnd { app: name, port: "output".to_owned() }
+    }
+
+    fn sink(&mut self, network: &mut Network) -> LinkEnd {
+        let name = self.name("sink");
+        network.apps.push(AppSpec::new(&name, "sink", "", sink::Sink));
+        LinkEnd { app: name, port: "input".to_owned() }
+    }
+}

@@ -1,0 +1,269 @@
+//! `bench apps`: what every app of the catalogue costs a packet, with packets from each level of the memory hierarchy.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bellows_config::Registry;
+use bellows_engine::Schedule;
+use serde_json::{Value, json};
+
+use crate::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
+use crate::engine::Capture;
+use crate::report::{BenchError, Measurement, Report};
+use crate::residence::{Residence, Resident};
+use crate::stats::Median;
+
+/// What a benchmark run is asked to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The schedule to measure under.
+    pub schedule: Schedule,
+    /// Where packets come from.
+    pub residents: Vec<Resident>,
+    /// Packets of each run in each process.
+    pub packets: u64,
+    /// Fresh processes for each figure.
+    pub processes: usize,
+    /// Packets a breath.
+    pub burst: usize,
+    /// The processor to measure on; the last that the process may use if none is given.
+    pub cpu: Option<usize>,
+    /// Only apps whose name contains this.
+    pub filter: String,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            schedule: Schedule::default(),
+            residents: Resident::ALL.to_vec(),
+            packets: 1_000_000,
+            processes: 15,
+            burst: 128,
+            cpu: None,
+            filter: String::new(),
+        }
+    }
+}
+
+/// Packets in the capture that is read.
+const CAPTURED: usize = 20_000;
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq)]
+struct Subjected {
+    name: String,
+    row: Row,
+}
+
+/// The keys that an app is measured with, where it needs some or is dull without. Files lie in a folder of the benchmark's.
+fn keys(app: &str, capture: &str, folder: &str) -> String {
+    match app {
+        "delay" => r#"time = "10us""#.to_owned(),
+        "impair" => "loss = 0.001, corrupt = 1e-6, duplicate = 0.001, reorder = 0.001".to_owned(),
+        "pcap-reader" => format!(r#"path = {capture}, repeat = "forever""#),
+        "pcap-writer" => format!(r#"path = {folder}, rotate = "16MiB", keep = 1"#),
+        "rate-limiter" => r#"rate = "10Tb/s""#.to_owned(),
+        "repeater" => "times = 1".to_owned(),
+        "sample" => "every = 2".to_owned(),
+        "truncate" => "length = 40".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// The lines of the table: every app, and those with several outputs also with two.
+fn subjects(registry: &Registry, filter: &str, capture: &Path, written: &Path) -> Vec<Subjected> {
+    let [capture, written] = [capture, written].map(|path| json!(path).to_string());
+    let mut subjects = Vec::new();
+    for app in registry.entries().map(|entry| entry.name()).filter(|name| name.contains(filter)) {
+        let keys = keys(app, &capture, &written);
+        let apps = if keys.is_empty() { app.to_owned() } else { format!("{app}({keys})") };
+        let row = Row { apps, ..Row::default() };
+        subjects.push(Subjected { name: app.to_owned(), row: row.clone() });
+        if app == "tee" {
+            let outputs = vec!["a".to_owned(), "b".to_owned()];
+            subjects.push(Subjected { name: "tee, 2 outputs".to_owned(), row: Row { outputs, ..row } });
+        }
+    }
+    subjects
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// As data.
+    pub report: Report,
+    residents: Vec<Resident>,
+}
+
+/// Runs the benchmark. `arguments` make this program call [`appbench::measure`] in a fresh process; `progress` is told how
+/// many of how many processes are done.
+///
+/// # Errors
+/// See [`AppbenchError`].
+pub fn run(
+    options: &Options,
+    arguments: &[&str],
+    registry: &Registry,
+    progress: impl FnMut(usize, usize),
+) -> Result<Outcome, AppbenchError> {
+    let unwritten = |error| AppbenchError::Refused(BenchError::Capture(error).to_string());
+    let capture = Capture::make(CAPTURED).map_err(unwritten)?;
+    let written = Written(capture.path.with_extension("written.pcap"));
+    let all = subjects(registry, &options.filter, &capture.path, &written.0);
+    if all.is_empty() {
+        let names: Vec<&str> = registry.entries().map(|entry| entry.name()).collect();
+        let none = BenchError::NoCase(options.filter.clone(), names.join(", "));
+        return Err(AppbenchError::Refused(none.to_string()));
+    }
+    let mut notes = Vec::new();
+    let levels = appbench::levels(&options.of(&all[0]), arguments)?;
+    let (there, missing): (Vec<Resident>, Vec<Resident>) =
+        options.residents.iter().partition(|level| levels.residence(**level).is_ok());
+    notes.extend(missing.into_iter().filter_map(|level| levels.residence(level).err()).map(|error| error.to_string()));
+    let residences: Vec<Residence> = there.iter().filter_map(|level| levels.residence(*level).ok()).collect();
+    let mut machine = None;
+    let mut jobs = Vec::new();
+    let mut owners = Vec::new();
+    for subject in &all {
+        let jobs_of = options.jobs(subject, &residences, registry)?;
+        match appbench::check(&jobs_of[0], registry).and_then(|()| appbench::attempt(&jobs_of[0], arguments)) {
+            Ok(found) => {
+                machine.get_or_insert(found);
+                owners.extend(jobs_of.iter().map(|_| subject));
+                jobs.extend(jobs_of);
+            }
+            Err(why) => {
+                let why = why.to_string();
+                let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                notes.push(format!("`{}` is not measured: {why}", subject.name));
+            }
+        }
+    }
+    let Some(machine) = machine else { return Err(AppbenchError::Refused(notes.join("\n"))) };
+    let answers = appbench::take_turns(&jobs, options.processes, arguments, progress)?;
+    let sheets: Vec<Sheet> = jobs.iter().zip(answers).map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
+    let results = owners.iter().zip(&sheets).filter_map(|(subject, sheet)| figure(subject, options, sheet)).collect();
+    let mut report = Report::new("apps", machine, options.processes, results);
+    report.notes = notes;
+    Ok(Outcome { report, residents: there })
+}
+
+impl Options {
+    fn of(&self, subject: &Subjected) -> AppOptions {
+        AppOptions {
+            packets: Some(self.packets),
+            processes: self.processes,
+            burst: Some(self.burst),
+            schedule: Some(self.schedule),
+            cpu: self.cpu,
+            ..AppOptions::new(Subject::Row(subject.row.clone()))
+        }
+    }
+
+    /// One line of the table, cell by cell. An app that brings packets of its own has one cell.
+    fn jobs(
+        &self,
+        subject: &Subjected,
+        residences: &[Residence],
+        registry: &Registry,
+    ) -> Result<Vec<Job>, AppbenchError> {
+        let job = |residence| Job { options: self.of(subject), cell: Cell { residence, prefetch: None } };
+        if appbench::brings_packets(&job(None), registry) {
+            return Ok(vec![job(None)]);
+        }
+        Ok(residences.iter().map(|&residence| job(Some(residence))).collect())
+    }
+}
+
+/// A cell of the table.
+fn figure(subject: &Subjected, options: &Options, sheet: &Sheet) -> Option<Measurement> {
+    let found: Median = sheet.clocks()?.difference?;
+    let resident = sheet.cell().residence.map_or(json!(OWN), |residence| json!(residence.level));
+    let labels: Vec<(&str, Value)> = vec![
+        ("name", json!(subject.name)),
+        ("resident", resident),
+        ("apps", json!(subject.row.apps)),
+        ("schedule", json!(options.schedule)),
+        ("burst", options.burst.into()),
+    ];
+    Some(Measurement::with("app", "clocks/packet", found, labels))
+}
+
+/// The label of an app that brings packets of its own, in the place of a level.
+const OWN: &str = "own";
+
+/// A file that an app has written, which is removed.
+struct Written(std::path::PathBuf);
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Outcome {
+    /// As a table for people: a line for each app, a column for each level.
+    pub fn text(&self) -> String {
+        let Outcome { report, residents } = self;
+        let mut text = report.heading();
+        let _ = writeln!(text, "clocks a packet more than from source to sink, each with its {}\n", report.interval());
+        let mut names: Vec<&str> = Vec::new();
+        for result in &report.results {
+            if let Some(name) = result.labels["name"].as_str().filter(|name| names.last() != Some(name)) {
+                names.push(name);
+            }
+        }
+        let width = names.iter().map(|name| name.len()).max().unwrap_or(0).max(3);
+        let _ = write!(text, "{:<width$}", "app");
+        for resident in residents {
+            let _ = write!(text, "  {:>24}", resident.name());
+        }
+        let written = |result: &Measurement| format!("{:.2} ({:.2} – {:.2})", result.median, result.low, result.high);
+        let at = |name: &str, resident: Value| {
+            let is_it = |result: &&Measurement| result.labels["name"] == name && result.labels["resident"] == resident;
+            report.results.iter().find(is_it).map(written)
+        };
+        for name in names {
+            let _ = write!(text, "\n{name:<width$}");
+            if let Some(own) = at(name, json!(OWN)) {
+                let _ = write!(text, "  {own:>24}  packets of its own, more than the source of the reference");
+                continue;
+            }
+            for resident in residents {
+                let _ = write!(text, "  {:>24}", at(name, json!(resident)).unwrap_or_else(|| "–".to_owned()));
+            }
+        }
+        text.push('\n');
+        if !report.notes.is_empty() {
+            let _ = writeln!(text, "\n{}", report.notes.join("\n"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::residence::Levels;
+
+    #[test]
+    fn every_app_of_the_catalogue_can_be_wired_as_it_is_measured() {
+        let registry = bellows_apps::registry();
+        let capture = Capture::make(10).unwrap();
+        let written = capture.path.with_extension("written.pcap");
+        let all = subjects(&registry, "", &capture.path, &written);
+        assert_eq!(all.len(), registry.entries().len() + 1, "and the tee once more");
+        for subject in &all {
+            let levels = Levels::simulated();
+            let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
+            let jobs = Options::default().jobs(subject, &residences, &registry).unwrap();
+            let is_own = ["source", "pcap-reader"].contains(&subject.name.as_str());
+            assert_eq!(jobs.len(), if is_own { 1 } else { 2 }, "{}", subject.name);
+            appbench::check(&jobs[0], &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));
+        }
+        let tees = subjects(&registry, "tee", &capture.path, &written);
+        assert_eq!(tees.iter().map(|subject| subject.name.as_str()).collect::<Vec<_>>(), ["tee", "tee, 2 outputs"]);
+        assert!(subjects(&registry, "nothing", &capture.path, &written).is_empty());
+    }
+}

@@ -1,0 +1,581 @@
+//! The levels of the memory hierarchy, told by how long a load from each takes.
+//!
+//! What the system says of a processor's caches is often not so: a virtual machine may be shown a last level that it
+//! shares with many others, or none. So the levels are found by measuring. A chain of loads, each of which needs the one
+//! before, goes through working sets that grow from 8 KiB to 64 MiB, line by line in an order that no prefetcher guesses,
+//! on the kind of pages that packet buffers lie on. Where the time of a load stays nearly the same while the working
+//! set doubles there is a level; where it jumps the level is full. How long a load from memory takes is measured on
+//! lines that have just been evicted.
+
+use std::fmt::{self, Display};
+use std::hint::black_box;
+use std::io;
+use std::str::FromStr;
+
+use bellows_packet::LINE;
+use bellows_sys::memory::Words;
+use bellows_sys::{cache, clock};
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::callgrind;
+
+/// A level of the memory hierarchy, where packets are to be when an app gets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Resident {
+    /// The first-level cache.
+    L1,
+    /// The second-level cache.
+    L2,
+    /// The third-level cache.
+    L3,
+    /// Memory.
+    Dram,
+}
+
+impl Resident {
+    /// All of them, the nearest first.
+    pub const ALL: [Resident; 4] = [Resident::L1, Resident::L2, Resident::L3, Resident::Dram];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Resident::L1 => "l1",
+            Resident::L2 => "l2",
+            Resident::L3 => "l3",
+            Resident::Dram => "dram",
+        }
+    }
+}
+
+impl Display for Resident {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// Text that names no level.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no level of the memory hierarchy; give l1, l2, l3 or dram")]
+pub struct UnknownResident(String);
+
+impl FromStr for Resident {
+    type Err = UnknownResident;
+
+    fn from_str(text: &str) -> Result<Resident, UnknownResident> {
+        let found = Resident::ALL.into_iter().find(|level| level.name() == text);
+        found.ok_or_else(|| UnknownResident(text.to_owned()))
+    }
+}
+
+/// One level, as it was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Level {
+    /// Bytes of the largest working set that the level was seen to hold; of memory, none is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub capacity: Option<usize>,
+    /// Bytes of a working set that lies well within the level, and beyond the one before.
+    pub working_set: usize,
+    /// How long a load takes from that working set.
+    pub nanoseconds: f64,
+}
+
+/// The levels that this machine has shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Levels {
+    /// Those that were found, the nearest first.
+    found: Vec<(Resident, Level)>,
+    /// The pages that the measurement ran on: `hugetlb`, `thp` (2 MiB both) or `4k`.
+    pub pages: String,
+    /// Whether the processor has an instruction that evicts.
+    evicts: bool,
+}
+
+/// How packets get into a level: by how many they are, and by what is done when they have been written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Residence {
+    /// The level.
+    pub level: Resident,
+    /// Bytes of them that the level holds beside all else that is there.
+    pub(crate) hold: usize,
+    pub(crate) way_out: WayOut,
+}
+
+/// How packets get out of the levels before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum WayOut {
+    /// They are to stay in the first.
+    Stay,
+    /// So many other bytes are read.
+    Wash(usize),
+    /// They are evicted from all.
+    Evict,
+}
+
+/// A level that the machine has not shown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {level} is to be seen on this machine, which shows {}; leave {level} out, or measure again when less else runs", list(.found))]
+pub struct NotFound {
+    level: Resident,
+    found: Vec<Resident>,
+}
+
+fn list(levels: &[Resident]) -> String {
+    levels.iter().map(|level| level.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// The smallest and the largest working set, and how many steps double it.
+const SMALLEST: usize = 8 << 10;
+const LARGEST: usize = 64 << 20;
+const STEPS_A_DOUBLING: u32 = 2;
+
+/// Times that a working set is measured, one after the other. The shortest counts, because whatever else the machine does
+/// only adds.
+const REPETITIONS: usize = 8;
+
+/// Times that all of the working sets up to `SMALL` are: what shares the caches may leave them alone next time.
+const PASSES: usize = 4;
+const SMALL: usize = 16 << 20;
+
+/// Loads at a time.
+const LOADS: usize = 4_096;
+
+/// Loads before the first that is timed, at most: so many that a working set of 4 MiB comes round.
+const WARMING: usize = 4 << 20 >> 6;
+
+/// Lines that are evicted, and loads from them.
+const EVICTED: usize = 1 << 16;
+const EVICTED_LOADS: usize = 2_000;
+
+/// Words in a line.
+const WORDS: usize = LINE / size_of::<u64>();
+
+/// One step of the curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    /// Bytes of the working set.
+    size: usize,
+    nanoseconds: f64,
+}
+
+impl Levels {
+    /// Measures them, on the calling thread and its processor. Takes a quarter of a second.
+    ///
+    /// # Errors
+    /// When the system does not give 64 MiB of memory for it.
+    pub fn measure() -> Result<Levels, MeasureError> {
+        let mut words = Words::new(LARGEST / size_of::<u64>()).map_err(MeasureError)?;
+        let mut curve: Vec<Point> = sizes().map(|size| Point { size, nanoseconds: f64::INFINITY }).collect();
+        for pass in 0..PASSES {
+            for point in curve.iter_mut().filter(|point| pass == 0 || point.size <= SMALL) {
+                point.nanoseconds = point.nanoseconds.min(load(&mut words, point.size));
+            }
+        }
+        let memory = evicted_load(&mut words);
+        Ok(Levels { found: find(&curve, memory), pages: words.pages().to_string(), evicts: cache::evict::<u64>([]) })
+    }
+
+    /// One of the levels.
+    ///
+    /// # Errors
+    /// When the machine has not shown it.
+    pub fn get(&self, level: Resident) -> Result<Level, NotFound> {
+        let found = self.found.iter().find(|(name, _)| *name == level);
+        found.map(|(_, found)| *found).ok_or_else(|| NotFound { level, found: self.names() })
+    }
+
+    /// How packets get into a level.
+    ///
+    /// # Errors
+    /// When the machine has not shown it.
+    pub fn residence(&self, level: Resident) -> Result<Residence, NotFound> {
+        let found = self.get(level)?;
+        let before = self.found.iter().rev().filter(|(name, _)| *name < level).find_map(|(_, level)| level.capacity);
+        let way_out = match (level, before) {
+            (Resident::L1, _) | (_, None) => WayOut::Stay,
+            (Resident::Dram, _) if self.evicts => WayOut::Evict,
+            (_, Some(before)) => WayOut::Wash(2 * before),
+        };
+        Ok(Residence { level, hold: found.capacity.map_or(usize::MAX, |capacity| capacity / 2), way_out })
+    }
+
+    /// Those of callgrind's simulated caches: two, of which the second serves as second and third level.
+    pub fn simulated() -> Levels {
+        let cache = |capacity| Level { capacity: Some(capacity), working_set: capacity / 2, nanoseconds: f64::NAN };
+        let found = vec![
+            (Resident::L1, cache(callgrind::L1)),
+            (Resident::L2, cache(callgrind::LL / 16)),
+            (Resident::L3, cache(callgrind::LL)),
+            (Resident::Dram, Level { capacity: None, ..cache(4 * callgrind::LL) }),
+        ];
+        Levels { found, pages: "simulated".to_owned(), evicts: false }
+    }
+
+    /// The names of the levels, the nearest first.
+    pub fn names(&self) -> Vec<Resident> {
+        self.found.iter().map(|(name, _)| *name).collect()
+    }
+}
+
+/// The memory to measure in could not be had.
+#[derive(Debug, thiserror::Error)]
+#[error("no memory for measuring the levels of the hierarchy ({mebibytes} MiB): {0}; see that limits allow it", mebibytes = LARGEST >> 20)]
+pub struct MeasureError(io::Error);
+
+/// As a table for people.
+impl Display for Levels {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, level) in &self.found {
+            let holds = level.capacity.map_or(String::new(), bytes);
+            writeln!(formatter, "{name:<4} {holds:>8} {:>7.1} ns", level.nanoseconds)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes in the unit that suits them.
+pub(crate) fn bytes(count: usize) -> String {
+    match count {
+        0..10_240 => format!("{count} B"),
+        10_240..1_048_576 => format!("{:.0} KiB", count as f64 / 1024.0),
+        _ => format!("{:.1} MiB", count as f64 / 1_048_576.0),
+    }
+}
+
+/// The working sets, which grow by the same factor.
+fn sizes() -> impl Iterator<Item = usize> {
+    let steps = (LARGEST / SMALLEST).ilog2() * STEPS_A_DOUBLING;
+    (0..=steps).map(|step| {
+        let size = SMALLEST as f64 * (f64::from(step) / f64::from(STEPS_A_DOUBLING)).exp2();
+        size as usize / LINE * LINE
+    })
+}
+
+/// Nanoseconds of a load from a working set of so many bytes.
+fn load(words: &mut [u64], size: usize) -> f64 {
+    let lines = size / LINE;
+    link(words, lines);
+    let mut at = chase(words, 0, lines.min(WARMING));
+    let mut once = || {
+        let start = clock::ticks();
+        at = chase(words, at, LOADS);
+        clock::ticks() - start
+    };
+    nanoseconds((0..REPETITIONS).map(|_| once()).min(), LOADS)
+}
+
+/// Nanoseconds of a load from memory; `None` where nothing can be evicted.
+fn evicted_load(words: &mut [u64]) -> Option<f64> {
+    link(words, EVICTED);
+    let once = || {
+        if !cache::evict([&words[..EVICTED * WORDS]]) {
+            return None;
+        }
+        let start = clock::ticks();
+        chase(words, 0, EVICTED_LOADS);
+        Some(clock::ticks() - start)
+    };
+    let times: Option<Vec<u64>> = (0..REPETITIONS).map(|_| once()).collect();
+    Some(nanoseconds(times?.into_iter().min(), EVICTED_LOADS))
+}
+
+fn nanoseconds(ticks: Option<u64>, loads: usize) -> f64 {
+    ticks.unwrap_or(0) as f64 * 1e9 / clock::ticks_per_second() as f64 / loads as f64
+}
+
+/// Makes one cycle through so many lines, in random order (Sattolo 1986): the first word of each holds the place of the
+/// next.
+fn link(words: &mut [u64], lines: usize) {
+    let mut random = Rng::with_seed(lines as u64);
+    for line in 0..lines {
+        words[line * WORDS] = (line * WORDS) as u64;
+    }
+    for line in (1..lines).rev() {
+        words.swap(line * WORDS, random.usize(..line) * WORDS);
+    }
+}
+
+/// Follows the cycle.
+fn chase(words: &[u64], start: usize, loads: usize) -> usize {
+    let mut at = start;
+    for _ in 0..loads {
+        at = words[at] as usize;
+    }
+    black_box(at)
+}
+
+/// Working sets next to each other whose loads differ by a larger factor lie on different levels.
+const JUMP: f64 = 1.3;
+
+/// Steps of the curve that make a level, at least: its working set doubles.
+const SHORTEST: usize = STEPS_A_DOUBLING as usize + 1;
+
+/// What takes this share of a load from memory, or more, comes from there, or from there in part.
+const NEARLY_MEMORY: f64 = 0.6;
+
+/// The most caches that are told apart.
+const CACHES: usize = 3;
+
+/// A load from memory takes at least so much longer than one from the first level, or there are no levels.
+const HIERARCHY: f64 = 4.0;
+
+/// Memory takes longer, in nanoseconds; by this it is told when nothing can be evicted.
+const MEMORY: f64 = 50.0;
+
+/// The levels that a curve shows, given how long a load from memory takes.
+fn find(curve: &[Point], memory: Option<f64>) -> Vec<(Resident, Level)> {
+    let curve = smoothed(curve);
+    let Some(first) = curve.first() else { return Vec::new() };
+    // Where the curve ends, but not by its very last points: no later ones tell whether they were disturbed.
+    let last = curve[curve.len().saturating_sub(SHORTEST)].nanoseconds;
+    let memory =
+        memory.or(Some(last).filter(|&last| last > MEMORY)).filter(|memory| *memory > HIERARCHY * first.nanoseconds);
+    let limit = memory.map_or(f64::INFINITY, |memory| NEARLY_MEMORY * memory);
+    let cached = curve.partition_point(|point| point.nanoseconds < limit);
+    let names = Resident::ALL.into_iter();
+    let mut found: Vec<(Resident, Level)> = names.zip(plateaus(&curve[..cached]).into_iter().map(Level::of)).collect();
+    if let Some(nanoseconds) = memory {
+        let largest = found.last().and_then(|(_, level)| level.capacity).unwrap_or(0);
+        found.push((Resident::Dram, Level { capacity: None, working_set: (4 * largest).max(LARGEST), nanoseconds }));
+    }
+    found
+}
+
+/// A larger working set takes no less time: what says otherwise was disturbed.
+fn smoothed(curve: &[Point]) -> Vec<Point> {
+    let mut least = f64::INFINITY;
+    let mut smoothed: Vec<Point> = curve
+        .iter()
+        .rev()
+        .map(|point| {
+            least = least.min(point.nanoseconds);
+            Point { nanoseconds: least, ..*point }
+        })
+        .collect();
+    smoothed.reverse();
+    smoothed
+}
+
+/// The parts of the curve without a jump that are long enough, three at most.
+fn plateaus(curve: &[Point]) -> Vec<&[Point]> {
+    let mut plateaus: Vec<&[Point]> = curve
+        .chunk_by(|one, next| next.nanoseconds < JUMP * one.nanoseconds)
+        .filter(|plateau| plateau.len() >= SHORTEST)
+        .collect();
+    // One level can show as two, for one when small pages no longer fit into the translation buffer. Those are closest.
+    while plateaus.len() > CACHES {
+        let ratio = |pair: usize| middle(plateaus[pair + 1]) / middle(plateaus[pair]);
+        let closest = (0..plateaus.len() - 1).min_by(|&one, &other| ratio(one).total_cmp(&ratio(other)));
+        let second = plateaus.remove(closest.unwrap_or(0) + 1);
+        let first = &mut plateaus[closest.unwrap_or(0)];
+        let start = curve.partition_point(|point| point.size < first[0].size);
+        let end = curve.partition_point(|point| point.size <= second[second.len() - 1].size);
+        *first = &curve[start..end];
+    }
+    plateaus
+}
+
+fn middle(plateau: &[Point]) -> f64 {
+    plateau[plateau.len() / 2].nanoseconds
+}
+
+impl Level {
+    /// The cache that a part of the curve shows.
+    fn of(plateau: &[Point]) -> Level {
+        let (first, last) = (plateau[0].size, plateau[plateau.len() - 1].size);
+        let ideal = (first as f64 * last as f64).sqrt();
+        let distance = |point: &&Point| (point.size as f64 / ideal).ln().abs();
+        let nearest = plateau.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)));
+        let Point { size, nanoseconds } = *nearest.unwrap_or(&plateau[0]);
+        Level { capacity: Some(last), working_set: size, nanoseconds }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a machine has: each cache's size and how long a load takes, and how long one from memory does.
+    #[derive(Clone, Debug)]
+    struct Truth {
+        caches: Vec<(usize, f64)>,
+        memory: f64,
+    }
+
+    impl Truth {
+        /// Nanoseconds of a load in a cycle through so many bytes: a cache that they overflow keeps hardly any of them.
+        fn load(&self, size: usize) -> f64 {
+            let below = |cache: usize| self.caches.get(cache + 1).map_or(self.memory, |next| next.1);
+            let fits = self.caches.iter().position(|(capacity, _)| size <= 2 * capacity);
+            match fits.map(|cache| (cache, self.caches[cache])) {
+                None => self.memory,
+                Some((_, (capacity, time))) if size <= capacity => time,
+                Some((cache, (capacity, time))) => {
+                    let missing = (size - capacity) as f64 / capacity as f64;
+                    time * (1.0 - missing) + below(cache) * missing
+                }
+            }
+        }
+
+        fn curve(&self, noise: &[f64]) -> Vec<Point> {
+            let noise = noise.iter().chain(std::iter::repeat(&0.0));
+            sizes()
+                .zip(noise)
+                .map(|(size, noise)| Point { size, nanoseconds: self.load(size) * (1.0 + noise) })
+                .collect()
+        }
+    }
+
+    /// One to three caches, each at least eight times as large as the one before and half as slow again, and memory.
+    fn truth(caches: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = Truth> {
+        let steps = proptest::collection::vec((8.0..24.0f64, 2.2..5.0f64), caches);
+        (20usize << 10..64 << 10, 0.8..2.0f64, steps, 2.5..8.0f64).prop_map(|(size, time, steps, memory)| {
+            let mut caches = vec![(size, time)];
+            for (larger, slower) in steps {
+                let (size, time) = caches[caches.len() - 1];
+                caches.push(((size as f64 * larger) as usize, time * slower));
+            }
+            // Where a load from memory would be as quick as one from a cache there is no telling them apart.
+            let slowest = caches[caches.len() - 1].1;
+            Truth { memory: (slowest * memory).max(60.0), caches }
+        })
+    }
+
+    /// Mostly little, and never less than nothing, because the shortest of several times counts. Here and there a lot.
+    fn noise() -> impl Strategy<Value = Vec<f64>> {
+        let three = (0.0..0.08f64, prop_oneof![9 => 0.0..0.08f64, 1 => 0.0..1.0f64], 0.0..0.08f64);
+        let times = sizes().count().div_ceil(3);
+        proptest::collection::vec(three, times).prop_map(|noise| noise.into_iter().flat_map(<[f64; 3]>::from).collect())
+    }
+
+    fn check(truth: &Truth, found: &[(Resident, Level)]) -> Result<(), TestCaseError> {
+        let names: Vec<Resident> = found.iter().map(|(name, _)| *name).collect();
+        let expected = [&Resident::ALL[..truth.caches.len()], &[Resident::Dram]].concat();
+        prop_assert_eq!(names, expected, "{:?}", found);
+        let mut before = 0;
+        for ((capacity, time), (_, level)) in truth.caches.iter().zip(found) {
+            let ratio = level.capacity.unwrap() as f64 / *capacity as f64;
+            prop_assert!((0.5..=2.0).contains(&ratio), "{:?}: capacity {}", level, capacity);
+            prop_assert!(level.working_set > before && level.working_set <= *capacity, "{:?}", level);
+            prop_assert!((0.85..1.3).contains(&(level.nanoseconds / time)), "{:?}: {} ns", level, time);
+            before = *capacity;
+        }
+        prop_assert!(found[found.len() - 1].1.working_set > before);
+        Ok(())
+    }
+
+    proptest! {
+        /// Each cache is found, with its latency, a size near its own, and a working set that lies within it and not
+        /// within the one before; whether there are two or three.
+        #[test]
+        fn the_levels_of_a_noisy_curve_are_found(truth in truth(1..=2), noise in noise()) {
+            check(&truth, &find(&truth.curve(&noise), Some(truth.memory)))?;
+        }
+
+        /// Without an instruction that evicts, memory is where the curve ends, if that is slow enough.
+        #[test]
+        fn memory_is_found_at_the_end_of_the_curve(truth in truth(1..=1), noise in noise()) {
+            check(&truth, &find(&truth.curve(&noise), None))?;
+        }
+
+        /// A machine with one level has no memory that would take longer.
+        #[test]
+        fn a_flat_curve_is_one_level(time in 0.5..3.0f64, noise in noise(), evicts in any::<bool>()) {
+            let flat = Truth { caches: vec![(LARGEST, time)], memory: time };
+            let found = find(&flat.curve(&noise), evicts.then_some(time * 1.5));
+            prop_assert_eq!(found.len(), 1, "{:?}", found);
+            prop_assert_eq!(found[0].0, Resident::L1);
+        }
+
+        /// Whatever the curve, nothing panics, and levels come in order.
+        #[test]
+        fn any_curve_is_read(times in proptest::collection::vec(0.0..1e3f64, 0..40), memory in prop::option::of(0.0..1e3f64)) {
+            let curve: Vec<Point> = sizes().zip(times).map(|(size, nanoseconds)| Point { size, nanoseconds }).collect();
+            let found = find(&curve, memory);
+            prop_assert!(found.is_sorted_by(|one, next| one.0 < next.0 && one.1.working_set < next.1.working_set));
+        }
+    }
+
+    /// Pages of 4 KiB make the second level look like two, and the third as well.
+    #[test]
+    fn a_level_that_shows_as_two_is_one() {
+        let caches = vec![(48 << 10, 1.3), (256 << 10, 3.9), (1 << 20, 6.0), (6 << 20, 18.0), (24 << 20, 26.0)];
+        let found = find(&Truth { caches, memory: 110.0 }.curve(&[]), Some(110.0));
+        let sizes: Vec<usize> = found.iter().filter_map(|(_, level)| level.capacity).collect();
+        assert_eq!(found.len(), 4, "{found:?}");
+        assert!((1 << 20..2 << 20).contains(&sizes[1]) && sizes[2] >= 16 << 20, "{found:?}");
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for level in Resident::ALL {
+            assert_eq!(level.to_string().parse(), Ok(level));
+            assert_eq!(serde_json::to_value(level).unwrap(), level.name());
+        }
+        let error = "l4".parse::<Resident>().unwrap_err().to_string();
+        assert_eq!(error, "`l4` is no level of the memory hierarchy; give l1, l2, l3 or dram");
+    }
+
+    #[test]
+    fn a_level_that_is_not_there_is_named_with_those_that_are() {
+        let truth = Truth { caches: vec![(32 << 10, 1.2), (2 << 20, 4.0)], memory: 90.0 };
+        let levels = Levels { found: find(&truth.curve(&[]), Some(90.0)), pages: "thp".into(), evicts: true };
+        assert_eq!(
+            levels.get(Resident::L3).unwrap_err().to_string(),
+            "no l3 is to be seen on this machine, which shows l1, l2, dram; leave l3 out, or measure again when less \
+             else runs"
+        );
+        assert_eq!(serde_json::from_value::<Levels>(serde_json::to_value(&levels).unwrap()).unwrap(), levels);
+        assert_eq!(
+            levels.to_string(),
+            "l1     32 KiB     1.2 ns\nl2    2.0 MiB     4.0 ns\ndram             90.0 ns\n"
+        );
+    }
+
+    /// Into each level but the first packets get by leaving the one before; out of all caches by eviction, if there is one.
+    #[test]
+    fn packets_leave_the_levels_before() {
+        let truth = Truth { caches: vec![(32 << 10, 1.2), (2 << 20, 4.0)], memory: 90.0 };
+        let mut levels = Levels { found: find(&truth.curve(&[]), Some(90.0)), pages: "thp".into(), evicts: true };
+        let ways = |levels: &Levels| {
+            levels.names().into_iter().map(|level| levels.residence(level).unwrap()).collect::<Vec<Residence>>()
+        };
+        let (l1, l2, dram) = (Resident::L1, Resident::L2, Resident::Dram);
+        let evicting = Residence { level: dram, hold: usize::MAX, way_out: WayOut::Evict };
+        let cached = [
+            Residence { level: l1, hold: 16 << 10, way_out: WayOut::Stay },
+            Residence { level: l2, hold: 1 << 20, way_out: WayOut::Wash(64 << 10) },
+        ];
+        assert_eq!(ways(&levels), [&cached[..], &[evicting]].concat());
+        levels.evicts = false;
+        let washing = Residence { way_out: WayOut::Wash(4 << 20), ..evicting };
+        assert_eq!(ways(&levels), [&cached[..], &[washing]].concat());
+        assert!(levels.residence(Resident::L3).is_err());
+        let simulated = Levels::simulated();
+        assert!(Resident::ALL.iter().all(|level| simulated.residence(*level).is_ok()));
+        assert_ne!(simulated.residence(dram).unwrap().way_out, WayOut::Evict, "no simulated cache notices an eviction");
+    }
+
+    /// A cycle through so many lines comes round to each before it comes back.
+    #[test]
+    fn a_chase_visits_every_line() {
+        let mut words = vec![0; 100 * WORDS];
+        link(&mut words, 100);
+        let mut visited = [false; 100];
+        let mut at = 0;
+        for _ in 0..100 {
+            visited[at / WORDS] = true;
+            at = chase(&words, at, 1);
+        }
+        assert!(visited.iter().all(|visited| *visited) && at == 0);
+    }
+
+    #[test]
+    fn this_machine_shows_at_least_one_level() {
+        let levels = Levels::measure().unwrap();
+        let first = levels.get(Resident::L1).unwrap();
+        assert!(first.nanoseconds > 0.0 && first.working_set <= LARGEST, "{levels}");
+    }
+}

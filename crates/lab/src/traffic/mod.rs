@@ -1,0 +1,286 @@
+//! What packets a measurement sends: sizes, protocols, or what a capture holds.
+//!
+//! ```
+//! use bellows_lab::traffic::Traffic;
+//!
+//! let traffic: Traffic = "tcp:80,udp:15,icmp:3,arp:2".parse()?;
+//! let frames = traffic.frames()?;
+//! assert_eq!(frames, traffic.frames()?, "the same every time");
+//! # Ok::<(), bellows_lab::traffic::TrafficError>(())
+//! ```
+
+mod protocols;
+
+use std::fmt::{self, Display};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bellows_capture::{LinkType, Reader};
+use bellows_packet::LARGEST_ROOM;
+use bellows_wire::{FrameError, MacAddr, UdpFrame};
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+use protocols::Protocol;
+
+/// The kinds of traffic and how they are written, for help texts.
+pub const HELP: &str = "\
+What the packets hold:
+  60                         UDP over IPv4 in frames of 60 bytes, one flow
+  64:7,570:4,1518:1          the same in several sizes, each with its weight (1 if none is given), in random order
+  imix                       the simple IMIX: 60:7,590:4,1514:1
+  64-1518                    the same in up to 1024 sizes spread evenly over a range, in random order
+  protocols                  tcp:80,udp:15,icmp:3,arp:2: 64 flows over IPv4 and IPv6, in frames of the sizes that each
+                             protocol has, with valid checksums; give other weights, or some of the protocols, alike
+  FILE                       the first 65536 frames of a capture file, pcap or pcapng, plain or compressed; a name
+                             without a dot or a slash in it begins with ./
+Sizes count the whole frame without the frame check sequence, 42 to 65549 bytes. Traffic is the same every time.";
+
+/// Frames that a list of sizes or protocols is repeated for, about, before it is shuffled: so many that a processor does
+/// not learn their order.
+const ENOUGH: usize = 1_024;
+
+/// The most that weights add up to.
+const MOST: u64 = 4_096;
+
+/// The most frames that are taken from a capture, and the most bytes.
+const MOST_CAPTURED: usize = 65_536;
+const MOST_BYTES: usize = 256 << 20;
+
+/// What a number is to be, for messages.
+const SIZE: &str = "size; give 42 to 65549 bytes";
+const WEIGHT: &str = "weight; give a whole number above 0";
+
+const IMIX: [(u32, u32); 3] = [(60, 7), (590, 4), (1514, 1)];
+
+const PROTOCOLS: [(Protocol, u32); 4] =
+    [(Protocol::Tcp, 80), (Protocol::Udp, 15), (Protocol::Icmp, 3), (Protocol::Arp, 2)];
+
+/// A kind of traffic. As text it is what [`HELP`] says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Traffic {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Sizes with their weights.
+    Sizes(Vec<(u32, u32)>),
+    /// Sizes from one to another.
+    Range(u32, u32),
+    /// Protocols with their weights.
+    Protocols(Vec<(Protocol, u32)>),
+    /// The frames of a file.
+    Capture(PathBuf),
+}
+
+/// Why there is no such traffic.
+#[derive(Debug, thiserror::Error)]
+pub enum TrafficError {
+    /// The text says nothing known.
+    #[error(
+        "`{0}` is no traffic; give a size (60), sizes with weights (64:7,570:4,1518:1 or imix), a range of sizes \
+         (64-1518), protocols with weights (tcp:80,udp:20 or protocols), or a capture file (./{0})"
+    )]
+    Unknown(String),
+    /// A frame cannot have this size.
+    #[error(transparent)]
+    Size(#[from] FrameError),
+    /// A number is none, or out of range.
+    #[error("`{0}` in `{1}` is no {2}")]
+    Number(String, String, &'static str),
+    /// There are too many frames.
+    #[error("the weights in `{0}` add up to {1}; give smaller ones, which add up to {MOST} at most")]
+    Weights(String, u64),
+    /// The range is empty.
+    #[error("the range `{0}` ends before it begins; give the smaller size first")]
+    Range(String),
+    /// One of several protocols is unknown.
+    #[error("`{0}` in `{1}` is no protocol; there are tcp, udp, icmp and arp")]
+    Protocol(String, String),
+    /// The capture cannot be read.
+    #[error(transparent)]
+    Capture(#[from] bellows_capture::Error),
+    /// The capture is not one of Ethernet frames.
+    #[error("{0}: its packets are no Ethernet frames (link type {1}); give a capture of an Ethernet interface")]
+    LinkType(String, u32),
+    /// The capture is empty.
+    #[error("{0}: there is no packet of up to {LARGEST_ROOM} bytes in it; give a capture that holds some")]
+    Empty(String),
+    /// Headers do not fit into the frame that was made for them.
+    #[error("a frame cannot be made: {0}")]
+    Headers(#[from] bellows_wire::Error),
+}
+
+impl Display for Traffic {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(&self.text)
+    }
+}
+
+impl From<Traffic> for String {
+    fn from(traffic: Traffic) -> String {
+        traffic.text
+    }
+}
+
+impl TryFrom<String> for Traffic {
+    type Error = TrafficError;
+
+    fn try_from(text: String) -> Result<Traffic, TrafficError> {
+        text.parse()
+    }
+}
+
+impl FromStr for Traffic {
+    type Err = TrafficError;
+
+    /// Files are not looked for yet.
+    fn from_str(text: &str) -> Result<Traffic, TrafficError> {
+        let kind = Kind::parse(text)?;
+        if let Kind::Sizes(sizes) = &kind {
+            sizes.iter().try_for_each(|(size, _)| frame(*size).map(drop))?;
+        }
+        if let Kind::Range(first, last) = &kind {
+            [first, last].into_iter().try_for_each(|size| frame(*size).map(drop))?;
+        }
+        Ok(Traffic { text: text.to_owned(), kind })
+    }
+}
+
+impl Kind {
+    fn parse(text: &str) -> Result<Kind, TrafficError> {
+        let all = |allowed: &dyn Fn(char) -> bool| text.starts_with(allowed) && text.chars().all(allowed);
+        match text {
+            "imix" => Ok(Kind::Sizes(IMIX.to_vec())),
+            "protocols" => Ok(Kind::Protocols(PROTOCOLS.to_vec())),
+            _ if all(&|char| char.is_ascii_digit() || ":,".contains(char)) => {
+                weighted(text, |size| number(size, text, SIZE)).map(Kind::Sizes)
+            }
+            _ if all(&|char| char.is_ascii_digit() || char == '-') => {
+                let (first, last) = text.split_once('-').unwrap_or((text, ""));
+                let (first, last) = (number(first, text, SIZE)?, number(last, text, SIZE)?);
+                if first > last { Err(TrafficError::Range(text.to_owned())) } else { Ok(Kind::Range(first, last)) }
+            }
+            _ if is_protocols(text) => {
+                let unknown = |name: &str| TrafficError::Protocol(name.to_owned(), text.to_owned());
+                weighted(text, |name| Protocol::named(name).ok_or_else(|| unknown(name))).map(Kind::Protocols)
+            }
+            _ if text.contains(['/', '.']) => Ok(Kind::Capture(PathBuf::from(text))),
+            _ => Err(TrafficError::Unknown(text.to_owned())),
+        }
+    }
+}
+
+/// Whether a list names at least one protocol, so that the rest of it is to name others.
+fn is_protocols(text: &str) -> bool {
+    text.split(',').any(|item| Protocol::named(item.split(':').next().unwrap_or(item)).is_some())
+}
+
+/// Reads a list of things with weights, and divides the weights by what they have in common.
+fn weighted<T>(text: &str, thing: impl Fn(&str) -> Result<T, TrafficError>) -> Result<Vec<(T, u32)>, TrafficError> {
+    let item = |item: &str| {
+        let (name, weight) = item.split_once(':').unwrap_or((item, "1"));
+        Ok((thing(name)?, number(weight, text, WEIGHT)?))
+    };
+    let mut items = text.split(',').map(item).collect::<Result<Vec<(T, u32)>, TrafficError>>()?;
+    let common = items.iter().fold(0, |common, (_, weight)| divisor(*weight, common));
+    let total: u64 = items.iter().map(|(_, weight)| u64::from(*weight / common)).sum();
+    if total > MOST {
+        return Err(TrafficError::Weights(text.to_owned(), total));
+    }
+    items.iter_mut().for_each(|(_, weight)| *weight /= common);
+    Ok(items)
+}
+
+/// A number above 0.
+fn number(digits: &str, text: &str, what: &'static str) -> Result<u32, TrafficError> {
+    let number = digits.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| TrafficError::Number(digits.to_owned(), text.to_owned(), what))
+}
+
+/// The greatest common one (Euclid).
+fn divisor(one: u32, other: u32) -> u32 {
+    if other == 0 { one } else { divisor(other, one % other) }
+}
+
+impl Traffic {
+    /// The frames, in the order in which they come again and again: at least one.
+    ///
+    /// # Errors
+    /// See [`TrafficError`].
+    pub fn frames(&self) -> Result<Vec<Vec<u8>>, TrafficError> {
+        match &self.kind {
+            Kind::Sizes(sizes) if sizes.len() == 1 => sizes.iter().map(|(size, _)| frame(*size)).collect(),
+            Kind::Sizes(sizes) => mixed(sizes).into_iter().map(frame).collect(),
+            Kind::Range(first, last) => spread(*first, *last).into_iter().map(frame).collect(),
+            Kind::Protocols(weights) => protocols::frames(&mixed(weights)),
+            Kind::Capture(path) => captured(path),
+        }
+    }
+}
+
+/// Random numbers, the same every time.
+fn random() -> Rng {
+    Rng::with_seed(0x0be1_1035)
+}
+
+/// Each thing as often as its weight says, so many times that it is enough, in random order.
+fn mixed<T: Copy>(weights: &[(T, u32)]) -> Vec<T> {
+    let once = || weights.iter().flat_map(|&(thing, weight)| std::iter::repeat_n(thing, weight as usize));
+    let total = once().count().max(1);
+    let mut things: Vec<T> = (0..(ENOUGH / total).max(1)).flat_map(|_| once()).collect();
+    random().shuffle(&mut things);
+    things
+}
+
+/// Sizes from the first to the last, evenly spread, in random order.
+fn spread(first: u32, last: u32) -> Vec<u32> {
+    let count = (last - first + 1).min(ENOUGH as u32);
+    let step = f64::from(last - first) / f64::from((count - 1).max(1));
+    let mut sizes: Vec<u32> = (0..count).map(|index| first + (f64::from(index) * step).round() as u32).collect();
+    random().shuffle(&mut sizes);
+    sizes
+}
+
+/// A frame of one flow of UDP over IPv4, between addresses that RFC 2544 sets aside for benchmarks.
+fn frame(size: u32) -> Result<Vec<u8>, TrafficError> {
+    let headers = UdpFrame {
+        src_mac: MacAddr([2, 0, 0, 0, 0, 1]),
+        dst_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+        vlan: None,
+        src: IpAddr::from([198, 18, 0, 1]),
+        dst: IpAddr::from([198, 19, 0, 1]),
+        src_port: 49_152,
+        dst_port: 9,
+        ttl: 64,
+    };
+    let pattern = |payload: &mut [u8]| payload.iter_mut().zip(0u32..).for_each(|(byte, index)| *byte = index as u8);
+    Ok(headers.build(size as usize, pattern)?)
+}
+
+/// The first frames of a file; those that no packet can hold are left out.
+fn captured(path: &Path) -> Result<Vec<Vec<u8>>, TrafficError> {
+    let mut reader = Reader::open(path)?;
+    let mut frames = Vec::new();
+    let mut bytes = 0;
+    while frames.len() < MOST_CAPTURED && bytes < MOST_BYTES {
+        let Some(record) = reader.next_record()? else { break };
+        let interface = record.interface as usize;
+        if (1..=LARGEST_ROOM).contains(&record.data.len()) {
+            bytes += record.data.len();
+            frames.push(record.data.to_vec());
+        }
+        let link_type = reader.interfaces().get(interface).map_or(LinkType::ETHERNET, |interface| interface.link_type);
+        if link_type != LinkType::ETHERNET {
+            return Err(TrafficError::LinkType(path.display().to_string(), link_type.0));
+        }
+    }
+    if frames.is_empty() { Err(TrafficError::Empty(path.display().to_string())) } else { Ok(frames) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Frames of several protocols and flows.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use bellows_wire::{
+    ArpHeader, ArpOperation, Echo, Error, EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, Ipv6Header,
+    MacAddr, TcpHeader, UdpHeader, ethernet, icmp, ipv4, ipv6, tcp, udp,
+};
+use fastrand::Rng;
+
+use super::{TrafficError, random};
+
+/// Flows between hosts on this side of a router and hosts beyond it.
+const FLOWS: u16 = 64;
+
+/// The shortest Ethernet frame, without its frame check sequence: shorter ones are padded.
+const SHORTEST: usize = 60;
+
+const ROUTER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+/// What a frame is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+    Icmp,
+    Arp,
+}
+
+impl Protocol {
+    pub(super) fn named(name: &str) -> Option<Protocol> {
+        match name {
+            "tcp" => Some(Protocol::Tcp),
+            "udp" => Some(Protocol::Udp),
+            "icmp" => Some(Protocol::Icmp),
+            "arp" => Some(Protocol::Arp),
+            _ => None,
+        }
+    }
+
+    /// Bytes of payload: for TCP bare acknowledgements, a middling segment and full ones, for UDP short messages and
+    /// those of QUIC, for ICMP what `ping` sends.
+    fn payload(self, random: &mut Rng) -> usize {
+        let sizes: &[usize] = match self {
+            Protocol::Tcp => &[0, 0, 0, 0, 536, 1_440, 1_440, 1_440],
+            Protocol::Udp => &[40, 80, 160, 320, 1_200, 1_200],
+            Protocol::Icmp => &[56],
+            Protocol::Arp => &[0],
+        };
+        sizes[random.usize(..sizes.len())]
+    }
+}
+
+/// Frames of these protocols, each of a flow drawn at random.
+pub(super) fn frames(protocols: &[Protocol]) -> Result<Vec<Vec<u8>>, TrafficError> {
+    let mut random = random();
+    let mut frame = |(number, &protocol): (usize, &Protocol)| {
+        let flow = Flow::of(random.u16(..FLOWS));
+        let payload: Vec<u8> = (0..protocol.payload(&mut random)).map(|_| random.u8(..)).collect();
+        let mut frame = flow.frame(protocol, number as u16, &payload)?;
+        frame.resize(frame.len().max(SHORTEST), 0);
+        Ok(frame)
+    };
+    protocols.iter().enumerate().map(&mut frame).collect()
+}
+
+struct Flow {
+    number: u16,
+    mac: MacAddr,
+    addresses: IpPair,
+}
+
+impl Flow {
+    /// A flow by its number: every fourth over IPv6. The addresses are those that RFC 2544 and RFC 5180 set aside for
+    /// benchmarks.
+    fn of(number: u16) -> Flow {
+        let [high, low] = number.to_be_bytes();
+        let addresses = if number % 4 == 3 {
+            let address = |side| Ipv6Addr::new(0x2001, 2, 0, side, 0, 0, 0, number + 1);
+            IpPair::V6 { src: address(0), dst: address(1) }
+        } else {
+            let (src, dst) = (Ipv4Addr::new(198, 18, high, low + 1), Ipv4Addr::new(198, 19, low, high + 1));
+            IpPair::V4 { src, dst }
+        };
+        Flow { number, mac: MacAddr([2, 0, 0, 1, high, low]), addresses }
+    }
+
+    fn frame(&self, protocol: Protocol, number: u16, payload: &[u8]) -> Result<Vec<u8>, Error> {
+        let (src_port, dst_port) = (49_152 + self.number, [80, 443, 53, 8_080][usize::from(self.number / 4 % 4)]);
+        let addresses = &self.addresses;
+        match protocol {
+            Protocol::Tcp => {
+                let (sequence, acknowledgment) = (u32::from(number) << 11, u32::from(number) << 7);
+                let flags = tcp::flags::ACK | if payload.is_empty() { 0 } else { tcp::flags::PSH };
+                let header = TcpHeader { src_port, dst_port, sequence, acknowledgment, flags, window: 64_240 };
+                let emit = |segment: &mut [u8]| header.emit(segment, addresses);
+                self.packet(IpProtocol::TCP, number, tcp::field::HEADER_LEN, payload, emit)
+            }
+            Protocol::Udp => {
+                let emit = |datagram: &mut [u8]| UdpHeader { src_port, dst_port }.emit(datagram, addresses);
+                self.packet(IpProtocol::UDP, number, udp::field::HEADER_LEN, payload, emit)
+            }
+            Protocol::Icmp => {
+                let is_v4 = matches!(addresses, IpPair::V4 { .. });
+                let protocol = if is_v4 { IpProtocol::ICMP } else { IpProtocol::ICMPV6 };
+                let echo = Echo { reply: false, identifier: self.number, sequence: number };
+                let emit = |message: &mut [u8]| echo.emit(message, addresses);
+                self.packet(protocol, number, icmp::field::HEADER_LEN, payload, emit)
+            }
+            Protocol::Arp => self.arp(),
+        }
+    }
+
+    /// An IP packet in a frame to the router.
+    fn packet(
+        &self,
+        protocol: IpProtocol,
+        identification: u16,
+        header: usize,
+        payload: &[u8],
+        emit: impl FnOnce(&mut [u8]) -> Result<(), Error>,
+    ) -> Result<Vec<u8>, Error> {
+        let (ether_type, ip_header) = match self.addresses {
+            IpPair::V4 { .. } => (EtherType::IPV4, ipv4::field::HEADER_LEN),
+            IpPair::V6 { .. } => (EtherType::IPV6, ipv6::field::HEADER_LEN),
+        };
+        let upper = ethernet::field::HEADER_LEN + ip_header;
+        let mut frame = vec![0; upper + header];
+        frame.extend(payload);
+        emit(&mut frame[upper..])?;
+        let packet = &mut frame[ethernet::field::HEADER_LEN..];
+        match self.addresses {
+            IpPair::V4 { src, dst } => {
+                Ipv4Header { src, dst, protocol, ttl: 64, traffic_class: 0, identification, dont_fragment: true }
+                    .emit(packet)?;
+            }
+            IpPair::V6 { src, dst } => {
+                let flow_label = self.number.into();
+                Ipv6Header { src, dst, next_header: protocol, hop_limit: 64, traffic_class: 0, flow_label }
+                    .emit(packet)?;
+            }
+        }
+        EthernetHeader { dst: ROUTER, src: self.mac, ether_type }.emit(&mut frame)?;
+        Ok(frame)
+    }
+
+    /// A host asks who has its router's address.
+    fn arp(&self) -> Result<Vec<u8>, Error> {
+        let [.., high, low] = self.mac.0;
+        let mut frame = vec![0; ethernet::field::HEADER_LEN];
+        EthernetHeader { dst: MacAddr::BROADCAST, src: self.mac, ether_type: EtherType::ARP }.emit(&mut frame)?;
+        frame.resize(SHORTEST, 0);
+        ArpHeader {
+            operation: ArpOperation::REQUEST,
+            sender_mac: self.mac,
+            sender_ip: Ipv4Addr::new(198, 18, high, low + 1),
+            target_mac: MacAddr([0; 6]),
+            target_ip: Ipv4Addr::new(198, 18, 255, 254),
+        }
+        .emit(&mut frame[ethernet::field::HEADER_LEN..])?;
+        Ok(frame)
+    }
+}

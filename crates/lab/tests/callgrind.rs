@@ -1,0 +1,211 @@
+//! Counts under callgrind: repeatable to the instruction, and of the measured part alone.
+//!
+//! The test binary is also the measuring process: it is that when it is called with `--measure`.
+
+use std::hint::black_box;
+use std::io::Write;
+use std::process::Command;
+
+use bellows_apps::sink::Sink;
+use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
+use bellows_lab::callgrind::{self, Counts};
+use bellows_lab::processes;
+use bellows_lab::residence::{Levels, Resident};
+use bellows_lab::supply::{Order, pair};
+use bellows_packet::{Template, Vector, free_all, push_filled};
+use serde::{Deserialize, Serialize};
+
+/// Numbers that are read in a measuring process.
+const NUMBERS: usize = 1 << 16;
+
+/// Packets that are moved at a time.
+const BURST: usize = 128;
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Task {
+    /// Adds up numbers so many times, each time in a part of its own; as often in none.
+    Sums(usize),
+    /// Makes and frees bursts of packets.
+    Packets(usize),
+    /// Takes so many breaths of an engine, after as many that are not counted.
+    Breaths(u64),
+    /// Sends rounds of packets from a level through an app that looks at the first byte of each.
+    Look(Resident),
+    /// Measures nothing.
+    Nothing,
+    /// Fails.
+    Failure,
+}
+
+/// Makes a burst a breath.
+struct Maker(Template);
+
+impl App for Maker {
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);
+
+    fn pull(&mut self, io: &Io<Self>) {
+        io.output(0).fill(io.burst(), &self.0);
+    }
+}
+
+/// Looks at each packet.
+#[derive(Default)]
+struct Looker(u64);
+
+impl App for Looker {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        for packet in &mut io.input(0) {
+            self.0 += u64::from(packet.bytes()[0]);
+        }
+    }
+}
+
+/// How many packets were looked at in the measured parts.
+fn look(level: Resident) -> u64 {
+    let residence = Levels::simulated().residence(level).unwrap();
+    let order = Order { residence: Some(residence), ..Order::new("60".parse().unwrap()) };
+    let settings = Settings { metering: false, ..Settings::default() };
+    let (supply, mut handle) = pair(&order, settings.burst).unwrap();
+    let network = Network::new().app("supply", supply).app("looker", Looker::default());
+    let network = network.link("supply.output -> looker.input").unwrap();
+    let mut engine = Engine::new(network, settings, None).unwrap();
+    let mut looked = 0;
+    // The first rounds come upon caches that hold nothing of the engine.
+    for round in 0..4 {
+        handle.rest().unwrap();
+        engine.breathe();
+        let left = handle.left();
+        let mut look = || engine.breathe_times((left / BURST) as u64);
+        if round < 2 {
+            look();
+        } else {
+            callgrind::measured(look);
+            looked += left;
+        }
+    }
+    looked as u64
+}
+
+fn measure(task: Task) -> u64 {
+    let numbers: Vec<u64> = (0..NUMBERS as u64).collect();
+    let sum = || black_box(&numbers).iter().fold(0u64, |sum, number| black_box(sum + number));
+    match task {
+        Task::Sums(times) => (0..times).map(|_| sum().min(callgrind::measured(sum))).sum(),
+        Task::Packets(bursts) => {
+            let (mut vector, template) = (Vector::new(), Template::new(&[0x5a; 60]).unwrap());
+            let mut burst = || {
+                push_filled(&mut vector, BURST, &template);
+                free_all(&mut vector);
+            };
+            burst();
+            (0..bursts).for_each(|_| callgrind::measured(&mut burst));
+            bursts as u64
+        }
+        Task::Breaths(breaths) => {
+            let network = Network::new().app("maker", Maker(Template::new(&[0x5a; 60]).unwrap())).app("end", Sink);
+            let network = network.link("maker.output -> end.input").unwrap();
+            let settings = Settings { metering: false, ..Settings::default() };
+            let mut engine = Engine::new(network, settings, None).unwrap();
+            engine.breathe_times(breaths);
+            callgrind::measured(|| engine.breathe_times(breaths))
+        }
+        Task::Look(level) => look(level),
+        Task::Nothing => sum(),
+        Task::Failure => panic!("nothing comes of this"),
+    }
+}
+
+fn count(task: Task) -> Counts {
+    callgrind::count::<Task, u64>(&["--measure"], &task).unwrap_or_else(|error| panic!("{error}")).0
+}
+
+fn main() {
+    if std::env::args().any(|argument| argument == "--measure") {
+        return processes::answer(measure).expect("a task and someone who waits for its answer");
+    }
+    if std::env::args().any(|argument| argument == "--ask") {
+        let counts = [Task::Breaths(20), Task::Look(Resident::L2)].map(count);
+        return println!("{}", serde_json::to_string(&counts).unwrap());
+    }
+    if !has_valgrind() {
+        return;
+    }
+    the_measured_part_alone_is_counted();
+    counts_repeat_to_the_instruction();
+    the_engine_runs_under_callgrind();
+    packets_lie_where_they_are_to_lie();
+    failures_say_what_happened();
+}
+
+fn the_measured_part_alone_is_counted() {
+    let (counts, sum): (Counts, u64) = callgrind::count(&["--measure"], &Task::Sums(1)).unwrap();
+    assert_eq!(sum, (NUMBERS * (NUMBERS - 1) / 2) as u64, "the answer comes through");
+    let numbers = NUMBERS as u64;
+    assert!((numbers..20 * numbers).contains(&counts.instructions), "{counts:?}");
+    assert!((numbers..4 * numbers).contains(&counts.data_reads), "{counts:?}");
+    // Eight numbers a line, which the sum before has left in no first-level cache.
+    assert!((numbers / 8 - 64..numbers / 8 + 64).contains(&counts.l1_misses), "{counts:?}");
+    assert!(counts.ll_misses < 64, "the simulated last level holds them: {counts:?}");
+    assert!(counts.branch_misses < 64, "{counts:?}");
+    let thrice = count(Task::Sums(3));
+    assert_eq!(thrice.data_reads, 3 * counts.data_reads, "parts add up");
+}
+
+/// Whatever else the environment holds: its length must not show.
+fn counts_repeat_to_the_instruction() {
+    let ask = |variable: &str| -> [Counts; 2] {
+        let this = std::env::current_exe().unwrap();
+        let output = Command::new(this).arg("--ask").env("SOMETHING_ELSE", variable).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    assert_eq!(ask(""), ask(&"x".repeat(1_000)));
+}
+
+/// With the instruction sets that valgrind knows, and the breath that is generated at run time.
+fn the_engine_runs_under_callgrind() {
+    for (few, many) in [(Task::Packets(10), Task::Packets(110)), (Task::Breaths(10), Task::Breaths(110))] {
+        let [few, many] = [few, many].map(|task| count(task).instructions as f64);
+        let packet = (many - few) / (100 * BURST) as f64;
+        assert!((1.0..100.0).contains(&packet), "{packet} instructions a packet");
+    }
+}
+
+/// Callgrind's caches tell where the packets of a supply are, and hold them as real ones would.
+fn packets_lie_where_they_are_to_lie() {
+    let misses = |level| {
+        let (counts, packets): (Counts, u64) = callgrind::count(&["--measure"], &Task::Look(level)).unwrap();
+        (counts.l1_misses as f64 / packets as f64, counts.ll_misses as f64 / packets as f64)
+    };
+    let (l1, ll) = misses(Resident::L1);
+    assert!(l1 < 0.5 && ll < 0.05, "l1: {l1} and {ll} misses a packet");
+    for level in [Resident::L2, Resident::L3] {
+        let (l1, ll) = misses(level);
+        assert!((1.0..2.0).contains(&l1) && ll < 0.05, "{level}: {l1} and {ll} misses a packet");
+    }
+    let (l1, ll) = misses(Resident::Dram);
+    assert!((1.0..2.0).contains(&l1) && (1.0..1.5).contains(&ll), "dram: {l1} and {ll} misses a packet");
+}
+
+fn failures_say_what_happened() {
+    let failure = |task| callgrind::count::<Task, u64>(&["--measure"], &task).unwrap_err().to_string();
+    assert!(failure(Task::Failure).contains("nothing comes of this"));
+    assert!(failure(Task::Nothing).contains("counted nothing"));
+}
+
+/// Whether valgrind can be run. If not, the test is skipped, visibly.
+fn has_valgrind() -> bool {
+    let found = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        let required = std::env::var("BELLOWS_REQUIRE_PEERS").is_ok_and(|value| value == "1");
+        assert!(!required, "valgrind is not installed, but BELLOWS_REQUIRE_PEERS=1 asks for it");
+        let reason = "callgrind: valgrind is not installed";
+        eprintln!("SKIPPED {reason}");
+        if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
+            let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();
+            writeln!(file, "{reason}").unwrap();
+        }
+    }
+    found
+}
