@@ -94,6 +94,8 @@ pub(super) struct Books {
     /// An app that panicked.
     pub(super) panicked: Option<String>,
     pub(super) booking: Booking,
+    /// Breaths that have been instrumented.
+    pub(super) instrumented: u64,
 }
 
 impl Books {
@@ -260,6 +262,7 @@ impl Bed {
             drops,
             panicked: snapshot.apps.iter().find(failed).map(|app| app.name.clone()),
             booking: Booking { accounts: snapshot.apps.iter().map(account).collect(), packets: booked },
+            instrumented: snapshot.engine("metered_breaths"),
         }
     }
 }

@@ -139,6 +139,9 @@ const ROUND: u64 = 1_000_000;
 /// A process has at least so many rounds, if it has the packets.
 const ROUNDS: u64 = 40;
 
+/// Instrumented breaths of each run at least.
+const LEAST_DRAWN: u64 = 4;
+
 /// Breaths of a round under a fixed load.
 const LOADED_BREATHS: u64 = 10_000;
 
@@ -367,14 +370,19 @@ fn book(
     let came = |beds: &[&mut Bed]| beds.last().map_or(u64::MAX, |bed| bed.books().came);
     let (wanted, start) = (came(&beds) + packets, clock::now());
     let (mut last, mut last_came) = (start, 0);
-    while last_came < wanted && clock::now() < (start + TIME / BOOKED_PART).min(last + PATIENCE) {
+    let is_enough = |beds: &[&mut Bed]| {
+        let drawn = |(bed, before): (&&mut Bed, &Books)| bed.books().instrumented >= before.instrumented + LEAST_DRAWN;
+        beds.iter().zip(&before).all(drawn)
+    };
+    while (last_came < wanted || !is_enough(&beds)) && clock::now() < (start + TIME / BOOKED_PART).min(last + PATIENCE)
+    {
         pass(&mut beds, breaths)?;
         let so_far = came(&beds);
         if so_far > last_came {
             (last, last_came) = (clock::now(), so_far);
         }
     }
-    let mut bookings = beds.iter().zip(before).map(|(bed, before)| bed.books().booking.since(&before.booking)).rev();
+    let mut bookings = beds.iter().zip(&before).map(|(bed, before)| bed.books().booking.since(&before.booking)).rev();
     let production = bookings.next().unwrap_or_default();
     Ok((bookings.next().unwrap_or_default(), production))
 }
