@@ -25,6 +25,10 @@ pub struct Sampled {
     pub packets: u64,
     /// Clocks that they took.
     pub clocks: u64,
+    /// Calls that took far longer than usual, which are not among these: interrupted, most likely.
+    pub outlier_calls: u64,
+    /// Clocks that those took.
+    pub outlier_clocks: u64,
     /// What the processor or the system counted meanwhile.
     pub events: BTreeMap<String, u64>,
 }
@@ -44,6 +48,8 @@ impl Sampled {
                 "calls" => sampled.calls = grown,
                 "packets" => sampled.packets = grown,
                 "clocks" => sampled.clocks = grown,
+                "outlier_calls" => sampled.outlier_calls = grown,
+                "outlier_clocks" => sampled.outlier_clocks = grown,
                 event => drop(sampled.events.insert(event.to_owned(), grown)),
             }
         }

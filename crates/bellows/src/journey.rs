@@ -141,13 +141,14 @@ impl Journey {
 
     /// What is to be said of a packet that was sent: what has changed since the step before.
     fn contents(&self, step: &Step) -> Vec<String> {
-        let HopKind::Sent { length, bytes, .. } = &step.hop.what else { return Vec::new() };
-        let summary = |length: u32, bytes: &[u8]| summarize(LinkLayer::Ethernet, bytes, length as usize);
+        let HopKind::Sent { length, bytes, link_type, .. } = &step.hop.what else { return Vec::new() };
+        let summary = |length: u32, bytes: &[u8]| summary(*link_type, bytes, length);
         let now = summary(*length, bytes);
         let before = step.before.map(|before| &self.steps[before].hop.what);
         let Some(HopKind::Sent { length: old_length, bytes: old_bytes, .. }) = before else { return vec![now] };
         let mut lines = Vec::new();
-        if addresses(bytes) != addresses(old_bytes) {
+        let is_ethernet = LinkLayer::from_number(*link_type) == Some(LinkLayer::Ethernet);
+        if is_ethernet && addresses(bytes) != addresses(old_bytes) {
             lines.push(format!("Ethernet {}", addresses(bytes)));
         }
         if now != summary(*old_length, old_bytes) {
@@ -163,14 +164,15 @@ impl Journey {
         let step_json = |step: &Step| {
             let Hop { at, app, what, .. } = &step.hop;
             let mut value = match what {
-                HopKind::Sent { port, length, bytes, tag } => json!({
+                HopKind::Sent { port, length, bytes, tag, link_type } => json!({
                     "what": "sent",
                     "port": port,
                     "to": step.to,
                     "length": length,
                     "tag": tag,
                     "data": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
-                    "summary": summarize(LinkLayer::Ethernet, bytes, *length as usize),
+                    "link_type": link_type,
+                    "summary": summary(*link_type, bytes, *length),
                 }),
                 HopKind::Dropped { reason } => json!({ "what": "dropped", "reason": reason }),
                 HopKind::Ended => json!({ "what": "ended" }),
@@ -183,6 +185,14 @@ impl Journey {
         let inside: Vec<&str> = self.open.iter().filter_map(|&step| self.steps[step].destination()).collect();
         let steps: Vec<Value> = self.steps.iter().map(step_json).collect();
         json!({ "packet": packet, "at": self.start(), "steps": steps, "inside": inside })
+    }
+}
+
+/// A packet in a line, as far as its link type is known.
+fn summary(link_type: u32, bytes: &[u8], length: u32) -> String {
+    match LinkLayer::from_number(link_type) {
+        Some(layer) => summarize(layer, bytes, length as usize),
+        None => format!("link type {link_type}, length {length}"),
     }
 }
 
@@ -205,7 +215,7 @@ mod tests {
     const START: u64 = 1_700_000_000_000_000_000;
 
     fn sent(port: &str, bytes: &[u8]) -> HopKind {
-        HopKind::Sent { port: port.to_owned(), length: bytes.len() as u32, bytes: bytes.to_vec(), tag: 0 }
+        HopKind::Sent { port: port.to_owned(), length: bytes.len() as u32, bytes: bytes.to_vec(), tag: 0, link_type: 1 }
     }
 
     fn journeys(steps: &[(u64, &str, HopKind, Option<&str>)]) -> Journeys {

@@ -92,8 +92,10 @@ pub(crate) mod account {
     pub(crate) const NAPS: usize = ENTRIES;
     pub(crate) const FAILED: usize = ENTRIES + 1;
 
-    /// What the instrumented breaths book for each call, by name, and the packets of those calls in which events were counted.
-    pub(crate) const SAMPLE_NAMES: [&str; 3] = ["calls", "packets", "clocks"];
+    /// What the instrumented breaths book for each call, by name: calls, packets and clocks of those that took no longer than
+    /// could be expected, calls and clocks of the others. Then come the packets of calls in which events were counted.
+    pub(crate) const SAMPLE_NAMES: [&str; 5] = ["calls", "packets", "clocks", "outlier_calls", "outlier_clocks"];
+    pub(crate) const OUTLIERS: usize = 3;
     pub(crate) const COUNTED: usize = SAMPLE_NAMES.len();
 
     /// What is booked for each event: its count, for how long it was to be counted, and for how long it was.

@@ -109,6 +109,31 @@ fn dropped(place: &Place) -> u64 {
     own.chain(place.outputs.iter().map(full)).fold(0, u64::wrapping_add)
 }
 
+/// What a call usually takes: clocks for each packet and the call itself, in 16ths; 0 before the first one.
+#[derive(Default)]
+pub(crate) struct Usual(Cell<u64>);
+
+/// A call that takes so many times what is usual, and more than so many nanoseconds, is an outlier.
+const UNUSUAL: u64 = 16;
+const LEAST_UNUSUAL: u64 = 5_000;
+
+impl Usual {
+    /// Takes a call in. True if it is an outlier: the system has interrupted it, most likely, and one such call would hide
+    /// what thousands of others cost.
+    fn is_exceeded_by(&self, clocks: u64, packets: u64) -> bool {
+        let usual = self.0.get();
+        let weight = packets + 1;
+        let each = 16 * clocks / weight;
+        if usual == 0 {
+            self.0.set(each.max(1));
+            return false;
+        }
+        // Whatever happens is usual once it happens often.
+        self.0.set(usual - usual / 16 + each.min(2 * usual) / 16 + 1);
+        each > UNUSUAL * usual && clock::ticks_to_nanos(clocks) > LEAST_UNUSUAL
+    }
+}
+
 /// What instrumented breaths need to know, and what they have found out so far.
 pub(crate) struct Meter {
     /// Clocks that reading the clock twice takes.
@@ -236,11 +261,16 @@ impl Meter {
             let clocks = end.wrapping_sub(start).saturating_sub(self.clock_cost);
             let slab = &place.fabric().slab;
             let first = place.account + account::samples(entry, self.events.len());
-            slab.add(first, 1);
-            slab.add(first + 1, packets);
-            slab.add(first + 2, clocks);
-            if let Some((from, to)) = counted {
-                self.book_events(place, entry, packets, &to.since(&from));
+            if place.usual[entry].is_exceeded_by(clocks, packets) {
+                slab.add(first + account::OUTLIERS, 1);
+                slab.add(first + account::OUTLIERS + 1, clocks);
+            } else {
+                slab.add(first, 1);
+                slab.add(first + 1, packets);
+                slab.add(first + 2, clocks);
+                if let Some((from, to)) = counted {
+                    self.book_events(place, entry, packets, &to.since(&from));
+                }
             }
             if let Some(timeline) = &mut *self.timeline.borrow_mut() {
                 timeline.call(place.name, entry, start, clocks, packets);
@@ -341,5 +371,35 @@ fn count_latencies(fabric: &Fabric, passages: &mut Vec<Passage>) {
     for passage in passages.drain(..).filter(|passage| passage.fate == Fate::Freed && passage.mark.id == 0) {
         let stayed = passage.at.saturating_sub(passage.mark.born);
         record(&fabric.slab, fabric.slab.directory.histogram(histogram::LATENCY), stayed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_interrupted_is_an_outlier_and_a_larger_one_is_not() {
+        clock::calibrate();
+        let micro = clock::ticks_per_second() / 1_000_000;
+        let usual = Usual::default();
+        for packets in [1, 128, 0, 3] {
+            assert!(!usual.is_exceeded_by(micro + packets * micro / 2, packets));
+        }
+        assert!(usual.is_exceeded_by(1_000 * micro, 1));
+        assert!(!usual.is_exceeded_by(200 * micro, 1_024));
+        let short = Usual::default();
+        assert!(!short.is_exceeded_by(10, 0) && !short.is_exceeded_by(micro, 0), "too short to matter");
+    }
+
+    #[test]
+    fn what_is_slow_from_now_on_is_soon_usual() {
+        clock::calibrate();
+        let usual = Usual::default();
+        assert!(!usual.is_exceeded_by(100, 0));
+        let slow = clock::ticks_per_second() / 1_000;
+        let outliers = (0..1_000).filter(|_| usual.is_exceeded_by(slow, 0)).count();
+        assert!((50..300).contains(&outliers), "{outliers}");
+        assert!((0..1_000).all(|_| !usual.is_exceeded_by(100, 0)) && usual.is_exceeded_by(slow, 0));
     }
 }

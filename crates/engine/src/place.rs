@@ -7,6 +7,7 @@ use bellows_packet::{CAPACITY, passages, settle_passages};
 
 use crate::counters::{account, common};
 use crate::io::Core;
+use crate::meter::Usual;
 use crate::slots::Slot;
 use crate::world::Fabric;
 
@@ -22,6 +23,8 @@ pub(crate) struct Place {
     pub(crate) app: Cell<*mut ()>,
     /// How often it has been called: to pull, to push, to tick.
     pub(crate) calls: [Cell<u64>; account::ENTRIES],
+    /// What these calls usually take, as far as the instrumented breaths know.
+    pub(crate) usual: [Usual; account::ENTRIES],
     pub(crate) core: NonNull<Core>,
     pub(crate) fabric: NonNull<Fabric>,
     /// Its links by port, or [`OPEN`].

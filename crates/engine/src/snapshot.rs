@@ -99,7 +99,8 @@ pub struct AppCounts {
     /// Naps of the engine that its descriptor ended.
     pub naps: u64,
     /// What the instrumented breaths booked: for each entry (`pull`, `push`, `tick`) its calls, the packets taken (push) or
-    /// sent (pull, tick) in them, and the clocks that they took: `pull_calls`, `pull_packets`, `pull_clocks`, …; and what else
+    /// sent (pull, tick) in them, and the clocks that they took: `pull_calls`, `pull_packets`, `pull_clocks`, …; apart from these
+    /// the calls that took far longer than usual: `pull_outlier_calls`, `pull_outlier_clocks`; and what else
     /// was counted, such as `pull_instructions`; nothing of an event that has not been.
     pub account: BTreeMap<String, u64>,
 }

@@ -34,7 +34,7 @@ const MOST_HOPS: usize = 64;
 
 /// What a batch of a tap takes in the queue beside the packets' bytes, and what each packet takes.
 const BATCH: usize = 128;
-const RECORD: usize = size_of::<(u32, u32)>();
+const RECORD: usize = size_of::<Shape>();
 
 /// The number of the next packet that is followed, by any engine of the process.
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -65,6 +65,8 @@ pub enum HopKind {
         bytes: Vec<u8>,
         /// Its tag.
         tag: u32,
+        /// Link type of its outermost header, as numbered by pcap.
+        link_type: u32,
     },
     /// The app dropped it.
     Dropped {
@@ -96,6 +98,8 @@ pub struct TapRecord {
     pub at: u64,
     /// Its length in bytes.
     pub length: u32,
+    /// Link type of its outermost header, as numbered by pcap.
+    pub link_type: u32,
     /// Its first bytes.
     pub bytes: Vec<u8>,
 }
@@ -169,15 +173,15 @@ pub struct Tap {
 impl Tap {
     /// Packets that passed; `None` at the deadline, or before if the link is gone or the run is over: see [`Tap::is_over`].
     pub fn next(&mut self, deadline: Instant) -> Option<Vec<TapRecord>> {
-        let Batch { at, bytes, lengths } = self.batches.recv_timeout(before(deadline)).ok()?;
-        self.backlog.bytes.fetch_sub(BATCH + RECORD * lengths.len() + bytes.len(), Relaxed);
+        let Batch { at, bytes, shapes } = self.batches.recv_timeout(before(deadline)).ok()?;
+        self.backlog.bytes.fetch_sub(BATCH + RECORD * shapes.len() + bytes.len(), Relaxed);
         let mut rest = &bytes[..];
-        let record = |(length, kept): (u32, u32)| {
+        let record = |Shape { length, kept, link_type }| {
             let (bytes, others) = rest.split_at(kept as usize);
             rest = others;
-            TapRecord { at, length, bytes: bytes.to_vec() }
+            TapRecord { at, length, link_type, bytes: bytes.to_vec() }
         };
-        Some(lengths.into_iter().map(record).collect())
+        Some(shapes.into_iter().map(record).collect())
     }
 
     /// Whether nothing more will come.
@@ -195,8 +199,21 @@ impl Tap {
 struct Batch {
     at: u64,
     bytes: Vec<u8>,
-    /// For each packet its length and how many of its bytes are here.
-    lengths: Vec<(u32, u32)>,
+    shapes: Vec<Shape>,
+}
+
+/// A packet's length, how many of its bytes are here, and its link type.
+struct Shape {
+    length: u32,
+    kept: u32,
+    link_type: u32,
+}
+
+/// The link type of a packet that does not say what it is: Ethernet.
+const ETHERNET: u32 = 1;
+
+fn link_type(packet: &Packet) -> u32 {
+    packet.meta().map_or(ETHERNET, |meta| meta.link_type)
 }
 
 /// What waits in a tap's queue, and what never came there.
@@ -386,10 +403,14 @@ impl TapWatch {
         }
         let mut bytes = Vec::with_capacity(size);
         packets.iter().for_each(|packet| bytes.extend_from_slice(&packet.bytes()[..kept(packet)]));
-        let lengths = packets.iter().map(|packet| (packet.len() as u32, kept(packet) as u32)).collect();
+        let shape = |packet: &Packet| {
+            let (length, kept) = (packet.len() as u32, kept(packet) as u32);
+            Shape { length, kept, link_type: link_type(packet) }
+        };
+        let shapes = packets.iter().map(shape).collect();
         self.backlog.bytes.fetch_add(taken, Relaxed);
         // Nobody to send it to: the tap is about to be closed.
-        let _ = self.batches.send(Batch { at, bytes, lengths });
+        let _ = self.batches.send(Batch { at, bytes, shapes });
     }
 }
 
@@ -441,6 +462,7 @@ impl TraceWatch {
                 length: bytes.len() as u32,
                 bytes: bytes[..bytes.len().min(SHOWN)].to_vec(),
                 tag: packet.tag(),
+                link_type: link_type(packet),
             };
             self.send(position, at, place, sent);
         }

@@ -178,6 +178,7 @@ impl World {
                 Place {
                     app: Cell::new(std::ptr::null_mut()),
                     calls: Default::default(),
+                    usual: Default::default(),
                     core: NonNull::dangling(),
                     fabric: NonNull::dangling(),
                     inputs: numbered(&wiring[index].0),

@@ -153,7 +153,10 @@ fn calls_are_exact_and_samples_stand_for_all() {
             let account = &app(name).account;
             let [calls, sampled, clocks] =
                 ["calls", "packets", "clocks"].map(|what| account[&format!("{entry}_{what}")]);
-            assert!(calls == booked || name == "wait" && calls + 1 >= booked, "{name} {entry}: {calls} of {booked}");
+            // The system may have interrupted some.
+            let all = calls + account[&format!("{entry}_outlier_calls")];
+            assert!(all == booked || name == "wait" && all + 1 >= booked, "{name} {entry}: {all} of {booked}");
+            assert!(calls > booked / 2, "{name} {entry}: {calls} of {booked}");
             assert_eq!(sampled, packets * calls, "{name} {entry}, {schedule}");
             assert!(clocks > 0, "{name} {entry}");
         }

@@ -1,7 +1,7 @@
 //! `bellows tap`.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -73,8 +73,9 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let interrupted = on_signal(signals, connection.hangup()?);
     let Destination { file, name, unread, status } = Destination::open(&arguments.write, &connection)?;
-    let mut capture = Capture { packets: 0, missed: 0, status };
-    let end = match capture.write(&mut connection, start(file, &name, arguments.snap_length), arguments.count) {
+    let mut capture = Capture { packets: 0, missed: 0, foreign: 0, status };
+    let start = |link_type| start(file, &name, arguments.snap_length, link_type);
+    let end = match capture.write(&mut connection, start, arguments.count) {
         Err(error) if is_broken_pipe(&error) => End::Unread,
         Ok(Why::Wished) if unread.get() => End::Unread,
         why => End::Told(why.map_err(|error| Failure::Failed(error.to_string()))?),
@@ -86,9 +87,14 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         End::Told(Why::Gone) => format!("`{link}` is gone\n"),
         End::Told(Why::Over) => format!("`{}` has ended\n", home.name()),
     };
-    let Capture { packets, missed, status } = capture;
+    let Capture { packets, missed, foreign, status } = capture;
     drop(status);
-    terminal::complain(&format!("{why}{} captured, {} missed\n", plural(packets, "packet"), count(missed)));
+    let foreign = match foreign {
+        0 => String::new(),
+        _ => format!(", {} left out for having another link type than the first", count(foreign)),
+    };
+    let packets = plural(packets, "packet");
+    terminal::complain(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,52 +124,67 @@ impl Destination {
 }
 
 /// Begins a capture.
-fn start<W: Write>(sink: W, name: &str, snap_length: u32) -> Result<Writer<W>, Error> {
+fn start<W: Write>(sink: W, name: &str, snap_length: u32, link_type: LinkType) -> Result<Writer<W>, Error> {
     let options = WriterOptions { format: OutputFormat::PcapNanoseconds, snap_length, ..WriterOptions::default() };
-    let mut writer = Writer::new(sink, name, options, &[Interface::new(LinkType::ETHERNET)])?;
-    // Whoever reads it wants to know that it has begun.
-    writer.flush()?;
-    Ok(writer)
+    Writer::new(sink, name, options, &[Interface::new(link_type)])
 }
 
 /// A capture that is being written.
 struct Capture {
     packets: u64,
     missed: u64,
+    /// Packets of another link type than the first one's, which is that of the file.
+    foreign: u64,
     status: Status,
 }
 
+/// Asks for the next frame; without one, the run is over.
+fn next(stream: &mut impl Read) -> Frame {
+    Frame::read(stream).ok().flatten().unwrap_or(Frame::End(Why::Over))
+}
+
 impl Capture {
-    /// Writes what comes, up to so many packets.
+    /// Writes what comes, up to so many packets. The first one tells of which link type the file is; without any it is of
+    /// Ethernet.
     fn write<W: Write>(
         &mut self,
         connection: &mut Connection,
-        writer: Result<Writer<W>, Error>,
+        start: impl FnOnce(LinkType) -> Result<Writer<W>, Error>,
         most: Option<u64>,
     ) -> Result<Why, Error> {
-        let mut writer = writer?;
         let Ok(stream) = connection.stream() else { return Ok(Why::Over) };
+        let mut frame = next(stream);
+        while let Frame::Missed(so_far) = frame {
+            self.missed = so_far;
+            frame = next(stream);
+        }
+        let of_file = if let Frame::Packet(first) = &frame { LinkType(first.link_type) } else { LinkType::ETHERNET };
+        let mut writer = start(of_file)?;
         while most.is_none_or(|most| self.packets < most) {
+            match frame {
+                Frame::Packet(TapRecord { link_type, .. }) if LinkType(link_type) != of_file => self.foreign += 1,
+                Frame::Packet(TapRecord { at: timestamp, length: original_length, bytes: data, .. }) => {
+                    writer.write(&Record { data: &data, timestamp, original_length, interface: 0 })?;
+                    self.packets += 1;
+                }
+                Frame::Missed(so_far) => self.missed = so_far,
+                Frame::End(why) => return writer.flush().map(|()| why),
+            }
+            if most == Some(self.packets) {
+                break;
+            }
             if stream.buffer().is_empty() {
                 // Nothing more has come: what there is should be seen.
                 writer.flush()?;
                 self.show();
             }
-            match Frame::read(stream) {
-                Ok(Some(Frame::Packet(TapRecord { at: timestamp, length: original_length, bytes: data }))) => {
-                    writer.write(&Record { data: &data, timestamp, original_length, interface: 0 })?;
-                    self.packets += 1;
-                }
-                Ok(Some(Frame::Missed(so_far))) => self.missed = so_far,
-                Ok(Some(Frame::End(why))) => return writer.flush().map(|()| why),
-                Ok(None) | Err(_) => return writer.flush().map(|()| Why::Over),
-            }
+            frame = next(stream);
         }
         writer.flush().map(|()| Why::Wished)
     }
 
     fn show(&mut self) {
-        let Capture { packets, missed, status } = self;
+        let Capture { packets, missed, status, .. } = self;
         status.update(|| format!("{} captured, {} missed", plural(*packets, "packet"), count(*missed)));
     }
 }

@@ -42,7 +42,8 @@ pub struct Arguments {
     /// Print JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Write a file that <https://ui.perfetto.dev> and chrome://tracing open (Trace Event format); `-` is standard output
+    /// Write a file that the Perfetto UI (ui.perfetto.dev) and chrome://tracing open (Trace Event format); `-` is standard
+    /// output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "all"])]
     export: Option<PathBuf>,
 }

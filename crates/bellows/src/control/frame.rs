@@ -2,7 +2,7 @@
 //!
 //! | first byte | what follows |
 //! |---|---|
-//! | 1 | a packet: time (8 bytes, nanoseconds since the Unix epoch), length (4), how many bytes of it follow (4), these |
+//! | 1 | a packet: time (8 bytes, nanoseconds since the Unix epoch), length (4), link type as numbered by pcap (4), how many bytes of it follow (4), these |
 //! | 2 | how many packets were missed so far (8) |
 //! | 3 | the end: 0 if the client wished it, 1 if the link is gone, 2 if the run is over (1) |
 
@@ -43,10 +43,11 @@ impl Frame {
     /// Appends the frame.
     pub fn write(&self, to: &mut Vec<u8>) {
         match self {
-            Frame::Packet(TapRecord { at, length, bytes }) => {
+            Frame::Packet(TapRecord { at, length, link_type, bytes }) => {
                 to.push(PACKET);
                 to.extend(at.to_le_bytes());
                 to.extend(length.to_le_bytes());
+                to.extend(link_type.to_le_bytes());
                 to.extend((bytes.len() as u32).to_le_bytes());
                 to.extend(bytes);
             }
@@ -74,13 +75,14 @@ impl Frame {
         }
         Ok(Some(match kind[0] {
             PACKET => {
-                let (at, length, kept) = (number(from)?, short_number(from)?, short_number(from)? as usize);
+                let (at, length, link_type) = (number(from)?, short_number(from)?, short_number(from)?);
+                let kept = short_number(from)? as usize;
                 if kept > LONGEST_PACKET {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"));
                 }
                 let mut bytes = vec![0; kept];
                 from.read_exact(&mut bytes)?;
-                Frame::Packet(TapRecord { at, length, bytes })
+                Frame::Packet(TapRecord { at, length, link_type, bytes })
             }
             MISSED => Frame::Missed(number(from)?),
             END => {
@@ -115,7 +117,7 @@ mod tests {
 
     #[test]
     fn frames_are_read_as_they_were_written() {
-        let packet = TapRecord { at: u64::MAX, length: 1_514, bytes: (0..64).collect() };
+        let packet = TapRecord { at: u64::MAX, length: 1_514, link_type: 101, bytes: (0..64).collect() };
         let ends = [Why::Wished, Why::Gone, Why::Over].map(Frame::End);
         let frames = [Frame::Packet(packet), Frame::Missed(7)].into_iter().chain(ends);
         let mut bytes = Vec::new();

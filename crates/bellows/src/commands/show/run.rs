@@ -15,7 +15,7 @@ use crate::baseline::Since;
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample, State};
 use crate::terminal;
-use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_rate, percent, scaled, span};
+use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_rate, percent, plural, scaled, span};
 
 /// How to print the table.
 #[derive(Clone, Debug, Args)]
@@ -198,6 +198,16 @@ impl View {
             scaled(self.change.after.counters.ticks_per_second as f64),
             count(metered),
         );
+        let sum = |of: fn(&Row) -> u64| rows.iter().map(|row| of(row)).fold(0, u64::saturating_add);
+        let (outliers, clocks) = (sum(|row| row.sampled.outlier_calls), sum(|row| row.sampled.outlier_clocks));
+        if outliers > 0 {
+            let hz = self.change.after.counters.ticks_per_second.max(1);
+            let time = span(Duration::from_secs_f64(clocks as f64 / hz as f64));
+            text += &format!(
+                "\nLeft out: {} that took far longer than usual, {time} in all: interrupted, or slow; see `bellows timeline`.",
+                plural(outliers, "call"),
+            );
+        }
         if rows.iter().any(|row| row.sampled.calls < ENOUGH) {
             text += &format!("\n– stands for figures of fewer than {ENOUGH} calls in these.");
         }
