@@ -74,20 +74,18 @@ const COUNTERS: [Named; 19] = [
 
 type Tally = [u64; COUNTERS.len()];
 
-/// How far ahead the data of packets is fetched.
-const AHEAD: usize = 8;
-
 impl App for Counter {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to be counted")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
     const COUNTERS: &'static [Named] = &COUNTERS;
+    const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
         let mut input = io.input(0);
         let mut tally = Tally::default();
         count_sizes(input.packets(), &mut tally);
         if self.protocols {
-            count_protocols(input.packets(), &mut tally);
+            count_protocols(input.packets(), io.prefetch(), &mut tally);
         }
         for (counter, count) in tally.into_iter().enumerate().filter(|(_, count)| *count > 0) {
             io.count(counter, count);
@@ -105,10 +103,10 @@ fn count_sizes(packets: &[Packet], tally: &mut Tally) {
 }
 
 /// Hot.
-fn count_protocols(packets: &[Packet], tally: &mut Tally) {
-    packets.iter().take(AHEAD).for_each(Packet::prefetch);
+fn count_protocols(packets: &[Packet], prefetch: usize, tally: &mut Tally) {
+    packets.iter().take(prefetch).for_each(Packet::prefetch);
     for (index, packet) in packets.iter().enumerate() {
-        if let Some(ahead) = packets.get(index + AHEAD) {
+        if let Some(ahead) = packets.get(index + prefetch).filter(|_| prefetch > 0) {
             ahead.prefetch();
         }
         if count_frame(packet.bytes(), tally).is_none() {

@@ -402,10 +402,10 @@ fn the_streams_are_as_documented() {
     let (reply, mut stream) = ask(&json!({"command": "tap", "link": "source.output -> end.input", "snap": 16}));
     assert_eq!(reply, json!({"reply": "tapping"}));
     for _ in 0..10 {
-        let mut frame = [0; 17 + 16];
+        let mut frame = [0; 21 + 16];
         stream.read_exact(&mut frame).unwrap();
         let number = |from: usize| u32::from_le_bytes(frame[from..from + 4].try_into().unwrap());
-        assert_eq!((frame[0], number(9), number(13)), (1, 60, 16));
+        assert_eq!((frame[0], number(9), number(13), number(17)), (1, 60, 1, 16));
     }
     stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     let mut rest = Vec::new();

@@ -316,13 +316,15 @@ impl Engine {
         let Core { meter, moved, .. } = &*self.core;
         if is_drawn {
             self.until_drawn = meter.draw();
-            self.world.fabric().slab.add(cells::METERED, 1);
             self.until_tidy = self.until_tidy.saturating_sub(1);
         } else {
             self.until_drawn -= 1;
         }
         let before = moved.get();
         meter.begin_breath(is_drawn);
+        if meter.is_booking() {
+            self.world.fabric().slab.add(cells::METERED, 1);
+        }
         self.world.take_metered(&self.core);
         meter.end_breath(self.world.fabric(), moved.get() != before);
     }

@@ -265,6 +265,13 @@ impl<'a, A: App> Io<'a, A> {
         self.place.core().now()
     }
 
+    /// How many packets ahead their data is to be fetched, for apps that go over [`Input::packets`] themselves: as the network
+    /// says, or else [`App::PREFETCH`].
+    #[inline]
+    pub fn prefetch(&self) -> usize {
+        self.place.prefetch
+    }
+
     /// How many packets a source brings in at a time.
     #[inline]
     pub fn burst(&self) -> usize {

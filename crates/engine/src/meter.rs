@@ -25,8 +25,9 @@ pub(crate) const EVERY: u64 = 128;
 /// One in so many breaths that were drawn counts events: reading their counters takes longer than reading the clock.
 const COUNT_EVERY: u64 = 4;
 
-/// One in so many instrumented calls that bring packets in marks one of them, to see how long it stays.
-const MARK_EVERY: u64 = 4;
+/// One in so many breaths that were drawn marks packets, to see how long they stay, and books nothing: a vector with a marked
+/// packet takes longer to copy and to free.
+const MARK_EVERY: u64 = 8;
 
 /// A call in an instrumented breath.
 ///
@@ -138,8 +139,9 @@ impl Usual {
 pub(crate) struct Meter {
     /// Clocks that reading the clock twice takes.
     clock_cost: u64,
-    /// Whether this breath was drawn, so that its calls are booked.
+    /// Whether the calls of this breath are booked, or whether packets are marked in it; neither if it was not drawn.
     booking: Cell<bool>,
+    marking: Cell<bool>,
     /// When the breath began that is being taken, and how many of its calls took the clock.
     start: Cell<Option<u64>>,
     calls: Cell<u64>,
@@ -203,6 +205,7 @@ impl Meter {
         Ok(Meter {
             clock_cost: clock::cost(),
             booking: Cell::new(false),
+            marking: Cell::new(false),
             start: Cell::new(None),
             calls: Cell::new(0),
             random: RefCell::new(Random::new()),
@@ -214,6 +217,11 @@ impl Meter {
             watch: RefCell::default(),
             passages: RefCell::new(Vec::with_capacity(64)),
         })
+    }
+
+    /// Whether the calls of the breath that has begun are booked.
+    pub(crate) fn is_booking(&self) -> bool {
+        self.booking.get()
     }
 
     pub(crate) fn events(&self) -> &[Event] {
@@ -234,8 +242,12 @@ impl Meter {
     /// Begins an instrumented breath, unless it has begun with its ticks.
     pub(crate) fn begin_breath(&self, is_drawn: bool) {
         if self.start.get().is_none() {
-            self.booking.set(is_drawn);
-            self.counting.set(is_drawn && !self.events.is_empty() && self.random.borrow_mut().below(COUNT_EVERY) == 0);
+            let mut random = self.random.borrow_mut();
+            let marks = is_drawn && random.below(MARK_EVERY) == 0;
+            let books = is_drawn && !marks;
+            self.marking.set(marks);
+            self.booking.set(books);
+            self.counting.set(books && !self.events.is_empty() && random.below(COUNT_EVERY) == 0);
             self.calls.set(0);
             self.start.set(Some(clock::ticks()));
         }
@@ -279,10 +291,10 @@ impl Meter {
                     timeline.drops(place.name, end, drops);
                 }
             }
-            let brings_in = entry == account::PULL || entry == account::TICK && place.inputs.is_empty();
-            if brings_in && packets > 0 && self.random.borrow_mut().below(MARK_EVERY) == 0 {
-                self.mark_one(place, start);
-            }
+        }
+        let brings_in = entry == account::PULL || entry == account::TICK && place.inputs.is_empty();
+        if self.marking.get() && brings_in && packets > 0 {
+            self.mark_one(place, start);
         }
         if self.watching.get() {
             let mut passages = self.passages.borrow_mut();

@@ -164,8 +164,12 @@ fn calls_are_exact_and_samples_stand_for_all() {
         let [breath, latency] = ["breath", "latency"].map(|name| &snapshot.histograms[name]);
         assert_eq!(breath.count(), booked);
         assert!(breath.quantile(0.5) <= breath.quantile(0.99) && breath.quantile(1.0) == Some(breath.maximum));
-        // One packet in four instrumented breaths is followed, a third of them are dropped, and some are copied.
-        assert!((booked / 16..booked).contains(&latency.count()), "{} packets in {booked} breaths", latency.count());
+        // In every eighth breath that is drawn, `numbers` and `wait` have a packet followed; the others book.
+        assert!(
+            (booked / 20..booked / 2).contains(&latency.count()),
+            "{} packets in {booked} breaths",
+            latency.count()
+        );
     }
 }
 

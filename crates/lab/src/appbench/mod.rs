@@ -319,7 +319,11 @@ pub fn run(
         Counters::Processor => take_turns(&jobs, options.processes, arguments, progress)?,
         Counters::Valgrind => count(&jobs, &plan, arguments, progress)?,
     };
-    let sheets: Vec<Sheet> = jobs.iter().zip(answers).map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
+    let mut sheets: Vec<Sheet> = jobs.iter().zip(answers).map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
+    if plan.is_comparison() {
+        // The account is of one app, the difference is between two.
+        sheets.iter_mut().for_each(|sheet| sheet.gap = None);
+    }
     let processes = if options.counters == Counters::Valgrind { 1 } else { options.processes };
     let results = sheets.iter().flat_map(|sheet| sheet.results(&title)).collect();
     let mut report = Report::new("appbench", machine, processes, results);
@@ -468,6 +472,11 @@ pub(crate) struct Plan<'s> {
 }
 
 impl<'s> Plan<'s> {
+    /// Whether apps are compared with others, not with nothing.
+    fn is_comparison(&self) -> bool {
+        matches!(self.subject, Subject::Row(row) if !row.against.is_empty())
+    }
+
     fn of(options: &'s Options, registry: &Registry) -> Result<Plan<'s>, AppbenchError> {
         let Options { subject, .. } = options;
         match subject {
@@ -582,6 +591,11 @@ enum Bypass {
     Impossible { inputs: usize, outputs: usize },
 }
 
+/// So many things.
+fn plural(count: usize, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
 impl Bypass {
     fn of(network: &Network, app: &str) -> Bypass {
         let inputs = network.links.iter().filter(|link| link.to.app == app).count();
@@ -609,8 +623,10 @@ impl Bypass {
                  changes therefore goes on in it as it came, which is part of the difference"
             )],
             Bypass::Impossible { inputs, outputs } => vec![format!(
-                "`{app}` has {inputs} inputs and {outputs} outputs linked, so the network cannot do without it: there is no \
-                 reference and no difference, only what the live accounting says"
+                "`{app}` has {} and {} linked, so the network cannot do without it: there is no reference and no \
+                 difference, only what the live accounting says",
+                plural(*inputs, "input"),
+                plural(*outputs, "output"),
             )],
         }
     }
