@@ -249,7 +249,10 @@ impl Change {
     /// What goes through the link that the most packets go through.
     pub fn busiest_link(&self) -> Rate {
         let rates = self.links().map(|(_, rate)| rate);
-        rates.max_by(|one, other| one.packets.total_cmp(&other.packets)).unwrap_or_default()
+        // Of links with as many packets, the one with more bits: always the same one, look after look.
+        let order =
+            |one: &Rate, other: &Rate| one.packets.total_cmp(&other.packets).then(one.bits.total_cmp(&other.bits));
+        rates.max_by(order).unwrap_or_default()
     }
 
     /// The share of its time that the engine slept, from 0 to 1.

@@ -245,7 +245,7 @@ fn an_app_is_measured_in_place() {
     let report = appbench(&sandbox, &["--network", &network, "--app", "tee", "--burst", "32"]);
     let found = cases(&report, &["run", "booked"]);
     assert!(!found.contains("clocks difference") && found.contains("account production tee"), "{found:?}");
-    assert!(report["notes"].to_string().contains("1 inputs and 2 outputs linked"), "{report:#}");
+    assert!(report["notes"].to_string().contains("1 input and 2 outputs linked"), "{report:#}");
 
     let slow = appbench(&sandbox, &["--network", &network, "--app", "counter", "--set", "apps.source.rate=100kpps"]);
     assert!(!cases(&slow, &["run"]).contains("clocks difference"), "{slow:#}");

@@ -5,8 +5,8 @@
 //! returned. Since the engine calls its breath from one place, the right one is always in the same slot of the stack: the
 //! slot in which most samples have one.
 //!
-//! Where no code is assembled, or an app is called otherwise, the first function on the stack that was made for an app's
-//! type tells the type; it may be any of that type's apps.
+//! Where no code is assembled, or an app is called otherwise (to tick, so that the instruction is in a function of another
+//! type), the first function on the stack that was made for an app's type tells the type; it may be any of that type's apps.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -75,7 +75,13 @@ impl Attribution {
             let owner = image.is_assembled(word).then(|| self.returns.get(&word)).flatten()?;
             Some((slot, *owner))
         };
-        let returns: Vec<(u64, Owner)> = stack.words().filter_map(in_breath).collect();
+        let mut returns: Vec<(u64, Owner)> = stack.words().filter_map(in_breath).collect();
+        let of_instruction = if image.is_code(instruction) { self.type_at(image, instruction) } else { None };
+        if let Some(of_type) = of_instruction {
+            // A tick is not called from the breath, and an old address may lie where that of the breath would.
+            let of_type = &self.owners[of_type];
+            returns.retain(|(_, owner)| self.owners[*owner].iter().any(|app| of_type.contains(app)));
+        }
         if !returns.is_empty() {
             return Testimony::Returns(returns);
         }
@@ -282,6 +288,10 @@ mod tests {
             let owner = Slots::default().judge(&testimony).unwrap();
             assert_eq!(attribution.apps(owner), ["one", "one [more]"]);
         }
+        // A tick: what the stack holds is from a call of another app.
+        let bytes = stack(&[9, 0x1005]);
+        let testimony = attribution.ask(&mut image, within, Stack::new(0x7000, &bytes));
+        assert_eq!(attribution.apps(Slots::default().judge(&testimony).unwrap()), ["one", "one [more]"]);
         let bytes = stack(&[1, 2, 3]);
         assert_eq!(attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes)), Testimony::None);
     }
