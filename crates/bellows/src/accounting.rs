@@ -154,10 +154,11 @@ impl Accounts {
         let nothing = AppCounts::default();
         let mut rows: Vec<Row> =
             change.apps().flat_map(|(before, after)| rows(before.unwrap_or(&nothing), after)).collect();
-        let clocks: f64 = rows.iter().map(Row::clocks).sum();
+        // The tick that every app gets when a run begins is no part of what it costs.
+        let clocks: f64 = rows.iter().filter(|row| row.is_used()).map(Row::clocks).sum();
         let samples = rows.iter().map(|row| row.sampled.calls).fold(0, u64::saturating_add);
         let are_enough = samples >= ENOUGH && clocks > 0.0;
-        for row in rows.iter_mut().filter(|row| are_enough && row.sampled.calls > 0) {
+        for row in rows.iter_mut().filter(|row| are_enough && row.is_used() && row.sampled.calls > 0) {
             row.share = Some(row.clocks() / clocks);
         }
         Accounts { rows, clocks }
