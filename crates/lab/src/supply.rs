@@ -11,8 +11,8 @@
 //! what the frames say, and never lies nearer than it should. The sink is any: freed buffers become packets again.
 //!
 //! The timed part touches no data of a packet before the app does. It moves handles, because links hold handles: an app
-//! finds these in the first level, as it does when a driver has just written them. Buffers are drawn in random order, so
-//! that no prefetcher guesses the next.
+//! finds these in the first level, as it does when a driver has just written them. Beyond the first level buffers come in
+//! random order, so that no prefetcher guesses the next.
 //!
 //! Without a level to lie in, packets are written when they are sent, as the app `source` does. They are then in the first
 //! level, and the writing is timed.
@@ -304,7 +304,7 @@ impl Reservoir {
         Ok(())
     }
 
-    /// Buffers for the ordinary packets of a round, in random order.
+    /// Buffers for the ordinary packets of a round.
     fn buffers(&mut self) -> Result<Vec<Packet>, SupplyError> {
         let frames = self.frames.iter().cycle().skip(self.next).take(self.packets);
         let count = frames.filter(|frame| frame.len() <= ROOM).count();
@@ -312,7 +312,11 @@ impl Reservoir {
         if buffers.len() < count {
             return Err(self.empty(buffers.len()));
         }
-        self.random.shuffle(&mut buffers);
+        match self.residence.way_out {
+            // Neighbours spread evenly over the sets of the cache.
+            WayOut::Stay => buffers.sort_unstable_by_key(|packet| packet.bytes().as_ptr().addr()),
+            WayOut::Wash(_) | WayOut::Evict => self.random.shuffle(&mut buffers),
+        }
         Ok(buffers)
     }
 

@@ -1,0 +1,94 @@
+//! The levels of this machine's memory hierarchy, and what packets cost that lie in each:
+//! `cargo run --release -p bellows-lab --example residence [TRAFFIC]`.
+//!
+//! Three networks: source to sink; with an app between that looks at each packet; and with one that looks at a packet only
+//! when it knows what the one before holds, so that nothing hides how long a load takes.
+
+use std::error::Error;
+
+use bellows_apps::sink::Sink;
+use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
+use bellows_lab::residence::{Levels, Resident};
+use bellows_lab::stats::median;
+use bellows_lab::supply::{Order, Reach, pair};
+use bellows_lab::traffic::Traffic;
+use bellows_sys::{clock, cpu};
+
+/// Looks at the first line of each packet; if it is chained, where it looks depends on what it saw before.
+#[derive(Default)]
+struct Looker<const CHAINED: bool> {
+    seen: usize,
+}
+
+impl<const CHAINED: bool> App for Looker<CHAINED> {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for packet in &mut io.input(0) {
+            // A byte has no such bit; the processor does not know.
+            let place = if CHAINED { self.seen & 0x100 } else { 0 };
+            self.seen = packet.bytes().get(place).copied().unwrap_or(0).into();
+            output.push(packet);
+        }
+    }
+}
+
+/// Packets of one figure, and figures of which the median is printed.
+const PACKETS: usize = 8_192;
+const FIGURES: usize = 200;
+
+/// Clocks a packet, and over how much memory the packets of a round are spread.
+fn measure(order: &Order, looker: Option<impl App>) -> Result<(f64, Option<Reach>), Box<dyn Error>> {
+    let settings = Settings { metering: false, ..Settings::default() };
+    let burst = settings.burst;
+    let (supply, mut handle) = pair(order, burst)?;
+    let network = Network::new().app("supply", supply).app("sink", Sink);
+    let network = match looker {
+        None => network.link("supply.output -> sink.input")?,
+        Some(looker) => {
+            network.app("looker", looker).link("supply.output -> looker.input")?.link("looker.output -> sink.input")?
+        }
+    };
+    let mut engine = Engine::new(network, settings, None)?;
+    let mut figures = Vec::new();
+    for _ in 0..FIGURES {
+        let (mut clocks, mut packets) = (0, 0);
+        while packets < PACKETS {
+            handle.rest()?;
+            engine.breathe();
+            let ready = handle.left().min(PACKETS);
+            let start = clock::ticks();
+            engine.breathe_times((ready / burst) as u64);
+            clocks += (clock::ticks() - start).saturating_sub(clock::cost());
+            packets += ready;
+        }
+        figures.push(clocks as f64 / packets as f64);
+    }
+    Ok((median(&figures).map_or(f64::NAN, |median| median.value), handle.reach()))
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let traffic: Traffic = std::env::args().nth(1).as_deref().unwrap_or("60").parse()?;
+    if let Some(last) = cpu::allowed().last() {
+        cpu::pin_to(*last)?;
+    }
+    let levels = Levels::measure()?;
+    print!("{levels}");
+    println!("\nclocks a packet   sink   look  chain   packets     bytes   pages");
+    let levels_and_none = levels.names().into_iter().map(Some);
+    for level in [None].into_iter().chain(levels_and_none) {
+        let residence = level.map(|level| levels.residence(level)).transpose()?;
+        let order = Order { residence, ..Order::new(traffic.clone()) };
+        let (sink, reach) = measure(&order, None::<Looker<false>>)?;
+        let (look, _) = measure(&order, Some(Looker::<false>::default()))?;
+        let (chain, _) = measure(&order, Some(Looker::<true>::default()))?;
+        let name = level.map_or("written at once", Resident::name);
+        let reach = reach.map_or(String::new(), |Reach { packets, bytes, pages, page_size, .. }| {
+            format!("{packets:>10}{bytes:>10}{pages:>8} of {} KiB", page_size >> 10)
+        });
+        println!("{name:<15}{sink:>7.1}{look:>7.1}{chain:>7.1}{reach}");
+    }
+    Ok(())
+}
