@@ -619,11 +619,11 @@ impl Engine {
         let meter = &self.core.meter;
         if meter.watching.get() {
             let mut watch = meter.watch.borrow_mut();
+            if dropped > 0 {
+                watch.end_trace();
+            }
             watch.find(&self.world);
             meter.watching.set(!watch.is_empty());
-        }
-        if dropped > 0 {
-            meter.watch.borrow_mut().end_trace();
         }
         meter.on_timeline(|timeline| timeline.reload(start_ticks, clock::ticks() - start_ticks, dropped));
         let _ = request.reply.send(Reply::Committed { old: Box::new(old), dropped, pause: start.elapsed() });

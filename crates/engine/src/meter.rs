@@ -19,8 +19,11 @@ use crate::timeline::Timeline;
 use crate::watch::Watch;
 use crate::world::Fabric;
 
-/// Breaths from one instrumented breath to the next, on average.
+/// Breaths from one that books to the next, on average.
 pub(crate) const EVERY: u64 = 128;
+
+/// Breaths from one that is drawn to the next, on average: most of them book, the others mark packets.
+const DRAWN_EVERY: u64 = EVERY * (MARK_EVERY - 1) / MARK_EVERY;
 
 /// One in so many breaths that were drawn counts events: reading their counters takes longer than reading the clock.
 const COUNT_EVERY: u64 = 4;
@@ -234,9 +237,9 @@ impl Meter {
         if self.counting.get() { read(&self.events) } else { None }
     }
 
-    /// How many breaths to take until the next one that is drawn: evenly spread, so that one in [`EVERY`] is.
+    /// How many breaths to take until the next one that is drawn: evenly spread, so that one in [`DRAWN_EVERY`] is.
     pub(crate) fn draw(&self) -> u64 {
-        self.random.borrow_mut().below(2 * EVERY - 1)
+        self.random.borrow_mut().below(2 * DRAWN_EVERY - 1)
     }
 
     /// Begins an instrumented breath, unless it has begun with its ticks.
@@ -336,7 +339,7 @@ impl Meter {
         }
     }
 
-    /// Marks one of the packets that an app has just brought in, so that its end will be noted.
+    /// Marks the last of the packets that an app has just brought in, so that its end will be noted.
     fn mark_one(&self, place: &Place, born: u64) {
         let fabric = place.fabric();
         let holds = |link: &&u32| **link != OPEN && fabric.waiting[**link as usize].get() > 0;
