@@ -18,6 +18,7 @@ pub mod cache;
 pub mod clock;
 pub mod code;
 pub mod cpu;
+pub mod mapping;
 pub mod memory;
 pub mod perf;
 pub mod shared;
