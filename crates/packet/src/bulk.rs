@@ -21,7 +21,7 @@ pub(crate) struct Kernels {
     pub(crate) fill: unsafe fn(&[usize], &[Line], u64, *mut Packet),
     /// Makes a copy of each packet in a buffer: `copy(packets, buffers, slots)`.
     ///
-    /// Safety: as for `fill`; there are as many packets as buffers, each fits, and none carries metadata.
+    /// Safety: as for `fill`; there are as many packets as buffers, each fits, and none carries metadata or an offload.
     pub(crate) copy: unsafe fn(&[Packet], &[usize], *mut Packet),
     /// Notes the address of each packet's data: `home(packets, addresses)`. False, with addresses that mean
     /// nothing, if one of the packets is special (large, or its data has moved).

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::arena::Fixed;
 use crate::bulk::kernels;
 use crate::mark::{Passage, end_marks};
-use crate::packet::{LARGE, MARKED, META, Packet};
+use crate::packet::{LARGE, MARKED, META, OFFLOAD, Packet};
 use crate::pool::{self, Pool};
 use crate::vector::Vector;
 use crate::{LINE, ROOM};
@@ -548,7 +548,7 @@ pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> us
 pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
     let packets = &packets[..packets.len().min(vector.room())];
     let words = packets.iter().fold(0, |words, packet| words | packet.word());
-    if words & (LARGE | META | MARKED) != 0 || packets.iter().any(|packet| packet.len() > ROOM) {
+    if words & (LARGE | META | MARKED | OFFLOAD) != 0 || packets.iter().any(|packet| packet.len() > ROOM) {
         return packets.iter().map_while(Packet::copy).map_while(|copy| vector.push(copy).ok()).count();
     }
     let copy = kernels().copy;
@@ -556,7 +556,7 @@ pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
         let packets = &packets[done..][..buffers.len()];
         let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
         // SAFETY: the buffers are free ordinary ones, into which the packets fit, and none of these carries
-        // metadata, as checked above; the vector has room for all packets behind its end.
+        // metadata or an offload, as checked above; the vector has room for all packets behind its end.
         unsafe {
             copy(packets, buffers, vector.free_slots());
             vector.pushed(buffers.len(), bytes);

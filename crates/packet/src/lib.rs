@@ -16,8 +16,8 @@
 //!  └──────────┴──────────────────┴────────────────────────────────────────┘
 //! ```
 //!
-//! The metadata line ([`Meta`], and the [`Mark`] of a packet that somebody follows) is touched only for packets that carry
-//! some. Two classes of buffers exist:
+//! The metadata line ([`Meta`], the [`Offload`], and the [`Mark`] of a packet that somebody follows) is touched only for packets
+//! that carry some. Two classes of buffers exist:
 //! 2,048 bytes of data, and 73,600 for jumbo frames and 64 KiB segments. The length of a buffer is an odd
 //! number of cache lines, so that packets spread over the sets of every cache by themselves.
 
@@ -26,6 +26,7 @@ mod bulk;
 mod cache;
 mod evict;
 mod mark;
+mod offload;
 mod packet;
 pub mod pool;
 mod vector;
@@ -35,6 +36,7 @@ pub use bulk::instruction_set;
 pub use cache::{Fresh, Template, free_all, push_copies, push_filled, tidy};
 pub use evict::evict;
 pub use mark::{Fate, Mark, Passage, passages, settle_passages, take_passages};
+pub use offload::Offload;
 pub use packet::{Meta, Packet, prefetch};
 pub use vector::{CAPACITY, Drain, Memory, Vector};
 

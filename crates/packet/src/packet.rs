@@ -5,6 +5,7 @@ use std::ptr::NonNull;
 
 use crate::cache::{self, Fresh};
 use crate::mark::{self, Fate, Mark};
+use crate::offload::Offload;
 use crate::pool;
 use crate::{DATA_OFFSET, LARGEST_ROOM, LINE, ROOM};
 
@@ -23,6 +24,9 @@ const MOVED: u64 = 4 << LENGTH_BITS;
 
 /// Flag: the buffer's first line carries a mark.
 pub(crate) const MARKED: u64 = 8 << LENGTH_BITS;
+
+/// Flag: the buffer's first line says what is left to do to the packet.
+pub(crate) const OFFLOAD: u64 = 16 << LENGTH_BITS;
 
 /// Flags of packets that cannot be freed just by noting where their data starts.
 pub(crate) const SPECIAL: u64 = LARGE | MOVED | MARKED;
@@ -46,6 +50,7 @@ pub struct Meta {
 struct Front {
     meta: Meta,
     mark: Mark,
+    offload: Offload,
 }
 
 const _: () = assert!(size_of::<Front>() <= LINE && align_of::<Front>() <= LINE);
@@ -119,7 +124,7 @@ impl Packet {
     /// The word of a copy in an ordinary buffer: length and tag.
     #[inline(always)]
     pub(crate) fn word_of_copy(&self) -> u64 {
-        self.word & !(LARGE | META | MOVED | MARKED)
+        self.word & !(LARGE | META | MOVED | MARKED | OFFLOAD)
     }
 
     #[inline(always)]
@@ -170,16 +175,25 @@ impl Packet {
         self.address() - (self.buffer_data() - DATA_OFFSET) - LINE
     }
 
-    /// Bytes that can be appended.
-    #[inline]
+    /// Bytes that can be appended. Hot, for packets that are neither large nor have moved.
+    #[inline(always)]
     pub fn tailroom(&self) -> usize {
-        let class = pool::get().class(self.is_large());
-        class.reset(self.address()) + class.room() - self.address() - self.len()
+        if self.word & (LARGE | MOVED) == 0 { ROOM - self.len() } else { self.tailroom_by_address() }
+    }
+
+    #[inline(never)]
+    fn tailroom_by_address(&self) -> usize {
+        let room = if self.is_large() { LARGEST_ROOM } else { ROOM };
+        self.buffer_data() + room - self.address() - self.len()
     }
 
     /// Where the data of a new packet in this buffer would start.
+    #[inline]
     fn buffer_data(&self) -> usize {
-        pool::get().class(self.is_large()).reset(self.address())
+        match self.word & MOVED {
+            0 => self.address(),
+            _ => pool::get().class(self.is_large()).reset(self.address()),
+        }
     }
 
     /// Puts bytes behind the data.
@@ -213,7 +227,8 @@ impl Packet {
         }
     }
 
-    /// Takes `count` bytes off the front; all of them if there are no more.
+    /// Takes `count` bytes off the front; all of them if there are no more. An offload's fields move along; if some of the bytes
+    /// were to be summed into a checksum, the packet loses its offload.
     #[inline]
     pub fn trim_front(&mut self, count: usize) {
         let count = count.min(self.len());
@@ -221,9 +236,12 @@ impl Packet {
         // Class::reset still finds the buffer.
         self.data = unsafe { self.data.add(count) };
         self.word = (self.word - count as u64) | MOVED;
+        if self.has_offload() {
+            self.shift_offload(-(count as i64));
+        }
     }
 
-    /// Lengthens the data at the front by `count` bytes and hands out all of it.
+    /// Lengthens the data at the front by `count` bytes and hands out all of it. An offload's fields move along.
     ///
     /// # Panics
     /// If `count` is more than [`Packet::headroom`].
@@ -233,6 +251,9 @@ impl Packet {
         // SAFETY: headroom() counts the bytes between the metadata line and the data, inside this buffer.
         self.data = unsafe { self.data.sub(count) };
         self.word = (self.word + count as u64) | MOVED;
+        if self.has_offload() {
+            self.shift_offload(count as i64);
+        }
         self.bytes_mut()
     }
 
@@ -254,6 +275,41 @@ impl Packet {
         self.word |= META;
         // SAFETY: the first line of the buffer is aligned to 64, large enough (asserted above), and this packet's own.
         unsafe { (*self.front()).meta = meta };
+    }
+
+    /// Whether something is left to do to the packet.
+    #[inline(always)]
+    pub fn has_offload(&self) -> bool {
+        self.word & OFFLOAD != 0
+    }
+
+    /// What is left to do to the packet, as its sender claims; `None` if nothing is.
+    #[inline]
+    pub fn offload(&self) -> Option<Offload> {
+        // SAFETY: the flag says that set_offload wrote there; the line is aligned to 64 and belongs to this packet.
+        self.has_offload().then(|| unsafe { (*self.front()).offload })
+    }
+
+    /// Leaves something to do to whoever sends the packet on.
+    #[inline]
+    pub fn set_offload(&mut self, offload: Offload) {
+        self.word |= OFFLOAD;
+        // SAFETY: as for set_meta().
+        unsafe { (*self.front()).offload = offload };
+    }
+
+    /// Says that all is done. Touches the handle only.
+    #[inline(always)]
+    pub fn clear_offload(&mut self) {
+        self.word &= !OFFLOAD;
+    }
+
+    #[cold]
+    fn shift_offload(&mut self, by: i64) {
+        match self.offload().and_then(|offload| offload.shifted(by)) {
+            Some(offload) => self.set_offload(offload),
+            None => self.clear_offload(),
+        }
     }
 
     /// Marks the packet: from now on the thread's log tells what becomes of it, see [`Passage`](crate::Passage).
@@ -285,7 +341,7 @@ impl Packet {
         }
     }
 
-    /// A second packet with the same data, tag and metadata; `None` when the pool has no buffer free.
+    /// A second packet with the same data, tag, metadata and offload; `None` when the pool has no buffer free.
     #[inline]
     pub fn copy(&self) -> Option<Packet> {
         let mut copy = Packet::with_room(self.len())?;
@@ -293,17 +349,20 @@ impl Packet {
         Some(copy)
     }
 
-    /// Makes a packet of length 0 the copy of this one: data, tag and metadata. Hot.
+    /// Makes a packet of length 0 the copy of this one: data, tag, metadata and offload. Hot.
     ///
     /// # Panics
     /// If `copy` has less tailroom than this packet is long.
     #[inline(always)]
     pub fn copy_into(&self, copy: &mut Packet) {
-        copy.word &= !(LENGTH_MASK | META | MARKED);
+        copy.word &= !(LENGTH_MASK | META | MARKED | OFFLOAD);
         copy_short(self.bytes(), copy.extend(self.len()));
         copy.set_tag(self.tag());
         if let Some(meta) = self.meta() {
             copy.set_meta(meta);
+        }
+        if let Some(offload) = self.offload() {
+            copy.set_offload(offload);
         }
         if let Some(mark) = self.marked().filter(|mark| mark.id != 0) {
             copy.mark(mark);
@@ -380,6 +439,64 @@ impl fmt::Debug for Packet {
             .field("length", &self.len())
             .field("tag", &self.tag())
             .field("meta", &self.meta())
+            .field("offload", &self.offload())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HEADROOM;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The short ways to a packet's rooms lead to what the buffer's bounds give, by the reciprocal and by counting.
+        #[test]
+        fn rooms_end_where_the_buffer_does(
+            large: bool,
+            length in 0usize..=ROOM,
+            steps in proptest::collection::vec((0u8..4, 0usize..200), 0..8),
+        ) {
+            pool::ensure().unwrap();
+            let room = if large { LARGEST_ROOM } else { ROOM };
+            let mut packet = Packet::with_room(room).unwrap();
+            let home = packet.address();
+            packet.extend(length);
+            let (mut start, mut end) = (HEADROOM, HEADROOM + length);
+            for (step, count) in steps {
+                let after = packet.tailroom();
+                match step {
+                    0 if count <= packet.headroom() => {
+                        packet.prepend(count);
+                        start -= count;
+                    }
+                    1 => {
+                        packet.trim_front(count);
+                        start = (start + count).min(end);
+                    }
+                    2 => {
+                        let count = count.min(after);
+                        packet.extend(count);
+                        end += count;
+                    }
+                    _ => {
+                        packet.truncate(count);
+                        end = end.min(start + count);
+                    }
+                }
+                prop_assert_eq!((packet.headroom(), packet.len()), (start, end - start));
+                prop_assert_eq!(packet.tailroom(), HEADROOM + room - end);
+                prop_assert_eq!(packet.tailroom(), packet.tailroom_by_address());
+                prop_assert_eq!(pool::get().class(large).reset(packet.address()), home);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "1 bytes do not fit behind a packet with 0 free")]
+    fn a_full_packet_takes_no_more() {
+        let mut packet = Packet::from_bytes(&[0; ROOM]).unwrap();
+        packet.extend(1);
     }
 }

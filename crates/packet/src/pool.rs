@@ -119,12 +119,6 @@ impl Class {
         self.first + buffer as usize * self.stride + DATA_OFFSET
     }
 
-    /// Bytes from a new packet's data to the end of its buffer.
-    #[inline(always)]
-    pub(crate) fn room(&self) -> usize {
-        self.stride - DATA_OFFSET
-    }
-
     /// Up to `wanted` buffers that nobody has had yet: the first one's index and how many.
     pub(crate) fn untouched(&self, wanted: u32) -> std::ops::Range<u32> {
         let claim = |touched: u32| Some(touched + wanted.min(self.count - touched));

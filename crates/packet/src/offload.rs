@@ -1,0 +1,184 @@
+//! Offloads: work on a packet that is left to whoever sends it on.
+
+/// What is left to do to a packet, as the first 10 bytes of the virtio-net header say it (virtio 1.2, 5.1.6), in their
+/// layout.
+///
+/// A guest that may leaves checksums unfinished and hands over super-frames of up to 64 KiB; who takes such packets does the rest, or
+/// passes it on to somebody who may be asked for it. The packet carries the fields along, see
+/// [`Packet::offload`](crate::Packet::offload). They are what a sender claims: [`Offload::check`] comes before any use.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// [`Offload::NEEDS_CHECKSUM`], [`Offload::CHECKSUM_VALID`]; other bits mean nothing.
+    pub flags: u8,
+    /// Into what the packet is to be cut: one of the `GSO_` numbers, with [`Offload::GSO_ECN`] added or not.
+    pub gso_type: u8,
+    /// Length of all headers of a super-frame. A hint, which may be wrong.
+    pub header_length: u16,
+    /// Bytes of payload in each segment of a super-frame but the last.
+    pub segment_size: u16,
+    /// Where the bytes begin that an unfinished checksum covers, up to the packet's end.
+    pub checksum_start: u16,
+    /// Where the checksum lies, counted from `checksum_start`.
+    pub checksum_offset: u16,
+}
+
+const _: () = assert!(size_of::<Offload>() == 10);
+
+/// The shortest TCP header, and where its checksum lies in it.
+const TCP_HEADER: usize = 20;
+const TCP_CHECKSUM: u16 = 16;
+
+impl Offload {
+    /// Flag: the checksum field holds the sum of the pseudo-header; the sum over the rest is still to be added.
+    pub const NEEDS_CHECKSUM: u8 = 1;
+    /// Flag: the checksum has been found right, or was never needed because the packet never left a machine.
+    pub const CHECKSUM_VALID: u8 = 2;
+    /// No super-frame.
+    pub const GSO_NONE: u8 = 0;
+    /// A super-frame of TCP over IPv4.
+    pub const GSO_TCP4: u8 = 1;
+    /// A super-frame of TCP over IPv6.
+    pub const GSO_TCP6: u8 = 4;
+    /// In addition to one of these: the frame carries the CWR flag of explicit congestion notification.
+    pub const GSO_ECN: u8 = 0x80;
+
+    /// Whether a checksum is to be finished.
+    #[inline(always)]
+    pub fn needs_checksum(&self) -> bool {
+        self.flags & Offload::NEEDS_CHECKSUM != 0
+    }
+
+    /// Whether the packet is a super-frame.
+    #[inline(always)]
+    pub fn is_super_frame(&self) -> bool {
+        self.gso_type != Offload::GSO_NONE
+    }
+
+    /// Whether the fields can be true of a packet of `length` bytes: the checksum lies in it; a super-frame is of a kind
+    /// that is known, has a size for its segments, and leaves the checksum of a TCP header to be finished.
+    ///
+    /// It does not look at the packet: whether that is TCP at all, who cuts it finds out.
+    #[inline]
+    pub fn check(&self, length: usize) -> bool {
+        let start = usize::from(self.checksum_start);
+        let within = !self.needs_checksum() || start + usize::from(self.checksum_offset) + 2 <= length;
+        within && (!self.is_super_frame() || self.check_super_frame(length))
+    }
+
+    fn check_super_frame(&self, length: usize) -> bool {
+        matches!(self.gso_type & !Offload::GSO_ECN, Offload::GSO_TCP4 | Offload::GSO_TCP6)
+            && self.segment_size > 0
+            && self.needs_checksum()
+            && self.checksum_offset == TCP_CHECKSUM
+            && usize::from(self.checksum_start) + TCP_HEADER <= length
+    }
+
+    /// What the fields are once the packet has gained bytes at its front, or lost some if `by` is negative; `None` if the bytes
+    /// to sum now begin where the fields cannot say it.
+    pub(crate) fn shifted(mut self, by: i64) -> Option<Offload> {
+        let shift = |position: u16| u16::try_from(i64::from(position) + by).ok();
+        if self.needs_checksum() {
+            self.checksum_start = shift(self.checksum_start)?;
+        }
+        self.header_length = shift(self.header_length).unwrap_or(0);
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Packet, Vector, pool, push_copies};
+    use proptest::prelude::*;
+
+    fn offload() -> impl Strategy<Value = Offload> {
+        let gso_type = prop_oneof![Just(0), Just(1), Just(4), Just(0x81), Just(0x84), Just(3), any::<u8>()];
+        let offset = prop_oneof![Just(16), any::<u16>()];
+        (any::<u8>(), gso_type, any::<u16>(), 0u16..3, 0u16..200, offset).prop_map(
+            |(flags, gso_type, header_length, segment_size, checksum_start, checksum_offset)| Offload {
+                flags,
+                gso_type,
+                header_length,
+                segment_size,
+                checksum_start,
+                checksum_offset,
+            },
+        )
+    }
+
+    proptest! {
+        /// What passes the check keeps its checksum inside the packet, whatever the fields say.
+        #[test]
+        fn what_passes_the_check_stays_inside_the_packet(offload in offload(), length in 0usize..300) {
+            let checksum = usize::from(offload.checksum_start) + usize::from(offload.checksum_offset);
+            let inside = checksum + 2 <= length;
+            let header = usize::from(offload.checksum_start) + 20 <= length;
+            let plain = offload.flags & 1 == 0 || inside;
+            let super_frame = [1, 4, 0x81, 0x84].contains(&offload.gso_type)
+                && offload.flags & 1 == 1 && offload.segment_size > 0 && offload.checksum_offset == 16 && header;
+            let expected = plain && (offload.gso_type == 0 || super_frame);
+            prop_assert_eq!(offload.check(length), expected);
+        }
+
+        /// The checksum stays at the same bytes while headers come and go; it is dropped with the bytes that it covers.
+        #[test]
+        fn moving_the_front_moves_the_checksum(
+            offload in offload(),
+            steps in proptest::collection::vec(-40isize..40, 0..12),
+        ) {
+            pool::ensure().unwrap();
+            let mut packet = Packet::from_bytes(&[0; 300]).unwrap();
+            packet.set_offload(offload);
+            // Where the checksum begins, counted from the buffer's data.
+            let fixed = isize::try_from(offload.checksum_start).unwrap();
+            let (mut front, mut furthest) = (0, 0);
+            for step in steps {
+                if step < 0 {
+                    packet.trim_front(step.unsigned_abs());
+                } else if packet.headroom() >= step.unsigned_abs() {
+                    packet.prepend(step.unsigned_abs());
+                } else {
+                    continue;
+                }
+                front -= step;
+                furthest = furthest.max(front);
+            }
+            let expected = match offload.needs_checksum() {
+                true => (furthest <= fixed).then(|| u16::try_from(fixed - front).unwrap()),
+                false => Some(offload.checksum_start),
+            };
+            prop_assert_eq!(packet.offload().map(|offload| offload.checksum_start), expected);
+            prop_assert_eq!(packet.has_offload(), expected.is_some());
+        }
+    }
+
+    #[test]
+    fn copies_have_the_offload_of_their_original_and_new_packets_have_none() {
+        pool::ensure().unwrap();
+        let offload = Offload { flags: 1, checksum_start: 34, checksum_offset: 16, ..Offload::default() };
+        let mut packet = Packet::from_bytes(&[7; 60]).unwrap();
+        packet.set_offload(offload);
+        let mut reused = Packet::from_bytes(b"another").unwrap();
+        reused.set_offload(Offload::default());
+        reused.truncate(0);
+        let mut bulk = Vector::new();
+        let plain = Packet::from_bytes(b"plain").unwrap();
+        assert_eq!(push_copies(&mut bulk, &[plain, packet]), 2);
+        let carried: Vec<_> = bulk.as_slice().iter().map(Packet::offload).collect();
+        assert_eq!(carried, [None, Some(offload)]);
+        bulk.as_slice()[1].copy_into(&mut reused);
+        assert_eq!((reused.offload(), reused.meta()), (Some(offload), None));
+        reused.truncate(0);
+        bulk.as_slice()[0].copy_into(&mut reused);
+        assert_eq!(reused.offload(), None);
+
+        let mut packet = bulk.as_slice()[1].copy().unwrap();
+        packet.clear_offload();
+        assert_eq!((packet.has_offload(), packet.offload()), (false, None));
+        packet.set_offload(offload);
+        packet.trim_front(35);
+        drop(packet);
+        assert!(Packet::fresh(2).all(|fresh| !fresh.has_offload()));
+    }
+}
