@@ -203,6 +203,7 @@ impl Engine {
             }
             return Err(StartError::Counters(error));
         }
+        shared.show(&world);
         world.fabric().slab.set(cells::STARTED, clock::unix_nanos());
         let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless, meter);
         let core = Fixed::new(core);
@@ -689,6 +690,7 @@ impl Engine {
                     std::mem::swap(&mut new.apps[index], &mut old.apps[app]);
                     let (before, after) = (&old.places[app], &new.places[index]);
                     after.deadline.set(before.deadline.get());
+                    new.statuses[index] = old.statuses[app].clone();
                     for (before, after) in before.slots(old.fabric()).iter().zip(after.slots(new.fabric())) {
                         after.take_over(before);
                     }

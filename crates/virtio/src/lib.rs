@@ -10,6 +10,7 @@
 mod features;
 mod memory;
 pub mod ring;
+pub mod vhost;
 
 pub use features::{Conflict, Features};
 pub use memory::{MapError, Memory, Region, RegionSpec};

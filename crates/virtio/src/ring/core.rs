@@ -62,6 +62,16 @@ pub(super) struct Chain {
     pub(super) length: u64,
 }
 
+/// Where header and data of a chain are that lies as chains mostly do.
+#[derive(Clone, Copy)]
+pub(super) struct Spot {
+    pub(super) header: *mut u8,
+    pub(super) data: *mut u8,
+    /// Bytes of data, or room for them.
+    pub(super) room: u32,
+    pub(super) chain: Chain,
+}
+
 /// A used descriptor of a packed ring, as it will be written.
 #[derive(Clone, Copy)]
 struct Used {
@@ -191,7 +201,7 @@ impl Core {
     pub(super) fn head<K: Kind>(&self, at: Cursor) -> Result<Option<(u16, Descriptor)>, RingError> {
         if K::PACKED {
             // SAFETY: positions of a packed ring are below its size (checked at setup, kept by advance()).
-            let descriptor = unsafe { Descriptor::read::<true>(self.descriptors, at.index) };
+            let descriptor = unsafe { Descriptor::read(true, self.descriptors, at.index) };
             let available = (descriptor.flags & AVAILABLE != 0) == at.wrap && (descriptor.flags & USED != 0) != at.wrap;
             return Ok(available.then_some((at.index, descriptor)));
         }
@@ -202,7 +212,7 @@ impl Core {
             return Err(RingError::NoSuchDescriptor);
         }
         // SAFETY: the head is below the size.
-        Ok(Some((head, unsafe { Descriptor::read::<false>(self.descriptors, head) })))
+        Ok(Some((head, unsafe { Descriptor::read(false, self.descriptors, head) })))
     }
 
     /// Notes that a chain has been used, and how many bytes were written into it; the driver learns of it at the end of the call.
@@ -289,6 +299,68 @@ impl Core {
         }
     }
 
+    /// Finds header and data of a chain that is one buffer, or a header and one buffer, in the ring or in a table. `None` for all others,
+    /// and for what is wrong: [`walk`](Core::walk) takes those.
+    #[inline(always)]
+    pub(super) fn locate<K: Kind, const RECEIVE: bool>(
+        &self,
+        window: &mut Window,
+        head: u16,
+        first: Descriptor,
+    ) -> Option<Spot> {
+        let access = if RECEIVE { WRITE } else { 0 };
+        let id = if K::PACKED { first.link } else { head };
+        match first.flags & (NEXT | WRITE | INDIRECT) {
+            flags if flags == access => one_buffer::<K>(window, first, Chain { id, descriptors: 1, length: 0 }),
+            flags if flags == access | NEXT => {
+                let position = match K::PACKED {
+                    true if head + 1 == self.size => 0,
+                    true => head + 1,
+                    false => first.link,
+                };
+                if position >= self.size {
+                    return None;
+                }
+                // SAFETY: the position is below the size.
+                let second = unsafe { Descriptor::read(K::PACKED, self.descriptors, position) };
+                let chain = Chain { id: if K::PACKED { second.link } else { id }, descriptors: 2, length: 0 };
+                if second.flags & (NEXT | WRITE | INDIRECT) != access {
+                    return None;
+                }
+                two_buffers::<K>(window, first, second, chain)
+            }
+            INDIRECT if K::INDIRECT => {
+                let chain = Chain { id, descriptors: 1, length: 0 };
+                let table = window.find(first.address, first.length)?.cast_const();
+                // SAFETY: the table is mapped, with as many descriptors as its length has room for.
+                let entry = |index| unsafe { Descriptor::read_anywhere(K::PACKED, table.add(index * DESCRIPTOR)) };
+                match first.length as usize / DESCRIPTOR {
+                    1 if first.length as usize == DESCRIPTOR => {
+                        let only = entry(0);
+                        let flags = if K::PACKED { only.flags & !NEXT } else { only.flags };
+                        if flags & (NEXT | WRITE | INDIRECT) != access {
+                            return None;
+                        }
+                        one_buffer::<K>(window, only, chain)
+                    }
+                    2 if first.length as usize == 2 * DESCRIPTOR => {
+                        let (header, data) = (entry(0), entry(1));
+                        if !K::PACKED && (header.flags & NEXT == 0 || header.link != 1 || data.flags & NEXT != 0) {
+                            return None;
+                        }
+                        let flags = (header.flags & (WRITE | INDIRECT), data.flags & (WRITE | INDIRECT));
+                        if flags != (access, access) {
+                            return None;
+                        }
+                        two_buffers::<K>(window, header, data, chain)
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
     /// Follows a chain from its head, adding its buffers to the pieces.
     #[inline(never)]
     pub(super) fn walk<const PACKED: bool, const TABLES: bool, const RECEIVE: bool>(
@@ -328,7 +400,7 @@ impl Core {
                 }
             }
             // SAFETY: the position is below the size.
-            descriptor = unsafe { Descriptor::read::<PACKED>(self.descriptors, position) };
+            descriptor = unsafe { Descriptor::read(PACKED, self.descriptors, position) };
             if PACKED {
                 // The last descriptor of a chain carries the buffer's id.
                 chain.id = descriptor.link;
@@ -357,7 +429,7 @@ impl Core {
         let (mut index, mut length) = (0, 0);
         for _ in 0..count {
             // SAFETY: the index is below the count, and all of the table is mapped.
-            let descriptor = unsafe { Descriptor::read_anywhere::<PACKED>(table.add(index * DESCRIPTOR)) };
+            let descriptor = unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) };
             if descriptor.flags & INDIRECT != 0 {
                 return Err(RingError::IndirectNested);
             }
@@ -406,6 +478,25 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// Header and data in one buffer.
+#[inline(always)]
+fn one_buffer<K: Kind>(window: &mut Window, buffer: Descriptor, chain: Chain) -> Option<Spot> {
+    let room = buffer.length.checked_sub(K::HEADER as u32)?;
+    let header = window.find(buffer.address, buffer.length)?;
+    Some(Spot { header, data: header.wrapping_add(K::HEADER), room, chain })
+}
+
+/// The header in a buffer of its own.
+#[inline(always)]
+fn two_buffers<K: Kind>(window: &mut Window, header: Descriptor, data: Descriptor, chain: Chain) -> Option<Spot> {
+    if header.length as usize != K::HEADER {
+        return None;
+    }
+    let header = window.find(header.address, header.length)?;
+    let room = data.length;
+    Some(Spot { header, data: window.find(data.address, room)?, room, chain })
 }
 
 /// The second word of a used descriptor (specification, 2.8.8): length, id, flags.

@@ -34,23 +34,23 @@ pub(super) struct Descriptor {
 
 impl Descriptor {
     #[inline(always)]
-    fn decode<const PACKED: bool>(address: u64, word: u64) -> Descriptor {
+    fn decode(packed: bool, address: u64, word: u64) -> Descriptor {
         let (low, high) = ((word >> 32) as u16, (word >> 48) as u16);
-        let (flags, link) = if PACKED { (high, low) } else { (low, high) };
+        let (flags, link) = if packed { (high, low) } else { (low, high) };
         Descriptor { address: u64::from_le(address), length: word as u32, flags, link }
     }
 
-    /// Reads a descriptor of a ring: the word with the flags first.
+    /// Reads a descriptor of a ring: the word with the flags first. `packed` is known where this is inlined.
     ///
     /// Safety: `table` leads to more than `index` descriptors, aligned to 8 bytes.
     #[inline(always)]
-    pub(super) unsafe fn read<const PACKED: bool>(table: NonNull<u8>, index: u16) -> Descriptor {
+    pub(super) unsafe fn read(packed: bool, table: NonNull<u8>, index: u16) -> Descriptor {
         // SAFETY: both words lie in a descriptor for which the caller vouches; atomics may race with the other side.
         unsafe {
             let descriptor = table.as_ptr().add(usize::from(index) * DESCRIPTOR).cast::<u64>();
             let word = u64::from_le(AtomicU64::from_ptr(descriptor.add(1)).load(Ordering::Acquire));
             let address = AtomicU64::from_ptr(descriptor).load(Ordering::Relaxed);
-            Descriptor::decode::<PACKED>(address, word)
+            Descriptor::decode(packed, address, word)
         }
     }
 
@@ -58,9 +58,9 @@ impl Descriptor {
     ///
     /// Safety: 16 bytes can be read at `from`.
     #[inline(always)]
-    pub(super) unsafe fn read_anywhere<const PACKED: bool>(from: *const u8) -> Descriptor {
+    pub(super) unsafe fn read_anywhere(packed: bool, from: *const u8) -> Descriptor {
         // SAFETY: the caller's promise.
-        unsafe { Descriptor::decode::<PACKED>(read_u64(from), u64::from_le(read_u64(from.add(8)))) }
+        unsafe { Descriptor::decode(packed, read_u64(from), u64::from_le(read_u64(from.add(8)))) }
     }
 }
 

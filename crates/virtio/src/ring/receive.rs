@@ -2,9 +2,9 @@
 
 use bellows_packet::{Offload, Packet};
 
-use super::core::{Chain, Core, Progress};
+use super::core::{Core, Progress, Spot};
 use super::error::RingError;
-use super::guest::{Descriptor, INDIRECT, NEXT, WRITE, Window, read_u32, read_u64, write_u16, write_u32, write_u64};
+use super::guest::{Window, read_u32, read_u64, write_u16, write_u32, write_u64};
 use super::options::Kind;
 use super::{Stop, Taken};
 use crate::features::Features;
@@ -45,12 +45,11 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             }
         };
         let length = packet.len();
-        let needed = K::HEADER + length;
-        if let Some(target) = single(&mut window, descriptor, needed) {
-            // SAFETY: single() found as many bytes as are needed to be mapped there.
-            unsafe { put_single::<K>(core, packet, target) };
-            let chain = Chain { id: if K::PACKED { descriptor.link } else { head }, descriptors: 1, length: 0 };
-            core.complete::<K, true>(&mut progress, chain, needed as u32);
+        let spot = core.locate::<K, true>(&mut window, head, descriptor);
+        if let Some(spot) = spot.filter(|spot| spot.room as usize >= length) {
+            // SAFETY: locate() found header and data to be mapped, with room for the packet.
+            unsafe { put_spot::<K>(core, packet, spot) };
+            core.complete::<K, true>(&mut progress, spot.chain, (K::HEADER + length) as u32);
             waiting = waiting.wrapping_sub(1);
         } else {
             match put_scattered::<K>(core, &mut window, &mut progress, packet, waiting) {
@@ -89,23 +88,16 @@ fn passes(core: &Core, packet: &Packet) -> bool {
     core.features.has(needs) && offload.gso_type & Offload::GSO_ECN == 0
 }
 
-/// Where the buffer of a chain is that consists of one ordinary descriptor with room for so many bytes.
+/// Safety: header and data of the spot are mapped, with room for the packet.
 #[inline(always)]
-fn single(window: &mut Window, descriptor: Descriptor, needed: usize) -> Option<*mut u8> {
-    let simple = descriptor.flags & (NEXT | INDIRECT | WRITE) == WRITE;
-    if simple && descriptor.length as usize >= needed { window.find(descriptor.address, needed as u32) } else { None }
-}
-
-/// Safety: header and data fit into what is mapped at `target`.
-#[inline(always)]
-unsafe fn put_single<K: Kind>(core: &mut Core, packet: &Packet, target: *mut u8) {
+unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
     let data = packet.bytes();
     // SAFETY: the target by the caller's promise, valid as long as the core keeps the memory mapped; the packet is borrowed until
     // finish() has done the copies.
     unsafe {
         let header = if K::OFFLOADS { encode(packet) } else { (0, 0) };
-        write_header::<K>(target, header, 1);
-        core.blitter.copy(target.add(K::HEADER), data.as_ptr(), data.len());
+        write_header::<K>(spot.header, header, 1);
+        core.blitter.copy(spot.data, data.as_ptr(), data.len());
     }
 }
 

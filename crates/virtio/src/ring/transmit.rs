@@ -2,9 +2,9 @@
 
 use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
 
-use super::core::{Chain, Core};
+use super::core::{Chain, Core, Piece, Spot};
 use super::error::RingError;
-use super::guest::{Descriptor, INDIRECT, NEXT, Window, read_u16, read_u64};
+use super::guest::{Descriptor, Window, read_u16, read_u64};
 use super::options::Kind;
 use crate::features::Features;
 
@@ -40,18 +40,12 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
         };
         // Without a buffer the chain stays where it is: there will be one later.
         let Some(packet) = fresh.next() else { break };
-        let taken = match single::<K>(&mut window, descriptor) {
-            Some(source) => {
-                let chain = Chain {
-                    id: if K::PACKED { descriptor.link } else { head },
-                    descriptors: 1,
-                    length: descriptor.length.into(),
-                };
-                // SAFETY: single() found the header and the data, at most as much as an ordinary packet has room for, to be
-                // mapped at the address that it returned.
-                Ok((chain, unsafe { take_single::<K>(core, packet, source, descriptor.length as usize) }))
+        let taken = match core.locate::<K, false>(&mut window, head, descriptor) {
+            Some(spot) if (1..=ROOM).contains(&(spot.room as usize)) => {
+                // SAFETY: locate() found header and data to be mapped; the data fits into an ordinary packet.
+                Ok((spot.chain, unsafe { take_spot::<K>(core, packet, spot) }))
             }
-            None => take_chain::<K>(core, &mut window, head, descriptor, packet),
+            _ => take_chain::<K>(core, &mut window, head, descriptor, packet),
         };
         match taken {
             Ok((chain, Taken::Packet(packet))) => {
@@ -97,33 +91,21 @@ fn waiting<K: Kind>(core: &Core, most: usize) -> Result<usize, RingError> {
     }
 }
 
-/// Where the buffer of a chain is that consists of one ordinary descriptor and holds a header and data for an ordinary packet.
+/// Safety: header and data of the spot are mapped, the data from 1 to [`ROOM`] bytes.
 #[inline(always)]
-fn single<K: Kind>(window: &mut Window, descriptor: Descriptor) -> Option<*const u8> {
-    let simple = descriptor.flags & (NEXT | INDIRECT | super::guest::WRITE) == 0;
-    let data = (descriptor.length as usize).wrapping_sub(K::HEADER + 1);
-    if simple && data < ROOM {
-        window.find(descriptor.address, descriptor.length).map(|found| found.cast_const())
-    } else {
-        None
-    }
-}
-
-/// Safety: `length` bytes are mapped at `source`: a header, and from 1 to [`ROOM`] bytes of data.
-#[inline(always)]
-unsafe fn take_single<K: Kind>(core: &mut Core, mut packet: Packet, source: *const u8, length: usize) -> Taken {
-    let data = length - K::HEADER;
-    let target = packet.extend(data).as_mut_ptr();
-    // SAFETY: the source by the caller's promise, valid as long as the core keeps the memory mapped; the target is the packet's
-    // buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed until then).
-    unsafe { core.blitter.copy(target, source.add(K::HEADER), data) };
+unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) -> Taken {
+    let data = spot.room as usize;
     if K::OFFLOADS {
         // SAFETY: the header is mapped.
-        let offload = unsafe { decode(read_u64(source), read_u16(source.add(8))) };
-        if !apply(core, &mut packet, offload) {
+        let header = unsafe { decode(read_u64(spot.header), read_u16(spot.header.add(8))) };
+        if !accept(core, header, &mut packet, data) {
             return Taken::Dropped;
         }
     }
+    let target = packet.extend(data).as_mut_ptr();
+    // SAFETY: the source by the caller's promise, valid as long as the core keeps the memory mapped; the target is the packet's
+    // buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed until then).
+    unsafe { core.blitter.copy(target, spot.data, data) };
     Taken::Packet(packet)
 }
 
@@ -157,37 +139,37 @@ fn take_chain<K: Kind>(
         let Some(large) = Packet::with_room(data) else { return Ok((chain, Taken::NoBuffer)) };
         packet = large;
     }
+    if K::OFFLOADS && !accept(core, gather_header(&core.pieces), &mut packet, data) {
+        return Ok((chain, Taken::Dropped));
+    }
     let mut target = packet.extend(data).as_mut_ptr();
-    let mut header = [0; OFFLOAD];
     let mut skip = K::HEADER;
-    for index in 0..core.pieces.len() {
-        let piece = core.pieces[index];
+    for piece in &core.pieces {
         let length = piece.length as usize;
         let skipped = skip.min(length);
-        if K::OFFLOADS && skipped > 0 {
-            let at = K::HEADER - skip;
-            for (offset, byte) in header.iter_mut().skip(at).take(skipped).enumerate() {
-                // SAFETY: the offset is below the piece's length, and all of the piece is mapped.
-                *byte = unsafe { piece.host.add(offset).read_volatile() };
-            }
-        }
         skip -= skipped;
         if length > skipped {
-            // SAFETY: the piece is mapped; the packet has room for all pieces together less the header, as computed above.
+            // SAFETY: the piece is mapped; the packet has room for all pieces together less the header, as computed above, and
+            // is not freed before the copies are done.
             unsafe {
                 core.blitter.copy(target, piece.host.add(skipped), length - skipped);
                 target = target.add(length - skipped);
             }
         }
     }
-    if K::OFFLOADS {
-        let [a, b, c, d, e, f, g, h, i, j] = header;
-        let offload = decode(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u16::from_ne_bytes([i, j]));
-        if !apply(core, &mut packet, offload) {
-            return Ok((chain, Taken::Dropped));
-        }
-    }
     Ok((chain, Taken::Packet(packet)))
+}
+
+/// The header at the start of the pieces, which hold one.
+fn gather_header(pieces: &[Piece]) -> Offload {
+    let mut header = [0; OFFLOAD];
+    let bytes = pieces.iter().flat_map(|piece| {
+        // SAFETY: all of a piece is mapped.
+        (0..piece.length as usize).map(|offset| unsafe { piece.host.add(offset).read_volatile() })
+    });
+    header.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    let [a, b, c, d, e, f, g, h, i, j] = header;
+    decode(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u16::from_ne_bytes([i, j]))
 }
 
 /// The fields of a header from its first ten bytes as they lie in memory (specification, 5.1.6).
@@ -204,26 +186,26 @@ fn decode(low: u64, high: u16) -> Offload {
     }
 }
 
-/// Gives a packet what its header asks for. False, and counted, if the header makes no sense.
+/// Gives a packet, which is to get `length` bytes, what its header asks for. False, and counted, if the header makes no sense.
 #[inline(always)]
-fn apply(core: &mut Core, packet: &mut Packet, offload: Offload) -> bool {
-    if offload.flags & Offload::NEEDS_CHECKSUM == 0 && offload.gso_type == Offload::GSO_NONE {
+fn accept(core: &mut Core, header: Offload, packet: &mut Packet, length: usize) -> bool {
+    if header.flags & Offload::NEEDS_CHECKSUM == 0 && header.gso_type == Offload::GSO_NONE {
         return true;
     }
-    apply_wanted(core, packet, offload)
+    accept_wanted(core, header, packet, length)
 }
 
 #[inline(never)]
-fn apply_wanted(core: &mut Core, packet: &mut Packet, offload: Offload) -> bool {
+fn accept_wanted(core: &mut Core, header: Offload, packet: &mut Packet, length: usize) -> bool {
     // What else the field says is for the other direction.
-    let offload = Offload { flags: offload.flags & Offload::NEEDS_CHECKSUM, ..offload };
+    let offload = Offload { flags: header.flags & Offload::NEEDS_CHECKSUM, ..header };
     let negotiated = match offload.gso_type & !Offload::GSO_ECN {
         Offload::GSO_NONE => offload.gso_type == Offload::GSO_NONE,
         Offload::GSO_TCP4 => core.features.has(Features::HOST_TSO4),
         Offload::GSO_TCP6 => core.features.has(Features::HOST_TSO6),
         _ => false,
     };
-    if !negotiated || !core.features.has(Features::CSUM) || !offload.check(packet.len()) {
+    if !negotiated || !core.features.has(Features::CSUM) || !offload.check(length) {
         core.counters.bad_header += 1;
         return false;
     }
