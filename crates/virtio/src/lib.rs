@@ -2,11 +2,13 @@
 //!
 //! - [`Features`]: the options that a driver and a device negotiate.
 //! - [`Memory`]: the memory that the driver's side shares, by its own addresses.
+//! - [`driver`]: the driver's side of a device: rings and buffers in memory of its own.
 //! - [`ring`]: the device's side of one ring; a loop of machine code of its own for each combination of options.
 //!
 //! Directions are the driver's, as in the specification: *receive* queues (0, 2, …) bring packets to the driver, *transmit*
 //! queues (1, 3, …) take them from it. "Specification" is virtio 1.2 (OASIS, 2022) throughout.
 
+pub mod driver;
 mod features;
 mod memory;
 pub mod ring;
