@@ -6,6 +6,7 @@ use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::counters::account;
 use crate::io::Io;
@@ -189,6 +190,12 @@ pub trait App: Send + Sized + 'static {
         Ok(())
     }
 
+    /// What other threads may ask while the app runs: how a socket stands, what was negotiated. Asked for once, after
+    /// [`start`](App::start); what is answered with `None` has nothing to tell but its counters.
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        None
+    }
+
     /// Gives back to `old` what [`start`](App::start) took out of it: the reload failed elsewhere.
     fn give_back(&mut self, old: &mut Self) {
         let _ = old;
@@ -201,6 +208,15 @@ pub trait App: Send + Sized + 'static {
     fn stop(&mut self) -> Result<(), AppError> {
         Ok(())
     }
+}
+
+/// What an app tells of itself to whoever asks: see [`App::status`].
+///
+/// It is asked on threads other than the engine's, at any time, also while and after the app is called, stopped and dropped. So
+/// that the engine never waits for it, it shares with its app no lock that it holds for long.
+pub trait Status: Send + Sync + 'static {
+    /// The state as it is now.
+    fn status(&self) -> serde_json::Value;
 }
 
 /// What the engine knows of an app's type.
@@ -298,6 +314,7 @@ pub(crate) trait Erased: Send {
     fn held(&self) -> usize;
     fn exhausted(&self) -> bool;
     fn start(&mut self, old: Option<&mut dyn Erased>) -> Result<(), AppError>;
+    fn status(&self) -> Option<Arc<dyn Status>>;
     fn give_back(&mut self, old: &mut dyn Erased);
     fn stop(&mut self) -> Result<(), AppError>;
     fn as_any(&mut self) -> &mut dyn Any;
@@ -394,6 +411,10 @@ impl<A: App> Erased for A {
 
     fn start(&mut self, old: Option<&mut dyn Erased>) -> Result<(), AppError> {
         App::start(self, old.and_then(|old| old.as_any().downcast_mut::<A>()))
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        App::status(self)
     }
 
     fn give_back(&mut self, old: &mut dyn Erased) {

@@ -12,7 +12,7 @@ use bellows_codemem::PerfMap;
 use bellows_sys::wake::Event;
 use serde::{Deserialize, Serialize};
 
-use crate::app::AppError;
+use crate::app::{AppError, Status, answer};
 use crate::counters::Slab;
 use crate::engine::{Settings, retire};
 use crate::home::Home;
@@ -85,11 +85,18 @@ struct Watchers {
 struct View {
     slab: Arc<Slab>,
     breath: Arc<Breath>,
+    outline: Arc<Outline>,
+    statuses: Vec<Option<Arc<dyn Status>>>,
 }
 
 impl View {
     fn of(world: &World) -> View {
-        View { slab: Arc::clone(&world.fabric().slab), breath: Arc::clone(&world.breath) }
+        View {
+            slab: Arc::clone(&world.fabric().slab),
+            breath: Arc::clone(&world.breath),
+            outline: Arc::clone(&world.outline),
+            statuses: world.statuses.clone(),
+        }
     }
 }
 
@@ -120,7 +127,9 @@ impl Shared {
 
     /// Shows other threads what runs now.
     pub(crate) fn show(&self, world: &World) {
-        *lock(&self.view) = View::of(world);
+        let before = mem::replace(&mut *lock(&self.view), View::of(world));
+        // The statuses in it may be the last of apps that panicked.
+        let _ = answer(|| drop(before));
     }
 
     /// Names the code that runs now. A map that cannot be renewed is out of date, which perf shows as unknown code.
@@ -208,6 +217,17 @@ pub enum ReloadError {
     Over,
 }
 
+/// What an app tells of itself: see [`App::status`](crate::App::status).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppStatus {
+    /// The app.
+    pub app: String,
+    /// Its type.
+    pub kind: String,
+    /// What it says; null if it panicked over it.
+    pub status: serde_json::Value,
+}
+
 /// A handle by which other threads stop and reload an engine and read its counters.
 #[derive(Clone)]
 pub struct Control {
@@ -245,6 +265,18 @@ impl Control {
     pub fn listing(&self) -> Listing {
         let breath = Arc::clone(&lock(&self.shared.view).breath);
         breath.listing()
+    }
+
+    /// What the apps tell of themselves, those that do, in the network's order. The engine takes no notice.
+    pub fn statuses(&self) -> Vec<AppStatus> {
+        let View { outline, statuses, .. } = lock(&self.shared.view).clone();
+        let told = outline.apps.iter().zip(statuses).filter_map(|(identity, status)| Some((identity, status?)));
+        told.map(|(identity, status)| AppStatus {
+            app: identity.name.clone(),
+            kind: identity.kind.clone(),
+            status: answer(|| status.status()).unwrap_or_default(),
+        })
+        .collect()
     }
 
     /// Follows packets through the network. While somebody does, every breath is instrumented.

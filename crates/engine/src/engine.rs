@@ -203,6 +203,7 @@ impl Engine {
             }
             return Err(StartError::Counters(error));
         }
+        shared.show(&world);
         world.fabric().slab.set(cells::STARTED, clock::unix_nanos());
         let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless, meter);
         let core = Fixed::new(core);
@@ -503,6 +504,15 @@ impl Engine {
         }
         self.write_gauges();
         self.tidy();
+        // Before anybody looks whether something is there already.
+        self.world.fabric().slots.iter().for_each(|slot| slot.tell(true));
+        let end = self.sleep(deadline, now, start);
+        self.world.fabric().slots.iter().for_each(|slot| slot.tell(false));
+        end
+    }
+
+    /// Sleeps until something is due, with everybody told.
+    fn sleep(&mut self, deadline: u64, now: u64, start: u64) -> Option<End> {
         let until_deadline = (deadline != u64::MAX).then(|| Duration::from_nanos(deadline - now));
         let answers = self.ask(|app| (!app.exhausted(), app.held() > 0))?;
         let World { places, .. } = &self.world;
@@ -689,6 +699,7 @@ impl Engine {
                     std::mem::swap(&mut new.apps[index], &mut old.apps[app]);
                     let (before, after) = (&old.places[app], &new.places[index]);
                     after.deadline.set(before.deadline.get());
+                    new.statuses[index] = old.statuses[app].clone();
                     for (before, after) in before.slots(old.fabric()).iter().zip(after.slots(new.fabric())) {
                         after.take_over(before);
                     }

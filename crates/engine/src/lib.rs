@@ -93,8 +93,8 @@ pub mod timeline;
 mod watch;
 mod world;
 
-pub use app::{App, AppError, Counter, PROGRESS, PROGRESS_TOTAL, Port, Ports, Traits};
-pub use control::{Control, ReloadError, Reloaded};
+pub use app::{App, AppError, Counter, PROGRESS, PROGRESS_TOTAL, Port, Ports, Status, Traits};
+pub use control::{AppStatus, Control, ReloadError, Reloaded};
 pub use counters::{AppEntry, Directory, LinkEntry, ReadError};
 pub use engine::{End, Engine, Outcome, Settings, StartError};
 pub use histogram::Histogram;

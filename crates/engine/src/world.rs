@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU32;
 
 use bellows_packet::{Fixed, LINE, Vector, prefetch};
 
-use crate::app::{AppError, Entry, Occupant, Ports, Textbook, Traits, answer};
+use crate::app::{AppError, Entry, Occupant, Ports, Status, Textbook, Traits, answer};
 use crate::counters::{Directory, Slab, account, common};
 use crate::engine::{Settings, start_contained, stop_contained};
 use crate::home::Home;
@@ -54,7 +54,7 @@ pub(crate) struct Fabric {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) name: String,
-    kind: String,
+    pub(crate) kind: String,
     fingerprint: String,
     of_type: TypeId,
 }
@@ -116,6 +116,8 @@ pub(crate) struct World {
     pub(crate) places: Fixed<[Place]>,
     pub(crate) apps: Vec<Occupant>,
     pub(crate) textbook: Vec<&'static dyn Textbook>,
+    /// What the apps tell other threads, those that do; from their start on.
+    pub(crate) statuses: Vec<Option<Arc<dyn Status>>>,
     fabric: Fixed<Fabric>,
     /// The apps to pull, in order.
     pub(crate) pulls: Vec<usize>,
@@ -233,6 +235,7 @@ impl World {
             traits,
             places,
             textbook: apps.iter().map(|app| app.textbook()).collect(),
+            statuses: vec![None; apps.len()],
             apps,
             fabric: Fixed::new(fabric),
             pulls,
@@ -298,6 +301,9 @@ impl World {
         self.places[app].app.set(successor.address());
         self.places[app].deadline.set(u64::MAX);
         self.fabric().slab.set(self.places[app].account + account::FAILED, 1);
+        // Other threads may still be asking it; whoever is the last ends it.
+        let status = self.statuses[app].take();
+        let _ = answer(|| drop(status));
         for slot in self.places[app].slots(self.fabric()) {
             // What it watches may panic at its end.
             let _ = answer(|| slot.never());
@@ -341,6 +347,11 @@ impl World {
                     }
                 }
                 return Err((self.outline.apps[index].name.clone(), error));
+            }
+        }
+        for ((status, app), origin) in self.statuses.iter_mut().zip(&self.apps).zip(&self.origins) {
+            if !matches!(origin, Origin::Kept(_)) {
+                *status = answer(|| app.status()).flatten();
             }
         }
         Ok(())

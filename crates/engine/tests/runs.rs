@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bellows_engine::{
     App, AppError, AppSpec, Control, Counter, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Schedule,
-    Settings,
+    Settings, Status,
 };
 use bellows_packet::{Packet, pool};
 
@@ -463,4 +463,106 @@ fn a_sleeping_engine_wakes_for_its_deadlines_and_for_a_stop() {
     assert!((15..=27).contains(&packets), "{packets} packets in 510 ms, one every 20 ms");
     assert!(outcome.snapshot.engine("naps") >= packets - 2);
     assert!(outcome.snapshot.engine("nap_nanos") > 300_000_000);
+}
+
+/// Takes whatever comes until a packet of that number; tells how many have come. Does not start as number 13.
+struct Teller {
+    number: u64,
+    until: u64,
+    seen: Arc<Told>,
+}
+
+struct Told {
+    number: u64,
+    count: AtomicU64,
+}
+
+impl Status for Told {
+    fn status(&self) -> serde_json::Value {
+        assert!(self.number != 7, "a status of this test fails on purpose");
+        serde_json::json!({ "number": self.number, "count": self.count.load(Relaxed) })
+    }
+}
+
+impl App for Teller {
+    const INPUTS: Ports = Ports::Any { at_least: 0, help: "packets" };
+
+    fn push(&mut self, io: &Io<Self>) {
+        for packet in &mut io.input(0) {
+            let before = self.seen.count.fetch_add(1, Relaxed);
+            assert!(before < self.until, "an app of this test fails on purpose");
+            drop(packet);
+        }
+    }
+
+    fn start(&mut self, _: Option<&mut Teller>) -> Result<(), AppError> {
+        if self.number == 13 { Err("13 is no good number; take another".into()) } else { Ok(()) }
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        (self.number != 0).then(|| Arc::clone(&self.seen) as Arc<dyn Status>)
+    }
+}
+
+fn teller(name: &str, number: u64) -> AppSpec {
+    let until = if number == 2 { 10 } else { u64::MAX };
+    let seen = Arc::new(Told { number, count: AtomicU64::new(0) });
+    AppSpec::new(name, "teller", &number.to_string(), Teller { number, until, seen })
+}
+
+#[test]
+fn apps_tell_their_states_across_reloads_and_panics() {
+    let _turn = turn();
+    let network = |numbers: &[(&str, u64)]| {
+        let mut network = Network::new();
+        network.apps.push(AppSpec::new("numbers", "numbers", "", Numbers { next: 0, count: 50 }));
+        network.apps.extend(numbers.iter().map(|&(name, number)| teller(name, number)));
+        network.link("numbers.output -> first.in").unwrap()
+    };
+    let told = |control: &Control| -> Vec<(String, String)> {
+        control.statuses().into_iter().map(|told| (told.app, told.status["number"].to_string())).collect()
+    };
+    let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(app, number)| (app.to_string(), number.to_string())).collect()
+    };
+    let mut engine =
+        Engine::new(network(&[("first", 1), ("mute", 0), ("second", 3)]), Settings::default(), None).unwrap();
+    let control = engine.control();
+    let reload = |engine: &mut Engine, network: Network| {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| control.reload(network));
+            while !asked.is_finished() {
+                engine.attend();
+            }
+            asked.join().unwrap()
+        })
+    };
+
+    // Before the first breath and after; whoever has nothing to tell is left out.
+    assert_eq!(told(&control), pairs(&[("first", "1"), ("second", "3")]));
+    while engine.breathe() {}
+    let first = &control.statuses()[0];
+    assert_eq!((&*first.kind, &first.status["count"]), ("teller", &serde_json::json!(50)));
+
+    // What stays keeps its state, what changes has a new one, what goes has none, and the order is the network's.
+    reload(&mut engine, network(&[("third", 5), ("first", 1), ("second", 4)])).unwrap();
+    assert_eq!(told(&control), pairs(&[("third", "5"), ("first", "1"), ("second", "4")]));
+    assert_eq!(control.statuses()[1].status["count"], 50);
+
+    // A reload that fails changes nothing.
+    reload(&mut engine, network(&[("first", 9), ("second", 13)])).unwrap_err();
+    assert_eq!(told(&control), pairs(&[("third", "5"), ("first", "1"), ("second", "4")]));
+
+    // A status that panics is null and harms nobody; an app that has panicked has none, also after reloads that keep it.
+    let mut again = network(&[("first", 2), ("second", 7)]);
+    again.apps[0] = AppSpec::new("numbers", "numbers", "again", Numbers { next: 0, count: 50 });
+    reload(&mut engine, again).unwrap();
+    assert_eq!(told(&control), pairs(&[("first", "2"), ("second", "null")]));
+    while engine.breathe() {}
+    assert_eq!(told(&control), pairs(&[("second", "null")]));
+    reload(&mut engine, network(&[("first", 2), ("second", 4)])).unwrap();
+    assert_eq!(told(&control), pairs(&[("second", "4")]));
+    let outcome = engine.finish(End::Stopped);
+    assert_eq!(outcome.panicked, ["first"]);
+    assert_eq!(pool::usage().in_use, 0);
 }

@@ -50,6 +50,8 @@ pub struct UpperLayer<'a> {
     /// The address that checksums cover: the last of a source route (routing types 0, 2 and 4) that is not at its
     /// end yet, else the packet's destination. `None` if a routing header of another type hides it.
     pub final_dst: Option<Ipv6Addr>,
+    /// Whether an authentication header, which covers the rest of the packet, was passed.
+    pub authenticated: bool,
 }
 
 /// Where a fragment lies in its packet.
@@ -87,6 +89,7 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
             payload: self.payload(),
             fragment: None,
             final_dst: Some(self.dst()),
+            authenticated: false,
         };
         for _ in 0..=MAX_EXTENSION_HEADERS {
             let bytes = upper.payload;
@@ -107,6 +110,7 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
                     let word = u16::from_be_bytes([extension[2], extension[3]]);
                     upper.fragment = Some(Fragment { offset: word & 0xfff8, more: word & 1 != 0 });
                 }
+                IpProtocol::AH => upper.authenticated = true,
                 _ => {}
             }
             upper.protocol = IpProtocol(extension[0]);

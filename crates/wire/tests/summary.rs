@@ -1,27 +1,18 @@
 //! Summaries of packets: those that tcpdump prints, of real captures and of packets made for the purpose; and some of any
 //! bytes at all.
 
+mod captures;
 mod packets;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use bellows_capture::{Interface, LinkType, Reader, Record, Writer, WriterOptions};
 use bellows_wire::summary::{LinkLayer, summarize, write_summary};
+use captures::{captures, skipped};
 use proptest::prelude::*;
-
-/// Says that a test is skipped, to the terminal and to the file that the test runner collects.
-fn skipped(test: &str, reason: &str) {
-    // Not `eprintln`, which the test harness keeps to itself when the test passes.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-        let mut file = fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
-        writeln!(file, "{test}: {reason}").expect("BELLOWS_SKIPS can be written");
-    }
-}
 
 /// What tcpdump prints of each packet of a file: the first line, without the space at its end. `None` after saying that
 /// `test` is skipped for want of it.
@@ -133,18 +124,6 @@ fn without_application(line: &str) -> &str {
     let Some(at) = line.find(", length ").filter(|_| line.contains(": Flags [")) else { return line };
     let digits = line[at + 9..].bytes().take_while(u8::is_ascii_digit).count();
     &line[..at + 9 + digits]
-}
-
-/// The real captures, or `None` after saying that `test` is skipped.
-fn captures(test: &str) -> Option<Vec<PathBuf>> {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures/tcpdump"));
-    let Ok(entries) = fs::read_dir(folder) else {
-        skipped(test, "the folder ../shared/captures beside the checkout is absent");
-        return None;
-    };
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry can be read").path()).collect();
-    files.sort();
-    Some(files)
 }
 
 #[test]

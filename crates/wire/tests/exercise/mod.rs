@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use bellows_wire::offload::{Checksums, Kind, SuperFrame, finish_checksum};
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::*;
 
@@ -17,6 +18,7 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
             assert!(!summarize(link, &bytes, length).contains(char::is_control));
         }
     }
+    cut(&bytes, short);
     let addresses = IpPair::V4 { src: Ipv4Addr::from(value), dst: Ipv4Addr::BROADCAST };
     if let Ok(mut view) = EthernetFrame::new_checked(bytes.clone()) {
         assert_eq!(view.payload().len() + 14, bytes.len());
@@ -62,4 +64,25 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
         view.fill_checksum(&addresses);
         assert_eq!(Sum::new().add_bytes(&view.into_inner()).finish(), 0);
     }
+}
+
+/// Cuts what may be a super-frame, and looks at the first segments and the last: they are what they should be.
+pub fn cut(frame: &[u8], size: u16) {
+    for kind in [Kind::Tcp4, Kind::Tcp6] {
+        let Ok(whole) = SuperFrame::new(frame, kind, size) else { continue };
+        let mut length = 0;
+        for (index, segment) in whole.segments(Checksums::Partial).enumerate() {
+            length += segment.payload().len();
+            if index > 3 && index + 1 < whole.count() {
+                continue;
+            }
+            let mut bytes = vec![0; segment.len()];
+            segment.write(&mut bytes);
+            finish_checksum(&mut bytes, whole.tcp_start(), 16).expect("the header lies in the frame");
+            assert_eq!(verify_checksums(&bytes).map(|verified| verified.upper), Ok(Some(Layer::Tcp)));
+        }
+        assert!(whole.header_len() + length <= frame.len());
+        assert_eq!(whole.segments(Checksums::Whole).count(), whole.count());
+    }
+    let _ = finish_checksum(&mut frame.to_vec(), size.into(), usize::from(size) >> 4);
 }

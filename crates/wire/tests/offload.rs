@@ -1,0 +1,351 @@
+//! Super-frames cut into segments: against a naive model, put together again, and checked by the code that checks traffic.
+
+mod captures;
+mod exercise;
+
+use bellows_capture::{LinkType, Reader};
+use bellows_wire::offload::{Checksums, Kind, SuperFrame, finish_checksum};
+use bellows_wire::tcp::flags::{ACK, CWR, FIN, PSH};
+use bellows_wire::*;
+use captures::captures;
+use proptest::prelude::*;
+
+/// A super-frame as a guest makes it, taken apart.
+#[derive(Clone, Debug)]
+struct Parts {
+    /// Addresses, VLAN tags, and the type of what follows.
+    link: Vec<u8>,
+    kind: Kind,
+    /// With options or extension headers.
+    ip: Vec<u8>,
+    /// The addresses of the pseudo-header.
+    addresses: IpPair,
+    /// With options.
+    tcp: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+impl Parts {
+    /// The frame with this payload, all lengths and checksums right. The model: everything is computed anew.
+    fn frame(&self, payload: &[u8]) -> Vec<u8> {
+        let mut segment = [&self.tcp, payload].concat();
+        TcpSegment::new_checked(&mut segment).unwrap().fill_checksum(&self.addresses);
+        let mut packet = [&self.ip, &segment[..]].concat();
+        let length = packet.len() as u16;
+        match self.kind {
+            Kind::Tcp4 => {
+                packet[2..4].copy_from_slice(&length.to_be_bytes());
+                Ipv4Packet::new_checked(&mut packet).unwrap().fill_checksum();
+            }
+            Kind::Tcp6 => packet[4..6].copy_from_slice(&(length - 40).to_be_bytes()),
+        }
+        [&self.link, &packet[..]].concat()
+    }
+
+    /// The frames of the segments, one by one.
+    fn cut(&self, size: usize) -> Vec<Vec<u8>> {
+        let mut pieces: Vec<&[u8]> = self.payload.chunks(size).collect();
+        if pieces.is_empty() {
+            pieces.push(&[]);
+        }
+        let last = pieces.len() - 1;
+        let mut sequence = TcpSegment::new_checked(&self.tcp).unwrap().sequence();
+        let mut frames = Vec::new();
+        for (index, piece) in pieces.into_iter().enumerate() {
+            let mut parts = self.clone();
+            let mut tcp = TcpSegment::new_checked(&mut parts.tcp).unwrap();
+            tcp.set_sequence(sequence);
+            if index > 0 {
+                tcp.set_flags(tcp.flags() & !CWR);
+            }
+            if index < last {
+                tcp.set_flags(tcp.flags() & !(FIN | PSH));
+            }
+            if self.kind == Kind::Tcp4 {
+                let identification = u16::from_be_bytes([self.ip[4], self.ip[5]]).wrapping_add(index as u16);
+                parts.ip[4..6].copy_from_slice(&identification.to_be_bytes());
+            }
+            frames.push(parts.frame(piece));
+            sequence = sequence.wrapping_add(piece.len() as u32);
+        }
+        frames
+    }
+}
+
+fn link(ether_type: EtherType) -> impl Strategy<Value = Vec<u8>> {
+    let tag = (prop_oneof![Just([0x81, 0]), Just([0x88, 0xa8])], any::<[u8; 2]>());
+    (any::<[u8; 12]>(), proptest::collection::vec(tag, 0..4)).prop_map(move |(addresses, tags)| {
+        let tags = tags.into_iter().flat_map(|(kind, control)| [kind, control].concat());
+        addresses.into_iter().chain(tags).chain(ether_type.0.to_be_bytes()).collect()
+    })
+}
+
+/// A header of 20 bytes and up to 40 of options, of which only the fields that matter here are set.
+fn ipv4_header() -> impl Strategy<Value = (Vec<u8>, IpPair)> {
+    let options = (0usize..=10).prop_flat_map(|words| proptest::collection::vec(any::<u8>(), words * 4));
+    (any::<[u8; 20]>(), options).prop_map(|(fixed, options)| {
+        let mut header = [&fixed[..], &options].concat();
+        header[0] = 0x40 | (header.len() / 4) as u8;
+        header[2..4].copy_from_slice(&[0xff; 2]);
+        header[6] &= 0x40;
+        header[7] = 0;
+        header[9] = 6;
+        let address = |at: usize| <[u8; 4]>::try_from(&header[at..at + 4]).unwrap().into();
+        let addresses = IpPair::V4 { src: address(12), dst: address(16) };
+        (header, addresses)
+    })
+}
+
+/// A header and extension headers: options of both kinds, and a source route of one address that is at its end or not.
+fn ipv6_header() -> impl Strategy<Value = (Vec<u8>, IpPair)> {
+    let extension = (prop_oneof![Just(60u8), Just(43), Just(0)], any::<[u8; 22]>(), any::<bool>());
+    (any::<[u8; 40]>(), proptest::collection::vec(extension, 0..4)).prop_map(|(mut fixed, extensions)| {
+        fixed[0] = 0x60 | fixed[0] & 0xf;
+        let mut dst: [u8; 16] = fixed[24..].try_into().unwrap();
+        fixed[6] = extensions.first().map_or(6, |(kind, ..)| *kind);
+        let mut header = fixed.to_vec();
+        let following = extensions.iter().skip(1).map(|(kind, ..)| *kind).chain([6]);
+        for ((kind, bytes, is_on_the_way), next) in extensions.iter().zip(following) {
+            let mut extension = [&[next, 2][..], bytes].concat();
+            if *kind == 43 {
+                extension[2] = 0;
+                extension[3] = u8::from(*is_on_the_way);
+                if *is_on_the_way {
+                    dst = extension[8..].try_into().unwrap();
+                }
+            }
+            header.extend(extension);
+        }
+        let src: [u8; 16] = fixed[8..24].try_into().unwrap();
+        (header, IpPair::V6 { src: src.into(), dst: dst.into() })
+    })
+}
+
+fn tcp_header() -> impl Strategy<Value = Vec<u8>> {
+    let options = (0usize..=10).prop_flat_map(|words| proptest::collection::vec(any::<u8>(), words * 4));
+    (any::<[u8; 20]>(), options).prop_map(|(fixed, options)| {
+        let mut header = [&fixed[..], &options].concat();
+        header[12] = (header.len() as u8 / 4) << 4 | header[12] & 0xf;
+        header
+    })
+}
+
+fn parts() -> impl Strategy<Value = Parts> {
+    let payload = prop_oneof![4 => 0usize..3_000, 1 => 60_000usize..65_000]
+        .prop_flat_map(|length| (Just(length), any::<u64>()))
+        .prop_map(|(length, seed)| {
+            let mut state = seed | 1;
+            let mut next = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            };
+            (0..length).map(|_| next()).collect::<Vec<u8>>()
+        });
+    let v4 = (link(EtherType::IPV4), ipv4_header(), Just(Kind::Tcp4));
+    let v6 = (link(EtherType::IPV6), ipv6_header(), Just(Kind::Tcp6));
+    (prop_oneof![v4, v6], tcp_header(), payload).prop_map(|((link, (ip, addresses), kind), tcp, payload)| Parts {
+        link,
+        kind,
+        ip,
+        addresses,
+        tcp,
+        payload,
+    })
+}
+
+fn written(whole: &SuperFrame, checksums: Checksums) -> Vec<Vec<u8>> {
+    let segments = whole.segments(checksums);
+    assert_eq!(segments.len(), whole.count());
+    segments
+        .map(|segment| {
+            let mut frame = vec![0xee; segment.len()];
+            segment.write(&mut frame);
+            assert_eq!(frame[whole.header_len()..], *segment.payload());
+            frame
+        })
+        .collect()
+}
+
+/// Puts segments together again.
+fn joined(frames: &[Vec<u8>], whole: &SuperFrame, kind: Kind, addresses: &IpPair) -> Vec<u8> {
+    let (first, last) = (&frames[0], &frames[frames.len() - 1]);
+    let flags = whole.tcp_start() + 13;
+    let mut frame = first.clone();
+    frame.extend(frames[1..].iter().flat_map(|frame| &frame[whole.header_len()..]));
+    frame[flags] |= last[flags] & (FIN | PSH);
+    let packet = frame.len() - ethernet::skip_vlan_tags(&frame).unwrap().1.len();
+    let length = frame.len() - packet;
+    let mut tcp = TcpSegment::new_checked(&mut frame[whole.tcp_start()..]).unwrap();
+    tcp.fill_checksum(addresses);
+    match kind {
+        Kind::Tcp4 => {
+            let mut ip = Ipv4Packet::new_checked(&mut frame[packet..]).unwrap();
+            ip.set_total_len(length as u16);
+            ip.fill_checksum();
+        }
+        Kind::Tcp6 => {
+            Ipv6Packet::new_checked(&mut frame[packet..]).unwrap().set_payload_len(length as u16 - 40);
+        }
+    }
+    frame
+}
+
+proptest! {
+    #[test]
+    fn segments_are_those_of_the_model(parts in parts(), size in prop_oneof![1u16..4_000, any::<u16>()], padding in 0usize..20) {
+        let size = size.max((parts.payload.len() / 500) as u16).max(1);
+        let frame = parts.frame(&parts.payload);
+        let padded = [&frame[..], &vec![0xdd; padding]].concat();
+        let whole = SuperFrame::new(&padded, parts.kind, size).unwrap();
+        prop_assert_eq!(whole.tcp_start(), parts.link.len() + parts.ip.len());
+
+        let frames = written(&whole, Checksums::Whole);
+        prop_assert_eq!(&frames, &parts.cut(size.into()));
+        for frame in &frames {
+            let verified = verify_checksums(frame);
+            prop_assert_eq!(verified.map(|verified| verified.upper), Ok(Some(Layer::Tcp)));
+        }
+        prop_assert_eq!(joined(&frames, &whole, parts.kind, &parts.addresses), frame);
+
+        let mut partial = written(&whole, Checksums::Partial);
+        for (partial, frame) in partial.iter_mut().zip(&frames) {
+            finish_checksum(partial, whole.tcp_start(), 16).unwrap();
+            // An unfinished checksum is never finished as 0; both are the same number.
+            let found = whole.tcp_start() + 16..whole.tcp_start() + 18;
+            if frame[found.clone()] == [0, 0] {
+                prop_assert_eq!(&partial[found.clone()], [0xff, 0xff]);
+                partial[found].fill(0);
+            }
+            prop_assert_eq!(partial, frame);
+        }
+    }
+
+    #[test]
+    fn what_a_damaged_super_frame_gives_is_an_error_or_segments(
+        parts in parts(), damage in proptest::collection::vec((0usize..200, any::<u8>()), 1..6), length in any::<usize>(), size: u16, value: u32,
+    ) {
+        let mut frame = parts.frame(&parts.payload);
+        for (at, byte) in damage {
+            let at = at.min(frame.len() - 1);
+            frame[at] = byte;
+        }
+        if size % 4 == 0 {
+            frame.truncate(length % frame.len());
+        }
+        exercise::cut(&frame, size);
+        exercise::touch_all(frame, value);
+    }
+
+    #[test]
+    fn a_finished_checksum_is_right(mut packet: Vec<u8>, start in 0usize..300, offset in 0usize..300) {
+        let before = packet.clone();
+        let is_inside = offset % 2 == 0 && start + offset + 2 <= packet.len();
+        prop_assert_eq!(finish_checksum(&mut packet, start, offset).is_ok(), is_inside);
+        if is_inside {
+            // The field's old content, taken for the pseudo-header, makes the sum whole.
+            let pseudo_header = u16::from_be_bytes([before[start + offset], before[start + offset + 1]]);
+            prop_assert_eq!(Sum::new().add_u16(pseudo_header).add_bytes(&packet[start..]).finish(), 0);
+            packet[start + offset..][..2].copy_from_slice(&before[start + offset..][..2]);
+        }
+        prop_assert_eq!(packet, before);
+    }
+}
+
+fn plain(payload: usize) -> Parts {
+    let addresses = IpPair::V4 { src: [192, 0, 2, 1].into(), dst: [198, 51, 100, 1].into() };
+    let mut tcp = vec![0; 20];
+    TcpHeader { src_port: 1, dst_port: 2, sequence: 0, acknowledgment: 0, flags: ACK, window: 0 }
+        .emit(&mut tcp, &addresses)
+        .unwrap();
+    let mut ip = vec![0; 20];
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&[0xff; 2]);
+    ip[9] = 6;
+    ip[12..].copy_from_slice(&[192, 0, 2, 1, 198, 51, 100, 1]);
+    let link = [&[2; 12][..], &[8, 0]].concat();
+    Parts { link, kind: Kind::Tcp4, ip, addresses, tcp, payload: vec![1; payload] }
+}
+
+#[test]
+fn what_cannot_be_cut_is_refused_by_name() {
+    let frame = plain(100).frame(&[1; 100]);
+    let refused = |kind, size, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = frame.clone();
+        change(&mut frame);
+        SuperFrame::new(&frame, kind, size).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let nothing = |_: &mut Vec<u8>| ();
+    assert_eq!(refused(Kind::Tcp4, 10, &nothing), "");
+    assert_eq!(refused(Kind::Tcp4, 0, &nothing), "super-frame: segment size is 0, it must be 1 byte at least");
+    assert!(refused(Kind::Tcp6, 10, &nothing).starts_with("Ethernet: type is 2048, it must be 0x86dd"));
+    assert!(refused(Kind::Tcp4, 10, &|frame| frame[23] = 17).starts_with("IPv4: protocol is 17"));
+    assert!(refused(Kind::Tcp4, 10, &|frame| frame[20] = 0x20).starts_with("IPv4: fragment field is 8192"));
+    assert!(refused(Kind::Tcp4, 10, &|frame| frame[46] = 0xf0).is_empty());
+    assert!(refused(Kind::Tcp4, 10, &|frame| frame[46] = 0x40).starts_with("TCP: header length is 16"));
+    assert!(refused(Kind::Tcp4, 10, &|frame| frame.truncate(60)).starts_with("IPv4: 140 bytes are needed, 46 are"));
+}
+
+#[test]
+fn ipv6_headers_that_forbid_it_are_refused_by_name() {
+    let refused = |next: u8, extension: [u8; 24]| {
+        let mut packet = [&[0x60, 0, 0, 0, 0, 44, next, 64][..], &[1; 32], &extension, &[0; 20]].concat();
+        packet[40 + 24 + 12] = 0x50;
+        let frame = [&[2; 12][..], &[0x86, 0xdd], &packet].concat();
+        SuperFrame::new(&frame, Kind::Tcp6, 10).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let extension = |start: [u8; 4]| {
+        let mut extension = [0; 24];
+        extension[..4].copy_from_slice(&start);
+        extension
+    };
+    assert_eq!(refused(60, extension([6, 2, 0, 0])), "");
+    assert!(refused(51, extension([6, 4, 0, 0])).starts_with("IPv6: the number of authentication headers is 1"));
+    assert!(refused(43, extension([6, 2, 99, 1])).contains("it must be 0: give them a type that is known"));
+    assert!(refused(60, extension([17, 2, 0, 0])).starts_with("IPv6: upper protocol is 17"));
+    let mut fragment = extension([60, 0, 0, 0]);
+    fragment[8..10].copy_from_slice(&[6, 1]);
+    assert!(refused(44, fragment).starts_with("IPv6: the number of fragment headers is 1"));
+}
+
+#[test]
+fn real_segments_survive_being_cut_and_joined() {
+    const TEST: &str = "real_segments_survive_being_cut_and_joined";
+    let Some(files) = captures(TEST) else { return };
+    let (mut cut, mut super_frames) = (0, 0);
+    for file in files {
+        let Ok(mut reader) = Reader::open(&file) else { continue };
+        while let Ok(Some(record)) = reader.next_record() {
+            let (frame, interface, timestamp) = (record.data.to_vec(), record.interface as usize, record.timestamp);
+            if reader.interfaces()[interface].link_type != LinkType::ETHERNET {
+                break;
+            }
+            for (kind, size) in [Kind::Tcp4, Kind::Tcp6].into_iter().flat_map(|kind| [(kind, 7), (kind, 1_448)]) {
+                let Ok(whole) = SuperFrame::new(&frame, kind, size) else { continue };
+                let frames = written(&whole, Checksums::Whole);
+                for segment in &frames {
+                    assert_eq!(verify_checksums(segment).map(|verified| verified.upper), Ok(Some(Layer::Tcp)));
+                }
+                let upper_layer = match kind {
+                    Kind::Tcp4 => Ipv4Packet::new_checked(&frame[whole.tcp_start() - 20..]).map(|ip| ip.addresses()),
+                    Kind::Tcp6 => Ipv6Packet::new_checked(&frame[whole.tcp_start() - 40..]).map(|ip| ip.addresses()),
+                };
+                // Headers with options are left to the model's packets.
+                let Ok(addresses) = upper_layer else { continue };
+                let mut expected = frame
+                    [..whole.header_len() + frames.iter().map(|one| one.len() - whole.header_len()).sum::<usize>()]
+                    .to_vec();
+                // Captures hold wrong checksums of both headers, and the sender's own hold unfinished ones.
+                if kind == Kind::Tcp4 {
+                    let ip = &mut expected[whole.tcp_start() - 20..];
+                    Ipv4Packet::new_checked(ip).unwrap().fill_checksum();
+                }
+                TcpSegment::new_checked(&mut expected[whole.tcp_start()..]).unwrap().fill_checksum(&addresses);
+                let joined = joined(&frames, &whole, kind, &addresses);
+                assert_eq!(joined, expected, "{} at {timestamp}", file.display());
+                cut += 1;
+                super_frames += usize::from(size == 1_448 && frames.len() > 1);
+            }
+        }
+    }
+    assert!(cut > 500 && super_frames > 0, "{cut} packets, {super_frames} super-frames");
+}
