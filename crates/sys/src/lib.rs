@@ -9,6 +9,7 @@
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
 //! | [`code`] | memory at a wanted address that is written, then sealed and run |
 //! | [`mapping`] | files of other processes, mapped; what happens when they are cut short under us |
+//! | [`memfd`] | files that live in memory alone, to be shared with other processes |
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
@@ -21,6 +22,7 @@ pub mod clock;
 pub mod code;
 pub mod cpu;
 pub mod mapping;
+pub mod memfd;
 pub mod memory;
 pub mod perf;
 pub mod shared;

@@ -170,6 +170,6 @@ mod tests {
     }
 
     fn tempfile() -> File {
-        crate::mapping::memory_file("test", 5).unwrap()
+        crate::memfd::create(5).unwrap()
     }
 }

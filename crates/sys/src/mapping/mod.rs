@@ -9,8 +9,7 @@ use std::fs::File;
 use std::io;
 use std::ptr::{NonNull, null_mut};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, ftruncate, memfd_create};
-use rustix::io::Errno;
+use rustix::fs::fstatfs;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::code::page_size;
@@ -94,22 +93,6 @@ fn file_page(file: &File) -> io::Result<usize> {
     Ok(page.unwrap_or_else(page_size))
 }
 
-/// A file of zeros in memory that nobody can make longer or shorter.
-///
-/// # Errors
-/// Those of `memfd_create(2)` and `ftruncate(2)`.
-pub fn memory_file(name: &str, length: u64) -> io::Result<File> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // The flag is unknown before Linux 6.3, and demanded where the sysctl vm.memfd_noexec is 2.
-    let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(name, flags)?,
-        file => file?,
-    };
-    ftruncate(&file, length)?;
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    Ok(file.into())
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -119,9 +102,7 @@ mod tests {
     use super::*;
 
     fn plain_file(pages: u64) -> File {
-        let file: File = memfd_create("test", MemfdFlags::CLOEXEC).unwrap().into();
-        file.set_len(pages * page_size() as u64).unwrap();
-        file
+        crate::memfd::create(pages * page_size() as u64).unwrap()
     }
 
     fn read(mapping: &SharedMapping, offset: usize) -> u8 {
@@ -203,14 +184,6 @@ mod tests {
                 });
             }
         });
-    }
-
-    #[test]
-    fn a_sealed_file_cannot_be_cut_short() {
-        let file = memory_file("test", 8192).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 8192);
-        assert!(file.set_len(0).is_err());
-        assert!(file.set_len(10_000).is_err());
     }
 
     /// Runs one of the tests below in a process of its own.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
-use bellows_sys::mapping::{SharedMapping, memory_file};
+use bellows_sys::mapping::SharedMapping;
+use bellows_sys::memfd;
 use bellows_virtio::{Memory, RegionSpec};
 
 use super::random::Random;
@@ -54,7 +55,7 @@ impl Guest {
             .iter()
             .map(|&(start, length)| {
                 // The region does not begin with its file.
-                let file = memory_file("guest", OFFSET + length as u64).unwrap();
+                let file = memfd::sealed(OFFSET + length as u64).unwrap();
                 let mapping = SharedMapping::new(&file, OFFSET, length as u64).unwrap();
                 Region { start, mapping, length, file, shadow: vec![0; length] }
             })
