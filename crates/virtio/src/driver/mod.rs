@@ -241,7 +241,7 @@ impl Plan {
         let stride = if (stride / LINE).is_multiple_of(2) { stride + LINE } else { stride };
         // A table for each chain; a received packet has room in one slot.
         let table = if direction == Direction::Receive { 2 } else { TABLE } * DESCRIPTOR;
-        let tables = if chains == Chains::Indirect { self.put(table * size) } else { 0 };
+        let tables = if features.has(Features::INDIRECT_DESC) { self.put(table * size) } else { 0 };
         let start = self.put(stride * size);
         let header = if features.has_any(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 };
         Slots { features, header, chains, places, table, tables, start, stride, room, size: ring_size }
@@ -314,6 +314,11 @@ struct Queue {
 }
 
 impl Queue {
+    /// Another layout from the next packet or buffer on, or the closest one that may be used.
+    fn set_chains(&mut self, chains: Chains) {
+        self.slots.chains = chains.allowed(self.slots.features);
+    }
+
     /// Adds a packet in one slot, with so many bytes of data.
     #[inline(always)]
     fn add_single(&mut self, slot: u16, length: u32, flags: u16) {

@@ -8,14 +8,14 @@ use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
 
 use super::bell::UsedBell;
 use super::ring::{Back, WRITE};
-use super::{DeviceError, Queue, QueueCounters};
+use super::{Chains, DeviceError, Queue, QueueCounters};
 use crate::features::Features;
 
 /// The driver's side of a receive queue.
 pub struct ReceiveQueue {
     queue: Queue,
     blitter: Blitter,
-    /// Slots that are to be made available again.
+    /// Slots that are to be made available, as soon as the ring has descriptors for them.
     back: Vec<u16>,
     /// The packet of which some buffers have come.
     partial: Option<Partial>,
@@ -39,19 +39,9 @@ struct Header {
 
 impl ReceiveQueue {
     pub(super) fn new(queue: Queue) -> ReceiveQueue {
-        let size = queue.slots.size;
-        let mut receive = ReceiveQueue {
-            queue,
-            blitter: Blitter::new(),
-            back: Vec::with_capacity(size.into()),
-            partial: None,
-            error: None,
-        };
-        let chains = usize::from(size) / receive.queue.slots.descriptors(1);
-        for slot in 0..chains as u16 {
-            receive.make_available(slot);
-        }
-        receive.queue.ring.publish();
+        let back: Vec<u16> = (0..queue.slots.size).collect();
+        let mut receive = ReceiveQueue { queue, blitter: Blitter::new(), back, partial: None, error: None };
+        receive.give_back();
         receive
     }
 
@@ -94,13 +84,15 @@ impl ReceiveQueue {
         }
     }
 
-    /// Makes available again what was taken.
+    /// Makes available what the ring has room for.
     #[inline(always)]
     fn give_back(&mut self) {
-        for index in 0..self.back.len() {
+        let descriptors = self.queue.slots.descriptors(1);
+        let count = self.back.len().min(self.queue.ring.free() / descriptors);
+        for index in 0..count {
             self.make_available(self.back[index]);
         }
-        self.back.clear();
+        self.back.drain(..count);
         self.queue.ring.publish();
         self.queue.ring.settle();
     }
@@ -113,6 +105,11 @@ impl ReceiveQueue {
     /// By what an engine sees that something has come.
     pub fn bell(&self) -> Arc<UsedBell> {
         Arc::clone(&self.queue.ring.bell)
+    }
+
+    /// Lays out buffers in another way from now on, as far as what was negotiated allows it.
+    pub fn set_chains(&mut self, chains: Chains) {
+        self.queue.set_chains(chains);
     }
 
     /// What it has counted.

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-use bellows_sys::mapping::{SharedMapping, memory_file};
+use bellows_sys::mapping::SharedMapping;
+use bellows_sys::memfd;
 
 /// One file in memory, mapped. The device may write anywhere in it at any moment, so there are only atomics in it, and
 /// pointers for a blitter. Every access is checked to lie inside.
@@ -15,7 +16,7 @@ pub(super) struct Space {
 
 impl Space {
     pub(super) fn new(length: usize) -> io::Result<(Space, File)> {
-        let file = memory_file("virtio-user", length as u64)?;
+        let file = memfd::sealed(length as u64)?;
         let mapping = SharedMapping::new(&file, 0, length as u64)?;
         Ok((Space { mapping, length }, file))
     }

@@ -82,6 +82,11 @@ impl TransmitQueue {
         Ok(())
     }
 
+    /// Lays out packets in another way from now on, as far as what was negotiated allows it.
+    pub fn set_chains(&mut self, chains: Chains) {
+        self.queue.set_chains(chains);
+    }
+
     /// What it has counted.
     pub fn counters(&self) -> QueueCounters {
         QueueCounters { kicks: self.queue.ring.kicks, ..self.queue.counters }
