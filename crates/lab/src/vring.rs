@@ -264,6 +264,9 @@ pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, us
             tasks.extend(rings(options, receive).into_iter().map(task));
         }
     }
+    if tasks.is_empty() {
+        return Err(BenchError::NoRing);
+    }
     let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, options.processes, progress)?;
     let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
     let mut results = Vec::new();
