@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// An event that one thread raises and another sleeps on (an `eventfd`).
 pub struct Event {
@@ -31,9 +32,13 @@ impl Event {
     }
 }
 
-/// An event that another process made.
+/// An event that another process made: an `eventfd`. It is told not to let anybody wait who raises or clears it.
 impl From<OwnedFd> for Event {
     fn from(descriptor: OwnedFd) -> Event {
+        // A descriptor for which this fails would fail in raise() and clear() too, which do not mind.
+        if let Ok(flags) = fcntl_getfl(&descriptor) {
+            let _ = fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK);
+        }
         Event { descriptor }
     }
 }
