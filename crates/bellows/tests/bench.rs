@@ -141,7 +141,7 @@ fn a_benchmark_that_cannot_be_run_says_why() {
     let engine = ["engine", "--processes", "1", "--rounds", "1"];
     let history = ["history", "--processes", "1", "--rounds", "2"];
     let reload = ["reload", "--processes", "1", "--reloads", "1"];
-    let vring = ["vring", "--processes", "1"];
+    let vring = ["vring", "--processes", "1", "--rounds", "4"];
     for (bench, arguments, why) in [
         (engine, ["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
         (engine, ["--stride", "2241"], "the stride 2241 is no multiple of 64"),
