@@ -2,7 +2,7 @@
 
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, Io, Output, Port, Ports};
-use bellows_wire::{EtherType, EthernetFrame, IpProtocol, Ipv4Packet, Ipv6Packet, ethernet};
+use bellows_wire::flow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl App for Split {
         for packet in &mut io.input(0) {
             let index = match self.by {
                 By::RoundRobin => self.take_turn(count),
-                By::Flow => share(flow_hash(packet.bytes()).unwrap_or(0), count),
+                By::Flow => flow::share(flow::hash(packet.bytes()).unwrap_or(0), count),
             };
             outputs[index].push(packet);
         }
@@ -62,73 +62,6 @@ impl Split {
         self.next = if turn + 1 < count { turn + 1 } else { 0 };
         turn
     }
-}
-
-/// Which of `count` outputs a hash falls on. Hot.
-#[inline]
-fn share(hash: u64, count: usize) -> usize {
-    ((u128::from(hash) * count as u128) >> 64) as usize
-}
-
-/// A number that the packets of one flow share in both directions; `None` for what is no Ethernet frame. Hot.
-fn flow_hash(frame: &[u8]) -> Option<u64> {
-    let (ether_type, payload) = ethernet::skip_vlan_tags(frame).ok()?;
-    let of_ip = match ether_type {
-        EtherType::IPV4 => ipv4_hash(payload),
-        EtherType::IPV6 => ipv6_hash(payload),
-        _ => None,
-    };
-    of_ip.or_else(|| {
-        let ethernet = EthernetFrame::new_checked(frame).ok()?;
-        let number = |mac: [u8; 6]| mac.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        Some(symmetric(number(ethernet.src().0), number(ethernet.dst().0), u64::from(ether_type.0)))
-    })
-}
-
-fn ipv4_hash(bytes: &[u8]) -> Option<u64> {
-    let packet = Ipv4Packet::new_checked(bytes).ok()?;
-    let fragment = packet.more_fragments() || packet.fragment_offset() > 0;
-    let (src_port, dst_port) = ports(packet.protocol(), packet.payload(), fragment);
-    let end = |address: std::net::Ipv4Addr, port: u16| u64::from(address.to_bits()) << 16 | u64::from(port);
-    let (src, dst) = (end(packet.src(), src_port), end(packet.dst(), dst_port));
-    Some(symmetric(src, dst, u64::from(packet.protocol().0)))
-}
-
-fn ipv6_hash(bytes: &[u8]) -> Option<u64> {
-    let packet = Ipv6Packet::new_checked(bytes).ok()?;
-    let (protocol, (src_port, dst_port)) = match packet.upper_layer() {
-        Ok(upper) => (upper.protocol, ports(upper.protocol, upper.payload, upper.fragment.is_some())),
-        Err(_) => (packet.next_header(), (0, 0)),
-    };
-    let end = |address: std::net::Ipv6Addr, port: u16| {
-        let bits = address.to_bits();
-        mix(mix(bits as u64) ^ (bits >> 64) as u64) ^ u64::from(port)
-    };
-    let (src, dst) = (end(packet.src(), src_port), end(packet.dst(), dst_port));
-    Some(symmetric(src, dst, u64::from(protocol.0)))
-}
-
-/// The ports of TCP and UDP; zeros for the rest.
-fn ports(protocol: IpProtocol, bytes: &[u8], fragment: bool) -> (u16, u16) {
-    match *bytes {
-        [a, b, c, d, ..] if !fragment && matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) => {
-            (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
-        }
-        _ => (0, 0),
-    }
-}
-
-fn symmetric(one: u64, other: u64, kind: u64) -> u64 {
-    mix(mix(mix(one.min(other)) ^ one.max(other)) ^ kind)
-}
-
-/// Spreads every bit over the whole word (the finalizer of SplitMix64).
-#[inline]
-fn mix(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 impl Configure for Split {
@@ -189,8 +122,8 @@ mod tests {
             ports: (u16, u16),
             vlan in prop::option::of(0u16..4095),
         ) {
-            let there = flow_hash(&frame(src, dst, ports.0, ports.1, vlan));
-            let back = flow_hash(&frame(dst, src, ports.1, ports.0, None));
+            let there = flow::hash(&frame(src, dst, ports.0, ports.1, vlan));
+            let back = flow::hash(&frame(dst, src, ports.1, ports.0, None));
             prop_assert!(there.is_some());
             prop_assert_eq!(there, back);
         }
@@ -240,6 +173,6 @@ mod tests {
         let mut second = frame([192, 0, 2, 1].into(), [192, 0, 2, 2].into(), 7, 8, None);
         first[20] = 0x20; // more fragments
         second[21] = 1; // offset 8
-        assert_eq!(flow_hash(&first), flow_hash(&second));
+        assert_eq!(flow::hash(&first), flow::hash(&second));
     }
 }

@@ -504,6 +504,15 @@ impl Engine {
         }
         self.write_gauges();
         self.tidy();
+        // Before anybody looks whether something is there already.
+        self.world.fabric().slots.iter().for_each(|slot| slot.tell(true));
+        let end = self.sleep(deadline, now, start);
+        self.world.fabric().slots.iter().for_each(|slot| slot.tell(false));
+        end
+    }
+
+    /// Sleeps until something is due, with everybody told.
+    fn sleep(&mut self, deadline: u64, now: u64, start: u64) -> Option<End> {
         let until_deadline = (deadline != u64::MAX).then(|| Duration::from_nanos(deadline - now));
         let answers = self.ask(|app| (!app.exhausted(), app.held() > 0))?;
         let World { places, .. } = &self.world;

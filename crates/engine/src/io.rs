@@ -435,6 +435,17 @@ impl<A: App> Input<'_, A> {
         count
     }
 
+    /// Frees the first packets, for apps that work on [`Input::packets`] and have done with these.
+    #[inline]
+    pub fn discard_first(&mut self, count: usize) {
+        if count == self.vector.len() {
+            self.discard();
+        } else {
+            let count = count.min(self.budget());
+            self.vector.drain(count).for_each(drop);
+        }
+    }
+
     #[inline(always)]
     fn recount(&mut self) {
         if mem::take(&mut self.changed) {

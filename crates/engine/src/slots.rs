@@ -93,6 +93,13 @@ pub trait Watched: Send + Sync + 'static {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+
+    /// The engine is about to sleep: from now on the other side is to use the descriptor. The word is looked at once more after
+    /// this.
+    fn arm(&self) {}
+
+    /// The engine is awake again and looks at the word: the other side need not use the descriptor.
+    fn disarm(&self) {}
 }
 
 /// What the slots of apps that watch nothing point at.
@@ -175,6 +182,22 @@ impl Slot {
         self.pointer.get() != &raw const NOTHING && self.is_ready()
     }
 
+    /// Asks what is watched for its word again.
+    fn moved(&self, value: u32) {
+        if let Some(word) = self.watched.borrow().as_ref().and_then(|watched| watched.word()) {
+            self.pointer.set(ptr::from_ref(word));
+        }
+        self.value.set(value);
+    }
+
+    /// Tells what is watched that the engine is about to sleep, or awake again.
+    pub(crate) fn tell(&self, asleep: bool) {
+        if let Some(watched) = &*self.watched.borrow() {
+            // What panics over it stays as it is.
+            let _ = answer(|| if asleep { watched.arm() } else { watched.disarm() });
+        }
+    }
+
     /// Moves what another slot says into this one.
     pub(crate) fn take_over(&self, other: &Slot) {
         self.set(other.pointer.get(), other.mask.get(), other.value.get());
@@ -242,6 +265,13 @@ impl SlotHandle<'_> {
     #[inline]
     pub fn expect(&self, value: u32) {
         self.0.value.set(value);
+    }
+
+    /// The same when the word is elsewhere now, as along a ring: asks what is watched for [its word](Watched::word), which must
+    /// be there if it was there at first, and lie in what the value keeps alive.
+    #[inline]
+    pub fn moved(&self, value: u32) {
+        self.0.moved(value);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellows_engine::{
     App, AppError, AppSpec, Control, End, Engine, Home, Io, Network, Outcome, Port, Ports, ReloadError, Schedule,
@@ -61,6 +61,68 @@ impl Watched for Bell {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.0.as_fd())
     }
+}
+
+/// Something to listen to that is told when somebody does.
+struct Told {
+    event: Event,
+    listening: AtomicBool,
+    times: AtomicU64,
+}
+
+impl Watched for Told {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
+    }
+
+    fn arm(&self) {
+        assert!(!self.listening.swap(true, Relaxed));
+    }
+
+    fn disarm(&self) {
+        assert!(self.listening.swap(false, Relaxed));
+        self.times.fetch_add(1, Relaxed);
+    }
+}
+
+/// Is pulled when it is told to, and sees whether the other side was told in turn.
+struct Listener(Arc<Told>);
+
+impl App for Listener {
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        io.slot(0).watch(Arc::clone(&self.0), 0, 0);
+    }
+
+    fn pull(&mut self, _: &Io<Self>) {
+        self.0.event.clear();
+    }
+}
+
+#[test]
+fn what_is_listened_to_is_told_when_an_engine_sleeps_and_when_it_wakes() {
+    let told =
+        Arc::new(Told { event: Event::new().unwrap(), listening: AtomicBool::new(false), times: AtomicU64::new(0) });
+    let other_side = Arc::clone(&told);
+    run_with(Network::new().app("listener", Listener(Arc::clone(&told))), |control| {
+        let deadline = Instant::now() + Duration::from_secs(9);
+        let wait = |what: &dyn Fn() -> bool| {
+            while !what() && Instant::now() < deadline {
+                thread::yield_now();
+            }
+        };
+        for woken in 1..=3 {
+            wait(&|| other_side.listening.load(Relaxed));
+            other_side.event.raise();
+            wait(&|| other_side.times.load(Relaxed) >= woken);
+        }
+        control.stop();
+    });
+    assert!(told.times.load(Relaxed) >= 3);
+    assert!(!told.listening.load(Relaxed), "it is awake at its end");
 }
 
 /// Frees packets while its gate is open.

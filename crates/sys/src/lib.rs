@@ -8,6 +8,8 @@
 //! | [`cache`] | putting data out of the processor's caches |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
 //! | [`code`] | memory at a wanted address that is written, then sealed and run |
+//! | [`mapping`] | files of other processes, mapped to be shared with them |
+//! | [`memfd`] | files that live in memory alone, to be shared with other processes |
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
@@ -18,6 +20,8 @@ pub mod cache;
 pub mod clock;
 pub mod code;
 pub mod cpu;
+pub mod mapping;
+pub mod memfd;
 pub mod memory;
 pub mod perf;
 pub mod shared;

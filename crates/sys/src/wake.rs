@@ -31,6 +31,13 @@ impl Event {
     }
 }
 
+/// An event that another process made.
+impl From<OwnedFd> for Event {
+    fn from(descriptor: OwnedFd) -> Event {
+        Event { descriptor }
+    }
+}
+
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()

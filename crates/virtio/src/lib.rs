@@ -1,0 +1,16 @@
+//! virtio-net: rings between packets and a guest's memory, and the vhost-user socket by which the two sides find each other.
+//!
+//! - [`Features`]: the options that a driver and a device negotiate.
+//! - [`Memory`]: the memory that the driver's side shares, by its own addresses.
+//! - [`ring`]: the device's side of one ring; a loop of machine code of its own for each combination of options.
+//!
+//! Directions are the driver's, as in the specification: *receive* queues (0, 2, …) bring packets to the driver, *transmit*
+//! queues (1, 3, …) take them from it. "Specification" is virtio 1.2 (OASIS, 2022) throughout.
+
+mod features;
+mod memory;
+pub mod ring;
+pub mod vhost;
+
+pub use features::{Conflict, Features};
+pub use memory::{MapError, Memory, Region, RegionSpec};

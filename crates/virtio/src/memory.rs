@@ -1,0 +1,165 @@
+//! The memory that the driver's side shares with the device.
+//!
+//! It is shared with a process that is not trusted: its content may change at any moment, and it is touched only through
+//! raw pointers, each value read once.
+
+use std::fs::File;
+use std::io;
+use std::ptr::NonNull;
+
+use bellows_sys::mapping::SharedMapping;
+
+/// What a region is made of, as the driver's side describes it (vhost-user, "Memory regions description").
+#[derive(Debug)]
+pub struct RegionSpec {
+    /// Its first address as the guest counts.
+    pub guest: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its first address as the driver's process counts.
+    pub user: u64,
+    /// Where it starts in its file.
+    pub offset: u64,
+    /// The file that holds it.
+    pub file: File,
+}
+
+/// Why memory cannot be shared.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// A region has no bytes, or runs over the end of the address space.
+    #[error("the memory region at {guest:#x} has a length of {length} bytes, which no region can have")]
+    Length {
+        /// Its first address.
+        guest: u64,
+        /// Its length in bytes.
+        length: u64,
+    },
+    /// Two regions hold the same address.
+    #[error("the memory region at {guest:#x} overlaps another")]
+    Overlap {
+        /// The first address of the later one.
+        guest: u64,
+    },
+    /// The file is shorter than what is said to be in it.
+    #[error("the memory region at {guest:#x} ends beyond its file: {needed} bytes needed, {there} there")]
+    Short {
+        /// The region's first address.
+        guest: u64,
+        /// Where it ends in its file.
+        needed: u64,
+        /// How long the file is.
+        there: u64,
+    },
+    /// The system does not map it.
+    #[error("cannot map the memory region at {guest:#x}: {source}")]
+    Map {
+        /// The region's first address.
+        guest: u64,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// One region of the driver's memory, mapped here.
+#[derive(Debug)]
+pub struct Region {
+    guest: u64,
+    length: u64,
+    user: u64,
+    mapping: SharedMapping,
+}
+
+impl Region {
+    fn map(spec: RegionSpec) -> Result<Region, MapError> {
+        let RegionSpec { guest, length, user, offset, file } = spec;
+        let end = offset.checked_add(length);
+        if length == 0 || guest.checked_add(length).is_none() || user.checked_add(length).is_none() {
+            return Err(MapError::Length { guest, length });
+        }
+        let needed = end.ok_or(MapError::Length { guest, length })?;
+        let system = |source| MapError::Map { guest, source };
+        let there = file.metadata().map_err(system)?.len();
+        if there < needed {
+            return Err(MapError::Short { guest, needed, there });
+        }
+        let mapping = SharedMapping::new(&file, offset, length).map_err(system)?;
+        Ok(Region { guest, length, user, mapping })
+    }
+
+    /// The first address as the guest counts.
+    pub fn guest(&self) -> u64 {
+        self.guest
+    }
+
+    /// Length in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Where it is mapped.
+    pub fn host(&self) -> NonNull<u8> {
+        self.mapping.start()
+    }
+}
+
+/// All regions. Shared by the rings that use them; unmapped when the last is gone.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// By ascending guest address.
+    regions: Vec<Region>,
+}
+
+impl Memory {
+    /// Maps regions.
+    ///
+    /// # Errors
+    /// The first region that cannot be had, and why.
+    pub fn map(specs: Vec<RegionSpec>) -> Result<Memory, MapError> {
+        let mut regions = specs.into_iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
+        regions.sort_by_key(|region| region.guest);
+        match regions.windows(2).find(|pair| pair[0].guest + pair[0].length > pair[1].guest) {
+            Some(pair) => Err(MapError::Overlap { guest: pair[1].guest }),
+            None => Ok(Memory { regions }),
+        }
+    }
+
+    /// The regions, by ascending address.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// The region that holds an address.
+    pub fn region(&self, guest: u64) -> Option<&Region> {
+        let index = self.regions.partition_point(|region| region.guest <= guest);
+        let region = self.regions.get(index.checked_sub(1)?)?;
+        (guest - region.guest < region.length).then_some(region)
+    }
+
+    /// Where `length` bytes at a guest's address lie here; `None` unless one region holds them all.
+    pub fn translate(&self, guest: u64, length: u64) -> Option<NonNull<u8>> {
+        let region = self.region(guest)?;
+        let offset = guest - region.guest;
+        // SAFETY: offset < length of the region, which is mapped whole.
+        (length <= region.length - offset).then(|| unsafe { region.host().add(offset as usize) })
+    }
+
+    /// The guest's address of an address of the driver's process.
+    pub fn guest_of_user(&self, user: u64) -> Option<u64> {
+        let region = self.regions.iter().find(|region| user.wrapping_sub(region.user) < region.length)?;
+        Some(user - region.user + region.guest)
+    }
+
+    /// The guest's address of a byte that is mapped here.
+    pub fn guest_of_host(&self, host: *const u8) -> Option<u64> {
+        let offset = |region: &Region| (host as u64).wrapping_sub(region.host().as_ptr() as u64);
+        let region = self.regions.iter().find(|region| offset(region) < region.length)?;
+        Some(offset(region) + region.guest)
+    }
+
+    /// Whether a part of the memory was taken away under us: its file was cut short.
+    #[inline]
+    pub fn is_broken(&self) -> bool {
+        self.regions.iter().any(|region| region.mapping.is_broken())
+    }
+}

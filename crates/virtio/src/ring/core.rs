@@ -1,0 +1,514 @@
+//! What all loops share: where a ring is, what it has taken, and how it gives back.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use bellows_blit::Blitter;
+use bellows_sys::wake::Event;
+
+use super::error::RingError;
+use super::guest::{AVAILABLE, Area, DESCRIPTOR, Descriptor, INDIRECT, NEXT, USED, WRITE, Window, write_u64};
+use super::notify::{self, Doorbell};
+use super::options::{Kind, Options};
+use super::{Counters, Position};
+use crate::features::Features;
+use crate::memory::Memory;
+
+/// Descriptors of an indirect table that the device looks at. Linux and QEMU make no longer ones.
+const LONGEST_TABLE: usize = 1_024;
+
+/// Used descriptors of a packed ring that are written together.
+const BATCH: usize = 1_024;
+
+/// A place in a ring. Split rings: an index that counts on for ever; packed ones: a descriptor, and the wrap counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub(super) index: u16,
+    pub(super) wrap: bool,
+}
+
+impl Cursor {
+    /// Moves on by one chain of a split ring, or by the descriptors of one of a packed ring.
+    #[inline(always)]
+    pub(super) fn advance<K: Kind>(&mut self, descriptors: u16, size: u16) {
+        if K::PACKED {
+            // Both are at most 32,768, so the sum has 17 bits.
+            let next = u32::from(self.index) + u32::from(descriptors);
+            let around = next >= u32::from(size);
+            self.index = if around { next - u32::from(size) } else { next } as u16;
+            self.wrap ^= around;
+        } else {
+            self.index = self.index.wrapping_add(1);
+        }
+    }
+}
+
+/// A part of a buffer.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) host: *mut u8,
+    pub(super) length: u32,
+}
+
+/// What a walk along a chain found; its buffers are among the pieces.
+#[derive(Clone, Copy)]
+pub(super) struct Chain {
+    /// What the driver calls it: its head, or the buffer id of a packed ring.
+    pub(super) id: u16,
+    /// How many of the ring's descriptors it takes.
+    pub(super) descriptors: u16,
+    /// Bytes in all of its buffers.
+    pub(super) length: u64,
+}
+
+/// Where header and data of a chain are that lies as chains mostly do.
+#[derive(Clone, Copy)]
+pub(super) struct Spot {
+    pub(super) header: *mut u8,
+    pub(super) data: *mut u8,
+    /// Bytes of data, or room for them.
+    pub(super) room: u32,
+    pub(super) chain: Chain,
+}
+
+/// A used descriptor of a packed ring, as it will be written.
+#[derive(Clone, Copy)]
+struct Used {
+    index: u16,
+    word: u64,
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy)]
+pub(super) struct Progress {
+    pub(super) available: Cursor,
+    pub(super) used: Cursor,
+    /// Chains taken.
+    pub(super) chains: usize,
+    /// The last of them.
+    last: u16,
+    /// Used descriptors noted.
+    noted: usize,
+}
+
+/// One ring.
+pub(super) struct Core {
+    pub(super) memory: Arc<Memory>,
+    pub(super) features: Features,
+    pub(super) options: Options,
+    pub(super) descriptors: NonNull<u8>,
+    pub(super) driver: Area,
+    pub(super) device: Area,
+    pub(super) size: u16,
+    pub(super) available: Cursor,
+    pub(super) used: Cursor,
+    pub(super) window: Window,
+    pub(super) blitter: Blitter,
+    pub(super) pieces: Vec<Piece>,
+    /// The chains into which one packet goes.
+    pub(super) chains: Vec<Chain>,
+    batch: Box<[Used; BATCH]>,
+    pub(super) call: Option<Event>,
+    /// The used index at which the driver was last told, or would have been.
+    pub(super) signalled: Option<u16>,
+    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) counters: Counters,
+    pub(super) error: Option<RingError>,
+}
+
+// SAFETY: the pointers lead into the memory that the value keeps mapped; what is there is reached through atomics and
+// volatile accesses only.
+unsafe impl Send for Core {}
+
+impl Core {
+    pub(super) fn new(setup: super::Setup, options: Options, areas: [NonNull<u8>; 3]) -> Core {
+        let [descriptors, driver, device] = areas;
+        let (available, used) = match setup.position {
+            Position::Split { avail, used } => {
+                (Cursor { index: avail, wrap: true }, Cursor { index: used, wrap: true })
+            }
+            Position::Packed { avail, avail_wrap, used, used_wrap } => {
+                (Cursor { index: avail, wrap: avail_wrap }, Cursor { index: used, wrap: used_wrap })
+            }
+        };
+        let call = setup.call.map(|file| Event::from(std::os::fd::OwnedFd::from(file)));
+        let doorbell = Doorbell::new(&setup.memory, options, setup.size, areas, setup.kick, available);
+        Core {
+            features: setup.features,
+            options,
+            descriptors,
+            driver: Area(driver),
+            device: Area(device),
+            size: setup.size,
+            available,
+            used,
+            window: Window::NONE,
+            blitter: Blitter::new(),
+            pieces: Vec::with_capacity(LONGEST_TABLE),
+            chains: Vec::with_capacity(LONGEST_TABLE),
+            batch: Box::new([Used { index: 0, word: 0 }; BATCH]),
+            call,
+            signalled: None,
+            doorbell: Arc::new(doorbell),
+            counters: Counters::default(),
+            error: None,
+            memory: setup.memory,
+        }
+    }
+
+    pub(super) fn position(&self) -> Position {
+        let (available, used) = (self.available, self.used);
+        if self.options.packed {
+            Position::Packed {
+                avail: available.index,
+                avail_wrap: available.wrap,
+                used: used.index,
+                used_wrap: used.wrap,
+            }
+        } else {
+            Position::Split { avail: available.index, used: used.index }
+        }
+    }
+
+    /// Stops the ring for good.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn fail(&mut self, error: RingError) {
+        self.error = Some(error);
+    }
+
+    #[inline(always)]
+    pub(super) fn begin(&self) -> Progress {
+        Progress { available: self.available, used: self.used, chains: 0, last: 0, noted: 0 }
+    }
+
+    /// How many chains of a split ring wait.
+    ///
+    /// # Errors
+    /// More than there can be.
+    #[inline(always)]
+    pub(super) fn waiting_split(&self) -> Result<u16, RingError> {
+        // SAFETY: the driver area of a split ring starts with flags and index, two bytes each (checked at setup).
+        let index = u16::from_le(unsafe { self.driver.half(2) }.load(Acquire));
+        let count = index.wrapping_sub(self.available.index);
+        if count > self.size { Err(RingError::IndexJump) } else { Ok(count) }
+    }
+
+    /// The next chain's head, if there is one: its position among the descriptors and the descriptor there. For split rings the caller has
+    /// looked at the index.
+    #[inline(always)]
+    pub(super) fn head<K: Kind>(&self, at: Cursor) -> Result<Option<(u16, Descriptor)>, RingError> {
+        if K::PACKED {
+            // SAFETY: positions of a packed ring are below its size (checked at setup, kept by advance()).
+            let descriptor = unsafe { Descriptor::read(true, self.descriptors, at.index) };
+            let available = (descriptor.flags & AVAILABLE != 0) == at.wrap && (descriptor.flags & USED != 0) != at.wrap;
+            return Ok(available.then_some((at.index, descriptor)));
+        }
+        let slot = usize::from(at.index & (self.size - 1));
+        // SAFETY: the ring of heads, two bytes each, follows flags and index; the slot is below the size, a power of two.
+        let head = u16::from_le(unsafe { self.driver.half(4 + 2 * slot) }.load(Relaxed));
+        if head >= self.size {
+            return Err(RingError::NoSuchDescriptor);
+        }
+        // SAFETY: the head is below the size.
+        Ok(Some((head, unsafe { Descriptor::read(false, self.descriptors, head) })))
+    }
+
+    /// Notes that a chain has been used, and how many bytes were written into it; the driver learns of it at the end of the call.
+    #[inline(always)]
+    pub(super) fn complete<K: Kind, const RECEIVE: bool>(
+        &mut self,
+        progress: &mut Progress,
+        chain: Chain,
+        written: u32,
+    ) {
+        progress.chains += 1;
+        progress.available.advance::<K>(chain.descriptors, self.size);
+        if K::IN_ORDER && !RECEIVE {
+            // One entry will stand for all of them.
+            progress.last = chain.id;
+        } else if K::PACKED {
+            if progress.noted == BATCH {
+                self.show_batch(progress);
+            }
+            let word = used_word::<RECEIVE>(progress.used.wrap, chain.id, written);
+            // SAFETY: noted < BATCH.
+            unsafe { *self.batch.get_unchecked_mut(progress.noted) = Used { index: progress.used.index, word } };
+            progress.noted += 1;
+        } else {
+            self.write_used(progress.used.index, chain.id, written);
+        }
+        progress.used.advance::<K>(chain.descriptors, self.size);
+    }
+
+    #[inline(always)]
+    fn write_used(&self, index: u16, id: u16, written: u32) {
+        let slot = usize::from(index & (self.size - 1));
+        let entry = u64::from(id) | u64::from(written) << 32;
+        // SAFETY: the used ring, eight bytes an entry, follows flags and index in the device area; the slot is below the size.
+        unsafe { write_u64(self.device.0.as_ptr().add(4 + 8 * slot), entry.to_le()) };
+    }
+
+    /// Does the copies and shows the driver those used descriptors of a packed ring that have been noted.
+    #[inline(always)]
+    fn show_batch(&mut self, progress: &mut Progress) {
+        self.blitter.barrier();
+        for used in &self.batch[..progress.noted] {
+            self.show_used(used.index, used.word);
+        }
+        progress.noted = 0;
+    }
+
+    #[inline(always)]
+    fn show_used(&self, index: u16, word: u64) {
+        // SAFETY: positions of a packed ring are below its size; its descriptors are aligned to 16 bytes (checked at setup).
+        let descriptor = unsafe { Area(self.descriptors).double(usize::from(index) * DESCRIPTOR + 8) };
+        descriptor.store(word.to_le(), Release);
+    }
+
+    /// The end of a call: does the copies, publishes what was used, and tells the driver if it wants to know.
+    #[inline(always)]
+    pub(super) fn finish<K: Kind, const RECEIVE: bool>(&mut self, mut progress: Progress) {
+        self.blitter.barrier();
+        if progress.chains == 0 {
+            return;
+        }
+        if K::PACKED {
+            if K::IN_ORDER && !RECEIVE {
+                self.show_used(self.used.index, used_word::<RECEIVE>(self.used.wrap, progress.last, 0));
+            } else {
+                self.show_batch(&mut progress);
+            }
+        } else {
+            if K::IN_ORDER && !RECEIVE {
+                self.write_used(self.used.index, progress.last, 0);
+            }
+            // SAFETY: the device area of a split ring starts with flags and index, two bytes each.
+            unsafe { self.device.half(2) }.store(progress.used.index.to_le(), Release);
+        }
+        self.available = progress.available;
+        self.used = progress.used;
+        self.counters.chains += progress.chains as u64;
+        self.doorbell.moved(progress.available);
+        if let Some(call) = &self.call
+            && notify::wanted::<K>(self.driver, self.size, self.used, &mut self.signalled)
+        {
+            call.raise();
+            self.counters.calls += 1;
+        }
+    }
+
+    /// Finds header and data of a chain that is one buffer, or a header and one buffer, in the ring or in a table. `None` for all others,
+    /// and for what is wrong: [`walk`](Core::walk) takes those.
+    #[inline(always)]
+    pub(super) fn locate<K: Kind, const RECEIVE: bool>(
+        &self,
+        window: &mut Window,
+        head: u16,
+        first: Descriptor,
+    ) -> Option<Spot> {
+        let access = if RECEIVE { WRITE } else { 0 };
+        let id = if K::PACKED { first.link } else { head };
+        match first.flags & (NEXT | WRITE | INDIRECT) {
+            flags if flags == access => one_buffer::<K>(window, first, Chain { id, descriptors: 1, length: 0 }),
+            flags if flags == access | NEXT => {
+                let position = match K::PACKED {
+                    true if head + 1 == self.size => 0,
+                    true => head + 1,
+                    false => first.link,
+                };
+                if position >= self.size {
+                    return None;
+                }
+                // SAFETY: the position is below the size.
+                let second = unsafe { Descriptor::read(K::PACKED, self.descriptors, position) };
+                let chain = Chain { id: if K::PACKED { second.link } else { id }, descriptors: 2, length: 0 };
+                if second.flags & (NEXT | WRITE | INDIRECT) != access {
+                    return None;
+                }
+                two_buffers::<K>(window, first, second, chain)
+            }
+            INDIRECT if K::INDIRECT => {
+                let chain = Chain { id, descriptors: 1, length: 0 };
+                let table = window.find(first.address, first.length)?.cast_const();
+                // SAFETY: the table is mapped, with as many descriptors as its length has room for.
+                let entry = |index| unsafe { Descriptor::read_anywhere(K::PACKED, table.add(index * DESCRIPTOR)) };
+                match first.length as usize / DESCRIPTOR {
+                    1 if first.length as usize == DESCRIPTOR => {
+                        let only = entry(0);
+                        let flags = if K::PACKED { only.flags & !NEXT } else { only.flags };
+                        if flags & (NEXT | WRITE | INDIRECT) != access {
+                            return None;
+                        }
+                        one_buffer::<K>(window, only, chain)
+                    }
+                    2 if first.length as usize == 2 * DESCRIPTOR => {
+                        let (header, data) = (entry(0), entry(1));
+                        if !K::PACKED && (header.flags & NEXT == 0 || header.link != 1 || data.flags & NEXT != 0) {
+                            return None;
+                        }
+                        let flags = (header.flags & (WRITE | INDIRECT), data.flags & (WRITE | INDIRECT));
+                        if flags != (access, access) {
+                            return None;
+                        }
+                        two_buffers::<K>(window, header, data, chain)
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Follows a chain from its head, adding its buffers to the pieces.
+    #[inline(never)]
+    pub(super) fn walk<const PACKED: bool, const TABLES: bool, const RECEIVE: bool>(
+        &mut self,
+        window: &mut Window,
+        head: u16,
+        first: Descriptor,
+    ) -> Result<Chain, RingError> {
+        let mut chain = Chain { id: if PACKED { first.link } else { head }, descriptors: 1, length: 0 };
+        let (mut position, mut descriptor) = (head, first);
+        loop {
+            if descriptor.flags & INDIRECT != 0 {
+                if !TABLES {
+                    return Err(RingError::IndirectNotNegotiated);
+                }
+                if descriptor.flags & NEXT != 0 {
+                    return Err(RingError::IndirectNested);
+                }
+                chain.length += self.walk_table::<PACKED, RECEIVE>(window, descriptor)?;
+                return Ok(chain);
+            }
+            self.add_buffer::<RECEIVE>(window, descriptor)?;
+            chain.length += u64::from(descriptor.length);
+            if descriptor.flags & NEXT == 0 {
+                return Ok(chain);
+            }
+            if chain.descriptors >= self.size {
+                return Err(RingError::ChainTooLong);
+            }
+            chain.descriptors += 1;
+            if PACKED {
+                position = if position + 1 == self.size { 0 } else { position + 1 };
+            } else {
+                position = descriptor.link;
+                if position >= self.size {
+                    return Err(RingError::NoSuchDescriptor);
+                }
+            }
+            // SAFETY: the position is below the size.
+            descriptor = unsafe { Descriptor::read(PACKED, self.descriptors, position) };
+            if PACKED {
+                // The last descriptor of a chain carries the buffer's id.
+                chain.id = descriptor.link;
+            }
+        }
+    }
+
+    /// Follows a table of descriptors; returns the bytes in its buffers.
+    fn walk_table<const PACKED: bool, const RECEIVE: bool>(
+        &mut self,
+        window: &mut Window,
+        indirect: Descriptor,
+    ) -> Result<u64, RingError> {
+        let (address, bytes) = (indirect.address, indirect.length);
+        let count = bytes as usize / DESCRIPTOR;
+        if bytes == 0 || !(bytes as usize).is_multiple_of(DESCRIPTOR) || count > LONGEST_TABLE {
+            return Err(RingError::IndirectLength);
+        }
+        let table = match window.find(address, bytes) {
+            Some(table) => table.cast_const(),
+            None => {
+                let table = self.memory.translate(address, bytes.into()).ok_or(RingError::IndirectOutsideMemory)?;
+                table.as_ptr().cast_const()
+            }
+        };
+        let (mut index, mut length) = (0, 0);
+        for _ in 0..count {
+            // SAFETY: the index is below the count, and all of the table is mapped.
+            let descriptor = unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) };
+            if descriptor.flags & INDIRECT != 0 {
+                return Err(RingError::IndirectNested);
+            }
+            self.add_buffer::<RECEIVE>(window, descriptor)?;
+            length += u64::from(descriptor.length);
+            index += 1;
+            if PACKED {
+                // All of the table is the chain, whatever the flags say.
+                if index == count {
+                    return Ok(length);
+                }
+            } else if descriptor.flags & NEXT == 0 {
+                return Ok(length);
+            } else {
+                index = usize::from(descriptor.link);
+                if index >= count {
+                    return Err(RingError::NoSuchDescriptor);
+                }
+            }
+        }
+        Err(RingError::ChainTooLong)
+    }
+
+    #[inline(always)]
+    fn add_buffer<const RECEIVE: bool>(&mut self, window: &mut Window, buffer: Descriptor) -> Result<(), RingError> {
+        if (buffer.flags & WRITE != 0) != RECEIVE {
+            return Err(wrong_access::<RECEIVE>());
+        }
+        match window.find(buffer.address, buffer.length) {
+            Some(host) => self.pieces.push(Piece { host, length: buffer.length }),
+            None => self.add_scattered(window, buffer)?,
+        }
+        Ok(())
+    }
+
+    /// Adds a buffer that lies in another region than the last one, or in several.
+    #[cold]
+    #[inline(never)]
+    fn add_scattered(&mut self, window: &mut Window, buffer: Descriptor) -> Result<(), RingError> {
+        let (mut address, mut left) = (buffer.address, buffer.length);
+        while left > 0 {
+            let (host, length) = window.part(&self.memory, address, left)?;
+            self.pieces.push(Piece { host, length });
+            address += u64::from(length);
+            left -= length;
+        }
+        Ok(())
+    }
+}
+
+/// Header and data in one buffer.
+#[inline(always)]
+fn one_buffer<K: Kind>(window: &mut Window, buffer: Descriptor, chain: Chain) -> Option<Spot> {
+    let room = buffer.length.checked_sub(K::HEADER as u32)?;
+    let header = window.find(buffer.address, buffer.length)?;
+    Some(Spot { header, data: header.wrapping_add(K::HEADER), room, chain })
+}
+
+/// The header in a buffer of its own.
+#[inline(always)]
+fn two_buffers<K: Kind>(window: &mut Window, header: Descriptor, data: Descriptor, chain: Chain) -> Option<Spot> {
+    if header.length as usize != K::HEADER {
+        return None;
+    }
+    let header = window.find(header.address, header.length)?;
+    let room = data.length;
+    Some(Spot { header, data: window.find(data.address, room)?, room, chain })
+}
+
+/// The second word of a used descriptor (specification, 2.8.8): length, id, flags.
+#[inline(always)]
+fn used_word<const RECEIVE: bool>(wrap: bool, id: u16, written: u32) -> u64 {
+    let state = if wrap { AVAILABLE | USED } else { 0 };
+    let flags = state | if RECEIVE { WRITE } else { 0 };
+    u64::from(written) | u64::from(id) << 32 | u64::from(flags) << 48
+}
+
+/// What is wrong with a buffer that may not be accessed as the direction needs it.
+#[cold]
+fn wrong_access<const RECEIVE: bool>() -> RingError {
+    if RECEIVE { RingError::ReadOnlyBuffer } else { RingError::WriteOnlyBuffer }
+}

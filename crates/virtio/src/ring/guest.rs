@@ -1,0 +1,195 @@
+//! Memory that the other side may write at any moment: each value is read once, and nothing of it is believed.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use super::error::RingError;
+use crate::memory::Memory;
+
+/// The descriptor goes on in another one.
+pub(super) const NEXT: u16 = 1;
+/// The device may write the buffer, and not read it.
+pub(super) const WRITE: u16 = 2;
+/// The buffer is a table of descriptors.
+pub(super) const INDIRECT: u16 = 4;
+/// Packed rings: the driver has made the descriptor available, if this is its wrap counter.
+pub(super) const AVAILABLE: u16 = 1 << 7;
+/// Packed rings: the device has used it, if this is its wrap counter.
+pub(super) const USED: u16 = 1 << 15;
+
+/// Bytes of a descriptor.
+pub(super) const DESCRIPTOR: usize = 16;
+
+/// A descriptor, as it was when it was read (specification, 2.7.5 and 2.8.8).
+#[derive(Clone, Copy)]
+pub(super) struct Descriptor {
+    /// The guest's address of the buffer.
+    pub(super) address: u64,
+    /// The buffer's length in bytes.
+    pub(super) length: u32,
+    pub(super) flags: u16,
+    /// Split rings: where the chain goes on. Packed rings: the buffer's id.
+    pub(super) link: u16,
+}
+
+impl Descriptor {
+    #[inline(always)]
+    fn decode(packed: bool, address: u64, word: u64) -> Descriptor {
+        let (low, high) = ((word >> 32) as u16, (word >> 48) as u16);
+        let (flags, link) = if packed { (high, low) } else { (low, high) };
+        Descriptor { address: u64::from_le(address), length: word as u32, flags, link }
+    }
+
+    /// Reads a descriptor of a ring: the word with the flags first. `packed` is known where this is inlined.
+    ///
+    /// Safety: `table` leads to more than `index` descriptors, aligned to 8 bytes.
+    #[inline(always)]
+    pub(super) unsafe fn read(packed: bool, table: NonNull<u8>, index: u16) -> Descriptor {
+        // SAFETY: both words lie in a descriptor for which the caller vouches; atomics may race with the other side.
+        unsafe {
+            let descriptor = table.as_ptr().add(usize::from(index) * DESCRIPTOR).cast::<u64>();
+            let word = u64::from_le(AtomicU64::from_ptr(descriptor.add(1)).load(Ordering::Acquire));
+            let address = AtomicU64::from_ptr(descriptor).load(Ordering::Relaxed);
+            Descriptor::decode(packed, address, word)
+        }
+    }
+
+    /// Reads a descriptor of an indirect table, which may lie anywhere.
+    ///
+    /// Safety: 16 bytes can be read at `from`.
+    #[inline(always)]
+    pub(super) unsafe fn read_anywhere(packed: bool, from: *const u8) -> Descriptor {
+        // SAFETY: the caller's promise.
+        unsafe { Descriptor::decode(packed, read_u64(from), u64::from_le(read_u64(from.add(8)))) }
+    }
+}
+
+/// A word at any address.
+#[repr(C, packed)]
+struct Anywhere<T>(T);
+
+/// Reads eight bytes at any address, once.
+///
+/// Safety: they can be read.
+#[inline(always)]
+pub(super) unsafe fn read_u64(from: *const u8) -> u64 {
+    // SAFETY: the caller's promise; a packed struct is aligned anywhere.
+    unsafe { from.cast::<Anywhere<u64>>().read_volatile().0 }
+}
+
+/// Reads four bytes at any address, once.
+///
+/// Safety: they can be read.
+#[inline(always)]
+pub(super) unsafe fn read_u32(from: *const u8) -> u32 {
+    // SAFETY: as above.
+    unsafe { from.cast::<Anywhere<u32>>().read_volatile().0 }
+}
+
+/// Reads two bytes at any address, once.
+///
+/// Safety: they can be read.
+#[inline(always)]
+pub(super) unsafe fn read_u16(from: *const u8) -> u16 {
+    // SAFETY: as above.
+    unsafe { from.cast::<Anywhere<u16>>().read_volatile().0 }
+}
+
+/// Writes eight bytes at any address.
+///
+/// Safety: they can be written.
+#[inline(always)]
+pub(super) unsafe fn write_u64(to: *mut u8, value: u64) {
+    // SAFETY: as above.
+    unsafe { to.cast::<Anywhere<u64>>().write_volatile(Anywhere(value)) }
+}
+
+/// Writes four bytes at any address.
+///
+/// Safety: they can be written.
+#[inline(always)]
+pub(super) unsafe fn write_u32(to: *mut u8, value: u32) {
+    // SAFETY: as above.
+    unsafe { to.cast::<Anywhere<u32>>().write_volatile(Anywhere(value)) }
+}
+
+/// Writes two bytes at any address.
+///
+/// Safety: they can be written.
+#[inline(always)]
+pub(super) unsafe fn write_u16(to: *mut u8, value: u16) {
+    // SAFETY: as above.
+    unsafe { to.cast::<Anywhere<u16>>().write_volatile(Anywhere(value)) }
+}
+
+/// An area of a ring: a pointer to what both sides read and write. It stays valid as long as the memory is mapped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Area(pub(super) NonNull<u8>);
+
+impl Area {
+    /// Safety: the area is longer than `offset + 2`, `offset` is even, and the memory stays mapped while the reference is used.
+    #[inline(always)]
+    pub(super) unsafe fn half<'a>(self, offset: usize) -> &'a AtomicU16 {
+        // SAFETY: the caller's promise; areas are aligned to two bytes at least (Setup checks).
+        unsafe { AtomicU16::from_ptr(self.0.as_ptr().add(offset).cast()) }
+    }
+
+    /// Safety: the area is longer than `offset + 4`, its start and `offset` are multiples of 4, and the memory stays mapped.
+    #[inline(always)]
+    pub(super) unsafe fn word<'a>(self, offset: usize) -> &'a AtomicU32 {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(offset).cast()) }
+    }
+
+    /// Safety: the area is longer than `offset + 8`, its start and `offset` are multiples of 8, and the memory stays mapped.
+    #[inline(always)]
+    pub(super) unsafe fn double<'a>(self, offset: usize) -> &'a AtomicU64 {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU64::from_ptr(self.0.as_ptr().add(offset).cast()) }
+    }
+}
+
+/// The region in which the last buffer lay, kept where it is quickly looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Window {
+    guest: u64,
+    length: u64,
+    host: *mut u8,
+}
+
+impl Window {
+    pub(super) const NONE: Window = Window { guest: 0, length: 0, host: std::ptr::null_mut() };
+
+    /// Where a buffer lies, if it lies in this region whole.
+    #[inline(always)]
+    pub(super) fn find(&self, address: u64, length: u32) -> Option<*mut u8> {
+        let offset = address.wrapping_sub(self.guest);
+        if offset < self.length && u64::from(length) <= self.length - offset {
+            Some(self.host.wrapping_add(offset as usize))
+        } else {
+            None
+        }
+    }
+
+    /// Moves to the region in which an address lies.
+    ///
+    /// # Errors
+    /// There is none.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn move_to(&mut self, memory: &Memory, address: u64) -> Result<(), RingError> {
+        let region = memory.region(address).ok_or(RingError::OutsideMemory)?;
+        *self = Window { guest: region.guest(), length: region.length(), host: region.host().as_ptr() };
+        Ok(())
+    }
+
+    /// Where the first bytes of a buffer lie, and how many of them lie together; the window moves there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn part(&mut self, memory: &Memory, address: u64, length: u32) -> Result<(*mut u8, u32), RingError> {
+        self.move_to(memory, address)?;
+        let offset = address - self.guest;
+        let together = u64::from(length).min(self.length - offset) as u32;
+        Ok((self.host.wrapping_add(offset as usize), together))
+    }
+}

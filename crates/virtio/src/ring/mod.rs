@@ -1,0 +1,331 @@
+//! The device's side of one ring: a loop that takes packets out of the driver's buffers, or puts them there.
+//!
+//! There is one loop for each direction, generic over the options that driver and device have negotiated, and compiled once
+//! for every combination of them ([`Options`]). When a ring is [set up](Setup) the instance for its combination is chosen, once;
+//! nothing in it asks what was negotiated. So a ring costs what its own options cost, and what other rings, or this one's
+//! drivers before, have done makes no difference.
+//!
+//! Copies are queued with a [`Blitter`](bellows_blit::Blitter) and done together before anything is published.
+//!
+//! Everything that is read from the driver's memory is read once, checked, and believed no further. A driver that breaks
+//! the rules stops its ring with a [`RingError`].
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `options.rs` | the options, and the table of instances |
+//! | `core.rs` | what all loops share: heads, chains, used buffers |
+//! | `transmit.rs`, `receive.rs` | the two loops |
+//! | `notify.rs` | notifications both ways |
+//! | `guest.rs` | access to the driver's memory |
+
+mod core;
+mod error;
+mod guest;
+mod notify;
+mod options;
+mod receive;
+mod transmit;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bellows_packet::{Packet, Vector};
+use bellows_sys::wake::Event;
+
+use self::core::Core;
+use crate::features::Features;
+use crate::memory::Memory;
+
+pub use error::{RingError, SetupError};
+pub use notify::Doorbell;
+pub use options::{Direction, Options};
+
+/// Where a ring's three areas lie, as the guest counts (specification, 2.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Areas {
+    /// The descriptor table, or the packed ring.
+    pub descriptors: u64,
+    /// What the driver writes: the available ring, or the driver event suppression.
+    pub driver: u64,
+    /// What the device writes: the used ring, or the device event suppression.
+    pub device: u64,
+}
+
+/// Where a ring goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// A split ring: indices that count on for ever.
+    Split {
+        /// The next chain to be taken.
+        avail: u16,
+        /// The next used entry to be written.
+        used: u16,
+    },
+    /// A packed ring: descriptors, with the wrap counters (specification, 2.8.1).
+    Packed {
+        /// The next descriptor to be taken.
+        avail: u16,
+        /// The driver's wrap counter there.
+        avail_wrap: bool,
+        /// The next descriptor to be written as used.
+        used: u16,
+        /// The device's wrap counter there.
+        used_wrap: bool,
+    },
+}
+
+impl Position {
+    /// The start of a new ring.
+    pub fn start(features: Features) -> Position {
+        if features.has(Features::RING_PACKED) {
+            Position::Packed { avail: 0, avail_wrap: true, used: 0, used_wrap: true }
+        } else {
+            Position::Split { avail: 0, used: 0 }
+        }
+    }
+
+    /// From what vhost-user's `SET_VRING_BASE` brings. A front end that leaves the upper half of a packed ring's at 0, as DPDK does,
+    /// means that nothing is in flight; so does every split ring's.
+    pub fn from_base(features: Features, base: u32) -> Position {
+        let (low, high) = (base as u16, (base >> 16) as u16);
+        if !features.has(Features::RING_PACKED) {
+            return Position::Split { avail: low, used: low };
+        }
+        let half = |half: u16| (half & 0x7fff, half >> 15 != 0);
+        let (avail, avail_wrap) = half(low);
+        let (used, used_wrap) = half(if high == 0 { low } else { high });
+        Position::Packed { avail, avail_wrap, used, used_wrap }
+    }
+
+    /// What vhost-user's `GET_VRING_BASE` answers.
+    pub fn base(self) -> u32 {
+        let half = |index: u16, wrap: bool| u32::from(index & 0x7fff) | u32::from(wrap) << 15;
+        match self {
+            Position::Split { avail, .. } => avail.into(),
+            Position::Packed { avail, avail_wrap, used, used_wrap } => {
+                half(avail, avail_wrap) | half(used, used_wrap) << 16
+            }
+        }
+    }
+}
+
+/// All that a ring is made of.
+pub struct Setup {
+    /// The driver's memory.
+    pub memory: Arc<Memory>,
+    /// What was negotiated.
+    pub features: Features,
+    /// How many descriptors it has.
+    pub size: u16,
+    /// Where it lies.
+    pub areas: Areas,
+    /// Where it goes on.
+    pub position: Position,
+    /// By which the driver is told of used buffers: an `eventfd`.
+    pub call: Option<File>,
+    /// By which the driver tells of available ones: an `eventfd`.
+    pub kick: Option<File>,
+}
+
+impl Setup {
+    /// Checks all that a loop relies on, and finds the areas.
+    fn check(&self) -> Result<[NonNull<u8>; 3], SetupError> {
+        self.features.check()?;
+        let packed = self.features.has(Features::RING_PACKED);
+        let size = self.size;
+        if size == 0 || size > 32_768 || !packed && !size.is_power_of_two() {
+            return Err(SetupError::Size { size });
+        }
+        let position = |index: u16| if index < size { Ok(()) } else { Err(SetupError::Position { index, size }) };
+        match self.position {
+            Position::Packed { avail, used, .. } if packed => position(avail).and(position(used))?,
+            Position::Split { .. } if !packed => {}
+            // A position of the other kind of ring.
+            _ => return Err(SetupError::Position { index: u16::MAX, size }),
+        }
+        let count = u64::from(size);
+        // Lengths with the event indices, whether negotiated or not: split rings have room for them by their layout's alignment.
+        let (driver, device, driver_alignment) =
+            if packed { (4, 4, 4) } else { (4 + 2 * count + 2, 4 + 8 * count + 2, 2) };
+        let Areas { descriptors, driver: driver_at, device: device_at } = self.areas;
+        Ok([
+            self.area("descriptor", descriptors, 16 * count, 16)?,
+            self.area("driver", driver_at, driver, driver_alignment)?,
+            self.area("device", device_at, device, 4)?,
+        ])
+    }
+
+    fn area(&self, area: &'static str, address: u64, length: u64, alignment: u64) -> Result<NonNull<u8>, SetupError> {
+        let found = self.memory.translate(address, length).ok_or(SetupError::Outside { area, address })?;
+        // A region may itself start anywhere.
+        let aligned = |address: u64| address.is_multiple_of(alignment);
+        if aligned(address) && aligned(found.as_ptr() as u64) {
+            Ok(found)
+        } else {
+            Err(SetupError::Alignment { area, address, alignment })
+        }
+    }
+}
+
+/// What a ring has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that went through.
+    pub packets: u64,
+    /// Their bytes, without headers.
+    pub bytes: u64,
+    /// Chains that were used.
+    pub chains: u64,
+    /// Times the driver was told.
+    pub calls: u64,
+    /// Chains with a header and no data; used and dropped.
+    pub empty: u64,
+    /// Packets longer than the longest; used and dropped.
+    pub too_long: u64,
+    /// Packets whose header asks for what cannot be or was not negotiated; used and dropped.
+    pub bad_header: u64,
+}
+
+/// Why [`ReceiveRing::receive`] took no more packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// There were no more.
+    Done,
+    /// The driver has made no buffer available.
+    Full,
+    /// The next packet fits into no buffer of this driver.
+    TooLong,
+    /// The next packet has something left to do that this driver has not agreed to do.
+    Offload,
+}
+
+/// What [`ReceiveRing::receive`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// How many packets it took.
+    pub count: usize,
+    /// Why no more.
+    pub stop: Stop,
+}
+
+macro_rules! common {
+    ($direction:expr, $choose:path) => {
+        /// Sets up a ring and chooses the loop for its options.
+        ///
+        /// # Errors
+        /// What no ring can be.
+        pub fn new(setup: Setup) -> Result<Self, SetupError> {
+            let areas = setup.check()?;
+            let options = Options::new(setup.features, $direction);
+            Ok(Self { run: $choose(options), core: Box::new(Core::new(setup, options, areas)) })
+        }
+
+        /// The options for which the running loop was compiled.
+        pub fn options(&self) -> Options {
+            self.core.options
+        }
+
+        /// The name of the running loop.
+        pub fn instance(&self) -> String {
+            format!("{} {}", $direction.name(), self.core.options)
+        }
+
+        /// What was negotiated.
+        pub fn features(&self) -> Features {
+            self.core.features
+        }
+
+        /// How many descriptors it has.
+        pub fn size(&self) -> u16 {
+            self.core.size
+        }
+
+        /// Where it goes on.
+        pub fn position(&self) -> Position {
+            self.core.position()
+        }
+
+        /// What it has counted.
+        pub fn counters(&self) -> Counters {
+            self.core.counters
+        }
+
+        /// What has stopped it.
+        pub fn error(&self) -> Option<RingError> {
+            self.core.error
+        }
+
+        /// By what an engine sees that there is something to do.
+        pub fn doorbell(&self) -> Arc<Doorbell> {
+            Arc::clone(&self.core.doorbell)
+        }
+
+        /// Exchanges what the driver is told by.
+        pub fn set_call(&mut self, call: Option<File>) {
+            self.core.call = call.map(|file| Event::from(OwnedFd::from(file)));
+            self.core.signalled = None;
+        }
+
+        /// What every call looks at first.
+        #[inline(always)]
+        fn ready(&mut self) -> Result<(), RingError> {
+            if self.core.memory.is_broken() {
+                self.core.error = Some(RingError::MemoryGone);
+            }
+            match self.core.error {
+                Some(error) => Err(error),
+                None => Ok(()),
+            }
+        }
+    };
+}
+
+/// The device's side of a transmit queue: packets come from the driver.
+pub struct TransmitRing {
+    core: Box<Core>,
+    run: transmit::Loop,
+}
+
+impl TransmitRing {
+    common!(Direction::Transmit, options::transmit);
+
+    /// Brings at most `most` packets from the driver, as many as the vector has room for. Returns how many buffers were used. Hot.
+    ///
+    /// # Errors
+    /// What has stopped the ring, in this call or before. Packets before the one that did are delivered first.
+    #[inline]
+    pub fn transmit(&mut self, packets: &mut Vector, most: usize) -> Result<usize, RingError> {
+        self.ready()?;
+        let count = (self.run)(&mut self.core, packets, most);
+        match self.core.error {
+            Some(error) if count == 0 => Err(error),
+            _ => Ok(count),
+        }
+    }
+}
+
+/// The device's side of a receive queue: packets go to the driver.
+pub struct ReceiveRing {
+    core: Box<Core>,
+    run: receive::Loop,
+}
+
+impl ReceiveRing {
+    common!(Direction::Receive, options::receive);
+
+    /// Gives packets to the driver, the first ones first; the caller then frees those that were taken. Hot.
+    ///
+    /// # Errors
+    /// What has stopped the ring, in this call or before. Packets before the one that did are delivered first.
+    #[inline]
+    pub fn receive(&mut self, packets: &[Packet]) -> Result<Taken, RingError> {
+        self.ready()?;
+        let taken = (self.run)(&mut self.core, packets);
+        match self.core.error {
+            Some(error) if taken.count == 0 => Err(error),
+            _ => Ok(taken),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Who wants to be told what: the driver of used buffers, the device of available ones (specification, 2.7.7 to 2.7.10, 2.8.10).
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, fence};
+
+use bellows_sys::wake::Event;
+
+use super::core::Cursor;
+use super::guest::{AVAILABLE, Area, DESCRIPTOR};
+use super::options::{Kind, Options};
+use crate::memory::Memory;
+
+/// Split rings: the other side need not be told.
+const NO_NOTIFICATION: u16 = 1;
+
+/// Packed rings: tell always, never, or at an index.
+const ENABLE: u16 = 0;
+const DISABLE: u16 = 1;
+const AT_INDEX: u16 = 2;
+
+/// Whether an index passed another on its way from `old` to `new` (specification, 2.7.10.1).
+fn passed(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+/// Whether the driver wants to be told of what was published just now.
+#[inline(always)]
+pub(super) fn wanted<K: Kind>(driver: Area, size: u16, used: Cursor, signalled: &mut Option<u16>) -> bool {
+    // What was published must be visible before we look: the driver asks first and then looks once more.
+    fence(SeqCst);
+    let old = signalled.replace(used.index);
+    if K::PACKED {
+        // SAFETY: the driver area of a packed ring is four bytes at a multiple of four.
+        let word = u32::from_le(unsafe { driver.word(0) }.load(Relaxed));
+        let (at, flags) = (word as u16, (word >> 16) as u16 & 3);
+        if K::EVENT_IDX && flags == AT_INDEX {
+            return old.is_none_or(|old| passed_packed(at, size, used, old));
+        }
+        return flags == ENABLE;
+    }
+    if K::EVENT_IDX {
+        // SAFETY: the index follows the ring of heads in the driver area.
+        let event = u16::from_le(unsafe { driver.half(4 + 2 * usize::from(size)) }.load(Relaxed));
+        old.is_none_or(|old| passed(event, used.index, old))
+    } else {
+        // SAFETY: the driver area of a split ring starts with its flags.
+        u16::from_le(unsafe { driver.half(0) }.load(Relaxed)) & NO_NOTIFICATION == 0
+    }
+}
+
+/// The same for positions of a packed ring, `at` with the wrap counter in its upper bit.
+fn passed_packed(at: u16, size: u16, used: Cursor, old: u16) -> bool {
+    let (mut event, new) = (at & 0x7fff, used.index);
+    let old = if new <= old { old.wrapping_sub(size) } else { old };
+    if (at >> 15 != 0) != used.wrap {
+        event = event.wrapping_sub(size);
+    }
+    passed(event, new, old)
+}
+
+/// By what an engine sees that a ring has something to do: a word of memory while it is awake, a descriptor while it sleeps.
+pub struct Doorbell {
+    _memory: Arc<Memory>,
+    options: Options,
+    size: u16,
+    descriptors: NonNull<u8>,
+    driver: Area,
+    device: Area,
+    kick: Option<Event>,
+    /// Where the device goes on: index in the lower half, wrap counter in bit 16.
+    next: AtomicU32,
+}
+
+// SAFETY: the pointers lead into memory that the value keeps mapped, and to what is reached through atomics only.
+unsafe impl Send for Doorbell {}
+// SAFETY: as above.
+unsafe impl Sync for Doorbell {}
+
+impl Doorbell {
+    pub(super) fn new(
+        memory: &Arc<Memory>,
+        options: Options,
+        size: u16,
+        areas: [NonNull<u8>; 3],
+        kick: Option<File>,
+        next: Cursor,
+    ) -> Doorbell {
+        let [descriptors, driver, device] = areas;
+        let doorbell = Doorbell {
+            _memory: Arc::clone(memory),
+            options,
+            size,
+            descriptors,
+            driver: Area(driver),
+            device: Area(device),
+            kick: kick.map(|file| Event::from(OwnedFd::from(file))),
+            next: AtomicU32::new(0),
+        };
+        doorbell.moved(next);
+        doorbell.disarm();
+        doorbell
+    }
+
+    /// The device goes on elsewhere.
+    #[inline(always)]
+    pub(super) fn moved(&self, next: Cursor) {
+        self.next.store(u32::from(next.index) | u32::from(next.wrap) << 16, Relaxed);
+    }
+
+    fn next(&self) -> Cursor {
+        let next = self.next.load(Relaxed);
+        Cursor { index: next as u16, wrap: next >> 16 != 0 }
+    }
+
+    /// The word that changes when the driver makes a buffer available: `word & mask != quiet`. It moves along a packed ring.
+    ///
+    /// `None` for a ring whose driver put it where no word can be read.
+    pub fn word(&self) -> Option<&AtomicU32> {
+        let (area, offset) = if self.options.packed {
+            (Area(self.descriptors), usize::from(self.next().index) * DESCRIPTOR + 12)
+        } else {
+            (self.driver, 0)
+        };
+        // SAFETY: descriptors are aligned to 16 bytes and the position is below the size; a driver area that is aligned to four
+        // starts with flags and index.
+        area.0.cast::<u32>().is_aligned().then(|| unsafe { area.word(offset) })
+    }
+
+    /// The bits of the word that tell.
+    pub fn mask(&self) -> u32 {
+        if self.options.packed { u32::from(AVAILABLE) << 16 } else { 0xffff_0000 }
+    }
+
+    /// What the word says while nothing is available.
+    pub fn quiet(&self) -> u32 {
+        let next = self.next();
+        match self.options.packed {
+            true if next.wrap => 0,
+            true => self.mask(),
+            false => u32::from(next.index) << 16,
+        }
+    }
+
+    /// What becomes readable when the driver tells us; `None` if it never does.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.kick.as_ref().map(Event::as_fd)
+    }
+
+    /// Asks the driver to tell us when it makes a buffer available, before an engine sleeps. Look at the word after that.
+    pub fn arm(&self) {
+        let next = self.next();
+        if self.options.packed {
+            let flags = if self.options.event_idx { AT_INDEX } else { ENABLE };
+            let at = next.index | u16::from(next.wrap) << 15;
+            // SAFETY: the device area of a packed ring is four bytes at a multiple of four.
+            unsafe { self.device.word(0) }.store((u32::from(at) | u32::from(flags) << 16).to_le(), Relaxed);
+        } else if self.options.event_idx {
+            self.event().store(next.index.to_le(), Relaxed);
+        } else {
+            // SAFETY: the device area of a split ring starts with its flags.
+            unsafe { self.device.half(0) }.store(0, Relaxed);
+        }
+        fence(SeqCst);
+    }
+
+    /// Tells the driver that we look by ourselves, and lets the descriptor fall silent.
+    pub fn disarm(&self) {
+        if self.options.packed {
+            // SAFETY: as in arm().
+            unsafe { self.device.word(0) }.store((u32::from(DISABLE) << 16).to_le(), Relaxed);
+        } else if self.options.event_idx {
+            // An index that has been passed: it comes again after 65,536 buffers, which is seldom enough.
+            self.event().store(self.next().index.wrapping_sub(1).to_le(), Relaxed);
+        } else {
+            // SAFETY: as in arm().
+            unsafe { self.device.half(0) }.store(NO_NOTIFICATION.to_le(), Relaxed);
+        }
+        if let Some(kick) = &self.kick {
+            kick.clear();
+        }
+    }
+
+    fn event(&self) -> &std::sync::atomic::AtomicU16 {
+        // SAFETY: the index follows the used ring, eight bytes an entry, in the device area.
+        unsafe { self.device.half(4 + 8 * usize::from(self.size)) }
+    }
+}

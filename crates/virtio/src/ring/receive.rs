@@ -1,0 +1,238 @@
+//! To the driver: the loop that puts packets into a ring.
+
+use bellows_packet::{Offload, Packet};
+
+use super::core::{Core, Progress, Spot};
+use super::error::RingError;
+use super::guest::{Window, read_u32, read_u64, write_u16, write_u32, write_u64};
+use super::options::Kind;
+use super::{Stop, Taken};
+use crate::features::Features;
+
+/// One instance of the loop: the packets, the first ones first.
+pub(super) type Loop = fn(&mut Core, &[Packet]) -> Taken;
+
+/// The loop.
+pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
+    let waiting = if K::PACKED { Ok(0) } else { core.waiting_split() };
+    let mut waiting = match waiting {
+        Ok(waiting) => usize::from(waiting),
+        Err(error) => {
+            core.fail(error);
+            return Taken { count: 0, stop: Stop::Full };
+        }
+    };
+    let mut progress = core.begin();
+    let mut window = core.window;
+    let mut bytes = 0;
+    let mut count = 0;
+    let mut stop = Stop::Done;
+    for packet in packets {
+        if packet.has_offload() && !(K::OFFLOADS && passes(core, packet)) {
+            stop = Stop::Offload;
+            break;
+        }
+        let head = if !K::PACKED && waiting == 0 { Ok(None) } else { core.head::<K>(progress.available) };
+        let (head, descriptor) = match head {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                stop = Stop::Full;
+                break;
+            }
+            Err(error) => {
+                core.fail(error);
+                break;
+            }
+        };
+        let length = packet.len();
+        let spot = core.locate::<K, true>(&mut window, head, descriptor);
+        if let Some(spot) = spot.filter(|spot| spot.room as usize >= length) {
+            // SAFETY: locate() found header and data to be mapped, with room for the packet.
+            unsafe { put_spot::<K>(core, packet, spot) };
+            core.complete::<K, true>(&mut progress, spot.chain, (K::HEADER + length) as u32);
+            waiting = waiting.wrapping_sub(1);
+        } else {
+            match put_scattered::<K>(core, &mut window, &mut progress, packet, waiting) {
+                Ok(Put::Done(chains)) => waiting = waiting.wrapping_sub(chains),
+                Ok(Put::Stopped(why)) => {
+                    stop = why;
+                    break;
+                }
+                Err(error) => {
+                    core.fail(error);
+                    break;
+                }
+            }
+        }
+        bytes += length as u64;
+        count += 1;
+    }
+    core.window = window;
+    core.counters.packets += count as u64;
+    core.counters.bytes += bytes;
+    core.finish::<K, true>(progress);
+    Taken { count, stop }
+}
+
+/// Whether the driver takes a packet with what is left to do to it.
+#[inline(never)]
+fn passes(core: &Core, packet: &Packet) -> bool {
+    let Some(offload) = packet.offload() else { return true };
+    let needs = match offload.gso_type & !Offload::GSO_ECN {
+        Offload::GSO_NONE => Features::GUEST_CSUM,
+        Offload::GSO_TCP4 => Features::GUEST_TSO4,
+        Offload::GSO_TCP6 => Features::GUEST_TSO6,
+        _ => return false,
+    };
+    // Nobody has negotiated that congestion marks survive segmentation.
+    core.features.has(needs) && offload.gso_type & Offload::GSO_ECN == 0
+}
+
+/// Safety: header and data of the spot are mapped, with room for the packet.
+#[inline(always)]
+unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
+    let data = packet.bytes();
+    // SAFETY: the target by the caller's promise, valid as long as the core keeps the memory mapped; the packet is borrowed until
+    // finish() has done the copies.
+    unsafe {
+        let header = if K::OFFLOADS { encode(packet) } else { (0, 0) };
+        write_header::<K>(spot.header, header, 1);
+        core.blitter.copy(spot.data, data.as_ptr(), data.len());
+    }
+}
+
+/// A packet's header: its first eight bytes as a number, and the two after them.
+#[inline(always)]
+fn encode(packet: &Packet) -> (u64, u16) {
+    if packet.has_offload() { encode_offload(packet) } else { (0, 0) }
+}
+
+#[inline(never)]
+fn encode_offload(packet: &Packet) -> (u64, u16) {
+    let Offload { flags, gso_type, header_length, segment_size, checksum_start, checksum_offset } =
+        packet.offload().unwrap_or_default();
+    let low = u64::from(flags)
+        | u64::from(gso_type) << 8
+        | u64::from(header_length) << 16
+        | u64::from(segment_size) << 32
+        | u64::from(checksum_start) << 48;
+    (low, checksum_offset)
+}
+
+/// Writes a header, unless it is there already: a driver's buffers come back with the header of the packet before, which is the
+/// same most of the time, and a line that is only read need not be taken away from the driver's processor.
+///
+/// Safety: the header is mapped at `target`.
+#[inline(always)]
+unsafe fn write_header<K: Kind>(target: *mut u8, (low, high): (u64, u16), buffers: u16) {
+    let low = low.to_le();
+    // SAFETY: the caller's promise.
+    unsafe {
+        if K::HEADER == 12 {
+            let high = (u32::from(high) | u32::from(buffers) << 16).to_le();
+            if read_u64(target) != low || read_u32(target.add(8)) != high {
+                write_u64(target, low);
+                write_u32(target.add(8), high);
+            }
+        } else {
+            write_u64(target, low);
+            write_u16(target.add(8), high.to_le());
+        }
+    }
+}
+
+/// What became of a packet that does not go into one descriptor.
+enum Put {
+    /// It took so many chains.
+    Done(usize),
+    Stopped(Stop),
+}
+
+/// Puts a packet into a chain of several descriptors, or, if the driver merges buffers, into several chains.
+#[inline(never)]
+fn put_scattered<K: Kind>(
+    core: &mut Core,
+    window: &mut Window,
+    progress: &mut Progress,
+    packet: &Packet,
+    waiting: usize,
+) -> Result<Put, RingError> {
+    core.pieces.clear();
+    core.chains.clear();
+    let needed = (K::HEADER + packet.len()) as u64;
+    let mut at = progress.available;
+    let (mut capacity, mut descriptors) = (0, 0);
+    while capacity < needed {
+        let exhausted = core.chains.len() > usize::from(u16::MAX - 1) || !K::PACKED && core.chains.len() == waiting;
+        let head = if exhausted { None } else { core.head::<K>(at)? };
+        let Some((head, first)) = head else {
+            // A packet for which the whole ring has no room will never go.
+            let never = descriptors >= usize::from(core.size);
+            return Ok(Put::Stopped(if never { Stop::TooLong } else { Stop::Full }));
+        };
+        let chain = match (K::PACKED, K::INDIRECT) {
+            (false, false) => core.walk::<false, false, true>(window, head, first),
+            (false, true) => core.walk::<false, true, true>(window, head, first),
+            (true, false) => core.walk::<true, false, true>(window, head, first),
+            (true, true) => core.walk::<true, true, true>(window, head, first),
+        }?;
+        capacity += chain.length;
+        descriptors += usize::from(chain.descriptors);
+        core.chains.push(chain);
+        at.advance::<K>(chain.descriptors, core.size);
+        if !K::MERGEABLE {
+            break;
+        }
+        if descriptors >= usize::from(core.size) {
+            break;
+        }
+    }
+    if core.chains[0].length < K::HEADER as u64 {
+        return Err(RingError::NoHeader);
+    }
+    if capacity < needed {
+        return Ok(Put::Stopped(Stop::TooLong));
+    }
+    scatter::<K>(core, packet);
+    let mut left = needed;
+    for index in 0..core.chains.len() {
+        let chain = core.chains[index];
+        let written = left.min(chain.length);
+        left -= written;
+        core.complete::<K, true>(progress, chain, written as u32);
+    }
+    Ok(Put::Done(core.chains.len()))
+}
+
+/// Queues the copies of header and data into the pieces. They have room for both.
+#[inline(always)]
+fn scatter<K: Kind>(core: &mut Core, packet: &Packet) {
+    let encoded = if K::OFFLOADS { encode(packet) } else { (0, 0) };
+    let mut header = [0; 12];
+    header[..8].copy_from_slice(&encoded.0.to_le_bytes());
+    header[8..10].copy_from_slice(&encoded.1.to_le_bytes());
+    header[10..].copy_from_slice(&(core.chains.len() as u16).to_le_bytes());
+    let mut header = &header[..K::HEADER];
+    let mut data = packet.bytes();
+    for index in 0..core.pieces.len() {
+        let piece = core.pieces[index];
+        let (mut target, mut length) = (piece.host, piece.length as usize);
+        if !header.is_empty() {
+            let (first, rest) = header.split_at(header.len().min(length));
+            for (offset, byte) in first.iter().enumerate() {
+                // SAFETY: the offset is below the piece's length, and all of the piece is mapped.
+                unsafe { target.add(offset).write_volatile(*byte) };
+            }
+            target = target.wrapping_add(first.len());
+            length -= first.len();
+            header = rest;
+        }
+        let (first, rest) = data.split_at(data.len().min(length));
+        if !first.is_empty() {
+            // SAFETY: the piece has room for as many bytes and is mapped as long as the core keeps the memory; the packet is borrowed
+            // until finish() has done the copies.
+            unsafe { core.blitter.copy(target, first.as_ptr(), first.len()) };
+        }
+        data = rest;
+    }
+}

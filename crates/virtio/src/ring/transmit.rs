@@ -1,0 +1,216 @@
+//! From the driver: the loop that takes packets out of a ring.
+
+use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
+
+use super::core::{Chain, Core, Piece, Spot};
+use super::error::RingError;
+use super::guest::{Descriptor, Window, read_u16, read_u64};
+use super::options::Kind;
+use crate::features::Features;
+
+/// One instance of the loop: at most so many packets, into the vector. Returns how many chains were taken.
+pub(super) type Loop = fn(&mut Core, &mut Vector, usize) -> usize;
+
+/// The bytes of a header that say what is left to do to a packet.
+const OFFLOAD: usize = size_of::<Offload>();
+
+/// The loop.
+pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usize) -> usize {
+    let most = match waiting::<K>(core, most.min(packets.room())) {
+        Ok(0) => return 0,
+        Ok(most) => most,
+        Err(error) => {
+            core.fail(error);
+            return 0;
+        }
+    };
+    let mut progress = core.begin();
+    let mut window = core.window;
+    let mut fresh = Packet::fresh(most);
+    let mut bytes = 0;
+    let mut made = 0;
+    for _ in 0..most {
+        let (head, descriptor) = match core.head::<K>(progress.available) {
+            Ok(Some(found)) => found,
+            Ok(None) => break,
+            Err(error) => {
+                core.fail(error);
+                break;
+            }
+        };
+        // Without a buffer the chain stays where it is: there will be one later.
+        let Some(packet) = fresh.next() else { break };
+        let taken = match core.locate::<K, false>(&mut window, head, descriptor) {
+            Some(spot) if (1..=ROOM).contains(&(spot.room as usize)) => {
+                // SAFETY: locate() found header and data to be mapped; the data fits into an ordinary packet.
+                Ok((spot.chain, unsafe { take_spot::<K>(core, packet, spot) }))
+            }
+            _ => take_chain::<K>(core, &mut window, head, descriptor, packet),
+        };
+        match taken {
+            Ok((chain, Taken::Packet(packet))) => {
+                bytes += packet.len() as u64;
+                made += 1;
+                // There is room: at most as many as there was are asked for.
+                let _ = packets.push(packet);
+                core.complete::<K, false>(&mut progress, chain, 0);
+            }
+            Ok((chain, Taken::Dropped)) => core.complete::<K, false>(&mut progress, chain, 0),
+            Ok((_, Taken::NoBuffer)) => break,
+            Err(error) => {
+                core.fail(error);
+                break;
+            }
+        }
+    }
+    drop(fresh);
+    core.window = window;
+    core.counters.packets += made;
+    core.counters.bytes += bytes;
+    core.finish::<K, false>(progress);
+    progress.chains
+}
+
+/// What became of a chain.
+enum Taken {
+    Packet(Packet),
+    /// It holds nothing that can be passed on; counted.
+    Dropped,
+    /// The pool has no buffer that is large enough.
+    NoBuffer,
+}
+
+/// How many chains wait, at most `most`; for a packed ring `most` if there is one at all.
+#[inline(always)]
+fn waiting<K: Kind>(core: &Core, most: usize) -> Result<usize, RingError> {
+    if K::PACKED {
+        let first = if most == 0 { None } else { core.head::<K>(core.available)? };
+        Ok(if first.is_some() { most } else { 0 })
+    } else {
+        Ok(usize::from(core.waiting_split()?).min(most))
+    }
+}
+
+/// Safety: header and data of the spot are mapped, the data from 1 to [`ROOM`] bytes.
+#[inline(always)]
+unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) -> Taken {
+    let data = spot.room as usize;
+    if K::OFFLOADS {
+        // SAFETY: the header is mapped.
+        let header = unsafe { decode(read_u64(spot.header), read_u16(spot.header.add(8))) };
+        if !accept(core, header, &mut packet, data) {
+            return Taken::Dropped;
+        }
+    }
+    let target = packet.extend(data).as_mut_ptr();
+    // SAFETY: the source by the caller's promise, valid as long as the core keeps the memory mapped; the target is the packet's
+    // buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed until then).
+    unsafe { core.blitter.copy(target, spot.data, data) };
+    Taken::Packet(packet)
+}
+
+/// Takes what lies in several buffers.
+#[inline(never)]
+fn take_chain<K: Kind>(
+    core: &mut Core,
+    window: &mut Window,
+    head: u16,
+    first: Descriptor,
+    ordinary: Packet,
+) -> Result<(Chain, Taken), RingError> {
+    core.pieces.clear();
+    let chain = match (K::PACKED, K::INDIRECT) {
+        (false, false) => core.walk::<false, false, false>(window, head, first),
+        (false, true) => core.walk::<false, true, false>(window, head, first),
+        (true, false) => core.walk::<true, false, false>(window, head, first),
+        (true, true) => core.walk::<true, true, false>(window, head, first),
+    }?;
+    let data = chain.length.checked_sub(K::HEADER as u64).ok_or(RingError::NoHeader)? as usize;
+    if data == 0 {
+        core.counters.empty += 1;
+        return Ok((chain, Taken::Dropped));
+    }
+    if data > LARGEST_ROOM {
+        core.counters.too_long += 1;
+        return Ok((chain, Taken::Dropped));
+    }
+    let mut packet = ordinary;
+    if data > ROOM {
+        let Some(large) = Packet::with_room(data) else { return Ok((chain, Taken::NoBuffer)) };
+        packet = large;
+    }
+    if K::OFFLOADS && !accept(core, gather_header(&core.pieces), &mut packet, data) {
+        return Ok((chain, Taken::Dropped));
+    }
+    let mut target = packet.extend(data).as_mut_ptr();
+    let mut skip = K::HEADER;
+    for piece in &core.pieces {
+        let length = piece.length as usize;
+        let skipped = skip.min(length);
+        skip -= skipped;
+        if length > skipped {
+            // SAFETY: the piece is mapped; the packet has room for all pieces together less the header, as computed above, and
+            // is not freed before the copies are done.
+            unsafe {
+                core.blitter.copy(target, piece.host.add(skipped), length - skipped);
+                target = target.add(length - skipped);
+            }
+        }
+    }
+    Ok((chain, Taken::Packet(packet)))
+}
+
+/// The header at the start of the pieces, which hold one.
+fn gather_header(pieces: &[Piece]) -> Offload {
+    let mut header = [0; OFFLOAD];
+    let bytes = pieces.iter().flat_map(|piece| {
+        // SAFETY: all of a piece is mapped.
+        (0..piece.length as usize).map(|offset| unsafe { piece.host.add(offset).read_volatile() })
+    });
+    header.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    let [a, b, c, d, e, f, g, h, i, j] = header;
+    decode(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u16::from_ne_bytes([i, j]))
+}
+
+/// The fields of a header from its first ten bytes as they lie in memory (specification, 5.1.6).
+#[inline(always)]
+fn decode(low: u64, high: u16) -> Offload {
+    let low = u64::from_le(low);
+    Offload {
+        flags: low as u8,
+        gso_type: (low >> 8) as u8,
+        header_length: (low >> 16) as u16,
+        segment_size: (low >> 32) as u16,
+        checksum_start: (low >> 48) as u16,
+        checksum_offset: u16::from_le(high),
+    }
+}
+
+/// Gives a packet, which is to get `length` bytes, what its header asks for. False, and counted, if the header makes no sense.
+#[inline(always)]
+fn accept(core: &mut Core, header: Offload, packet: &mut Packet, length: usize) -> bool {
+    if header.flags & Offload::NEEDS_CHECKSUM == 0 && header.gso_type == Offload::GSO_NONE {
+        return true;
+    }
+    accept_wanted(core, header, packet, length)
+}
+
+#[inline(never)]
+fn accept_wanted(core: &mut Core, header: Offload, packet: &mut Packet, length: usize) -> bool {
+    // What else the field says is for the other direction.
+    let offload = Offload { flags: header.flags & Offload::NEEDS_CHECKSUM, ..header };
+    let negotiated = match offload.gso_type & !Offload::GSO_ECN {
+        Offload::GSO_NONE => offload.gso_type == Offload::GSO_NONE,
+        Offload::GSO_TCP4 => core.features.has(Features::HOST_TSO4),
+        Offload::GSO_TCP6 => core.features.has(Features::HOST_TSO6),
+        _ => false,
+    };
+    if !negotiated || !core.features.has(Features::CSUM) || !offload.check(length) {
+        core.counters.bad_header += 1;
+        return false;
+    }
+    packet.set_offload(offload);
+    true
+}
+
+const _: () = assert!(OFFLOAD == 10);

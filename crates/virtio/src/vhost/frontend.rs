@@ -1,0 +1,157 @@
+//! The driver's side: finds a device, negotiates, shares memory, and hands the engine a driver for it.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::Features;
+use crate::ring::Areas;
+
+use super::handover::Borrower;
+use super::{Bell, Mode};
+
+/// What a front end is to look for.
+#[derive(Clone, Debug)]
+pub struct FrontendConfig {
+    /// Path of the socket.
+    pub socket: PathBuf,
+    /// Who opens it.
+    pub mode: Mode,
+    /// Pairs of queues that are wanted; a device may have fewer.
+    pub pairs: u16,
+    /// The features that the driver can use.
+    pub features: Features,
+    /// How many descriptors each ring has.
+    pub ring_size: u16,
+    /// The driver's own address, if it does not want the device's.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// What the two sides agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Negotiated {
+    /// What both can.
+    pub features: Features,
+    /// How many pairs of queues run: receive queues 0, 2, …, transmit queues 1, 3, ….
+    pub pairs: u16,
+    /// How many descriptors each ring has.
+    pub ring_size: u16,
+    /// The network address: the configured one, else the device's, if it tells one.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// A file that is shared with the device, and the addresses that it has there.
+#[derive(Debug)]
+pub struct SharedFile {
+    /// The file: a memfd, for example [`bellows_sys::mapping::memory_file`].
+    pub file: File,
+    /// Where in the file the memory starts.
+    pub offset: u64,
+    /// How many bytes are shared.
+    pub length: u64,
+    /// The address of its first byte, in [`Areas`], in descriptors, and in messages. Any number that the driver likes.
+    pub address: u64,
+}
+
+/// One queue as the driver placed it.
+#[derive(Debug)]
+pub struct QueueLayout {
+    /// Where its areas lie, in the addresses of the [`SharedFile`]s.
+    pub areas: Areas,
+    /// How many descriptors it has.
+    pub size: u16,
+    /// The event by which the device tells the driver; `None` if the driver polls.
+    pub call: Option<File>,
+    /// The event by which the driver tells the device; `None` if the device is to poll.
+    pub kick: Option<File>,
+}
+
+/// A driver, and what is to be told to the device about it.
+pub struct Placed<D> {
+    /// What the engine runs.
+    pub driver: D,
+    /// The memory in which all rings and buffers lie. At most 8 files.
+    pub memory: Vec<SharedFile>,
+    /// The queues in their order: receive and transmit of the first pair, then of the second, …; 2 × pairs of them.
+    pub queues: Vec<QueueLayout>,
+}
+
+/// Makes a driver for a device that has been found: places its rings and buffers in memory.
+///
+/// Called by the front end's thread, once for every device that comes: rings start afresh, both sides at the first
+/// descriptor.
+pub trait Layout: Send + 'static {
+    /// What the engine runs: the driver's side of all rings. Dropped on the front end's thread when the device is gone.
+    type Driver: Send + 'static;
+
+    /// Makes one.
+    ///
+    /// # Errors
+    /// Those of the system, for want of memory or descriptors. The device is left, and the next attempt made later.
+    fn place(&mut self, negotiated: &Negotiated) -> io::Result<Placed<Self::Driver>>;
+}
+
+/// The front end's control thread. Dropping it ends the thread, and removes the socket if it made one.
+pub struct Frontend {
+    _control: (),
+}
+
+impl Frontend {
+    /// Starts to look for a device.
+    ///
+    /// # Errors
+    /// In server mode those of the socket: somebody listens there already, the folder does not exist or may not be written.
+    pub fn start<L: Layout>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
+        let _ = (config, layout);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// The engine's end: the driver of the device that is there now, if one is.
+///
+/// When the device vanishes the driver is taken away; when it comes back there is a new one. Never blocks, and makes no
+/// system call while nothing changes.
+pub struct DriverPort<D> {
+    borrower: Borrower<D>,
+    driver: Option<D>,
+}
+
+impl<D> DriverPort<D> {
+    /// What tells the engine that there is something to [`sync`](DriverPort::sync).
+    pub fn doorbell(&self) -> Arc<Bell> {
+        self.borrower.bell()
+    }
+
+    /// What the bell's word says as long as there is nothing to exchange.
+    #[inline]
+    pub fn expected(&self) -> u32 {
+        self.borrower.expected()
+    }
+
+    /// Exchanges drivers with the control thread: takes a new one, gives back one whose device is gone. True if something
+    /// changed. A few instructions if nothing is wanted.
+    #[inline]
+    pub fn sync(&mut self) -> bool {
+        self.borrower.sync(&mut self.driver)
+    }
+
+    /// The driver, if there is a device.
+    #[inline]
+    pub fn driver(&mut self) -> Option<&mut D> {
+        self.driver.as_mut()
+    }
+
+    /// Gives the driver up, because the device has broken the rules: the connection is closed and made anew.
+    pub fn fail(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            self.borrower.give_up(0, driver);
+        }
+    }
+}
+
+impl<D> Drop for DriverPort<D> {
+    fn drop(&mut self) {
+        self.borrower.end(&mut self.driver);
+    }
+}

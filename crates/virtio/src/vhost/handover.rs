@@ -1,0 +1,338 @@
+//! Handing things over between a control thread and an engine that never waits.
+//!
+//! There is a number of slots. The control thread *offers* a thing for a slot and *recalls* it later; the engine, whenever it
+//! calls [`Borrower::sync`], takes what is offered and gives back what is wanted. The engine may also give up a thing of
+//! its own accord. A thing is in exactly one place at any time: with the control thread, in the slot, or with the engine.
+//!
+//! All of it happens under one mutex that nobody holds for longer than it takes to move some values. The control thread
+//! locks it; the engine only tries to, and only when the bell's word says that there is a reason.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, mem};
+
+use bellows_sys::wake::Event;
+
+/// Tells the engine that the control thread wants something: a word that changes, and a descriptor that becomes readable
+/// for an engine that sleeps.
+pub struct Bell {
+    /// Changes under the exchange's mutex only.
+    word: AtomicU32,
+    /// Raised exactly while the word is not what the engine has seen.
+    event: Event,
+}
+
+impl Bell {
+    /// The word. What it says while nothing is wanted, the port knows (`expected`).
+    pub fn word(&self) -> &AtomicU32 {
+        &self.word
+    }
+
+    /// What becomes readable.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn ring(&self) {
+        self.word.fetch_add(1, Relaxed);
+        self.event.raise();
+    }
+}
+
+/// One slot.
+enum Slot<T> {
+    /// Nobody's, or with the control thread.
+    Empty,
+    /// For the engine to take.
+    Offered(T),
+    /// With the engine.
+    Lent,
+    /// With the engine, and wanted back.
+    Wanted,
+    /// Given back because it was wanted, or because the engine has ended.
+    Returned(T),
+    /// Given up by the engine.
+    GivenUp(T),
+}
+
+impl<T> Slot<T> {
+    /// What is in the slot, if it is not with the engine.
+    fn take(&mut self) -> Option<T> {
+        match mem::replace(self, Slot::Empty) {
+            Slot::Offered(thing) | Slot::Returned(thing) | Slot::GivenUp(thing) => Some(thing),
+            Slot::Empty => None,
+            lent @ (Slot::Lent | Slot::Wanted) => {
+                *self = lent;
+                None
+            }
+        }
+    }
+
+    /// Takes a thing back from the engine.
+    fn put(&mut self, thing: T, given_up: bool) {
+        let wanted = matches!(self, Slot::Wanted);
+        *self = if given_up && !wanted { Slot::GivenUp(thing) } else { Slot::Returned(thing) };
+    }
+}
+
+struct State<T> {
+    slots: Vec<Slot<T>>,
+    /// The control thread has ended, or is about to: nobody waits any more.
+    ended: bool,
+}
+
+struct Exchange<T> {
+    bell: Arc<Bell>,
+    state: Mutex<State<T>>,
+    /// Something was given back.
+    back: Condvar,
+    /// Something was given up: the control thread sleeps on this.
+    news: Arc<Event>,
+}
+
+impl<T> Exchange<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The control thread's end.
+pub(super) struct Lender<T>(Arc<Exchange<T>>);
+
+/// The engine's end.
+pub(super) struct Borrower<T> {
+    exchange: Arc<Exchange<T>>,
+    /// What the bell's word said at the last exchange.
+    seen: u32,
+    /// What the engine gave up and could not hand over yet.
+    given_up: Vec<(usize, T)>,
+}
+
+/// What ends the control thread's waits, from any thread.
+pub(super) struct Ender<T>(Arc<Exchange<T>>);
+
+/// An exchange of some slots. `news` is raised when the engine gives something up, and when the exchange ends.
+///
+/// # Errors
+/// Those of `eventfd(2)`.
+pub(super) fn exchange<T>(slots: usize, news: Arc<Event>) -> io::Result<(Lender<T>, Borrower<T>, Ender<T>)> {
+    let bell = Arc::new(Bell { word: AtomicU32::new(0), event: Event::new()? });
+    let state = State { slots: (0..slots).map(|_| Slot::Empty).collect(), ended: false };
+    let exchange = Arc::new(Exchange { bell, state: Mutex::new(state), back: Condvar::new(), news });
+    let borrower = Borrower { exchange: Arc::clone(&exchange), seen: 0, given_up: Vec::with_capacity(slots) };
+    Ok((Lender(Arc::clone(&exchange)), borrower, Ender(exchange)))
+}
+
+/// What became of a recall.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Recalled<T> {
+    /// Here it is.
+    Back(T),
+    /// There was nothing in the slot.
+    Nothing,
+    /// The exchange has ended meanwhile; the engine keeps what it has until its own end.
+    Ended,
+}
+
+impl<T> Lender<T> {
+    /// Offers a thing to the engine. The slot is empty: what was in it has been recalled.
+    pub(super) fn offer(&self, slot: usize, thing: T) {
+        let mut state = self.0.lock();
+        debug_assert!(matches!(state.slots[slot], Slot::Empty), "slot {slot} is not empty");
+        state.slots[slot] = Slot::Offered(thing);
+        self.0.bell.ring();
+    }
+
+    /// Says that something is wanted back, without waiting for it.
+    pub(super) fn want(&self, slot: usize) {
+        let mut state = self.0.lock();
+        if matches!(state.slots[slot], Slot::Lent) {
+            state.slots[slot] = Slot::Wanted;
+            self.0.bell.ring();
+        }
+    }
+
+    /// Takes something back, and waits until it is there. When that takes longer than `patience`, `late` is called, once.
+    pub(super) fn recall(&self, slot: usize, patience: Duration, late: impl FnOnce()) -> Recalled<T> {
+        self.want(slot);
+        let deadline = Instant::now() + patience;
+        let mut late = Some(late);
+        let mut state = self.0.lock();
+        while matches!(state.slots[slot], Slot::Wanted) {
+            if state.ended {
+                return Recalled::Ended;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero()
+                && let Some(late) = late.take()
+            {
+                late();
+            }
+            let left = if late.is_some() { left } else { Duration::from_secs(1) };
+            state = self.0.back.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.slots[slot].take().map_or(Recalled::Nothing, Recalled::Back)
+    }
+
+    /// Something that the engine gave up of its own accord, and its slot.
+    pub(super) fn given_up(&self) -> Option<(usize, T)> {
+        let mut state = self.0.lock();
+        let slot = state.slots.iter().position(|slot| matches!(slot, Slot::GivenUp(_)))?;
+        state.slots[slot].take().map(|thing| (slot, thing))
+    }
+}
+
+impl<T> Ender<T> {
+    /// Ends all waits, now and later, and wants everything back.
+    pub(super) fn end(&self) {
+        let mut state = self.0.lock();
+        state.ended = true;
+        for slot in &mut state.slots {
+            match slot {
+                Slot::Offered(_) => *slot = Slot::Empty,
+                Slot::Lent => *slot = Slot::Wanted,
+                _ => {}
+            }
+        }
+        self.0.bell.ring();
+        drop(state);
+        self.0.back.notify_all();
+        self.0.news.raise();
+    }
+
+    /// Whether the exchange has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.lock().ended
+    }
+}
+
+impl<T> Clone for Ender<T> {
+    fn clone(&self) -> Ender<T> {
+        Ender(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Borrower<T> {
+    /// What tells the engine to call [`sync`](Borrower::sync).
+    pub(super) fn bell(&self) -> Arc<Bell> {
+        Arc::clone(&self.exchange.bell)
+    }
+
+    /// What the bell's word says as long as there is nothing to exchange.
+    #[inline]
+    pub(super) fn expected(&self) -> u32 {
+        self.seen
+    }
+
+    /// Exchanges things, if there is a reason and nobody else is just doing so: calls `give` for each slot whose thing is
+    /// wanted back and `take` for each thing that is offered. True if something changed hands.
+    ///
+    /// Hot: one load and a comparison while nothing is wanted. Never waits.
+    #[inline]
+    pub(super) fn sync(&mut self, held: &mut impl Held<T>) -> bool {
+        let word = self.exchange.bell.word.load(Relaxed);
+        if word == self.seen && self.given_up.is_empty() {
+            return false;
+        }
+        self.exchange(held)
+    }
+
+    /// Hands a thing back that nobody asked for, at the next [`sync`](Borrower::sync).
+    pub(super) fn give_up(&mut self, slot: usize, thing: T) {
+        self.given_up.push((slot, thing));
+    }
+
+    #[cold]
+    fn exchange(&mut self, held: &mut impl Held<T>) -> bool {
+        let exchange = &*self.exchange;
+        let mut state = match exchange.state.try_lock() {
+            Ok(state) => state,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(std::sync::TryLockError::WouldBlock) => return false,
+        };
+        // The word and the event change under the mutex only, so they stay one.
+        self.seen = exchange.bell.word.load(Relaxed);
+        exchange.bell.event.clear();
+        let gave_up = !self.given_up.is_empty();
+        let mut back = gave_up;
+        for (slot, thing) in self.given_up.drain(..) {
+            state.slots[slot].put(thing, true);
+        }
+        let mut taken = false;
+        for (index, slot) in state.slots.iter_mut().enumerate() {
+            match slot {
+                Slot::Wanted => {
+                    if let Some(thing) = held.give(index) {
+                        slot.put(thing, false);
+                        back = true;
+                    }
+                }
+                Slot::Offered(_) => {
+                    if let Some(thing) = slot.take() {
+                        held.take(index, thing);
+                        *slot = Slot::Lent;
+                        taken = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        drop(state);
+        if back {
+            exchange.back.notify_all();
+        }
+        if gave_up {
+            exchange.news.raise();
+        }
+        back || taken
+    }
+
+    /// Gives everything back, for good. Waits for the mutex, which is never held for long.
+    pub(super) fn end(&mut self, held: &mut impl Held<T>) {
+        let mut state = self.exchange.lock();
+        for (slot, thing) in self.given_up.drain(..) {
+            state.slots[slot].put(thing, true);
+        }
+        for (index, slot) in state.slots.iter_mut().enumerate() {
+            if matches!(slot, Slot::Lent | Slot::Wanted)
+                && let Some(thing) = held.give(index)
+            {
+                slot.put(thing, false);
+            }
+        }
+        drop(state);
+        self.exchange.back.notify_all();
+        self.exchange.news.raise();
+    }
+}
+
+/// Where the engine keeps what it has borrowed.
+pub(super) trait Held<T> {
+    /// Takes a thing for a slot, which is empty.
+    fn take(&mut self, slot: usize, thing: T);
+
+    /// Gives back what is in a slot.
+    fn give(&mut self, slot: usize) -> Option<T>;
+}
+
+impl<T> Held<T> for Vec<Option<T>> {
+    fn take(&mut self, slot: usize, thing: T) {
+        self[slot] = Some(thing);
+    }
+
+    fn give(&mut self, slot: usize) -> Option<T> {
+        self[slot].take()
+    }
+}
+
+impl<T> Held<T> for Option<T> {
+    fn take(&mut self, _slot: usize, thing: T) {
+        *self = Some(thing);
+    }
+
+    fn give(&mut self, _slot: usize) -> Option<T> {
+        self.take()
+    }
+}

@@ -1,0 +1,535 @@
+//! Every combination of options that can be negotiated, in both directions, against the model of the driver.
+//!
+//! For each combination a driver makes random chains available in random batches, the ring serves them in random batches, and
+//! after every step each byte of the guest's memory, each index and each notification is compared with what the
+//! specification demands.
+
+mod model;
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use bellows_packet::{Offload, Packet, Vector, pool};
+use bellows_sys::wake::Event;
+use bellows_virtio::Features;
+use bellows_virtio::ring::{Position, ReceiveRing, Setup, Stop, TransmitRing};
+
+use model::chains::{Chain, Rules, header_length};
+use model::guest::Guest;
+use model::random::Random;
+use model::{Driver, Wish, driver};
+
+/// What tells rings apart. Which offloads there are is chosen apart from it.
+const RING_OPTIONS: [Features; 7] = [
+    Features::RING_PACKED,
+    Features::MRG_RXBUF,
+    Features::IN_ORDER,
+    Features::EVENT_IDX,
+    Features::INDIRECT_DESC,
+    Features::ANY_LAYOUT,
+    Features::VERSION_1,
+];
+
+const OFFLOADS: [Features; 6] = [
+    Features::CSUM,
+    Features::HOST_TSO4,
+    Features::HOST_TSO6,
+    Features::GUEST_CSUM,
+    Features::GUEST_TSO4,
+    Features::GUEST_TSO6,
+];
+
+const SPLIT_SIZES: [u16; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+const PACKED_SIZES: [u16; 12] = [2, 3, 5, 8, 12, 32, 63, 100, 256, 511, 1000, 1024];
+
+/// All sets of some options that a driver may negotiate.
+fn sets(options: &[Features]) -> Vec<Features> {
+    let all = 0..1_u32 << options.len();
+    let of = |bits: u32| {
+        let chosen = options.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
+        chosen.fold(Features::NONE, |set, (_, option)| set | *option)
+    };
+    all.map(of).filter(|set| set.check().is_ok()).collect()
+}
+
+/// The device's side: one ring of either direction.
+enum Device {
+    Transmit(TransmitRing),
+    Receive(ReceiveRing),
+}
+
+macro_rules! either {
+    ($device:expr, $ring:ident => $work:expr) => {
+        match $device {
+            Device::Transmit($ring) => $work,
+            Device::Receive($ring) => $work,
+        }
+    };
+}
+
+/// What a chain holds that is with the device.
+struct Waiting {
+    chain: Chain,
+    /// To be transmitted: the data and what is left to do to it.
+    packet: Vec<u8>,
+    offload: Option<Offload>,
+}
+
+/// A driver and a device at the two ends of one ring.
+struct Bench<'a> {
+    features: Features,
+    header: usize,
+    size: u16,
+    guest: &'a mut Guest,
+    random: Random,
+    driver: Box<dyn Driver>,
+    device: Device,
+    rules: Rules,
+    /// Becomes readable when the device tells the driver something.
+    call: File,
+    /// Ids of the chains that are with the device, the oldest first, and the first of them that is not available yet.
+    queue: VecDeque<u16>,
+    hidden: usize,
+    waiting: HashMap<u16, Waiting>,
+    /// Whether the device's first call is still to come: a device that starts in the middle may tell once too often.
+    first: bool,
+}
+
+impl Bench<'_> {
+    fn new<'a>(guest: &'a mut Guest, features: Features, transmit: bool, size: u16, seed: u64) -> Bench<'a> {
+        let mut random = Random::new(seed);
+        guest.reset();
+        let driver = driver(guest, features, size, &mut random);
+        let event = Event::new().unwrap();
+        let call = File::from(event.as_fd().try_clone_to_owned().unwrap());
+        let device = device(guest, features, transmit, size, &*driver, driver.position(), &call);
+        let header = header_length(features);
+        let rules = Rules::new(features, size, !transmit);
+        Bench {
+            features,
+            header,
+            size,
+            guest,
+            random,
+            driver,
+            device,
+            rules,
+            call,
+            queue: VecDeque::new(),
+            hidden: 0,
+            waiting: HashMap::new(),
+            first: true,
+        }
+    }
+
+    /// Chains go through the ring until its indices have gone around.
+    fn run(&mut self) {
+        let enough = 2 * usize::from(self.size) + 30;
+        let mut done = 0;
+        let mut steps = 0;
+        while done < enough {
+            self.express_a_wish();
+            self.make_available();
+            done += match self.device {
+                Device::Transmit(_) => self.transmit(),
+                Device::Receive(_) => self.receive(),
+            };
+            if self.random.one_in(12) {
+                self.move_on();
+            }
+            steps += 1;
+            assert!(steps < 20 * enough, "the ring does not move: {done} chains in {steps} steps");
+        }
+    }
+
+    fn express_a_wish(&mut self) {
+        let count = self.random.between(0, 2 * usize::from(self.size).min(8)) as u16;
+        let simple = [Wish::Always, Wish::Never];
+        let wish = match self.features.has(Features::EVENT_IDX) && self.random.one_in(2) {
+            true => self.random.of(&[Wish::After(count), Wish::Passed(count)]),
+            false => self.random.of(&simple),
+        };
+        self.driver.wish(self.guest, wish);
+    }
+
+    /// The driver adds chains, and makes them available all at once.
+    fn make_available(&mut self) {
+        let idle = self.queue.is_empty();
+        let armed = self.random.one_in(3);
+        let doorbell = either!(&self.device, ring => ring.doorbell());
+        assert!(!idle || !rings(&doorbell), "the doorbell rings while nothing is available");
+        if armed {
+            doorbell.arm();
+        }
+        for _ in 0..self.random.of(&[0, 1, 2, 7, 40, 300]) {
+            if self.driver.free() == 0 || !self.add() {
+                break;
+            }
+        }
+        let any = self.hidden > 0;
+        if idle {
+            self.guest.check();
+            assert!(!rings(&doorbell), "the doorbell rings for what is not available yet");
+        }
+        let kick = self.driver.publish(self.guest);
+        self.hidden = 0;
+        if idle && any {
+            assert!(rings(&doorbell), "the doorbell does not ring");
+            assert!(kick || !armed, "the driver is not asked to tell an armed device");
+        }
+        let disarmed = !self.features.has(Features::EVENT_IDX) || self.features.has(Features::RING_PACKED);
+        assert!(!kick || armed || !disarmed, "the driver is asked to tell a device that is not armed");
+        doorbell.disarm();
+    }
+
+    /// Adds one chain; `false` if there is no room for it.
+    fn add(&mut self) -> bool {
+        let most = self.driver.free();
+        let (contents, offload) = match self.device {
+            Device::Transmit(_) => self.packet_to_transmit(),
+            Device::Receive(_) => (Vec::new(), None),
+        };
+        let length = match self.device {
+            Device::Transmit(_) => contents.len(),
+            Device::Receive(_) => self.capacity(),
+        };
+        let Some(chain) = self.rules.chain(self.guest, length, most, &mut self.random) else { return false };
+        chain.scatter(&contents, |address, bytes| self.guest.write(address, bytes));
+        let id = self.driver.add(self.guest, &chain);
+        let packet = contents.get(self.header..).unwrap_or_default().to_vec();
+        self.queue.push_back(id);
+        self.hidden += 1;
+        assert!(self.waiting.insert(id, Waiting { chain, packet, offload }).is_none());
+        true
+    }
+
+    /// Room for a packet: what drivers provide, and less than the specification recommends.
+    fn capacity(&mut self) -> usize {
+        let random = &mut self.random;
+        let data = match random.between(0, 15) {
+            0..=6 => random.between(64, 300),
+            7..=10 => 2048,
+            11..=13 => 1514,
+            14 => random.between(1, 100),
+            _ => 9000,
+        };
+        self.header + data
+    }
+
+    /// A random packet with its header, and what the device must make of the header.
+    fn packet_to_transmit(&mut self) -> (Vec<u8>, Option<Offload>) {
+        let offload = self.some_offload([Features::CSUM, Features::HOST_TSO4, Features::HOST_TSO6]);
+        let length = packet_length(&mut self.random, offload);
+        let mut fields = offload.unwrap_or_default();
+        fit(&mut fields, length, &mut self.random);
+        let offload = offload.map(|_| fields);
+        let mut contents = header(fields);
+        contents.resize(self.header, 0);
+        contents.extend(self.random.bytes(length));
+        (contents, offload)
+    }
+
+    /// An offload of a kind that these features allow, or none.
+    fn some_offload(&mut self, [checksum, tso4, tso6]: [Features; 3]) -> Option<Offload> {
+        if !self.features.has(checksum) || self.random.one_in(2) {
+            return None;
+        }
+        let mut kinds = vec![Offload::GSO_NONE];
+        kinds.extend(self.features.has(tso4).then_some(Offload::GSO_TCP4));
+        kinds.extend(self.features.has(tso6).then_some(Offload::GSO_TCP6));
+        let gso_type = self.random.of(&kinds);
+        Some(Offload { flags: Offload::NEEDS_CHECKSUM, gso_type, ..Offload::default() })
+    }
+
+    /// The device takes packets. Returns how many chains came back.
+    fn transmit(&mut self) -> usize {
+        let most = self.random.of(&[1, 3, 32, 128, 1024]);
+        let Device::Transmit(ring) = &mut self.device else { unreachable!("a transmit ring") };
+        let mut packets = Vector::new();
+        let count = ring.transmit(&mut packets, most).unwrap();
+        assert_eq!(count, packets.len());
+        assert_eq!(count, most.min(self.queue.len()), "all that there are, up to {most}");
+        for (packet, id) in packets.as_slice().iter().zip(&self.queue) {
+            let waiting = &self.waiting[id];
+            assert!(packet.bytes() == waiting.packet, "a packet of {} bytes differs", waiting.packet.len());
+            assert_eq!(packet.offload(), waiting.offload);
+        }
+        self.take_back(&vec![0; count]);
+        count
+    }
+
+    /// The device delivers packets. Returns how many chains came back.
+    fn receive(&mut self) -> usize {
+        let count = self.random.of(&[0, 1, 2, 16, 128]);
+        let packets: Vec<Packet> = (0..count).map(|_| self.packet_to_receive()).collect();
+        let Device::Receive(ring) = &mut self.device else { unreachable!("a receive ring") };
+        let taken = ring.receive(&packets).unwrap();
+        let mut chains: VecDeque<u16> = self.queue.iter().copied().collect();
+        let mut lengths = Vec::new();
+        for packet in &packets[..taken.count] {
+            let written = self.expect(packet, &mut chains);
+            lengths.extend(written);
+        }
+        let expected = packets.get(taken.count).map_or(Stop::Done, |packet| self.stop(packet, &chains));
+        assert_eq!(taken.stop, expected, "at packet {} of {}", taken.count, packets.len());
+        self.take_back(&lengths);
+        lengths.len()
+    }
+
+    fn packet_to_receive(&mut self) -> Packet {
+        let all = [Features::GUEST_CSUM, Features::GUEST_TSO4, Features::GUEST_TSO6];
+        let offload = match self.random.one_in(60) {
+            // Something that the driver may not have negotiated.
+            true => {
+                let gso_type = self.random.of(&[Offload::GSO_NONE, Offload::GSO_TCP4, Offload::GSO_TCP6]);
+                Some(Offload { flags: Offload::NEEDS_CHECKSUM, gso_type, ..Offload::default() })
+            }
+            false => self.some_offload(all),
+        };
+        let length = packet_length(&mut self.random, offload);
+        let mut packet = Packet::from_bytes(&self.random.bytes(length)).unwrap();
+        if let Some(mut offload) = offload {
+            fit(&mut offload, length, &mut self.random);
+            packet.set_offload(offload);
+        }
+        packet
+    }
+
+    /// Writes into the shadow what a packet must look like at the driver, in the chains that are next. Returns what is
+    /// written into each of them.
+    fn expect(&mut self, packet: &Packet, chains: &mut VecDeque<u16>) -> Vec<usize> {
+        let mut bytes = header(packet.offload().unwrap_or_default());
+        bytes.resize(self.header, 0);
+        bytes.extend(packet.bytes());
+        let mut buffers: Vec<(u16, usize)> = Vec::new();
+        let mut left = bytes.len();
+        while left > 0 {
+            let id = chains.pop_front().expect("a packet was taken for which there is no buffer");
+            let here = left.min(self.waiting[&id].chain.capacity());
+            buffers.push((id, here));
+            left -= here;
+        }
+        let mergeable = self.features.has(Features::MRG_RXBUF);
+        assert!(buffers.len() == 1 || mergeable, "a packet was taken that fits into no buffer");
+        if self.header == 12 {
+            bytes[10..12].copy_from_slice(&(buffers.len() as u16).to_le_bytes());
+        }
+        let mut rest = &bytes[..];
+        for (id, length) in &buffers {
+            let (here, behind) = rest.split_at(*length);
+            self.waiting[id].chain.scatter(here, |address, bytes| self.guest.expect(address, bytes));
+            rest = behind;
+        }
+        buffers.into_iter().map(|(_, length)| length).collect()
+    }
+
+    /// Why the device does not take a packet.
+    fn stop(&self, packet: &Packet, chains: &VecDeque<u16>) -> Stop {
+        if let Some(offload) = packet.offload() {
+            let needed = match offload.gso_type {
+                Offload::GSO_TCP4 => Features::GUEST_TSO4,
+                Offload::GSO_TCP6 => Features::GUEST_TSO6,
+                _ => Features::GUEST_CSUM,
+            };
+            if !self.features.has(needed) {
+                return Stop::Offload;
+            }
+        }
+        let capacities = chains.iter().map(|id| self.waiting[id].chain.capacity());
+        let needed = self.header + packet.len();
+        match self.features.has(Features::MRG_RXBUF) {
+            true => {
+                assert!(capacities.sum::<usize>() < needed, "there is room for the packet");
+                Stop::Full
+            }
+            false => match capacities.into_iter().next() {
+                Some(capacity) => {
+                    assert!(capacity < needed, "there is room for the packet");
+                    Stop::TooLong
+                }
+                None => Stop::Full,
+            },
+        }
+    }
+
+    /// The driver looks at what came back: the oldest chains, with these lengths.
+    fn take_back(&mut self, lengths: &[usize]) {
+        let reaped = self.driver.reap(self.guest);
+        assert_eq!(reaped.used.len(), lengths.len(), "chains that came back");
+        for (used, &length) in reaped.used.iter().zip(lengths) {
+            let id = self.queue.pop_front().expect("as many as came back");
+            assert_eq!(used.id, id, "the order of chains");
+            let Waiting { chain, .. } = self.waiting.remove(&id).expect("in the queue");
+            // A chain for which another stands has been written whole, or was there to be read.
+            let expected = used.length.map_or(if chain.writable { chain.capacity() } else { 0 }, |length| length as usize);
+            assert_eq!(expected, length, "the length that the device reports");
+            chain.free(self.guest);
+        }
+        self.guest.check();
+        let called = self.call.read(&mut [0; 8]).is_ok();
+        if !std::mem::replace(&mut self.first, self.first && lengths.is_empty()) {
+            assert_eq!(called, reaped.call_due, "whether the driver is told");
+        }
+        let counters = either!(&self.device, ring => ring.counters());
+        assert!(!called || counters.calls > 0);
+        assert_eq!(either!(&self.device, ring => ring.error()), None);
+    }
+
+    /// The ring goes to another device, which goes on where the first one was.
+    fn move_on(&mut self) {
+        let position = either!(&self.device, ring => ring.position());
+        assert_eq!(position, self.driver.position());
+        let position = Position::from_base(self.features, position.base());
+        assert_eq!(position, self.driver.position(), "as a front end keeps it");
+        let transmit = matches!(self.device, Device::Transmit(_));
+        self.device =
+            device(self.guest, self.features, transmit, self.size, &*self.driver, position, &self.call);
+        self.first = true;
+    }
+}
+
+/// The ring of a device, which must be the one made for these features.
+fn device(
+    guest: &Guest,
+    features: Features,
+    transmit: bool,
+    size: u16,
+    driver: &dyn Driver,
+    position: Position,
+    call: &File,
+) -> Device {
+    let setup = Setup {
+        memory: guest.memory.clone(),
+        features,
+        size,
+        areas: driver.areas(),
+        position,
+        call: Some(call.try_clone().unwrap()),
+        kick: None,
+    };
+    let device = match transmit {
+        true => Device::Transmit(TransmitRing::new(setup).unwrap()),
+        false => Device::Receive(ReceiveRing::new(setup).unwrap()),
+    };
+    assert_eq!(either!(&device, ring => ring.instance().to_string()), instance(features, transmit));
+    device
+}
+
+/// The name of the machine code that is made for some features.
+fn instance(features: Features, transmit: bool) -> String {
+    let offloads = match transmit {
+        true => Features::CSUM | Features::HOST_TSO4 | Features::HOST_TSO6,
+        false => Features::GUEST_CSUM | Features::GUEST_TSO4 | Features::GUEST_TSO6,
+    };
+    let mut words = vec![if transmit { "transmit" } else { "receive" }];
+    words.push(if features.has(Features::RING_PACKED) { "packed" } else { "split" });
+    words.extend((features.has(Features::MRG_RXBUF) && !transmit).then_some("mergeable"));
+    words.extend(features.has(Features::IN_ORDER).then_some("in-order"));
+    words.extend(features.has(Features::EVENT_IDX).then_some("event-idx"));
+    words.extend(features.has(Features::INDIRECT_DESC).then_some("indirect"));
+    words.push(if header_length(features) == 12 { "header-12" } else { "header-10" });
+    words.extend(features.has_any(offloads).then_some("offloads"));
+    words.join(" ")
+}
+
+/// Whether a doorbell says that there is something to do.
+fn rings(doorbell: &bellows_virtio::ring::Doorbell) -> bool {
+    let Some(word) = doorbell.word() else { return true };
+    word.load(std::sync::atomic::Ordering::Relaxed) & doorbell.mask() != doorbell.quiet()
+}
+
+/// Mostly short packets, some long ones, and super-frames where they are allowed.
+fn packet_length(random: &mut Random, offload: Option<Offload>) -> usize {
+    match random.between(0, 99) {
+        0..=59 => random.between(60, 200),
+        60..=69 => random.between(1, 64).max(if offload.is_some() { 60 } else { 1 }),
+        70..=89 => random.between(200, 1600),
+        90..=97 => 1514,
+        98 => random.between(1600, 9014),
+        _ if offload.is_some_and(|offload| offload.is_super_frame()) => random.between(9014, 65_550),
+        _ => 2049,
+    }
+}
+
+/// Gives an offload fields that can be true of a packet of a length; one that asks for nothing has any values where nothing
+/// may look.
+fn fit(offload: &mut Offload, length: usize, random: &mut Random) {
+    if offload.needs_checksum() {
+        let start = random.between(0, length - 20);
+        offload.checksum_start = start as u16;
+        offload.checksum_offset = random.between(0, length - start - 2) as u16;
+    }
+    if offload.is_super_frame() {
+        offload.checksum_offset = 16;
+        offload.segment_size = random.between(1, 9000) as u16;
+        offload.header_length = random.word();
+    }
+}
+
+/// The first ten bytes of the header.
+fn header(offload: Offload) -> Vec<u8> {
+    let mut bytes = vec![offload.flags, offload.gso_type];
+    let words =
+        [offload.header_length, offload.segment_size, offload.checksum_start, offload.checksum_offset];
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes
+}
+
+/// Says which combination it was, should it fail.
+struct Context(String);
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in {}", self.0);
+        }
+    }
+}
+
+/// Each set of ring options with each set of offloads, so that each of the former meets every size of rings.
+fn every_combination(transmit: bool, packed: bool) {
+    pool::ensure().unwrap();
+    let mut guest = Guest::new(&mut Random::new(1));
+    let sizes = if packed { &PACKED_SIZES[..] } else { &SPLIT_SIZES[..] };
+    let rings = sets(&RING_OPTIONS).into_iter().filter(|set| set.has(Features::RING_PACKED) == packed);
+    for (row, ring) in rings.enumerate() {
+        for (column, offloads) in sets(&OFFLOADS).into_iter().enumerate() {
+            let features = ring | offloads;
+            let size = sizes[(row + column) % sizes.len()];
+            let seed = (row * 1000 + column) as u64;
+            let direction = if transmit { "transmit" } else { "receive" };
+            let _context = Context(format!("{direction}: {features}; a ring of {size}, seed {seed}"));
+            Bench::new(&mut guest, features, transmit, size, seed).run();
+        }
+    }
+}
+
+#[test]
+fn split_rings_transmit() {
+    every_combination(true, false);
+}
+
+#[test]
+fn split_rings_receive() {
+    every_combination(false, false);
+}
+
+#[test]
+fn packed_rings_transmit() {
+    every_combination(true, true);
+}
+
+#[test]
+fn packed_rings_receive() {
+    every_combination(false, true);
+}
+
+#[test]
+fn there_are_as_many_combinations_as_the_rules_allow() {
+    // Packed and in-order need version 1; segmentation needs checksums.
+    assert_eq!(sets(&RING_OPTIONS).len(), 16 * (4 + 1));
+    assert_eq!(sets(&OFFLOADS).len(), 5 * 5);
+}
