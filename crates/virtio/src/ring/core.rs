@@ -419,16 +419,17 @@ impl Core {
         if bytes == 0 || !(bytes as usize).is_multiple_of(DESCRIPTOR) || count > LONGEST_TABLE {
             return Err(RingError::IndirectLength);
         }
+        let copy;
         let table = match window.find(address, bytes) {
             Some(table) => table.cast_const(),
             None => {
-                let table = self.memory.translate(address, bytes.into()).ok_or(RingError::IndirectOutsideMemory)?;
-                table.as_ptr().cast_const()
+                copy = self.copy_table(address, bytes)?;
+                copy.as_ptr()
             }
         };
         let (mut index, mut length) = (0, 0);
         for _ in 0..count {
-            // SAFETY: the index is below the count, and all of the table is mapped.
+            // SAFETY: the index is below the count, and all of the table is mapped, or a copy of it is here.
             let descriptor = unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) };
             if descriptor.flags & INDIRECT != 0 {
                 return Err(RingError::IndirectNested);
@@ -451,6 +452,25 @@ impl Core {
             }
         }
         Err(RingError::ChainTooLong)
+    }
+
+    /// Copies a table that lies in another region than the last buffer, or in several. Rare, so it may allocate.
+    #[cold]
+    #[inline(never)]
+    fn copy_table(&self, address: u64, bytes: u32) -> Result<Vec<u8>, RingError> {
+        let mut copy = vec![0; bytes as usize];
+        let (mut window, mut done) = (Window::NONE, 0);
+        while done < bytes {
+            let place = address.checked_add(done.into()).ok_or(RingError::IndirectOutsideMemory)?;
+            let part = window.part(&self.memory, place, bytes - done);
+            let (host, length) = part.map_err(|_| RingError::IndirectOutsideMemory)?;
+            for (offset, byte) in copy[done as usize..][..length as usize].iter_mut().enumerate() {
+                // SAFETY: the part is mapped, and the offset below its length.
+                *byte = unsafe { host.add(offset).read_volatile() };
+            }
+            done += length;
+        }
+        Ok(copy)
     }
 
     #[inline(always)]

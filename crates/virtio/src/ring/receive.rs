@@ -41,6 +41,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             }
             Err(error) => {
                 core.fail(error);
+                stop = Stop::Full;
                 break;
             }
         };
@@ -60,6 +61,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
                 }
                 Err(error) => {
                     core.fail(error);
+                    stop = Stop::Full;
                     break;
                 }
             }

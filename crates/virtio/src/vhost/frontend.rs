@@ -44,7 +44,7 @@ pub struct Negotiated {
 /// A file that is shared with the device, and the addresses that it has there.
 #[derive(Debug)]
 pub struct SharedFile {
-    /// The file: a memfd, for example [`bellows_sys::mapping::memory_file`].
+    /// The file: a memfd, for example of [`bellows_sys::memfd::sealed`].
     pub file: File,
     /// Where in the file the memory starts.
     pub offset: u64,
