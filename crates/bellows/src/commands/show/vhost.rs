@@ -138,6 +138,14 @@ struct Device {
     protocol_features: Vec<String>,
     memory: Option<Memory>,
     #[serde(default)]
+    connections: u64,
+    #[serde(default)]
+    logging: bool,
+    #[serde(default)]
+    errors: Errors,
+    last_error: Option<String>,
+    waits: Option<String>,
+    #[serde(default)]
     rings: Vec<Ring>,
 }
 
@@ -166,8 +174,11 @@ struct Counters {
     bytes: u64,
     chains: u64,
     kicks: u64,
-    errors: BTreeMap<String, u64>,
+    errors: Errors,
 }
+
+/// How often each error was met, by its name.
+type Errors = BTreeMap<String, u64>;
 
 fn render(device: &AppStatus, rich: bool) -> String {
     let app = &device.app;
@@ -196,7 +207,23 @@ fn heading(device: &Device) -> String {
         let mebibytes = count(memory.bytes.div_ceil(1 << 20));
         text += &format!("  memory: {mebibytes} MiB in {}\n", plural(memory.regions, "region"));
     }
-    text
+    if device.logging {
+        text += "  the machine is being moved: pages that are written are logged\n";
+    }
+    if device.connections > 1 {
+        text += &format!("  {} so far\n", plural(device.connections, "connection"));
+    }
+    for (what, why) in [("waits", &device.waits), ("last error", &device.last_error)] {
+        text += &why.as_ref().map(|why| format!("  {what}: {why}\n")).unwrap_or_default();
+    }
+    let errors = counted(&device.errors);
+    text + &if errors.is_empty() { String::new() } else { format!("  errors: {errors}\n") }
+}
+
+/// The errors that were met.
+fn counted(errors: &Errors) -> String {
+    let met = errors.iter().filter(|(_, times)| **times > 0);
+    met.map(|(error, times)| format!("{error} {}", count(*times))).collect::<Vec<_>>().join(", ")
 }
 
 fn rings(device: &Device, rich: bool) -> String {
@@ -217,11 +244,6 @@ fn rings(device: &Device, rich: bool) -> String {
     ]);
     for ring in &device.rings {
         let Counters { packets, bytes, chains, kicks, errors } = &ring.counters;
-        let errors: Vec<String> = errors
-            .iter()
-            .filter(|(_, times)| **times > 0)
-            .map(|(error, times)| format!("{error} {}", count(*times)))
-            .collect();
         let state = match &ring.error {
             Some(error) => format!("{}: {error}", ring.state),
             None => ring.state.clone(),
@@ -236,7 +258,7 @@ fn rings(device: &Device, rich: bool) -> String {
             count(*bytes),
             count(*chains),
             count(*kicks),
-            or_unknown(errors.join(", ")),
+            or_unknown(counted(errors)),
             or_unknown(ring.instance.clone().unwrap_or_default()),
         ]);
     }
@@ -275,6 +297,22 @@ mod tests {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("too_long"), "{text}");
+    }
+
+    #[test]
+    fn what_went_wrong_is_told_in_words_and_numbers() {
+        let text = render(
+            &device(json!({
+                "kind": "virtio-user", "socket": "/s", "mode": "client", "state": "waiting", "connections": 3,
+                "errors": { "cut_off": 2, "version": 0 }, "last_error": "the other side closed", "waits": "refused",
+                "logging": true,
+            })),
+            false,
+        );
+        let expected = "guest (virtio-user): client on /s, waiting\n  the machine is being moved: pages that are written are \
+                        logged\n  3 connections so far\n  waits: refused\n  last error: the other side closed\n  errors: \
+                        cut_off 2\n  no rings yet\n";
+        assert_eq!(text, expected);
     }
 
     #[test]
