@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellows_sys::socket;
-use bellows_sys::wake::{Event, sleep_until_readable, sleep_until_writable};
+use bellows_sys::wake::{sleep_until_readable, sleep_until_writable};
 
 use super::ProtocolError;
 use super::message::{HEADER, LONGEST, MOST_FILES, Message, flags, header};
+use super::signal::Signal;
 
 /// How long the other side may take to finish a message that it has begun, or to read a reply.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,8 +30,8 @@ pub(super) enum Incoming {
 /// One end of a connection.
 pub(super) struct Channel {
     socket: UnixStream,
-    /// Ends every wait.
-    disturb: Arc<Event>,
+    /// Ends the waits for messages.
+    disturb: Arc<Signal>,
     patience: Duration,
     /// The message that is coming: its header, then its body.
     bytes: Vec<u8>,
@@ -41,11 +42,11 @@ pub(super) struct Channel {
 
 impl Channel {
     /// A channel over a connected socket. When `disturb` is raised, waits end.
-    pub(super) fn new(socket: UnixStream, disturb: Arc<Event>) -> Channel {
+    pub(super) fn new(socket: UnixStream, disturb: Arc<Signal>) -> Channel {
         Channel { socket, disturb, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
     }
 
-    #[cfg(any(test, fuzzing))]
+    #[cfg(test)]
     pub(super) fn set_patience(&mut self, patience: Duration) {
         self.patience = patience;
     }
@@ -148,25 +149,15 @@ impl Channel {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let left = self.patience.saturating_sub(started.elapsed());
-                    if left.is_zero() {
+                    if left.is_zero() || self.disturb.has_ended() {
                         return Err(ProtocolError::Unread(self.patience.as_secs()));
                     }
-                    self.wait_for_room(left)?;
+                    // Now and then it looks whether it is to end.
+                    sleep_until_writable(self.socket.as_fd(), &[], left.min(Duration::from_millis(100)))?;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(())
-    }
-
-    fn wait_for_room(&self, left: Duration) -> Result<(), ProtocolError> {
-        // An event that is raised ends the wait only when it is about the end; meanwhile it must not spin.
-        sleep_until_writable(self.socket.as_fd(), &[], left.min(Duration::from_millis(200)))?;
-        Ok(())
-    }
-
-    /// Waits until the event is raised or the time has passed, whatever the socket does.
-    pub(super) fn disturb(&self) -> &Arc<Event> {
-        &self.disturb
     }
 }

@@ -156,13 +156,19 @@ impl ProtocolError {
 
     /// Whether the connection is still in order: a refusal can be told to the other side, if it wants to hear.
     pub(super) fn is_refusal(&self) -> bool {
-        use ProtocolError::{
-            CutOff, Files, Size, Socket, Stalled, TooLong, Unanswered, Unexpected, Unread, Version,
-        };
+        use ProtocolError::{CutOff, Files, Size, Socket, Stalled, TooLong, Unanswered, Unexpected, Unread, Version};
         !matches!(
             self,
-            Socket(_) | CutOff | Stalled(_) | Unread(_) | Unanswered { .. } | Version(_) | Unexpected(_)
-                | TooLong { .. } | Size { .. } | Files { .. }
+            Socket(_)
+                | CutOff
+                | Stalled(_)
+                | Unread(_)
+                | Unanswered { .. }
+                | Version(_)
+                | Unexpected(_)
+                | TooLong { .. }
+                | Size { .. }
+                | Files { .. }
         )
     }
 }

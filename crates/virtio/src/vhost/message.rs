@@ -168,7 +168,7 @@ impl<'a> Body<'a> {
         Body { request, size: bytes.len(), rest: bytes }
     }
 
-    fn error(&self) -> ProtocolError {
+    pub(super) fn error(&self) -> ProtocolError {
         ProtocolError::Size { request: self.request, size: self.size }
     }
 
@@ -284,12 +284,8 @@ pub(super) struct InflightMessage {
 
 impl InflightMessage {
     pub(super) fn read(mut body: Body<'_>) -> Result<InflightMessage, ProtocolError> {
-        let message = InflightMessage {
-            length: body.u64()?,
-            offset: body.u64()?,
-            queues: body.u16()?,
-            queue_size: body.u16()?,
-        };
+        let message =
+            InflightMessage { length: body.u64()?, offset: body.u64()?, queues: body.u16()?, queue_size: body.u16()? };
         // Some front ends send the structure as their compiler pads it.
         let padding = body.rest();
         if padding.is_empty() || padding.len() == 4 { Ok(message) } else { Err(body.error()) }
@@ -319,7 +315,8 @@ mod tests {
 
     #[test]
     fn bodies_are_read_as_they_were_written_and_no_byte_more_or_less() {
-        let addresses = VringAddresses { index: 1, flags: 1, descriptors: 0x1000, used: 0x2000, available: 0x3000, log: 4 };
+        let addresses =
+            VringAddresses { index: 1, flags: 1, descriptors: 0x1000, used: 0x2000, available: 0x3000, log: 4 };
         let bytes = addresses.bytes();
         assert_eq!(VringAddresses::read(Body::new("SET_VRING_ADDR", &bytes)).unwrap(), addresses);
         for length in 0..bytes.len() {
