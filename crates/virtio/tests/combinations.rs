@@ -364,7 +364,8 @@ impl Bench<'_> {
             assert_eq!(used.id, id, "the order of chains");
             let Waiting { chain, .. } = self.waiting.remove(&id).expect("in the queue");
             // A chain for which another stands has been written whole, or was there to be read.
-            let expected = used.length.map_or(if chain.writable { chain.capacity() } else { 0 }, |length| length as usize);
+            let expected =
+                used.length.map_or(if chain.writable { chain.capacity() } else { 0 }, |length| length as usize);
             assert_eq!(expected, length, "the length that the device reports");
             chain.free(self.guest);
         }
@@ -385,8 +386,7 @@ impl Bench<'_> {
         let position = Position::from_base(self.features, position.base());
         assert_eq!(position, self.driver.position(), "as a front end keeps it");
         let transmit = matches!(self.device, Device::Transmit(_));
-        self.device =
-            device(self.guest, self.features, transmit, self.size, &*self.driver, position, &self.call);
+        self.device = device(self.guest, self.features, transmit, self.size, &*self.driver, position, &self.call);
         self.first = true;
     }
 }
@@ -472,8 +472,7 @@ fn fit(offload: &mut Offload, length: usize, random: &mut Random) {
 /// The first ten bytes of the header.
 fn header(offload: Offload) -> Vec<u8> {
     let mut bytes = vec![offload.flags, offload.gso_type];
-    let words =
-        [offload.header_length, offload.segment_size, offload.checksum_start, offload.checksum_offset];
+    let words = [offload.header_length, offload.segment_size, offload.checksum_start, offload.checksum_offset];
     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     bytes
 }
