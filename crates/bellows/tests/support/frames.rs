@@ -11,8 +11,9 @@ pub fn random(count: usize, lengths: impl Fn(usize) -> usize, seed: u64) -> Fram
     let mut random = Random(seed | 1);
     let frame = |number: usize| {
         let mut frame: Vec<u8> = (0..lengths(number)).map(|_| random.next() as u8).collect();
-        // Locally administered addresses, and a type for experiments: nobody takes such frames for anything else.
-        frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+        // Locally administered addresses, and a type for experiments: nobody takes such frames for anything else. That
+        // they come from many makes them many flows.
+        frame[..8].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0]);
         frame[12..14].copy_from_slice(&[0x88, 0xb5]);
         frame[14..22].copy_from_slice(&(number as u64).to_be_bytes());
         frame

@@ -164,15 +164,16 @@ impl Archive {
         self.add(name, 0o040_755, (0, 0), &[]);
     }
 
-    /// A program at its own path, with the libraries that it needs.
-    fn program(&mut self, program: &Path) {
-        let listed = Command::new("ldd").arg(program).output().unwrap();
+    /// A program, and the libraries that it needs at their own paths.
+    fn program(&mut self, name: &str) {
+        let program = find_program(name).unwrap();
+        let listed = Command::new("ldd").arg(&program).output().unwrap();
         let listed = String::from_utf8(listed.stdout).unwrap();
-        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
-        for path in libraries.chain([program.to_owned()]) {
-            let content = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            self.file(path.to_str().unwrap().trim_start_matches('/'), 0o755, &content);
+        let read = |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for library in listed.split_whitespace().filter(|word| word.starts_with('/')) {
+            self.file(library.trim_start_matches('/'), 0o755, &read(Path::new(library)));
         }
+        self.file(&format!("bin/{name}"), 0o755, &read(&program));
     }
 
     fn finish(mut self) -> Vec<u8> {
@@ -189,8 +190,9 @@ fn initial_files(kernel: &Path) -> Vec<u8> {
     // The kernel opens it for the first process before there are any other devices.
     files.add("dev/console", 0o020_600, (5, 1), &[]);
     files.file("init", 0o755, INIT.as_bytes());
-    files.file("bin/busybox", 0o755, &fs::read(find_program("busybox").unwrap()).unwrap());
-    files.program(&find_program("iperf3").unwrap());
+    for program in ["busybox", "iperf3"] {
+        files.program(program);
+    }
     let modules = entry(&kernel.join("lib/modules"), "").join("kernel");
     for module in MODULES {
         // What is not a module of this kernel is built into it.

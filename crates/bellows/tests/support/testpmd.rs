@@ -1,5 +1,6 @@
 //! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine, and a vhost back end
 //! to compare with. `cargo xtask peers` uses this file too, so it needs nothing but the standard library.
+#![allow(dead_code, reason = "each program uses a part of it")]
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -17,6 +18,8 @@ const UNKNOWN: &str = "Command not found";
 /// How to start a testpmd.
 #[derive(Clone, Debug)]
 pub struct Launch {
+    /// The program that runs it, with arguments, if any.
+    pub wrapper: Vec<String>,
     /// The processors that its threads may use, as in a list of `taskset`.
     pub cpus: String,
     /// Whether its memory is hugepages, or else a plain memory file.
@@ -63,8 +66,10 @@ impl Launch {
         let (output, for_stdout) = std::io::pipe().map_err(describe)?;
         let for_stderr = for_stdout.try_clone().map_err(describe)?;
         // It must see a pipe that stays open, and would keep its words to itself until a block of them is full.
-        let mut command = Command::new("stdbuf");
-        command.args(["-oL", "dpdk-testpmd"]).args(self.words());
+        let words = self.wrapper.iter().cloned().chain(["stdbuf", "-oL", "dpdk-testpmd"].map(String::from));
+        let words: Vec<String> = words.chain(self.words()).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
         let mut child =
             command.stdin(Stdio::piped()).stdout(for_stdout).stderr(for_stderr).spawn().map_err(describe)?;
         // The writing ends in the command would keep the pipe open when the child has ended.
@@ -172,11 +177,6 @@ impl Testpmd {
     /// What its ports have forwarded since `start`.
     pub fn forwarded(&mut self) -> Result<Forwarded, String> {
         Ok(Forwarded::read(&self.command("show fwd stats all")?))
-    }
-
-    /// Waits until it has said something since its start.
-    pub fn wait_for(&self, wanted: &str) -> Result<(), String> {
-        self.said.wait(0, wanted, PATIENCE).map(drop)
     }
 
     /// All that it has said.

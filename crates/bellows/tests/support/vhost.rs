@@ -1,4 +1,5 @@
 //! Networks with vhost-user ports, and what `bellows show vhost` says of them.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
