@@ -5,6 +5,8 @@
 mod frames;
 #[path = "support/hugepages.rs"]
 mod hugepages;
+#[path = "support/stream.rs"]
+mod stream;
 mod support;
 #[path = "support/testpmd.rs"]
 mod testpmd;
@@ -333,6 +335,53 @@ fn several_queues_share_the_work() {
         sent.sort();
         returned.sort();
         assert_same("several queues", &returned, &sent);
+    }
+}
+
+#[test]
+fn what_one_driver_leaves_to_the_device_is_done_for_another() {
+    const SEGMENT: usize = 500;
+    if is_missing("what_one_driver_leaves_to_the_device_is_done_for_another") {
+        return;
+    }
+    for packed in [false, true] {
+        let sandbox = Sandbox::new();
+        let [rich, plain] = ["rich", "plain"].map(|name| socket(&sandbox, name));
+        let network =
+            Network::default().port("rich", &rich, "").port("plain", &plain, "").link("rich.output -> plain.input");
+        let running = sandbox.start(&[&sandbox.write("segments.toml", &network.text())]);
+        let [sent, nothing, returned] =
+            ["sent", "nothing", "returned"].map(|name| sandbox.path(&format!("{name}.pcap")));
+        let bytes: Vec<u8> = frames::random(200, |_| 1_400, 21).concat();
+        let sent_frames = stream::cut(&bytes, 1_400);
+        frames::write(&sent, &sent_frames);
+        frames::write(&nothing, &Frames::new());
+
+        let driver = Driver { packed, ..Driver::default() };
+        let pair = |socket: &Path, from: &Path, to: &str| {
+            let files = format!("net_pcap0,rx_pcap={}{to}", from.display());
+            launch(vec![driver.device(0, &socket.display().to_string()), files])
+        };
+        let mut receiver = pair(&plain, &nothing, &format!(",tx_pcap={}", returned.display())).start().unwrap();
+        receiver.commands(&["set fwd io", "start"]).unwrap();
+        wait_for_driver(&sandbox, &running, &plain);
+        let mut sender = pair(&rich, &sent, "").start().unwrap();
+        // Both are left to the device; which of a TCP frame's headers are ready for that is for testpmd to see.
+        let set = ["port stop 0", "csum set tcp hw 0", &format!("tso set {SEGMENT} 0"), "port start 0"];
+        sender.commands(&set).unwrap();
+        sender.commands(&["set fwd csum", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+        let options = negotiated(&sandbox, &running, &rich);
+        assert!(options.contains("checksum") && options.contains("tso4"), "{options:?}");
+        let options = negotiated(&sandbox, &running, &plain);
+        assert!(!options.contains("guest-checksum") && !options.contains("guest-tso4"), "{options:?}");
+
+        let segments = 200 * 1_400usize.div_ceil(SEGMENT) as u64;
+        eventually("all segments", || receiver.forwarded().unwrap().port(1).1 >= segments);
+        assert_eq!(carried(&running, "plain.input"), 200, "super-frames are cut where they leave");
+        receiver.quit().unwrap();
+        let (joined, largest) = stream::join(&frames::read(&returned));
+        assert_eq!(largest, SEGMENT);
+        assert!(joined == bytes, "the stream is not the same");
     }
 }
 
