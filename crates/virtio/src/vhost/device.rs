@@ -13,7 +13,7 @@ use bellows_sys::wake::Event;
 
 use crate::inflight::InflightRegion;
 use crate::log::Log;
-use crate::ring::{ReceiveRing, SetupError, TransmitRing};
+use crate::ring::{ReceiveRing, RingError, SetupError, TransmitRing};
 use crate::{Features, Memory};
 
 use super::channel::Channel;
@@ -102,7 +102,7 @@ impl Device {
         }
         let (request, wants_reply) = (message.request, message.needs_reply());
         let done = self.handle(message);
-        let started = self.start();
+        let started = self.start(about_memory(request));
         self.tell();
         let may_ack = wants_reply && self.session.protocol.has(ProtocolFeatures::REPLY_ACK);
         match done {
@@ -473,6 +473,8 @@ impl Device {
         queue.base = lent.ring.position().base();
         self.status.settle(index, lent.ring.counters());
         if let Some(error) = lent.error() {
+            // Memory that is gone reads as zeros, which look like any mistake.
+            let error = if self.session.memory.is_broken() { RingError::MemoryGone } else { error };
             self.fail(index, error.name(), error.to_string());
         }
     }
@@ -487,7 +489,9 @@ impl Device {
     }
 
     /// Lends the engine every ring that can run. False if one of them turned out to be one that cannot.
-    fn start(&mut self) -> bool {
+    ///
+    /// While memory comes and goes a ring may have none for a moment. That is a state, not a mistake.
+    fn start(&mut self, about_memory: bool) -> bool {
         let ready = |device: &Device, index: usize| device.session.queues[index].is_ready(device.session.features);
         if self.session.memory.regions().is_empty() {
             return true;
@@ -503,6 +507,9 @@ impl Device {
                     self.status.update(|snapshot| snapshot.queues[index].instance = instance);
                     self.session.queues[index].running = true;
                     self.lender.offer(index, Lent::new(ring));
+                }
+                Err(error @ SetupError::Outside { .. }) if about_memory => {
+                    self.session.queues[index].failed = Some(error.to_string());
                 }
                 Err(error) => {
                     good = false;
@@ -540,6 +547,11 @@ impl Device {
             }
         });
     }
+}
+
+/// Whether a request changes the memory.
+fn about_memory(request: u32) -> bool {
+    matches!(Request::of(request), Some(Request::SET_MEM_TABLE | Request::ADD_MEM_REG | Request::REM_MEM_REG))
 }
 
 /// The configuration space has nothing that a driver may write; legacy drivers write their address there all the same.
