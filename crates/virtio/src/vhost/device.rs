@@ -260,10 +260,10 @@ impl Device {
         }
         self.pause_all();
         // What there was is obsolete, whether the new regions are good for something or not.
-        self.session.regions = Regions::default();
+        let old = std::mem::take(&mut self.session.regions);
         self.session.memory = Arc::default();
         for (region, file) in regions.into_iter().zip(files) {
-            self.session.regions.add(region, file)?;
+            self.session.regions.add(region, file, &old)?;
         }
         self.map()
     }
@@ -274,7 +274,7 @@ impl Device {
         body.end()?;
         let file = one(Request::ADD_MEM_REG, files)?;
         self.pause_all();
-        self.session.regions.add(region, file)?;
+        self.session.regions.add(region, file, &Regions::default())?;
         self.map().inspect_err(|_| self.session.regions.forget_last())
     }
 
@@ -288,7 +288,7 @@ impl Device {
     }
 
     fn map(&mut self) -> Result<Reply, ProtocolError> {
-        self.session.memory = Arc::new(self.session.regions.map()?);
+        self.session.memory = Arc::new(self.session.regions.memory()?);
         self.session.queues.iter_mut().for_each(Queue::forgive);
         Ok(Reply::Done)
     }
