@@ -522,11 +522,16 @@ impl Device {
 
     fn make_ring(&self, index: usize) -> Result<Ring, SetupError> {
         let session = &self.session;
-        let setup = session.queues[index].setup(&session.memory, session.features, session.inflight.as_ref(), index)?;
-        Ok(match index % 2 {
+        let queue = &session.queues[index];
+        let (setup, inflight) = queue.setup(&session.memory, session.features, session.inflight.as_ref(), index)?;
+        let logged = queue.logged(&setup);
+        let mut ring = match index % 2 {
             0 => Ring::Receive(ReceiveRing::new(setup)?),
             _ => Ring::Transmit(TransmitRing::new(setup)?),
-        })
+        };
+        let log = session.log.clone().filter(|_| session.features.has(Features::LOG_ALL));
+        ring.note_in(log, logged, inflight);
+        Ok(ring)
     }
 
     /// Writes the status.

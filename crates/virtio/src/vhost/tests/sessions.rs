@@ -296,7 +296,59 @@ fn a_region_for_what_has_begun_is_made_and_taken() {
     acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &padded, &[file.as_fd()]);
     peer.transmit(1, 20, 20);
     until("packets", || peer.used(1) == 40);
-    assert_eq!(peer.base(1), 40);
+    // Device and process vanish; the next device finds where the ring was, whatever the base says.
+    let memory = peer.memory.try_clone().unwrap();
+    drop(peer);
+    let mut peer = host.peer();
+    peer.memory = memory;
+    peer.negotiate(FEATURES);
+    peer.share_memory();
+    acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &body, &[file.as_fd()]);
+    peer.start_ring(1, 7);
+    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.transmit(1, 40, 20);
+    until("packets", || peer.used(1) == 60);
+    assert_eq!(peer.base(1), 60);
+    // After an orderly stop the base counts again.
+    peer.memory.write_all_at(&[0; 0x10000], 0x10000).unwrap();
+    peer.start_ring(1, 0);
+    peer.transmit(1, 0, 20);
+    until("packets", || peer.used(1) == 20);
+}
+
+#[test]
+fn what_is_written_is_logged_while_it_is_wanted() {
+    let host = Host::start();
+    let mut peer = with_ring(&host);
+    let log = memfd::create(LENGTH).unwrap();
+    let marked = |log: &File| {
+        let mut bytes = vec![0; LENGTH as usize];
+        log.read_exact_at(&mut bytes, 0).unwrap();
+        (0..8 * LENGTH).filter(|page| bytes[*page as usize / 8] >> (page % 8) & 1 == 1).collect::<Vec<_>>()
+    };
+    let body = [LENGTH.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+    assert_eq!(peer.ask(Request::SET_LOG_BASE, &body, &[log.as_fd()]).body.len(), 8);
+    let news = event();
+    acknowledged(&mut peer, Request::SET_LOG_FD, &[], &[news.as_fd()]);
+    peer.transmit(1, 20, 20);
+    until("packets", || peer.used(1) == 40);
+    assert_eq!(marked(&log), [], "logging was not negotiated");
+    let logging = FEATURES.with(Features::LOG_ALL);
+    acknowledged(&mut peer, Request::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
+    let addresses = VringAddresses { flags: 1, log: GUEST + 0x14000, ..Peer::addresses(1) };
+    acknowledged(&mut peer, Request::SET_VRING_ADDR, &addresses.bytes(), &[]);
+    assert!(host.status.snapshot().logging);
+    peer.transmit(1, 40, 20);
+    until("packets", || peer.used(1) == 60);
+    let page = (GUEST + 0x14000) / 4096;
+    until("the used ring's page is marked", || marked(&log) == [page]);
+    let mut raised = [0; 8];
+    until("the log's event", || (&news).read(&mut raised).is_ok());
+    acknowledged(&mut peer, Request::SET_FEATURES, &FEATURES.0.to_le_bytes(), &[]);
+    log.write_all_at(&[0; 8], page / 8 & !7).unwrap();
+    peer.transmit(1, 60, 20);
+    until("packets", || peer.used(1) == 80);
+    assert_eq!(marked(&log), []);
 }
 
 /// An engine that is busy elsewhere keeps the driver's process waiting, which the status says; nothing is lost.
@@ -327,7 +379,7 @@ fn a_sleeping_engine_is_woken() {
     let folder = Folder::new();
     let (_backend, mut port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
     let bell = port.doorbell();
-    let mut wait = |port: &mut crate::vhost::Port| {
+    let wait = |port: &mut crate::vhost::Port| {
         assert!(sleep_until_readable(&[bell.descriptor()], Some(super::peer::LIMIT)).unwrap()[0]);
         until("an exchange", || port.sync());
         assert!(!sleep_until_readable(&[bell.descriptor()], Some(std::time::Duration::ZERO)).unwrap()[0]);
