@@ -6,8 +6,10 @@
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use bellows_sys::mapping::SharedMapping;
+use bellows_sys::mapping::{SharedMapping, holes};
 
 /// What a region is made of, as the driver's side describes it (vhost-user, "Memory regions description").
 #[derive(Debug)]
@@ -61,17 +63,21 @@ pub enum MapError {
     },
 }
 
-/// One region of the driver's memory, mapped here.
-#[derive(Debug)]
+/// One region of the driver's memory, mapped here. A clone is the same mapping.
+#[derive(Clone, Debug)]
 pub struct Region {
     guest: u64,
     length: u64,
     user: u64,
-    mapping: SharedMapping,
+    mapping: Arc<SharedMapping>,
 }
 
 impl Region {
-    fn map(spec: RegionSpec) -> Result<Region, MapError> {
+    /// Maps a region.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub fn map(spec: RegionSpec) -> Result<Region, MapError> {
         let RegionSpec { guest, length, user, offset, file } = spec;
         let end = offset.checked_add(length);
         if length == 0 || guest.checked_add(length).is_none() || user.checked_add(length).is_none() {
@@ -84,7 +90,14 @@ impl Region {
             return Err(MapError::Short { guest, needed, there });
         }
         let mapping = SharedMapping::new(&file, offset, length).map_err(system)?;
-        Ok(Region { guest, length, user, mapping })
+        Ok(Region { guest, length, user, mapping: Arc::new(mapping) })
+    }
+
+    /// The same mapping at other addresses; `None` if they run over the end of the address space.
+    pub fn moved(&self, guest: u64, user: u64) -> Option<Region> {
+        guest.checked_add(self.length)?;
+        user.checked_add(self.length)?;
+        Some(Region { guest, user, ..self.clone() })
     }
 
     /// The first address as the guest counts.
@@ -95,6 +108,11 @@ impl Region {
     /// Length in bytes.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Whether a part of it was taken away under us.
+    pub fn is_broken(&self) -> bool {
+        self.mapping.is_broken()
     }
 
     /// Where it is mapped.
@@ -108,6 +126,8 @@ impl Region {
 pub struct Memory {
     /// By ascending guest address.
     regions: Vec<Region>,
+    /// How many holes the process had met when the regions were last seen to be whole.
+    holes: AtomicU32,
 }
 
 impl Memory {
@@ -116,11 +136,19 @@ impl Memory {
     /// # Errors
     /// The first region that cannot be had, and why.
     pub fn map(specs: Vec<RegionSpec>) -> Result<Memory, MapError> {
-        let mut regions = specs.into_iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
+        Memory::new(specs.into_iter().map(Region::map).collect::<Result<_, _>>()?)
+    }
+
+    /// Memory of regions that are mapped already.
+    ///
+    /// # Errors
+    /// The first region that overlaps another.
+    pub fn new(mut regions: Vec<Region>) -> Result<Memory, MapError> {
         regions.sort_by_key(|region| region.guest);
         match regions.windows(2).find(|pair| pair[0].guest + pair[0].length > pair[1].guest) {
             Some(pair) => Err(MapError::Overlap { guest: pair[1].guest }),
-            None => Ok(Memory { regions }),
+            // One of them may have had a hole before: the first look at them is thorough.
+            None => Ok(Memory { regions, holes: AtomicU32::new(holes().wrapping_sub(1)) }),
         }
     }
 
@@ -157,9 +185,20 @@ impl Memory {
         Some(offset(region) + region.guest)
     }
 
-    /// Whether a part of the memory was taken away under us: its file was cut short.
+    /// Whether a part of the memory was taken away under us: its file was cut short. One comparison, as long as no mapping of
+    /// the process has met a hole.
     #[inline]
     pub fn is_broken(&self) -> bool {
-        self.regions.iter().any(|region| region.mapping.is_broken())
+        let holes = holes();
+        holes != self.holes.load(Relaxed) && self.look_for_holes(holes)
+    }
+
+    #[cold]
+    fn look_for_holes(&self, holes: u32) -> bool {
+        let broken = self.regions.iter().any(Region::is_broken);
+        if !broken {
+            self.holes.store(holes, Relaxed);
+        }
+        broken
     }
 }

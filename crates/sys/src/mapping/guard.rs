@@ -24,6 +24,9 @@ static TABLE: [Entry; CAPACITY] = [const { Entry::new() }; CAPACITY];
 /// How many entries have ever been in use: the handler looks no further.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
+/// How many holes have been filled.
+static HOLES: AtomicU32 = AtomicU32::new(0);
+
 /// Those who change the table, and what handled the signal before.
 static WRITERS: Mutex<()> = Mutex::new(());
 static PREVIOUS: OnceLock<Previous> = OnceLock::new();
@@ -93,6 +96,12 @@ impl std::fmt::Debug for Entry {
     }
 }
 
+/// See [`super::holes`].
+#[inline]
+pub(super) fn holes() -> u32 {
+    HOLES.load(Acquire)
+}
+
 impl Guard {
     /// Guards a mapping that lies on pages of this size.
     pub(super) fn new(start: usize, length: usize, page: usize) -> io::Result<Guard> {
@@ -156,6 +165,7 @@ fn fill(address: usize) -> bool {
     for entry in &TABLE[..used] {
         let Some(page) = entry.page_at(address) else { continue };
         entry.broken.store(true, Relaxed);
+        HOLES.fetch_add(1, Release);
         let start = (address & !(page - 1)) as *mut libc::c_void;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         // SAFETY: replaces one page of a mapping that its owner keeps (this thread is just touching it) by another one that

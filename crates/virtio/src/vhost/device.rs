@@ -13,7 +13,7 @@ use bellows_sys::wake::Event;
 
 use crate::inflight::InflightRegion;
 use crate::log::Log;
-use crate::ring::{ReceiveRing, SetupError, TransmitRing};
+use crate::ring::{ReceiveRing, RingError, SetupError, TransmitRing};
 use crate::{Features, Memory};
 
 use super::channel::Channel;
@@ -102,7 +102,7 @@ impl Device {
         }
         let (request, wants_reply) = (message.request, message.needs_reply());
         let done = self.handle(message);
-        let started = self.start();
+        let started = self.start(about_memory(request));
         self.tell();
         let may_ack = wants_reply && self.session.protocol.has(ProtocolFeatures::REPLY_ACK);
         match done {
@@ -260,10 +260,10 @@ impl Device {
         }
         self.pause_all();
         // What there was is obsolete, whether the new regions are good for something or not.
-        self.session.regions = Regions::default();
+        let old = std::mem::take(&mut self.session.regions);
         self.session.memory = Arc::default();
         for (region, file) in regions.into_iter().zip(files) {
-            self.session.regions.add(region, file)?;
+            self.session.regions.add(region, file, &old)?;
         }
         self.map()
     }
@@ -274,7 +274,7 @@ impl Device {
         body.end()?;
         let file = one(Request::ADD_MEM_REG, files)?;
         self.pause_all();
-        self.session.regions.add(region, file)?;
+        self.session.regions.add(region, file, &Regions::default())?;
         self.map().inspect_err(|_| self.session.regions.forget_last())
     }
 
@@ -288,7 +288,7 @@ impl Device {
     }
 
     fn map(&mut self) -> Result<Reply, ProtocolError> {
-        self.session.memory = Arc::new(self.session.regions.map()?);
+        self.session.memory = Arc::new(self.session.regions.memory()?);
         self.session.queues.iter_mut().for_each(Queue::forgive);
         Ok(Reply::Done)
     }
@@ -473,6 +473,8 @@ impl Device {
         queue.base = lent.ring.position().base();
         self.status.settle(index, lent.ring.counters());
         if let Some(error) = lent.error() {
+            // Memory that is gone reads as zeros, which look like any mistake.
+            let error = if self.session.memory.is_broken() { RingError::MemoryGone } else { error };
             self.fail(index, error.name(), error.to_string());
         }
     }
@@ -487,7 +489,9 @@ impl Device {
     }
 
     /// Lends the engine every ring that can run. False if one of them turned out to be one that cannot.
-    fn start(&mut self) -> bool {
+    ///
+    /// While memory comes and goes a ring may have none for a moment. That is a state, not a mistake.
+    fn start(&mut self, about_memory: bool) -> bool {
         let ready = |device: &Device, index: usize| device.session.queues[index].is_ready(device.session.features);
         if self.session.memory.regions().is_empty() {
             return true;
@@ -504,6 +508,9 @@ impl Device {
                     self.session.queues[index].running = true;
                     self.lender.offer(index, Lent::new(ring));
                 }
+                Err(error @ SetupError::Outside { .. }) if about_memory => {
+                    self.session.queues[index].failed = Some(error.to_string());
+                }
                 Err(error) => {
                     good = false;
                     self.fail(index, "ring_unusable", error.to_string());
@@ -515,11 +522,16 @@ impl Device {
 
     fn make_ring(&self, index: usize) -> Result<Ring, SetupError> {
         let session = &self.session;
-        let setup = session.queues[index].setup(&session.memory, session.features, session.inflight.as_ref(), index)?;
-        Ok(match index % 2 {
+        let queue = &session.queues[index];
+        let (setup, inflight) = queue.setup(&session.memory, session.features, session.inflight.as_ref(), index)?;
+        let logged = queue.logged(&setup);
+        let mut ring = match index % 2 {
             0 => Ring::Receive(ReceiveRing::new(setup)?),
             _ => Ring::Transmit(TransmitRing::new(setup)?),
-        })
+        };
+        let log = session.log.clone().filter(|_| session.features.has(Features::LOG_ALL));
+        ring.note_in(log, logged, inflight);
+        Ok(ring)
     }
 
     /// Writes the status.
@@ -540,6 +552,11 @@ impl Device {
             }
         });
     }
+}
+
+/// Whether a request changes the memory.
+fn about_memory(request: u32) -> bool {
+    matches!(Request::of(request), Some(Request::SET_MEM_TABLE | Request::ADD_MEM_REG | Request::REM_MEM_REG))
 }
 
 /// The configuration space has nothing that a driver may write; legacy drivers write their address there all the same.

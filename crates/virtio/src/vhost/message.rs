@@ -24,6 +24,9 @@ pub(super) mod flags {
 /// In the bodies of SET_VRING_KICK, CALL and ERR: there is no descriptor.
 pub(super) const NO_FILE: u64 = 0x100;
 
+/// In the flags of SET_VRING_ADDR: writes into the ring itself are to be logged too.
+pub(super) const VRING_LOG: u32 = 1;
+
 /// Features of the protocol itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProtocolFeatures(pub u64);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::inflight::Inflight;
+use crate::log::Log;
 use crate::ring::{Counters, Direction, Position, ReceiveRing, RingError, TransmitRing};
 
 use super::handover::{Borrower, Held};
@@ -32,6 +34,20 @@ impl Ring {
         match self {
             Ring::Receive(ring) => ring.instance(),
             Ring::Transmit(ring) => ring.instance(),
+        }
+    }
+
+    /// Where it is to note what it writes, and how far it has come.
+    pub(super) fn note_in(&mut self, log: Option<Arc<Log>>, logged: Option<u64>, inflight: Option<Inflight>) {
+        match self {
+            Ring::Receive(ring) => {
+                ring.set_log(log, logged);
+                ring.set_inflight(inflight);
+            }
+            Ring::Transmit(ring) => {
+                ring.set_log(log, logged);
+                ring.set_inflight(inflight);
+            }
         }
     }
 

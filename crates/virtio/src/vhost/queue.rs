@@ -9,7 +9,7 @@ use crate::inflight::{Inflight, InflightRegion};
 use crate::ring::{Areas, Position, Setup, SetupError};
 use crate::{Features, Memory};
 
-use super::message::VringAddresses;
+use super::message::{VRING_LOG, VringAddresses};
 use super::status::QueueState;
 
 #[derive(Default)]
@@ -70,22 +70,23 @@ impl Queue {
         }
     }
 
-    /// All that the ring is made of.
+    /// All that the ring is made of, and where it says how far it has come.
     pub(super) fn setup(
         &self,
         memory: &Arc<Memory>,
         features: Features,
         inflight: Option<&Arc<InflightRegion>>,
         index: usize,
-    ) -> Result<Setup, SetupError> {
+    ) -> Result<(Setup, Option<Inflight>), SetupError> {
         let areas = self.areas(memory)?;
         let position = Position::from_base(features, self.base);
-        let position = match inflight.and_then(|region| Inflight::new(region, index, features, self.size)) {
-            Some(inflight) => self.resume(&inflight, memory, areas, position),
+        let inflight = inflight.and_then(|region| Inflight::new(region, index, features, self.size));
+        let position = match &inflight {
+            Some(inflight) => self.resume(inflight, memory, areas, position),
             None => position,
         };
         let clone = |file: &Option<File>| file.as_ref().and_then(|file| file.try_clone().ok());
-        Ok(Setup {
+        let setup = Setup {
             memory: Arc::clone(memory),
             features,
             size: self.size,
@@ -93,7 +94,15 @@ impl Queue {
             position,
             call: clone(&self.call),
             kick: self.kick.as_ref().and_then(clone),
-        })
+        };
+        Ok((setup, inflight))
+    }
+
+    /// Where writes into the ring itself are logged, if they are: a split ring's used ring, or all of a packed one.
+    pub(super) fn logged(&self, setup: &Setup) -> Option<u64> {
+        let packed = setup.features.has(Features::RING_PACKED);
+        let written = if packed { setup.areas.descriptors } else { setup.areas.device };
+        self.addresses.is_some_and(|addresses| addresses.flags & VRING_LOG != 0).then_some(written)
     }
 
     /// The areas as the guest counts. The driver's process gives its own addresses.

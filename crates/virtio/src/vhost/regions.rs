@@ -1,25 +1,44 @@
 //! The memory regions of a driver's process, which come all at once or one by one.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 
-use crate::{MapError, Memory, RegionSpec};
+use crate::{MapError, Memory, Region, RegionSpec};
 
 use super::ProtocolError;
 use super::message::RegionMessage;
 
-/// The regions, each with its file.
+/// The regions that are shared.
 #[derive(Default)]
-pub(super) struct Regions(Vec<(RegionMessage, File)>);
+pub(super) struct Regions(Vec<Shared>);
+
+struct Shared {
+    message: RegionMessage,
+    /// Device and inode of the file.
+    file: (u64, u64),
+    region: Region,
+}
 
 impl Regions {
     /// How many there can be.
     pub(super) const MOST: usize = 64;
 
-    pub(super) fn add(&mut self, region: RegionMessage, file: File) -> Result<(), ProtocolError> {
+    /// Adds a region. One that was mapped before, here or in `old`, is not mapped again: what has been faulted in stays.
+    pub(super) fn add(&mut self, message: RegionMessage, file: File, old: &Regions) -> Result<(), ProtocolError> {
         if self.0.len() == Regions::MOST {
             return Err(ProtocolError::Regions(Regions::MOST));
         }
-        self.0.push((region, file));
+        let RegionMessage { guest, length, user, offset } = message;
+        let status = file.metadata().map_err(|source| MapError::Map { guest, source })?;
+        let file_id = (status.dev(), status.ino());
+        let same =
+            |known: &&Shared| known.file == file_id && (known.message.offset, known.message.length) == (offset, length);
+        let known = self.0.iter().chain(&old.0).find(same);
+        let region = match known.and_then(|known| known.region.moved(guest, user)) {
+            Some(region) => region,
+            None => Region::map(RegionSpec { guest, length, user, offset, file })?,
+        };
+        self.0.push(Shared { message, file: file_id, region });
         Ok(())
     }
 
@@ -29,21 +48,16 @@ impl Regions {
     }
 
     /// Removes a region, which is known by its addresses and its length.
-    pub(super) fn remove(&mut self, region: RegionMessage) -> Result<(), ProtocolError> {
+    pub(super) fn remove(&mut self, message: RegionMessage) -> Result<(), ProtocolError> {
         let key = |region: &RegionMessage| (region.guest, region.length, region.user);
-        let index = self.0.iter().position(|(known, _)| key(known) == key(&region));
-        let index = index.ok_or(ProtocolError::NoRegion { guest: region.guest })?;
+        let index = self.0.iter().position(|known| key(&known.message) == key(&message));
+        let index = index.ok_or(ProtocolError::NoRegion { guest: message.guest })?;
         self.0.remove(index);
         Ok(())
     }
 
-    /// All of them, mapped.
-    pub(super) fn map(&self) -> Result<Memory, MapError> {
-        let specs = self.0.iter().map(|(region, file)| {
-            let RegionMessage { guest, length, user, offset } = *region;
-            let file = file.try_clone().map_err(|source| MapError::Map { guest, source })?;
-            Ok(RegionSpec { guest, length, user, offset, file })
-        });
-        Memory::map(specs.collect::<Result<_, _>>()?)
+    /// All of them.
+    pub(super) fn memory(&self) -> Result<Memory, MapError> {
+        Memory::new(self.0.iter().map(|known| known.region.clone()).collect())
     }
 }

@@ -65,15 +65,12 @@ pub(super) fn config(socket: &Path, mode: Mode) -> BackendConfig {
 pub(super) struct Engine {
     thread: Option<JoinHandle<Port>>,
     end: Arc<AtomicBool>,
-    /// Packets that came.
-    pub(super) packets: Arc<AtomicU64>,
 }
 
 impl Engine {
     pub(super) fn run(mut port: Port) -> Engine {
         let end = Arc::new(AtomicBool::new(false));
-        let packets = Arc::new(AtomicU64::new(0));
-        let (ended, count) = (Arc::clone(&end), Arc::clone(&packets));
+        let ended = Arc::clone(&end);
         let thread = std::thread::spawn(move || {
             let mut vector = Vector::new();
             while !ended.load(Ordering::Relaxed) {
@@ -81,10 +78,7 @@ impl Engine {
                 for pair in 0..port.transmit().len() {
                     let Some(ring) = &mut port.transmit()[pair] else { continue };
                     match ring.transmit(&mut vector, 32) {
-                        Ok(_) => {
-                            count.fetch_add(vector.len() as u64, Ordering::Relaxed);
-                            vector.drain(usize::MAX).for_each(drop);
-                        }
+                        Ok(_) => vector.drain(usize::MAX).for_each(drop),
                         Err(error) => port.fail(Direction::Transmit, pair, error),
                     }
                 }
@@ -93,7 +87,7 @@ impl Engine {
             }
             port
         });
-        Engine { thread: Some(thread), end, packets }
+        Engine { thread: Some(thread), end }
     }
 
     pub(super) fn stop(mut self) -> Port {
@@ -258,15 +252,15 @@ pub(super) fn errors(snapshot: &Snapshot, name: &str) -> u64 {
 pub(super) struct Host {
     pub(super) folder: Folder,
     pub(super) status: Arc<BackendStatus>,
-    pub(super) engine: Engine,
-    pub(super) backend: Backend,
+    pub(super) _engine: Engine,
+    pub(super) _backend: Backend,
 }
 
 impl Host {
     pub(super) fn start() -> Host {
         let folder = Folder::new();
         let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
-        Host { status: backend.status(), engine: Engine::run(port), backend, folder }
+        Host { status: backend.status(), _engine: Engine::run(port), _backend: backend, folder }
     }
 
     pub(super) fn peer(&self) -> Peer {

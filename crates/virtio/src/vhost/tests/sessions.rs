@@ -1,8 +1,17 @@
 //! Well-behaved driver's processes.
 
-use super::peer::{Engine, Folder, Host, Peer, SIZE, config, event, until};
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use bellows_sys::memfd;
+
+use super::peer::{Engine, Folder, GUEST, Host, LENGTH, Peer, SIZE, USER, config, event, until};
 use crate::Features;
-use crate::vhost::message::{ProtocolFeatures, Request};
+use crate::vhost::message::{
+    InflightMessage, Message, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState,
+};
 use crate::vhost::{Backend, Mode, QueueState};
 
 const FEATURES: Features =
@@ -115,4 +124,274 @@ fn acknowledgements_are_sent_when_wanted() {
     assert_eq!(ask(&mut peer, Request::SET_FEATURES, 1 << 60), bad);
     assert_eq!(ask(&mut peer, Request::SET_FEATURES, FEATURES.0), good);
     host.expect_errors("features_not_offered", 1);
+}
+
+fn acknowledged(peer: &mut Peer, request: Request, body: &[u8], files: &[std::os::fd::BorrowedFd<'_>]) {
+    peer.need_reply = true;
+    let reply = peer.ask(request, body, files).body;
+    peer.need_reply = false;
+    assert_eq!(reply, 0_u64.to_le_bytes(), "{} was refused", request.name());
+}
+
+/// A peer whose first transmit ring runs.
+fn with_ring(host: &Host) -> Peer {
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.transmit(1, 0, 20);
+    until("packets", || peer.used(1) == 20);
+    peer
+}
+
+#[test]
+fn everything_may_change_while_rings_run() {
+    let host = Host::start();
+    let mut peer = with_ring(&host);
+    let mut next = 20;
+    let mut more = |peer: &Peer, what: &str| {
+        peer.transmit(1, next, 30);
+        next += 30;
+        until(&format!("packets after {what}"), || peer.used(1) == next);
+    };
+    // Another call, which is raised from now on.
+    let call = event();
+    acknowledged(&mut peer, Request::SET_VRING_CALL, &1_u64.to_le_bytes(), &[call.as_fd()]);
+    more(&peer, "another call");
+    let mut raised = [0; 8];
+    until("the new call", || (&call).read(&mut raised).is_ok());
+    acknowledged(&mut peer, Request::SET_VRING_KICK, &1_u64.to_le_bytes(), &[event().as_fd()]);
+    more(&peer, "another kick");
+    acknowledged(&mut peer, Request::SET_VRING_CALL, &0x101_u64.to_le_bytes(), &[]);
+    more(&peer, "no call");
+    acknowledged(&mut peer, Request::SET_VRING_KICK, &0x101_u64.to_le_bytes(), &[]);
+    more(&peer, "no kick");
+    let logging = FEATURES.with(Features::LOG_ALL);
+    acknowledged(&mut peer, Request::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
+    more(&peer, "other features");
+    // The same memory, at other addresses of the process.
+    let mut body = 1_u64.to_le_bytes().to_vec();
+    RegionMessage { user: 5 * USER, ..Peer::region() }.write(&mut body);
+    let memory = peer.memory.try_clone().unwrap();
+    acknowledged(&mut peer, Request::SET_MEM_TABLE, &body, &[memory.as_fd()]);
+    assert!(
+        matches!(host.status.snapshot().queues[1].state, QueueState::Failed(_)),
+        "its areas are not there any more"
+    );
+    let addresses = Peer::addresses(1);
+    let moved = 4 * USER;
+    let addresses = VringAddresses {
+        descriptors: addresses.descriptors + moved,
+        used: addresses.used + moved,
+        available: addresses.available + moved,
+        ..addresses
+    };
+    acknowledged(&mut peer, Request::SET_VRING_ADDR, &addresses.bytes(), &[]);
+    more(&peer, "other memory");
+    acknowledged(&mut peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 0 }.bytes(), &[]);
+    assert_eq!(host.status.snapshot().queues[1].state, QueueState::Disabled);
+    acknowledged(&mut peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
+    more(&peer, "a pause");
+    assert_eq!(peer.base(1), next.into());
+}
+
+#[test]
+fn memory_comes_and_goes_region_by_region() {
+    let host = Host::start();
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    assert_eq!(peer.number(Request::GET_MAX_MEM_SLOTS), 64);
+    let body = |region: RegionMessage| {
+        let mut body = vec![0; 8];
+        region.write(&mut body);
+        body
+    };
+    let memory = peer.memory.try_clone().unwrap();
+    acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
+    peer.start_ring(1, 0);
+    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.transmit(1, 0, 20);
+    until("packets", || peer.used(1) == 20);
+    // More, beside a ring that runs.
+    let other =
+        |number: u64| RegionMessage { guest: GUEST + number * LENGTH, user: USER + number * LENGTH, ..Peer::region() };
+    for number in 1..64 {
+        let file = memfd::create(LENGTH).unwrap();
+        acknowledged(&mut peer, Request::ADD_MEM_REG, &body(other(number)), &[file.as_fd()]);
+    }
+    assert_eq!(host.status.snapshot().regions.len(), 64);
+    peer.need_reply = true;
+    let file = memfd::create(LENGTH).unwrap();
+    assert_eq!(peer.ask(Request::ADD_MEM_REG, &body(other(64)), &[file.as_fd()]).body, 1_u64.to_le_bytes());
+    peer.need_reply = false;
+    host.expect_errors("memory_slots", 1);
+    // A descriptor with the removal is allowed, and of no use.
+    acknowledged(&mut peer, Request::REM_MEM_REG, &body(other(7)), &[file.as_fd()]);
+    acknowledged(&mut peer, Request::REM_MEM_REG, &body(other(8)), &[]);
+    peer.transmit(1, 20, 20);
+    until("packets", || peer.used(1) == 40);
+    // The region in which the ring lies: the ring stops, and goes on when it is back.
+    acknowledged(&mut peer, Request::REM_MEM_REG, &body(Peer::region()), &[]);
+    assert!(matches!(host.status.snapshot().queues[1].state, QueueState::Failed(_)));
+    acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
+    peer.transmit(1, 40, 20);
+    until("packets", || peer.used(1) == 60);
+}
+
+#[test]
+fn the_configuration_space_tells_address_link_and_pairs() {
+    let host = Host::start();
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    let mut config = |offset: u32, size: u32| {
+        let header = [offset, size, 0].map(u32::to_le_bytes).concat();
+        let body = [&header[..], &vec![0; size.min(256) as usize]].concat();
+        peer.ask(Request::GET_CONFIG, &body, &[]).body
+    };
+    assert_eq!(config(0, 10)[12..], [2, 0, 0, 0, 0, 7, 1, 0, 2, 0]);
+    assert_eq!(config(6, 2)[12..], [1, 0]);
+    assert_eq!(config(0, 256).len(), 12 + 256);
+    assert_eq!(config(255, 2)[4..], [0; 8], "an empty part says no");
+    assert_eq!(config(u32::MAX, u32::MAX)[4..], [0; 8]);
+    let write = [&[0_u32, 6, 0].map(u32::to_le_bytes).concat()[..], &[1; 6]].concat();
+    acknowledged(&mut peer, Request::SET_CONFIG, &write, &[]);
+    let mut config = |offset: u32, size: u32| {
+        let header = [offset, size, 0].map(u32::to_le_bytes).concat();
+        peer.ask(Request::GET_CONFIG, &header, &[]).body
+    };
+    assert_eq!(config(0, 6)[12..], [2, 0, 0, 0, 0, 7]);
+}
+
+#[test]
+fn a_reset_stops_all_rings_and_forgets_the_features() {
+    let host = Host::start();
+    for request in [Request::RESET_DEVICE, Request::RESET_OWNER] {
+        let mut peer = with_ring(&host);
+        acknowledged(&mut peer, request, &[], &[]);
+        let snapshot = host.status.snapshot();
+        assert_eq!((snapshot.features, &snapshot.queues[1].state), (None, &QueueState::Stopped));
+        // And again from the start.
+        peer.memory.write_all_at(&[0; 0x10000], 0x10000).unwrap();
+        peer.set(Request::SET_FEATURES, FEATURES.0);
+        peer.start_ring(1, 0);
+        peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+        peer.transmit(1, 0, 20);
+        until("packets", || peer.used(1) == 20);
+    }
+}
+
+#[test]
+fn a_region_for_what_has_begun_is_made_and_taken() {
+    let host = Host::start();
+    let mut peer = with_ring(&host);
+    let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
+    let Message { body, files, .. } = peer.ask(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+    let length = u64::from_le_bytes(body[..8].try_into().unwrap());
+    let file: &File = &files[0];
+    assert_eq!((files.len(), file.metadata().unwrap().len()), (1, length));
+    assert!(file.set_len(0).is_err(), "it is sealed");
+    acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &body, &[file.as_fd()]);
+    let padded = [&body[..], &[0; 4]].concat();
+    acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &padded, &[file.as_fd()]);
+    peer.transmit(1, 20, 20);
+    until("packets", || peer.used(1) == 40);
+    // Device and process vanish; the next device finds where the ring was, whatever the base says.
+    let memory = peer.memory.try_clone().unwrap();
+    drop(peer);
+    let mut peer = host.peer();
+    peer.memory = memory;
+    peer.negotiate(FEATURES);
+    peer.share_memory();
+    acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &body, &[file.as_fd()]);
+    peer.start_ring(1, 7);
+    peer.vring(Request::SET_VRING_ENABLE, 1, 1);
+    peer.transmit(1, 40, 20);
+    until("packets", || peer.used(1) == 60);
+    assert_eq!(peer.base(1), 60);
+    // After an orderly stop the base counts again.
+    peer.memory.write_all_at(&[0; 0x10000], 0x10000).unwrap();
+    peer.start_ring(1, 0);
+    peer.transmit(1, 0, 20);
+    until("packets", || peer.used(1) == 20);
+}
+
+#[test]
+fn what_is_written_is_logged_while_it_is_wanted() {
+    let host = Host::start();
+    let mut peer = with_ring(&host);
+    let log = memfd::create(LENGTH).unwrap();
+    let marked = |log: &File| {
+        let mut bytes = vec![0; LENGTH as usize];
+        log.read_exact_at(&mut bytes, 0).unwrap();
+        (0..8 * LENGTH).filter(|page| bytes[*page as usize / 8] >> (page % 8) & 1 == 1).collect::<Vec<_>>()
+    };
+    let body = [LENGTH.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+    assert_eq!(peer.ask(Request::SET_LOG_BASE, &body, &[log.as_fd()]).body.len(), 8);
+    let news = event();
+    acknowledged(&mut peer, Request::SET_LOG_FD, &[], &[news.as_fd()]);
+    peer.transmit(1, 20, 20);
+    until("packets", || peer.used(1) == 40);
+    assert_eq!(marked(&log), [], "logging was not negotiated");
+    let logging = FEATURES.with(Features::LOG_ALL);
+    acknowledged(&mut peer, Request::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
+    let addresses = VringAddresses { flags: 1, log: GUEST + 0x14000, ..Peer::addresses(1) };
+    acknowledged(&mut peer, Request::SET_VRING_ADDR, &addresses.bytes(), &[]);
+    assert!(host.status.snapshot().logging);
+    peer.transmit(1, 40, 20);
+    until("packets", || peer.used(1) == 60);
+    let page = (GUEST + 0x14000) / 4096;
+    until("the used ring's page is marked", || marked(&log) == [page]);
+    let mut raised = [0; 8];
+    until("the log's event", || (&news).read(&mut raised).is_ok());
+    acknowledged(&mut peer, Request::SET_FEATURES, &FEATURES.0.to_le_bytes(), &[]);
+    log.write_all_at(&[0; 8], page / 8 & !7).unwrap();
+    peer.transmit(1, 60, 20);
+    until("packets", || peer.used(1) == 80);
+    assert_eq!(marked(&log), []);
+}
+
+/// An engine that is busy elsewhere keeps the driver's process waiting, which the status says; nothing is lost.
+#[test]
+fn an_engine_that_does_not_answer_is_complained_about() {
+    let folder = Folder::new();
+    let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+    let status = backend.status();
+    let engine = Engine::run(port);
+    let mut peer = Peer::connect(&folder.socket());
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    peer.transmit(1, 0, 20);
+    until("packets", || peer.used(1) == 20);
+    let port = engine.stop();
+    peer.vring(Request::GET_VRING_BASE, 1, 0);
+    until("a complaint", || status.snapshot().waits.is_some());
+    assert!(status.snapshot().waits.unwrap().contains("has not given ring 1 back"));
+    let _engine = Engine::run(port);
+    assert_eq!(peer.receive().unwrap().body[4..], 20_u32.to_le_bytes());
+    until("no complaint", || status.snapshot().waits.is_none());
+}
+
+/// An engine that sleeps is woken by the bell's descriptor; while nothing is wanted it is silent.
+#[test]
+fn a_sleeping_engine_is_woken() {
+    use bellows_sys::wake::sleep_until_readable;
+    let folder = Folder::new();
+    let (_backend, mut port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+    let bell = port.doorbell();
+    let wait = |port: &mut crate::vhost::Port| {
+        assert!(sleep_until_readable(&[bell.descriptor()], Some(super::peer::LIMIT)).unwrap()[0]);
+        until("an exchange", || port.sync());
+        assert!(!sleep_until_readable(&[bell.descriptor()], Some(std::time::Duration::ZERO)).unwrap()[0]);
+        assert!(!port.sync());
+    };
+    let mut peer = Peer::connect(&folder.socket());
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    wait(&mut port);
+    assert!(port.transmit()[0].is_some() && port.receive()[0].is_none());
+    peer.vring(Request::GET_VRING_BASE, 1, 0);
+    wait(&mut port);
+    assert!(port.transmit()[0].is_none());
+    assert!(peer.receive().is_some());
 }

@@ -1,0 +1,43 @@
+//! Random front ends: the back end answers, refuses or closes, and never panics, hangs or leaks.
+
+#[path = "talk/mod.rs"]
+mod talk;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+/// Bytes among which those that begin something useful are not rare.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let step = prop_oneof![any::<u8>(), 0_u8..40, Just(200), Just(220), Just(236)];
+    prop::collection::vec(step, 0..200)
+}
+
+#[test]
+fn a_back_end_survives_every_front_end() {
+    let mut host = talk::Host::start();
+    // One host for all of them: what one leaves behind, the next one finds.
+    let host = std::cell::RefCell::new(&mut host);
+    TestRunner::default()
+        .run(&bytes(), |bytes| {
+            host.borrow_mut().talk(&bytes);
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// The beginning that the bytes need not find does lead to rings that run.
+#[test]
+fn some_front_ends_get_as_far_as_packets() {
+    let mut host = talk::Host::start();
+    // No option left out; a split-or-packed ring of 256 descriptors at position 0 on each queue.
+    let ring = |index: u8| [220, index, 8, 0, 0x80, 0];
+    let bytes = [&[200, 0, 1][..], &ring(0), &ring(1), &ring(2), &ring(3), &[240, 0]].concat();
+    for _ in 0..20 {
+        host.talk(&bytes);
+    }
+    let status = host.status().snapshot();
+    let errors: Vec<_> = status.errors.iter().map(|(name, _)| *name).collect();
+    assert_eq!(status.connections, 20);
+    assert!(!errors.iter().any(|name| name.starts_with("message")), "{errors:?}");
+    assert!(host.rings() > 0, "no ring ever ran: {status:?}");
+}

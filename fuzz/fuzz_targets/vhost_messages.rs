@@ -1,0 +1,18 @@
+//! Front ends made of arbitrary bytes, one after the other, against one back end with an engine. Nothing panics, hangs or
+//! leaks.
+
+#![no_main]
+
+use std::sync::{Mutex, OnceLock};
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/virtio/tests/talk/mod.rs"]
+mod talk;
+
+static HOST: OnceLock<Mutex<talk::Host>> = OnceLock::new();
+
+fuzz_target!(|input: &[u8]| {
+    let host = HOST.get_or_init(|| Mutex::new(talk::Host::start()));
+    host.lock().unwrap().talk(input);
+});
