@@ -6,6 +6,7 @@
 
 mod capture_check;
 mod fuzz;
+mod guest_kernel;
 mod memcheck;
 mod netlab;
 mod peers;
@@ -13,7 +14,10 @@ mod quickstart;
 mod report;
 mod tally;
 mod test;
+#[path = "../../crates/bellows/tests/support/testpmd.rs"]
+mod testpmd;
 mod tools;
+mod vhost;
 mod workspace;
 
 use std::fmt;
@@ -31,6 +35,8 @@ Usage: cargo xtask CHORE [OPTIONS]
   fuzz TARGET [--minutes N]           fuzzes one target, for 10 minutes unless told otherwise
   peers breathsim [--processes N] [--cpu N] [--brief] [--json]
                                       what a breath costs, beside a model of it that LuaJIT runs
+  peers vhost [--brief] [--json | --markdown] [OPTIONS]
+                                      a vhost-user port beside DPDK's vhost back end, before the same DPDK driver
   record-quickstart                   records examples/captures/quickstart.pcap anew (as root)
   help                                this text
 
@@ -40,6 +46,18 @@ Usage: cargo xtask CHORE [OPTIONS]
 with apt; otherwise it names what is missing and which tests are skipped for it. `peers` installs what it compares
 with in the same way. It runs both programs in turns, each figure in 9 fresh processes unless told otherwise, on the last
 processor that it may use; --brief takes a thousandth of the breaths, to see that it works.
+
+`peers vhost` measures every cell of split or packed rings, mergeable buffers or not, in order or not, in all directions and
+at 64, 256 and 1518 bytes, which takes half an hour; --brief takes three minutes for 64 bytes in short windows. Its options:
+
+  --cells LIST        such as split,split+mergeable,packed+in-order,packed+mergeable+in-order
+  --directions LIST   of guest-to-host,host-to-guest,looped
+  --sizes LIST        bytes
+  --memory LIST       of plain,hugepages: what the client's and DPDK's memory is made of (plain)
+  --windows N         windows of each back end at a point (7)
+  --window MS         how long each is (1000)
+  --vectorized        lets the driver use vector instructions
+  --client-cpu N, --cpu N   the processors of the client (0) and of the back ends (1)
 ";
 
 /// Why a chore ended without success.

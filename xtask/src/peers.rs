@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::process::Command;
 
-use crate::Failure;
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, target_dir};
+use crate::{Failure, vhost};
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" },
@@ -36,9 +36,11 @@ impl Options {
         match words.next().map(String::as_str) {
             Some("breathsim") => {}
             Some(other) => {
-                return Err(Failure::usage(format!("peers: there is no comparison '{other}'; there is breathsim")));
+                return Err(Failure::usage(format!(
+                    "peers: there is no comparison '{other}'; there are breathsim and vhost"
+                )));
             }
-            None => return Err(Failure::usage("peers: say which comparison; there is breathsim")),
+            None => return Err(Failure::usage("peers: say which comparison; there are breathsim and vhost")),
         }
         while let Some(word) = words.next() {
             let mut number = |name: &str| {
@@ -62,6 +64,9 @@ impl Options {
 
 /// Runs the chore.
 pub fn run(words: &[String]) -> Result<(), Failure> {
+    if let Some((_, words)) = words.split_first().filter(|(comparison, _)| *comparison == "vhost") {
+        return vhost::run(words);
+    }
     let options = Options::parse(words)?;
     if let Some(tool) = tools::provide(TOOLS).first() {
         return Err(Failure::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
@@ -283,7 +288,7 @@ mod tests {
         let all = Options { processes: 3, cpu: Some(1), json: true, brief: 1_000 };
         assert_eq!(parse(&["breathsim", "--brief", "--processes", "3", "--json", "--cpu", "1"]).ok(), Some(all));
         for (words, why) in [
-            (&[] as &[&str], "there is breathsim"),
+            (&[] as &[&str], "there are breathsim and vhost"),
             (&["bridge"], "no comparison 'bridge'"),
             (&["breathsim", "--fast"], "'--fast'"),
             (&["breathsim", "--processes", "0"], "at least 1"),

@@ -52,12 +52,26 @@ impl Report {
         for tool in &missing {
             println!("missing: {tool}; skipped for it: {}", tool.purpose);
         }
-        let verdict = if missing.is_empty() || !self.require_peers {
-            Ok(())
-        } else {
-            Err(format!("missing: {}", tools::packages(&missing).join(" ")))
+        let verdict = match missing.is_empty() {
+            true => Ok(()),
+            false => Err(format!("missing: {}", tools::packages(&missing).join(" "))),
         };
-        self.steps.push(Step { name: "tools".into(), time: start.elapsed(), verdict });
+        self.prepared("tools", start, verdict);
+    }
+
+    /// Makes something ready that tests need for `purpose`, with the same verdict if that is not possible.
+    pub fn prepare(&mut self, name: &str, purpose: &str, make: impl FnOnce() -> Result<(), String>) {
+        let start = Instant::now();
+        let verdict = make();
+        if let Err(why) = &verdict {
+            println!("missing: {name} ({why}); skipped for it: {purpose}");
+        }
+        self.prepared(name, start, verdict);
+    }
+
+    fn prepared(&mut self, name: &str, start: Instant, verdict: Result<(), String>) {
+        let verdict = if self.require_peers { verdict } else { Ok(()) };
+        self.steps.push(Step { name: name.into(), time: start.elapsed(), verdict });
     }
 
     /// Runs a command as the step `name`, its output streamed, and counts the tests in it.

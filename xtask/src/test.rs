@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::report::Report;
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, has_crate};
-use crate::{Failure, memcheck};
+use crate::{Failure, guest_kernel, memcheck};
 
 /// Where the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -25,6 +25,14 @@ const TOOLS: &[Tool] = &[
     Tool { programs: &["unshare"], package: "util-linux", purpose: "running where the system forbids new code" },
     Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
     Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
+    Tool { programs: &["dpdk-testpmd"], package: "dpdk", purpose: "DPDK's virtio driver at vhost-user ports" },
+    Tool {
+        programs: &["qemu-system-x86_64"],
+        package: "qemu-system-x86",
+        purpose: "a Linux guest at vhost-user ports",
+    },
+    Tool { programs: &["iperf3"], package: "iperf3", purpose: "traffic inside of a guest" },
+    Tool { programs: &["busybox"], package: "busybox-static", purpose: "the programs of a guest" },
 ];
 
 /// What `test` is asked for.
@@ -58,6 +66,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
     let options = Options::parse(words)?;
     let mut report = Report::new()?;
     report.provide(TOOLS);
+    report.prepare("guest kernel", "a Linux guest at vhost-user ports", guest_kernel::provide);
     if !tools::is_root() {
         println!("not root: tests that need network namespaces skip themselves");
     }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -73,10 +73,8 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Whether a descriptor is an event (an `eventfd`): something that is written and read without a wait, once its file says
-/// that it does not block.
+/// Whether a descriptor is an event (an `eventfd`).
 pub fn is_event(descriptor: BorrowedFd<'_>) -> bool {
-    use std::os::fd::AsRawFd;
     match std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())) {
         Ok(name) => name.as_os_str() == "anon_inode:[eventfd]",
         // Without /proc: what has no type of file is at least no file, pipe, socket or device.
@@ -84,18 +82,10 @@ pub fn is_event(descriptor: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Makes reads and writes of a file return at once where they would have to wait.
-///
-/// # Errors
-/// Those of `fcntl(2)`.
-pub fn set_nonblocking(file: impl AsFd) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(&file)?;
-    Ok(rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::NONBLOCK)?)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixListener;
 
     use super::*;

@@ -9,7 +9,7 @@ use crate::Features;
 
 use super::channel::{Channel, Incoming};
 use super::device::Device;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, FIRST_PAUSE, pause};
 use super::handover::{Ender, exchange};
 use super::port::{Lent, Port};
 use super::signal::Signal;
@@ -115,7 +115,7 @@ impl Control {
             let mut channel = Channel::new(socket, Arc::clone(&self.signal));
             let end = self.serve(&mut channel);
             if let Err(error) = &end
-                && !is_closing(error)
+                && !error.is_closing()
             {
                 self.status.protocol_error(error);
             }
@@ -123,7 +123,7 @@ impl Control {
             self.device.disconnect();
             self.status.update(|snapshot| snapshot.connected = false);
             if end.is_err() {
-                self.endpoint.pause(&self.signal);
+                pause(FIRST_PAUSE, &self.signal);
             }
         }
     }
@@ -143,10 +143,4 @@ impl Control {
             self.device.look_around();
         }
     }
-}
-
-/// Whether an error only says that the other side has gone.
-fn is_closing(error: &ProtocolError) -> bool {
-    let ProtocolError::Socket(error) = error else { return false };
-    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -160,4 +160,14 @@ impl Channel {
         }
         Ok(())
     }
+
+    /// Whether the thread is to end.
+    pub(super) fn is_to_end(&self) -> bool {
+        self.disturb.has_ended()
+    }
+
+    /// Lowers what has disturbed a wait, for one who has nothing to look at.
+    pub(super) fn calm(&self) {
+        self.disturb.clear();
+    }
 }

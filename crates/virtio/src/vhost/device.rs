@@ -4,12 +4,12 @@
 //! lent again; so a ring never changes while it runs.
 
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellows_sys::socket::{is_event, set_nonblocking};
+use bellows_sys::socket::is_event;
+use bellows_sys::wake::Event;
 
 use crate::inflight::InflightRegion;
 use crate::log::Log;
@@ -74,7 +74,7 @@ struct Session {
     memory: Arc<Memory>,
     queues: Vec<Queue>,
     log: Option<Arc<Log>>,
-    log_call: Option<File>,
+    log_call: Option<Event>,
     inflight: Option<Arc<InflightRegion>>,
 }
 
@@ -129,7 +129,7 @@ impl Device {
         if let (Some(log), Some(call)) = (&self.session.log, &self.session.log_call)
             && log.take_news()
         {
-            raise(call);
+            call.raise();
         }
     }
 
@@ -347,7 +347,7 @@ impl Device {
             check_event(request, file)?;
         }
         if request == Request::SET_VRING_ERR {
-            self.session.queues[index].error_call = file;
+            self.session.queues[index].error_call = file.map(to_event);
             return Ok(Reply::Done);
         }
         self.pause(&[index]);
@@ -403,7 +403,7 @@ impl Device {
 
     fn set_log_call(&mut self, file: File) -> Result<Reply, ProtocolError> {
         check_event(Request::SET_LOG_FD, &file)?;
-        self.session.log_call = Some(file);
+        self.session.log_call = Some(to_event(file));
         Ok(Reply::Done)
     }
 
@@ -480,7 +480,7 @@ impl Device {
     fn fail(&mut self, index: usize, name: &'static str, message: String) {
         let queue = &mut self.session.queues[index];
         if let Some(call) = &queue.error_call {
-            raise(call);
+            call.raise();
         }
         queue.failed = Some(message.clone());
         self.status.count(name, message);
@@ -558,16 +558,11 @@ fn one(request: Request, files: Vec<File>) -> Result<File, ProtocolError> {
     only.ok_or(ProtocolError::Files { request: request.name(), files: count })
 }
 
-/// A descriptor must be an event, and must never make us wait: its counter may be full.
+/// A descriptor must be an event: anything else could make us wait, or worse.
 fn check_event(request: Request, file: &File) -> Result<(), ProtocolError> {
-    if !is_event(file.as_fd()) {
-        return Err(ProtocolError::NotAnEvent { request: request.name() });
-    }
-    set_nonblocking(file).map_err(ProtocolError::Socket)
+    if is_event(file.as_fd()) { Ok(()) } else { Err(ProtocolError::NotAnEvent { request: request.name() }) }
 }
 
-/// Raises another process's event.
-fn raise(mut event: &File) {
-    // One that is full is raised already.
-    let _: io::Result<usize> = event.write(&1_u64.to_ne_bytes());
+fn to_event(file: File) -> Event {
+    Event::from(OwnedFd::from(file))
 }

@@ -15,8 +15,8 @@ use super::Mode;
 use super::signal::Signal;
 
 /// How long to wait before the next attempt to connect: at first, and at last.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A source of connections.
 pub(super) enum Endpoint {
@@ -51,11 +51,11 @@ impl Endpoint {
             }
         }
     }
+}
 
-    /// The last connection turned out to be good for nothing: the next attempt is not made at once.
-    pub(super) fn pause(&self, signal: &Signal) {
-        let _ = sleep_until_readable(&[signal.as_fd()], Some(FIRST_PAUSE));
-    }
+/// After a connection that turned out to be good for nothing the next attempt is not made at once.
+pub(super) fn pause(time: Duration, signal: &Signal) {
+    let _ = sleep_until_readable(&[signal.as_fd()], Some(time));
 }
 
 /// A socket that we opened. Its file is removed with it.
@@ -83,7 +83,7 @@ impl Server {
             }
             // No descriptor left, or a client that has gone already: not a reason to ask without a pause.
             Err(_) => {
-                let _ = sleep_until_readable(&[signal.as_fd()], Some(FIRST_PAUSE));
+                pause(FIRST_PAUSE, signal);
             }
         }
         None
@@ -140,7 +140,7 @@ impl Client {
             self.pause = FIRST_PAUSE;
             return Some(socket);
         }
-        let _ = sleep_until_readable(&[signal.as_fd()], Some(self.pause));
+        pause(self.pause, signal);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         None
     }

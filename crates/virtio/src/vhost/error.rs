@@ -117,6 +117,12 @@ pub enum ProtocolError {
     /// More memory regions than there are slots.
     #[error("more than {0} memory regions")]
     Regions(usize),
+    /// The driver for a device could not be made.
+    #[error("cannot place the driver's rings: {0}")]
+    Driver(io::Error),
+    /// The engine gave a driver up, because of what the device did.
+    #[error("the device broke the rules of the rings")]
+    DriverFailed,
     /// The other side refused a request.
     #[error("the other side refused {0}")]
     Refused(&'static str),
@@ -149,6 +155,8 @@ impl ProtocolError {
             ProtocolError::Map { .. } => "mapping_unusable",
             ProtocolError::NoRegion { .. } => "memory_unknown",
             ProtocolError::Regions(_) => "memory_slots",
+            ProtocolError::Driver(_) => "driver_unusable",
+            ProtocolError::DriverFailed => "driver_failed",
             ProtocolError::Refused(_) => "refused",
             ProtocolError::Lacks(_) => "not_offered",
         }
@@ -170,5 +178,11 @@ impl ProtocolError {
                 | Size { .. }
                 | Files { .. }
         )
+    }
+
+    /// Whether it only says that the other side has gone.
+    pub(super) fn is_closing(&self) -> bool {
+        let ProtocolError::Socket(error) = self else { return false };
+        matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
     }
 }

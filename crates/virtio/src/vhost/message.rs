@@ -24,9 +24,6 @@ pub(super) mod flags {
 /// In the bodies of SET_VRING_KICK, CALL and ERR: there is no descriptor.
 pub(super) const NO_FILE: u64 = 0x100;
 
-/// In the flags of SET_VRING_ADDR: the writes to the used ring are to be logged too.
-pub(super) const VRING_LOG: u32 = 1;
-
 /// Features of the protocol itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProtocolFeatures(pub u64);
@@ -57,6 +54,9 @@ impl ProtocolFeatures {
             | Self::RESET_DEVICE.0
             | Self::CONFIGURE_MEM_SLOTS.0,
     );
+
+    /// What the front end makes use of.
+    pub const FRONTEND: ProtocolFeatures = ProtocolFeatures(Self::MQ.0 | Self::REPLY_ACK.0 | Self::CONFIG.0);
 
     const NAMED: &'static [(&'static str, ProtocolFeatures)] = &[
         ("mq", Self::MQ),

@@ -12,7 +12,7 @@
 //! | `endpoint.rs` | where connections come from |
 //! | `handover.rs`, `port.rs` | handing rings over |
 //! | `backend.rs`, `device.rs`, `queue.rs`, `regions.rs` | the device's side |
-//! | `frontend.rs` | the driver's side |
+//! | `frontend.rs`, `negotiate.rs` | the driver's side |
 //! | `error.rs`, `status.rs` | what can go wrong, and what can be said |
 
 mod backend;
@@ -23,6 +23,7 @@ mod error;
 mod frontend;
 mod handover;
 mod message;
+mod negotiate;
 mod port;
 mod queue;
 mod regions;
@@ -37,7 +38,7 @@ pub use frontend::{DriverPort, Frontend, FrontendConfig, Layout, Negotiated, Pla
 pub use handover::Bell;
 pub use message::ProtocolFeatures;
 pub use port::Port;
-pub use status::{BackendStatus, QueueState, QueueStatus, Snapshot};
+pub use status::{BackendStatus, FrontendSnapshot, FrontendStatus, QueueState, QueueStatus, Snapshot};
 
 /// Who opens the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

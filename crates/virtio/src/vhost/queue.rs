@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use bellows_sys::wake::Event;
+
 use crate::inflight::{Inflight, InflightRegion};
 use crate::ring::{Areas, Position, Setup, SetupError};
 use crate::{Features, Memory};
@@ -18,7 +20,7 @@ pub(super) struct Queue {
     pub(super) base: u32,
     pub(super) call: Option<File>,
     /// By which the driver's process is told of errors.
-    pub(super) error_call: Option<File>,
+    pub(super) error_call: Option<Event>,
     /// SET_VRING_KICK has come, with a descriptor or with the word that there is none.
     kick: Option<Option<File>>,
     /// What SET_VRING_ENABLE has said.

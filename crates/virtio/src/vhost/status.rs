@@ -8,7 +8,7 @@ use crate::Features;
 use crate::ring::Counters;
 
 use super::message::ProtocolFeatures;
-use super::{Mode, ProtocolError};
+use super::{Mode, Negotiated, ProtocolError};
 
 /// What can be said about a back end. The control thread and the engine write it, anyone reads it.
 pub struct BackendStatus {
@@ -76,7 +76,21 @@ pub enum QueueState {
 #[derive(Default)]
 struct State {
     snapshot: Snapshot,
-    errors: BTreeMap<&'static str, u64>,
+    errors: Errors,
+}
+
+/// How often each error was met.
+#[derive(Default)]
+struct Errors(BTreeMap<&'static str, u64>);
+
+impl Errors {
+    fn count(&mut self, name: &'static str) {
+        *self.0.entry(name).or_default() += 1;
+    }
+
+    fn list(&self) -> Vec<(&'static str, u64)> {
+        self.0.iter().map(|(name, count)| (*name, *count)).collect()
+    }
 }
 
 impl BackendStatus {
@@ -85,7 +99,7 @@ impl BackendStatus {
         BackendStatus {
             socket,
             mode,
-            state: Mutex::new(State { snapshot, errors: BTreeMap::new() }),
+            state: Mutex::new(State { snapshot, errors: Errors::default() }),
             running: Mutex::new(vec![Counters::default(); queues]),
         }
     }
@@ -104,7 +118,7 @@ impl BackendStatus {
     pub fn snapshot(&self) -> Snapshot {
         let state = self.lock();
         let mut snapshot = state.snapshot.clone();
-        snapshot.errors = state.errors.iter().map(|(name, count)| (*name, *count)).collect();
+        snapshot.errors = state.errors.list();
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         for (queue, counters) in snapshot.queues.iter_mut().zip(running.iter()) {
             add(&mut queue.counters, *counters);
@@ -124,7 +138,7 @@ impl BackendStatus {
     /// Counts an error.
     pub(super) fn count(&self, name: &'static str, message: String) {
         let mut state = self.lock();
-        *state.errors.entry(name).or_default() += 1;
+        state.errors.count(name);
         state.snapshot.last_error = Some(message);
     }
 
@@ -157,4 +171,63 @@ fn add(sum: &mut Counters, more: Counters) {
     sum.empty += empty;
     sum.too_long += too_long;
     sum.bad_header += bad_header;
+}
+
+/// What can be said about a front end. The control thread writes it, anyone reads it.
+pub struct FrontendStatus {
+    socket: PathBuf,
+    mode: Mode,
+    state: Mutex<(FrontendSnapshot, Errors)>,
+}
+
+/// A front end at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrontendSnapshot {
+    /// What was negotiated with the device that is there; `None` while none is.
+    pub negotiated: Option<Negotiated>,
+    /// How many devices there have been.
+    pub connections: u64,
+    /// How often each error has been met, by its name.
+    pub errors: Vec<(&'static str, u64)>,
+    /// The last of them in words.
+    pub last_error: Option<String>,
+    /// What keeps the control thread waiting.
+    pub waits: Option<String>,
+}
+
+impl FrontendStatus {
+    pub(super) fn new(socket: PathBuf, mode: Mode) -> FrontendStatus {
+        FrontendStatus { socket, mode, state: Mutex::default() }
+    }
+
+    /// Path of the socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Who opens the socket.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How things are now.
+    pub fn snapshot(&self) -> FrontendSnapshot {
+        let state = self.lock();
+        FrontendSnapshot { errors: state.1.list(), ..state.0.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (FrontendSnapshot, Errors)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is said.
+    pub(super) fn update(&self, change: impl FnOnce(&mut FrontendSnapshot)) {
+        change(&mut self.lock().0);
+    }
+
+    pub(super) fn protocol_error(&self, error: &ProtocolError) {
+        let mut state = self.lock();
+        state.1.count(error.name());
+        state.0.last_error = Some(error.to_string());
+    }
 }

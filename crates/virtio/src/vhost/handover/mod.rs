@@ -143,19 +143,22 @@ impl<T> Lender<T> {
 
     /// Says that something is wanted back, without waiting for it.
     pub(super) fn want(&self, slot: usize) {
-        let mut slots = self.0.lock();
-        if matches!(slots[slot], Slot::Lent) {
-            slots[slot] = Slot::Wanted;
+        self.want_one(&mut self.0.lock()[slot]);
+    }
+
+    fn want_one(&self, slot: &mut Slot<T>) {
+        if matches!(slot, Slot::Lent) {
+            *slot = Slot::Wanted;
             self.0.bell.ring();
         }
     }
 
     /// Takes something back, and waits until it is there. When that takes longer than `patience`, `late` is called, once.
     pub(super) fn recall(&self, slot: usize, patience: Duration, late: impl FnOnce()) -> Recalled<T> {
-        self.want(slot);
         let deadline = Instant::now() + patience;
         let mut late = Some(late);
         let mut slots = self.0.lock();
+        self.want_one(&mut slots[slot]);
         while matches!(slots[slot], Slot::Wanted) {
             if self.0.control.has_ended() {
                 return Recalled::Ended;
@@ -321,3 +324,6 @@ impl<T> Held<T> for Option<T> {
         self.take()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,446 @@
+//! DPDK's virtio driver plugs into vhost-user ports: what it sends comes back byte by byte, and everything is counted,
+//! with all options of its rings, with and without hugepages, whichever side listens, and when either side dies.
+
+#[path = "support/frames.rs"]
+mod frames;
+#[path = "support/hugepages.rs"]
+mod hugepages;
+#[path = "support/stream.rs"]
+mod stream;
+mod support;
+#[path = "support/testpmd.rs"]
+mod testpmd;
+#[path = "support/vhost.rs"]
+mod vhost;
+
+use std::path::{Path, PathBuf};
+
+use frames::{Frames, assert_same};
+use hugepages::Hugepages;
+use support::{Running, Sandbox, eventually, has_peer};
+use testpmd::{Driver, Launch, Testpmd};
+use vhost::{Network, carried, moved, negotiated, port_status, socket, wait_for_driver};
+
+/// An Ethernet frame without VLAN tag and checksum.
+const LARGEST: usize = 1_514;
+const JUMBO: usize = 9_014;
+
+/// A port of testpmd at a socket, and the frames that go there and must come back.
+struct Lane {
+    driver: Driver,
+    name: String,
+    frames: Frames,
+}
+
+impl Lane {
+    fn new(number: usize, driver: Driver, frames: Frames) -> Lane {
+        Lane { driver, name: format!("port{number}"), frames }
+    }
+
+    fn socket(&self, sandbox: &Sandbox) -> PathBuf {
+        socket(sandbox, &self.name)
+    }
+
+    fn sent(&self, sandbox: &Sandbox) -> PathBuf {
+        sandbox.path(&format!("{}-sent.pcap", self.name))
+    }
+
+    fn returned(&self, sandbox: &Sandbox) -> PathBuf {
+        sandbox.path(&format!("{}-returned.pcap", self.name))
+    }
+
+    /// The driver's port, and one that plays the frames and records what comes back.
+    fn devices(&self, sandbox: &Sandbox, number: usize) -> [String; 2] {
+        frames::write(&self.sent(sandbox), &self.frames);
+        let (sent, returned) = (self.sent(sandbox), self.returned(sandbox));
+        let files = format!("rx_pcap={},tx_pcap={}", sent.display(), returned.display());
+        let socket = self.socket(sandbox).display().to_string();
+        [self.driver.device(number, &socket), format!("net_pcap{number},{files}")]
+    }
+}
+
+/// Packed or split, mergeable or not, in order or not, vector instructions or not.
+fn all_options() -> Vec<Driver> {
+    let option = |set: usize, bit: usize| set >> bit & 1 == 1;
+    let driver = |set| Driver {
+        packed: option(set, 0),
+        mergeable: option(set, 1),
+        in_order: option(set, 2),
+        vectorized: option(set, 3),
+        ..Driver::default()
+    };
+    (0..16).map(driver).collect()
+}
+
+/// Lengths from the least to the largest, none of which follows from the one before.
+fn mixed(largest: usize) -> impl Fn(usize) -> usize {
+    move |number| match number % 4 {
+        0 => 60,
+        1 => largest,
+        _ => 60 + number.wrapping_mul(7_919) % (largest - 59),
+    }
+}
+
+fn launch(devices: Vec<String>) -> Launch {
+    let processors = std::fs::read_to_string("/proc/self/status").unwrap();
+    let list = processors.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+    Launch {
+        wrapper: Vec::new(),
+        cpus: list.trim().to_owned(),
+        hugepages: false,
+        megabytes: 256,
+        devices,
+        environment: vec!["--force-max-simd-bitwidth=512".into()],
+        // The files that are played must wait for the start.
+        options: ["--total-num-mbufs=32768", "--no-flush-rx"].map(String::from).into(),
+    }
+}
+
+fn launch_lanes(sandbox: &Sandbox, lanes: &[Lane]) -> Launch {
+    let devices = lanes.iter().enumerate().flat_map(|(number, lane)| lane.devices(sandbox, number));
+    launch(devices.collect())
+}
+
+fn mirrors(sandbox: &Sandbox, lanes: &[Lane], keys: &str) -> String {
+    let network =
+        lanes.iter().fold(Network::default(), |network, lane| network.mirror(&lane.name, &lane.socket(sandbox), keys));
+    sandbox.write("mirrors.toml", &network.text())
+}
+
+/// Plays all frames at the same time, and waits until all are back.
+fn play(testpmd: &mut Testpmd, lanes: &[Lane]) {
+    // A full ring is tried again for a second.
+    testpmd.commands(&["set fwd io retry", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+    eventually("all frames are back", || {
+        let forwarded = testpmd.forwarded().unwrap();
+        (0..).zip(lanes).all(|(lane, Lane { frames, .. })| forwarded.port(2 * lane + 1).1 >= frames.len() as u64)
+    });
+    testpmd.command("stop").unwrap();
+}
+
+/// Starts a testpmd for these lanes of a network that runs, and checks content, counters and options.
+fn exchange(sandbox: &Sandbox, running: &Running<'_>, lanes: &[Lane], launch: &Launch) {
+    let packets = |lane: &Lane| carried(running, &format!("{}.input", lane.name));
+    let before: Vec<u64> = lanes.iter().map(packets).collect();
+    let mut testpmd = launch.start().unwrap();
+    play(&mut testpmd, lanes);
+    for (lane, before) in lanes.iter().zip(before) {
+        assert_eq!(packets(lane) - before, lane.frames.len() as u64, "{} {:?}", lane.name, lane.driver);
+        check_options(sandbox, running, lane);
+    }
+    testpmd.quit().unwrap();
+    for lane in lanes {
+        let what = format!("{} {:?}", lane.name, lane.driver);
+        assert_same(&what, &frames::read(&lane.returned(sandbox)), &lane.frames);
+    }
+}
+
+fn check_options(sandbox: &Sandbox, running: &Running<'_>, lane: &Lane) {
+    let options = negotiated(sandbox, running, &lane.socket(sandbox));
+    let Driver { packed, mergeable, in_order, .. } = lane.driver;
+    for (name, wanted) in [("packed", packed), ("mergeable", mergeable), ("in-order", in_order), ("version-1", true)] {
+        assert_eq!(options.contains(name), wanted, "{name} with {:?}: {options:?}", lane.driver);
+    }
+    let status = port_status(sandbox, running, &lane.socket(sandbox));
+    for ring in status["rings"].as_array().unwrap().iter().take(2) {
+        assert!(ring["instance"].as_str().is_some_and(|name| !name.is_empty()), "{status:#}");
+    }
+    for direction in ["transmit", "receive"] {
+        assert_eq!(moved(&status, direction).iter().sum::<u64>(), lane.frames.len() as u64, "{status:#}");
+    }
+}
+
+fn is_missing(test: &str) -> bool {
+    !has_peer(test, "dpdk-testpmd", "--version") || !has_peer(test, "stdbuf", "--version")
+}
+
+#[test]
+fn every_combination_of_options_returns_every_byte() {
+    if is_missing("every_combination_of_options_returns_every_byte") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let lane = |(number, driver)| Lane::new(number, driver, frames::random(3_000, mixed(LARGEST), number as u64));
+    let lanes: Vec<Lane> = all_options().into_iter().enumerate().map(lane).collect();
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    exchange(&sandbox, &running, &lanes, &launch_lanes(&sandbox, &lanes));
+}
+
+#[test]
+fn hugepages_serve_as_well() {
+    const TEST: &str = "hugepages_serve_as_well";
+    if is_missing(TEST) {
+        return;
+    }
+    let Some(_hugepages) = Hugepages::reserve(TEST, 320) else { return };
+    let sandbox = Sandbox::new();
+    let lane = |(number, driver)| Lane::new(number, driver, frames::random(1_000, mixed(LARGEST), number as u64));
+    let lanes: Vec<Lane> = all_options().into_iter().enumerate().map(lane).collect();
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    let launch = Launch { hugepages: true, ..launch_lanes(&sandbox, &lanes) };
+    exchange(&sandbox, &running, &lanes, &launch);
+}
+
+#[test]
+fn large_rings_and_jumbo_frames() {
+    if is_missing("large_rings_and_jumbo_frames") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let lanes: Vec<Lane> = all_options()
+        .into_iter()
+        .filter(|driver| !driver.vectorized)
+        .enumerate()
+        .map(|(number, driver)| {
+            // Without mergeable buffers a frame must fit into one.
+            let largest = if driver.mergeable { JUMBO } else { LARGEST };
+            let queue_size = if number % 4 < 2 { 1_024 } else { 256 };
+            Lane::new(number, Driver { queue_size, ..driver }, frames::random(1_500, mixed(largest), number as u64))
+        })
+        .collect();
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    let mut launch = launch_lanes(&sandbox, &lanes);
+    launch.options.extend([format!("--max-pkt-len={}", JUMBO + 4), "--enable-scatter".into()]);
+    exchange(&sandbox, &running, &lanes, &launch);
+}
+
+#[test]
+fn either_side_may_listen() {
+    if is_missing("either_side_may_listen") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let lane = |(number, driver)| {
+        let driver = Driver { server: true, vectorized: false, ..driver };
+        Lane::new(number, driver, frames::random(500, mixed(LARGEST), number as u64))
+    };
+    let lanes: Vec<Lane> = all_options().into_iter().take(4).enumerate().map(lane).collect();
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "mode = \"client\"")]);
+    exchange(&sandbox, &running, &lanes, &launch_lanes(&sandbox, &lanes));
+}
+
+#[test]
+fn options_can_be_turned_off() {
+    if is_missing("options_can_be_turned_off") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let everything = Driver { packed: true, mergeable: true, in_order: true, ..Driver::default() };
+    let lanes = [Lane::new(0, everything, frames::random(200, mixed(LARGEST), 5))];
+    let network = mirrors(&sandbox, &lanes, "disable = [\"packed\", \"mergeable\", \"in-order\"]");
+    let running = sandbox.start(&[&network]);
+    let mut testpmd = launch_lanes(&sandbox, &lanes).start().unwrap();
+    play(&mut testpmd, &lanes);
+    let options = negotiated(&sandbox, &running, &lanes[0].socket(&sandbox));
+    for name in ["packed", "mergeable", "in-order"] {
+        assert!(!options.contains(name), "{options:?}");
+    }
+    testpmd.quit().unwrap();
+    assert_same("without options", &frames::read(&lanes[0].returned(&sandbox)), &lanes[0].frames);
+}
+
+/// A network with a port whose packets all end in a sink.
+fn drain(sandbox: &Sandbox, port: &Path) -> String {
+    let network = Network::default().port("port", port, "").app("end", "sink", "");
+    sandbox.write("drain.toml", &network.link("port.output -> end.input").text())
+}
+
+#[test]
+fn a_flood_is_counted_alike_on_both_sides() {
+    if is_missing("a_flood_is_counted_alike_on_both_sides") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let port = socket(&sandbox, "port");
+    let running = sandbox.start(&[&drain(&sandbox, &port)]);
+    for (packed, size) in [(false, 64), (true, 64), (false, 1_518), (true, 1_518)] {
+        let before = carried(&running, "end.input");
+        let driver = Driver { packed, ..Driver::default() };
+        let mut testpmd = launch(vec![driver.device(0, &port.display().to_string())]).start().unwrap();
+        testpmd.commands(&["set fwd txonly", &format!("set txpkts {size}"), "start"]).unwrap();
+        eventually("a million packets", || carried(&running, "end.input") - before > 1_000_000);
+        testpmd.command("stop").unwrap();
+        let sent = testpmd.command("show port stats 0").unwrap();
+        let sent = sent.split("TX-packets:").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+        let sent: u64 = sent.parse().unwrap();
+        eventually(&format!("{sent} packets of {size} bytes, packed {packed}"), || {
+            carried(&running, "end.input") - before == sent
+        });
+    }
+}
+
+#[test]
+fn all_packets_for_the_driver_arrive() {
+    if is_missing("all_packets_for_the_driver_arrive") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    for (packed, mergeable) in [(false, false), (false, true), (true, false), (true, true)] {
+        let port = socket(&sandbox, "port");
+        // The source looks at room, so that nothing is dropped on the way to a full ring.
+        let network = Network::default()
+            .app("source", "source", "mix = \"imix\"\ncount = 500_000")
+            .port("port", &port, "")
+            .link("source.output -> port.input");
+        let running = sandbox.start(&[&sandbox.write("fill.toml", &network.text())]);
+        let driver = Driver { packed, mergeable, ..Driver::default() };
+        let mut testpmd = launch(vec![driver.device(0, &port.display().to_string())]).start().unwrap();
+        testpmd.commands(&["set fwd rxonly", "start"]).unwrap();
+        wait_for_driver(&sandbox, &running, &port);
+        let lost = || {
+            let counters = running.counters();
+            let apps = counters["apps"].as_array().unwrap().clone();
+            let port = apps.into_iter().find(|app| app["name"] == "port").unwrap();
+            port["drops"]["no_driver"].as_u64().unwrap()
+        };
+        eventually("all packets", || testpmd.forwarded().unwrap().port(0).0 + lost() == 500_000);
+        assert!(testpmd.forwarded().unwrap().port(0).0 > 0);
+    }
+}
+
+#[test]
+fn several_queues_share_the_work() {
+    const QUEUES: usize = 3;
+    if is_missing("several_queues_share_the_work") {
+        return;
+    }
+    for packed in [false, true] {
+        let sandbox = Sandbox::new();
+        let port = socket(&sandbox, "port");
+        let network = Network::default().mirror("port", &port, &format!("queues = {QUEUES}"));
+        let running = sandbox.start(&[&sandbox.write("queues.toml", &network.text())]);
+        let driver = Driver { packed, queues: QUEUES, ..Driver::default() };
+        let sent: Vec<Frames> =
+            (0..QUEUES).map(|queue| frames::random(700, mixed(LARGEST), 11 + queue as u64)).collect();
+        let file = |kind: &str, queue: usize| sandbox.path(&format!("{kind}{queue}.pcap"));
+        let mut files = String::new();
+        for (queue, frames) in sent.iter().enumerate() {
+            frames::write(&file("sent", queue), frames);
+            let (sent, returned) = (file("sent", queue), file("returned", queue));
+            files += &format!(",rx_pcap={},tx_pcap={}", sent.display(), returned.display());
+        }
+        let mut launch = launch(vec![driver.device(0, &port.display().to_string()), format!("net_pcap0{files}")]);
+        launch.options.extend([format!("--rxq={QUEUES}"), format!("--txq={QUEUES}")]);
+        let mut testpmd = launch.start().unwrap();
+        testpmd.commands(&["set fwd io retry", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+        let all = (QUEUES * 700) as u64;
+        eventually("all frames are back", || testpmd.forwarded().unwrap().port(1).1 == all);
+        let status = port_status(&sandbox, &running, &port);
+        assert_eq!(moved(&status, "transmit"), [700; QUEUES], "{status:#}");
+        assert_eq!(moved(&status, "receive").iter().sum::<u64>(), all, "{status:#}");
+        testpmd.quit().unwrap();
+        // Which queue a packet returns by is for the device to say.
+        let mut sent = sent.concat();
+        let mut returned: Frames = (0..QUEUES).flat_map(|queue| frames::read(&file("returned", queue))).collect();
+        sent.sort();
+        returned.sort();
+        assert_same("several queues", &returned, &sent);
+    }
+}
+
+#[test]
+fn what_one_driver_leaves_to_the_device_is_done_for_another() {
+    const SEGMENT: usize = 500;
+    if is_missing("what_one_driver_leaves_to_the_device_is_done_for_another") {
+        return;
+    }
+    for packed in [false, true] {
+        let sandbox = Sandbox::new();
+        let [rich, plain] = ["rich", "plain"].map(|name| socket(&sandbox, name));
+        let network =
+            Network::default().port("rich", &rich, "").port("plain", &plain, "").link("rich.output -> plain.input");
+        let running = sandbox.start(&[&sandbox.write("segments.toml", &network.text())]);
+        let [sent, nothing, returned] =
+            ["sent", "nothing", "returned"].map(|name| sandbox.path(&format!("{name}.pcap")));
+        let bytes: Vec<u8> = frames::random(200, |_| 1_400, 21).concat();
+        let sent_frames = stream::cut(&bytes, 1_400);
+        frames::write(&sent, &sent_frames);
+        frames::write(&nothing, &Frames::new());
+
+        let driver = Driver { packed, ..Driver::default() };
+        let pair = |socket: &Path, from: &Path, to: &str| {
+            let files = format!("net_pcap0,rx_pcap={}{to}", from.display());
+            launch(vec![driver.device(0, &socket.display().to_string()), files])
+        };
+        let mut receiver = pair(&plain, &nothing, &format!(",tx_pcap={}", returned.display())).start().unwrap();
+        receiver.commands(&["set fwd io", "start"]).unwrap();
+        wait_for_driver(&sandbox, &running, &plain);
+        let mut sender = pair(&rich, &sent, "").start().unwrap();
+        // Both are left to the device; which of a TCP frame's headers are ready for that is for testpmd to see.
+        let set = ["port stop 0", "csum set tcp hw 0", &format!("tso set {SEGMENT} 0"), "port start 0"];
+        sender.commands(&set).unwrap();
+        sender.commands(&["set fwd csum", "set burst tx delay 100 retry 10000", "start"]).unwrap();
+        let options = negotiated(&sandbox, &running, &rich);
+        assert!(options.contains("checksum") && options.contains("tso4"), "{options:?}");
+        let options = negotiated(&sandbox, &running, &plain);
+        assert!(!options.contains("guest-checksum") && !options.contains("guest-tso4"), "{options:?}");
+
+        let segments = 200 * 1_400usize.div_ceil(SEGMENT) as u64;
+        eventually("all segments", || receiver.forwarded().unwrap().port(1).1 >= segments);
+        assert_eq!(carried(&running, "plain.input"), 200, "super-frames are cut where they leave");
+        receiver.quit().unwrap();
+        let (joined, largest) = stream::join(&frames::read(&returned));
+        assert_eq!(largest, SEGMENT);
+        assert!(joined == bytes, "the stream is not the same");
+    }
+}
+
+#[test]
+fn a_driver_may_die_and_another_take_its_place() {
+    if is_missing("a_driver_may_die_and_another_take_its_place") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let mut lanes = [Lane::new(0, Driver::default(), frames::random(500, mixed(LARGEST), 3))];
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    // Each dies in the middle of a flood, and the next agrees on other options.
+    for set in [5, 2, 7, 0] {
+        let driver = all_options()[set];
+        let mut testpmd =
+            launch(vec![driver.device(0, &lanes[0].socket(&sandbox).display().to_string())]).start().unwrap();
+        let before = carried(&running, "port0.input");
+        testpmd.commands(&["set fwd txonly", "start"]).unwrap();
+        eventually("a flood", || carried(&running, "port0.input") > before + 10_000);
+        testpmd.kill();
+        eventually("the flood is over", || {
+            let before = carried(&running, "port0.input");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            before == carried(&running, "port0.input")
+        });
+        lanes[0].driver = all_options()[set ^ 7];
+        exchange(&sandbox, &running, &lanes, &launch_lanes(&sandbox, &lanes));
+    }
+}
+
+#[test]
+fn bellows_may_die_and_return() {
+    if is_missing("bellows_may_die_and_return") {
+        return;
+    }
+    for packed in [false, true] {
+        let sandbox = Sandbox::new();
+        let driver = Driver { packed, server: true, ..Driver::default() };
+        let lanes = [Lane::new(0, driver, frames::random(800, mixed(LARGEST), 9))];
+        let network = mirrors(&sandbox, &lanes, "mode = \"client\"");
+        let mut running = sandbox.start(&[&network]);
+        let mut testpmd = launch_lanes(&sandbox, &lanes).start().unwrap();
+        testpmd.commands(&["set portlist 0", "set fwd txonly"]).unwrap();
+        for _ in 0..2 {
+            testpmd.command("start").unwrap();
+            eventually("a flood", || carried(&running, "port0.input") > 10_000);
+            running.signal("-KILL");
+            drop(running);
+            testpmd.command("stop").unwrap();
+            running = sandbox.start(&[&network]);
+            wait_for_driver(&sandbox, &running, &lanes[0].socket(&sandbox));
+        }
+        // The rest of the floods that were on the way when it died comes first.
+        testpmd.commands(&["set portlist 0,1"]).unwrap();
+        play(&mut testpmd, &lanes);
+        eventually("all frames", || carried(&running, "port0.input") >= 800);
+        testpmd.quit().unwrap();
+        let mut returned = frames::read(&lanes[0].returned(&sandbox));
+        returned.retain(|frame| frames::is_ours(frame));
+        assert_same("after Bellows has died", &returned, &lanes[0].frames);
+    }
+}

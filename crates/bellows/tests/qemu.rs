@@ -1,0 +1,181 @@
+//! A Linux guest under QEMU, with both its network cards at one Bellows: it talks to itself through the network, with
+//! segmentation and checksums left to others and without, over rings of every kind, while its driver is replaced and
+//! Bellows dies and returns.
+
+#[path = "support/guest.rs"]
+mod guest;
+mod support;
+#[path = "support/vhost.rs"]
+mod vhost;
+
+use std::collections::BTreeSet;
+
+use guest::{Card, Guest};
+use support::{Running, Sandbox, skip};
+use vhost::{Network, moved, negotiated, port_status, socket, wait_for_driver};
+
+/// The ports of the network, which are joined crosswise.
+const PORTS: [&str; 2] = ["near", "far"];
+
+/// The largest frame that is not a super-frame.
+const LARGEST: u64 = 1_514;
+
+fn network(sandbox: &Sandbox, keys: &str) -> String {
+    let [near, far] = PORTS.map(|name| socket(sandbox, name));
+    let network = Network::default().port("near", &near, keys).port("far", &far, keys);
+    sandbox.write("guest.toml", &network.link("near.output -> far.input").link("far.output -> near.input").text())
+}
+
+fn options(sandbox: &Sandbox, running: &Running<'_>, port: &str) -> BTreeSet<String> {
+    let socket = socket(sandbox, port);
+    wait_for_driver(sandbox, running, &socket);
+    negotiated(sandbox, running, &socket)
+}
+
+fn assert_options(options: &BTreeSet<String>, with: &[&str], without: &[&str]) {
+    for name in with {
+        assert!(options.contains(*name), "{name} is not in {options:?}");
+    }
+    for name in without {
+        assert!(!options.contains(*name), "{name} is in {options:?}");
+    }
+}
+
+/// The mean length of what a port has sent to its driver so far.
+fn mean_length(running: &Running<'_>, port: &str) -> u64 {
+    let counters = running.counters();
+    let apps = counters["apps"].as_array().unwrap();
+    let app = apps.iter().find(|app| app["name"] == port).unwrap();
+    app["in_bytes"].as_u64().unwrap() / app["in_packets"].as_u64().unwrap()
+}
+
+/// Pings, and a file of random bytes there and back.
+fn short_talk(guest: &mut Guest) {
+    guest.run("ping -c 5 -A -W 30 10.0.0.2");
+    guest.run("exchange 4");
+}
+
+/// All that two hosts have to say to each other.
+fn talk(guest: &mut Guest) {
+    guest.run("ping -c 5 -A -W 30 10.0.0.2");
+    guest.run("ping -c 5 -A -W 30 -s 20000 10.0.0.2");
+    guest.run("far iperf3 -s -D");
+    guest.run("until far netstat -ltn | grep -q :5201; do usleep 50000; done");
+    guest.run("iperf3 -c 10.0.0.2 -n 16M -P 4");
+    guest.run("iperf3 -c 10.0.0.2 -n 16M -P 4 --reverse");
+    let said = guest.run("iperf3 -u -b 20M -l 1400 -c 10.0.0.2 -n 2M");
+    assert!(said.lines().any(|line| line.ends_with("receiver") && !line.contains("(100%)")), "{said}");
+    guest.run("exchange 16");
+    for place in ["", "far "] {
+        let counters = guest.run(&format!("{place}cat /proc/net/snmp"));
+        for protocol in ["Udp", "Tcp"] {
+            assert_eq!(counter(&counters, protocol, "InCsumErrors"), 0, "{counters}");
+        }
+    }
+    guest.run("far killall iperf3");
+}
+
+/// A counter of the guest's `/proc/net/snmp`, which has a line of names and one of numbers for each protocol.
+fn counter(counters: &str, protocol: &str, name: &str) -> u64 {
+    let lines = counters.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(": "));
+    let lines: Vec<Vec<&str>> = lines.map(|line| line.split_whitespace().collect()).collect();
+    let place = lines[0].iter().position(|word| *word == name).unwrap();
+    lines[1][place].parse().unwrap()
+}
+
+fn is_missing(test: &str) -> bool {
+    let Some(reason) = guest::missing() else { return false };
+    assert!(std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"), "{test}: {reason}");
+    skip(test, &reason);
+    true
+}
+
+#[test]
+fn a_guest_changes_drivers_and_bellows_returns() {
+    if is_missing("a_guest_changes_drivers_and_bellows_returns") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let network = network(&sandbox, "");
+    let running = sandbox.start(&[&network]);
+    let sockets = PORTS.map(|name| socket(&sandbox, name));
+    let cards = sockets.each_ref().map(|socket| Card { socket, server: false, queues: 1, properties: "" });
+    let mut guest = Guest::boot(&sandbox.path(""), cards);
+    guest.run("cards");
+    let modern = ["version-1", "mergeable", "checksum", "guest-checksum", "tso4", "tso6", "guest-tso4", "guest-tso6"];
+    for port in PORTS {
+        assert_options(&options(&sandbox, &running, port), &modern, &["packed"]);
+    }
+    talk(&mut guest);
+    assert!(mean_length(&running, "far") > LARGEST, "super-frames pass on whole");
+
+    // The driver lets the device go and takes it again.
+    guest.run("for card in virtio0 virtio1; do echo $card >/sys/bus/virtio/drivers/virtio_net/unbind; done");
+    guest.run("for card in virtio0 virtio1; do echo $card >/sys/bus/virtio/drivers/virtio_net/bind; done");
+    guest.run("cards");
+    short_talk(&mut guest);
+
+    // Another driver, which knows nothing of virtio 1.0.
+    let replace = |guest: &mut Guest, how: &str| {
+        guest.run("rmmod virtio_net");
+        guest.run("rmmod virtio_pci");
+        guest.run(&format!("insert virtio_pci {how}"));
+        guest.run("insert virtio_net");
+        guest.run("cards");
+        short_talk(guest);
+    };
+    replace(&mut guest, "force_legacy=1");
+    for port in PORTS {
+        assert_options(&options(&sandbox, &running, port), &["mergeable", "checksum"], &["version-1"]);
+    }
+    replace(&mut guest, "");
+    for port in PORTS {
+        assert_options(&options(&sandbox, &running, port), &modern, &["packed"]);
+    }
+
+    // QEMU comes back to a Bellows that comes back.
+    running.signal("-KILL");
+    drop(running);
+    let running = sandbox.start(&[&network]);
+    guest.eventually("ping -c 1 -W 1 10.0.0.2");
+    short_talk(&mut guest);
+    for port in PORTS {
+        assert_options(&options(&sandbox, &running, port), &modern, &["packed"]);
+    }
+}
+
+#[test]
+fn packed_rings_with_several_queues_and_a_plain_card() {
+    if is_missing("packed_rings_with_several_queues_and_a_plain_card") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let network = network(&sandbox, "mode = \"client\"\nqueues = 2");
+    let running = sandbox.start(&[&network]);
+    let [near, far] = PORTS.map(|name| socket(&sandbox, name));
+    let plain = ",mq=on,csum=off,guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off\
+                 ,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=off";
+    let cards = [
+        Card { socket: &near, server: true, queues: 2, properties: ",packed=on,mq=on" },
+        Card { socket: &far, server: true, queues: 2, properties: plain },
+    ];
+    let mut guest = Guest::boot(&sandbox.path(""), cards);
+    guest.run("cards");
+    let rich = ["packed", "version-1", "mergeable", "checksum", "tso4", "guest-tso4", "multiqueue"];
+    let poor = ["packed", "mergeable", "checksum", "guest-checksum", "tso4", "guest-tso4"];
+    assert_options(&options(&sandbox, &running, "near"), &rich, &[]);
+    assert_options(&options(&sandbox, &running, "far"), &["version-1", "multiqueue"], &poor);
+    talk(&mut guest);
+    assert!(mean_length(&running, "far") > LARGEST, "super-frames come to the port that must segment them");
+    let status = port_status(&sandbox, &running, &near);
+    assert_eq!(status["rings"].as_array().unwrap().len(), 4, "{status:#}");
+    let queues = moved(&status, "receive");
+    assert!(queues.iter().all(|packets| *packets > 0), "flows are spread over the queues: {queues:?}");
+
+    running.signal("-KILL");
+    drop(running);
+    let running = sandbox.start(&[&network]);
+    guest.eventually("ping -c 1 -W 1 10.0.0.2");
+    short_talk(&mut guest);
+    assert_options(&options(&sandbox, &running, "near"), &rich, &[]);
+}

@@ -1,0 +1,331 @@
+//! A Linux guest under QEMU with two network cards at vhost-user sockets, whose shell a test uses over the serial console.
+//!
+//! Each card is in a network namespace of its own, so that the guest talks to itself through whatever is between the sockets.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any command in an emulated guest takes on a slow and busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The modules in the order in which they can be loaded: each needs some before it.
+const MODULES: [&str; 8] = [
+    "drivers/virtio/virtio_ring.ko",
+    "drivers/virtio/virtio.ko",
+    "drivers/virtio/virtio_pci_modern_dev.ko",
+    "drivers/virtio/virtio_pci_legacy_dev.ko",
+    "drivers/virtio/virtio_pci.ko",
+    "net/core/failover.ko",
+    "drivers/net/net_failover.ko",
+    "drivers/net/virtio_net.ko",
+];
+
+/// The first process of the guest: it sets up the system and then carries out what comes over the serial line.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin:/usr/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+stty -F /dev/ttyS0 -echo
+ip link set lo up
+echo 16777216 >/proc/sys/net/core/rmem_default
+unshare -n sleep 1000000 &
+FAR=$!
+far() { nsenter -t $FAR -n "$@"; }
+far ip link set lo up
+
+# The names of both cards' interfaces, while both are in this namespace.
+near_card() { ls /sys/bus/pci/devices/0000:00:10.0/virtio*/net; }
+far_card() { ls /sys/bus/pci/devices/0000:00:11.0/virtio*/net; }
+
+insert() {
+    module=$1
+    shift
+    insmod /modules/$module.ko "$@"
+}
+
+# Gives the cards their addresses; the second one goes into the far namespace.
+cards() {
+    near=$(near_card) && ip addr add 10.0.0.1/24 dev $near && ip link set $near up || return
+    name=$(far_card) && ip link set $name netns $FAR || return
+    far ip addr add 10.0.0.2/24 dev $name && far ip link set $name up
+}
+
+# Someone who listens must not be told that there is nothing to send: it would end the connection.
+mkfifo /tmp/silence
+exec 9<>/tmp/silence
+
+# A file of so many MiB of random bytes goes to the far namespace and back, and the same must return.
+exchange() {
+    dd if=/dev/urandom of=/tmp/sent bs=1M count=$1 2>/dev/null
+    far nc -l -p 5000 <&9 >/tmp/there &
+    listener=$!
+    until far netstat -ltn | grep -q :5000; do usleep 50000; done
+    nc 10.0.0.2 5000 </tmp/sent
+    wait $listener
+    nc -l -p 5001 <&9 >/tmp/back &
+    listener=$!
+    until netstat -ltn | grep -q :5001; do usleep 50000; done
+    far nc 10.0.0.1 5001 </tmp/there
+    wait $listener
+    cmp /tmp/sent /tmp/there && cmp /tmp/sent /tmp/back
+}
+
+echo @@ready
+while read -r line; do
+    eval "$line" </dev/null 2>&1
+    echo "@@$?"
+done
+poweroff -f
+"#;
+
+/// What is needed and missing, if anything.
+pub fn missing() -> Option<String> {
+    if let Err(why) = kernel() {
+        return Some(why);
+    }
+    let programs = ["qemu-system-x86_64", "iperf3", "busybox", "ldd"];
+    let missing = programs.iter().find(|program| find_program(program).is_none())?;
+    Some(format!("{missing} is not installed"))
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
+/// The folder in which `cargo xtask test` unpacks the package of a kernel.
+fn kernel() -> Result<PathBuf, String> {
+    let target = Path::new(env!("CARGO_BIN_EXE_bellows")).ancestors().nth(2).unwrap();
+    let folder = target.join("peers/kernel");
+    match folder.join("boot").is_dir() {
+        true => Ok(folder),
+        false => Err(format!("no kernel in {}; `cargo xtask test` fetches one", folder.display())),
+    }
+}
+
+/// The only entry of a folder whose name starts with `prefix`.
+fn entry(folder: &Path, prefix: &str) -> PathBuf {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut entries = entries.map(|entry| entry.unwrap().path());
+    let is_it = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(prefix);
+    entries.find(is_it).unwrap_or_else(|| panic!("no {prefix}* in {}", folder.display()))
+}
+
+/// A file system for the guest: an archive in the format that `cpio` calls newc.
+struct Archive {
+    bytes: Vec<u8>,
+    names: BTreeSet<String>,
+}
+
+impl Archive {
+    fn new() -> Archive {
+        Archive { bytes: Vec::new(), names: BTreeSet::new() }
+    }
+
+    fn add(&mut self, name: &str, mode: u32, device: (u32, u32), content: &[u8]) {
+        if !self.names.insert(name.to_owned()) {
+            return;
+        }
+        let mut header = String::from("070701");
+        let number = self.names.len() as u32;
+        let length = content.len() as u32;
+        let name_length = name.len() as u32 + 1;
+        for field in [number, mode, 0, 0, 1, 0, length, 0, 0, device.0, device.1, name_length, 0] {
+            let _ = write!(header, "{field:08x}");
+        }
+        self.bytes.extend(header.bytes().chain(name.bytes()).chain([0]));
+        self.pad();
+        self.bytes.extend(content);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    /// The folders that lead to a file, and itself.
+    fn file(&mut self, name: &str, mode: u32, content: &[u8]) {
+        for (place, _) in name.match_indices('/') {
+            self.folder(&name[..place]);
+        }
+        self.add(name, 0o100_000 | mode, (0, 0), content);
+    }
+
+    fn folder(&mut self, name: &str) {
+        self.add(name, 0o040_755, (0, 0), &[]);
+    }
+
+    /// A program, and the libraries that it needs at their own paths.
+    fn program(&mut self, name: &str) {
+        let program = find_program(name).unwrap();
+        let listed = Command::new("ldd").arg(&program).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let read = |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for library in listed.split_whitespace().filter(|word| word.starts_with('/')) {
+            self.file(library.trim_start_matches('/'), 0o755, &read(Path::new(library)));
+        }
+        self.file(&format!("bin/{name}"), 0o755, &read(&program));
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.add("TRAILER!!!", 0, (0, 0), &[]);
+        self.bytes
+    }
+}
+
+fn initial_files(kernel: &Path) -> Vec<u8> {
+    let mut files = Archive::new();
+    for folder in ["bin", "dev", "proc", "sys", "tmp", "modules"] {
+        files.folder(folder);
+    }
+    // The kernel opens it for the first process before there are any other devices.
+    files.add("dev/console", 0o020_600, (5, 1), &[]);
+    files.file("init", 0o755, INIT.as_bytes());
+    for program in ["busybox", "iperf3"] {
+        files.program(program);
+    }
+    let modules = entry(&kernel.join("lib/modules"), "").join("kernel");
+    for module in MODULES {
+        // What is not a module of this kernel is built into it.
+        if let Ok(content) = fs::read(modules.join(module)) {
+            files.file(&format!("modules/{}", module.rsplit('/').next().unwrap()), 0o644, &content);
+        }
+    }
+    files.finish()
+}
+
+/// A card of the guest.
+pub struct Card<'a> {
+    pub socket: &'a Path,
+    /// Whether QEMU listens at the socket.
+    pub server: bool,
+    pub queues: usize,
+    /// More properties of the device, as on QEMU's command line: `,packed=on`.
+    pub properties: &'a str,
+}
+
+/// A guest that runs. It is killed when it is dropped.
+pub struct Guest {
+    qemu: Child,
+    shell: ChildStdin,
+    lines: Receiver<String>,
+    /// What it has said, to be shown when something fails.
+    said: String,
+}
+
+impl Guest {
+    /// Boots a guest; `folder` is where its files may be.
+    pub fn boot(folder: &Path, cards: [Card<'_>; 2]) -> Guest {
+        let mut guest = Guest::start(folder, cards);
+        guest.until_mark("ready");
+        for module in MODULES {
+            let name = module.rsplit('/').next().unwrap().trim_end_matches(".ko");
+            guest.run(&format!("test ! -e /modules/{name}.ko || insert {name}"));
+        }
+        guest
+    }
+
+    fn start(folder: &Path, cards: [Card<'_>; 2]) -> Guest {
+        let kernel = kernel().unwrap();
+        let files = folder.join("initramfs");
+        fs::write(&files, initial_files(&kernel)).unwrap();
+        let mut qemu = Command::new("qemu-system-x86_64");
+        // Interrupts by messages make this QEMU crash when it emulates the processor and has vhost-user devices.
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2", "-m", "256"]);
+        qemu.args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"]);
+        qemu.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on", "-numa", "node,memdev=memory"]);
+        qemu.arg("-kernel").arg(entry(&kernel.join("boot"), "vmlinuz")).arg("-initrd").arg(&files);
+        qemu.args(["-append", "console=ttyS0 loglevel=3 panic=-1 tsc=unstable random.trust_cpu=on"]);
+        for (number, card) in cards.iter().enumerate() {
+            let how = if card.server { "server=on" } else { "reconnect=1" };
+            qemu.arg("-chardev").arg(format!("socket,id=char{number},path={},{how}", card.socket.display()));
+            qemu.arg("-netdev");
+            qemu.arg(format!("vhost-user,id=net{number},chardev=char{number},queues={}", card.queues));
+            qemu.arg("-device").arg(format!(
+                "virtio-net-pci,netdev=net{number},vectors=0,addr=0x1{number},mac=52:54:00:00:00:0{number}{}",
+                card.properties
+            ));
+        }
+        let mut qemu = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let console = qemu.stdout.take().unwrap();
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in read_lines(console) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let shell = qemu.stdin.take().unwrap();
+        Guest { qemu, shell, lines, said: String::new() }
+    }
+
+    /// Runs a line of shell in the guest and returns what it prints. The test fails if the line does.
+    pub fn run(&mut self, line: &str) -> String {
+        let (status, said) = self.try_run(line);
+        assert_eq!(status, "0", "in the guest, `{line}` ended with {status}:\n{said}");
+        said
+    }
+
+    /// Runs a line of shell in the guest, and returns its exit status and what it prints.
+    pub fn try_run(&mut self, line: &str) -> (String, String) {
+        assert!(!line.contains('\n'));
+        writeln!(self.shell, "{line}").unwrap_or_else(|error| panic!("{error}; the guest has said:\n{}", self.said));
+        self.said.push_str(&format!("$ {line}\n"));
+        self.until_mark("")
+    }
+
+    /// Runs a line again and again until it succeeds.
+    pub fn eventually(&mut self, line: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.try_run(line).0 != "0" {
+            assert!(Instant::now() < deadline, "in the guest, `{line}` never succeeds:\n{}", self.said);
+        }
+    }
+
+    /// Reads until the first process of the guest says that it is done.
+    fn until_mark(&mut self, mark: &str) -> (String, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut printed = String::new();
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.said.push_str(&format!("{line}\n"));
+                    if let Some((before, status)) = line.split_once("@@").filter(|(_, rest)| rest.starts_with(mark)) {
+                        printed.push_str(before);
+                        return (status.to_owned(), printed);
+                    }
+                    printed.push_str(&format!("{line}\n"));
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("the guest hangs; it has said:\n{}", self.said),
+                Err(RecvTimeoutError::Disconnected) => panic!("the guest is gone; it has said:\n{}", self.said),
+            }
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+/// Lines of a serial console, which end with a carriage return and a line feed, and need not be UTF-8.
+fn read_lines(console: impl Read) -> impl Iterator<Item = String> {
+    let mut console = BufReader::new(console);
+    std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        let length = console.read_until(b'\n', &mut line).ok().filter(|length| *length > 0)?;
+        Some(String::from_utf8_lossy(&line[..length]).trim_end().to_owned())
+    })
+}

@@ -1,0 +1,335 @@
+//! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine, and a vhost back end
+//! to compare with. `cargo xtask peers` uses this file too, so it needs nothing but the standard library.
+#![allow(dead_code, reason = "each program uses a part of it")]
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any command takes on a slow and busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the prompt says to a word that is no command: the sign that all commands before it are done.
+const UNKNOWN: &str = "Command not found";
+
+/// How to start a testpmd.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program that runs it, with arguments, if any.
+    pub wrapper: Vec<String>,
+    /// The processors that its threads may use, as in a list of `taskset`.
+    pub cpus: String,
+    /// Whether its memory is hugepages, or else a plain memory file.
+    pub hugepages: bool,
+    /// How much of it.
+    pub megabytes: usize,
+    /// One for each port: a driver with its arguments.
+    pub devices: Vec<String>,
+    /// More options of the environment layer.
+    pub environment: Vec<String>,
+    /// More options of testpmd itself.
+    pub options: Vec<String>,
+}
+
+impl Launch {
+    /// The words of its command line.
+    pub fn words(&self) -> Vec<String> {
+        // Two threads: one at the prompt, one that forwards.
+        let mut words = vec!["--lcores".to_owned(), format!("(0,1)@({})", self.cpus)];
+        let memory: &[&str] = match self.hugepages {
+            true => &["--in-memory", "--single-file-segments"],
+            false => &["--no-huge", "--no-shconf"],
+        };
+        words.extend(memory.iter().map(|word| word.to_string()));
+        words.extend(["-m".to_owned(), self.megabytes.to_string()]);
+        words.extend(["--no-pci".to_owned(), "--no-telemetry".to_owned()]);
+        words.extend(self.environment.iter().cloned());
+        words.extend(self.devices.iter().map(|device| format!("--vdev={device}")));
+        words.extend(["--".to_owned(), "-i".to_owned()]);
+        words.extend(self.options.iter().cloned());
+        words
+    }
+
+    /// Starts it, and waits until it takes commands: a port that listens must find its peer by then.
+    pub fn start(&self) -> Result<Testpmd, String> {
+        let mut testpmd = self.spawn()?;
+        testpmd.ready()?;
+        Ok(testpmd)
+    }
+
+    /// Starts it, and does not wait.
+    pub fn spawn(&self) -> Result<Testpmd, String> {
+        let describe = |error: std::io::Error| format!("cannot run dpdk-testpmd: {error}");
+        let (output, for_stdout) = std::io::pipe().map_err(describe)?;
+        let for_stderr = for_stdout.try_clone().map_err(describe)?;
+        // It must see a pipe that stays open, and would keep its words to itself until a block of them is full.
+        let words = self.wrapper.iter().cloned().chain(["stdbuf", "-oL", "dpdk-testpmd"].map(String::from));
+        let words: Vec<String> = words.chain(self.words()).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(for_stdout).stderr(for_stderr).spawn().map_err(describe)?;
+        // The writing ends in the command would keep the pipe open when the child has ended.
+        drop(command);
+        let prompt = child.stdin.take().ok_or("no standard input")?;
+        let said = Arc::new(Said::default());
+        let listener = said.clone();
+        thread::spawn(move || listener.listen(output));
+        Ok(Testpmd { child, prompt, said, read: 0, commands: 0 })
+    }
+}
+
+/// All that a process has said so far.
+#[derive(Default)]
+struct Said {
+    text: Mutex<Text>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Text {
+    text: String,
+    ended: bool,
+}
+
+impl Said {
+    fn listen(&self, mut output: impl Read) {
+        let mut bytes = [0; 4096];
+        loop {
+            let length = output.read(&mut bytes).unwrap_or(0);
+            let mut said = self.lock();
+            said.text.push_str(&String::from_utf8_lossy(&bytes[..length]));
+            said.ended = length == 0;
+            self.changed.notify_all();
+            if said.ended {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Text> {
+        self.text.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits until `wanted` was said behind `from`, and returns where it ends.
+    fn wait(&self, from: usize, wanted: &str, patience: Duration) -> Result<usize, String> {
+        let deadline = Instant::now() + patience;
+        let mut said = self.lock();
+        loop {
+            if let Some(place) = said.text[from..].find(wanted) {
+                return Ok(from + place + wanted.len());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if said.ended || left.is_zero() {
+                let why = if said.ended { "ended" } else { "hangs" };
+                return Err(format!("dpdk-testpmd {why}; `{wanted}` is not in:\n{}", &said.text[from..]));
+            }
+            said = match self.changed.wait_timeout(said, left) {
+                Ok((said, _)) => said,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+}
+
+/// A testpmd in the background. It is killed when it is dropped.
+pub struct Testpmd {
+    child: Child,
+    prompt: ChildStdin,
+    said: Arc<Said>,
+    /// How much of what it said belongs to earlier commands.
+    read: usize,
+    commands: usize,
+}
+
+impl Testpmd {
+    /// Waits until it takes commands.
+    pub fn ready(&mut self) -> Result<(), String> {
+        self.command("").map(drop)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives a command, waits until it is done and returns what was said meanwhile.
+    pub fn command(&mut self, command: &str) -> Result<String, String> {
+        self.commands += 1;
+        let mark = format!("done{}", self.commands);
+        let written = write!(self.prompt, "{command}\n{mark}\n").and_then(|()| self.prompt.flush());
+        let from = self.read;
+        // The prompt repeats what it reads, and ends the line in its own way.
+        let echo = self.said.wait(from, &format!("{mark}\r"), PATIENCE);
+        let echo = echo.map_err(|why| format!("{why}\nafter the command `{command}`"))?;
+        written.map_err(|error| format!("cannot write to dpdk-testpmd: {error}"))?;
+        self.read = self.said.wait(echo, UNKNOWN, PATIENCE)?;
+        Ok(self.said.lock().text[from..echo].to_owned())
+    }
+
+    /// Gives several commands.
+    pub fn commands(&mut self, commands: &[&str]) -> Result<(), String> {
+        commands.iter().try_for_each(|command| self.command(command).map(drop))
+    }
+
+    /// What its ports have forwarded since `start`.
+    pub fn forwarded(&mut self) -> Result<Forwarded, String> {
+        Ok(Forwarded::read(&self.command("show fwd stats all")?))
+    }
+
+    /// All that it has said.
+    pub fn said(&self) -> String {
+        self.said.lock().text.clone()
+    }
+
+    /// Ends it in good order, so that the captures that it writes are whole.
+    pub fn quit(mut self) -> Result<String, String> {
+        let told = writeln!(self.prompt, "quit").and_then(|()| self.prompt.flush());
+        told.map_err(|error| format!("cannot write to dpdk-testpmd: {error}"))?;
+        self.said.wait(self.read, "Bye...", PATIENCE)?;
+        let _ = self.child.wait();
+        Ok(self.said())
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Counters of a testpmd.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Forwarded {
+    /// Of each port that has moved anything: its number, packets received, sent, and dropped because a ring was full.
+    pub ports: Vec<(usize, u64, u64, u64)>,
+    /// Clocks of iterations that moved packets, and these packets, if it counts them.
+    pub cycles: Option<(u64, u64)>,
+}
+
+impl Forwarded {
+    fn read(text: &str) -> Forwarded {
+        let mut forwarded = Forwarded::default();
+        let mut in_port = false;
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if let Some(place) = line.find("Forward statistics for port ") {
+                let number = line[place..].split_whitespace().nth(4).and_then(|word| word.parse().ok());
+                in_port = number.is_some();
+                forwarded.ports.extend(number.map(|number| (number, 0, 0, 0)));
+            } else if line.contains("Accumulated forward statistics") {
+                in_port = false;
+            } else if let (true, Some(port)) = (in_port, forwarded.ports.last_mut()) {
+                let number = |name: &str| {
+                    let place = words.iter().position(|word| *word == name)?;
+                    words.get(place + 1)?.parse().ok()
+                };
+                port.1 = number("RX-packets:").unwrap_or(port.1);
+                port.2 = number("TX-packets:").unwrap_or(port.2);
+                port.3 = number("TX-dropped:").unwrap_or(port.3);
+            }
+            if let Some(rest) = line.trim().strip_prefix("CPU cycles/packet=") {
+                let number = |before: &str| {
+                    let digits = &rest[rest.find(before)? + before.len()..];
+                    digits.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+                };
+                forwarded.cycles = number("total cycles=").zip(number("packets="));
+            }
+        }
+        forwarded
+    }
+
+    /// What a port has received, sent and dropped.
+    pub fn port(&self, number: usize) -> (u64, u64, u64) {
+        let port = self.ports.iter().find(|port| port.0 == number);
+        port.map_or((0, 0, 0), |&(_, received, sent, dropped)| (received, sent, dropped))
+    }
+}
+
+/// The arguments of a port of DPDK's virtio driver that finds its device at a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Driver {
+    pub packed: bool,
+    pub mergeable: bool,
+    pub in_order: bool,
+    pub vectorized: bool,
+    pub queues: usize,
+    pub queue_size: usize,
+    /// Whether it is the driver that listens.
+    pub server: bool,
+}
+
+impl Default for Driver {
+    fn default() -> Driver {
+        Driver {
+            packed: false,
+            mergeable: true,
+            in_order: false,
+            vectorized: false,
+            queues: 1,
+            queue_size: 256,
+            server: false,
+        }
+    }
+}
+
+impl Driver {
+    /// The device argument of its port.
+    pub fn device(&self, number: usize, socket: &str) -> String {
+        let Driver { packed, mergeable, in_order, vectorized, queues, queue_size, server } = *self;
+        let mut device = format!("net_virtio_user{number},path={socket},queues={queues},queue_size={queue_size}");
+        for (name, value) in
+            [("packed_vq", packed), ("mrg_rxbuf", mergeable), ("in_order", in_order), ("vectorized", vectorized)]
+        {
+            let _ = write!(device, ",{name}={}", u8::from(value));
+        }
+        if server {
+            device.push_str(",server=1");
+        }
+        device
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_from_what_testpmd_prints() {
+        let text = "
+  ---------------------- Forward statistics for port 0  ----------------------
+  RX-packets: 7              RX-dropped: 0             RX-total: 7
+  TX-packets: 56320576       TX-dropped: 19755936      TX-total: 76076512
+  ----------------------------------------------------------------------------
+
+  ---------------------- Forward statistics for port 12 ----------------------
+  RX-packets: 8              RX-dropped: 0             RX-total: 8
+  TX-packets: 9              TX-dropped: 0             TX-total: 9
+  ----------------------------------------------------------------------------
+
+  +++++++++++++++ Accumulated forward statistics for all ports+++++++++++++++
+  RX-packets: 15             RX-dropped: 0             RX-total: 15
+  TX-packets: 56320585       TX-dropped: 19755936      TX-total: 76076521
+  ++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++++
+
+  CPU cycles/packet=86.68 (total cycles=4881566279 / total rxonly packets=56320320) at 2600 MHz Clock
+";
+        let forwarded = Forwarded::read(text);
+        assert_eq!(forwarded.ports, [(0, 7, 56_320_576, 19_755_936), (12, 8, 9, 0)]);
+        assert_eq!(forwarded.cycles, Some((4_881_566_279, 56_320_320)));
+        assert_eq!((forwarded.port(12), forwarded.port(3)), ((8, 9, 0), (0, 0, 0)));
+        assert_eq!(Forwarded::read("testpmd> "), Forwarded::default());
+    }
+}

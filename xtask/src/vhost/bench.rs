@@ -1,0 +1,271 @@
+//! The measurement: fresh processes at each point, and windows in which one back end or the other works.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::processes::{self, Bellows, Scheduled, Work, signal};
+use super::{Cell, Direction, Memory, Options};
+use crate::testpmd::Testpmd;
+use crate::{Failure, tools};
+
+/// How much of a window a process may wait for its processor.
+const STARVED: f64 = 0.08;
+
+/// From the start of the client until everything is warm.
+const WARM_UP: Duration = Duration::from_millis(150);
+
+/// Bursts of 32 on their way round in a loop: as many as a ring of 256 holds, and some room.
+const BURSTS_IN_LOOP: usize = 6;
+
+/// Pages of 2 MiB for all programs.
+const HUGEPAGES: usize = 320;
+
+/// One combination of options, direction and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    pub cell: Cell,
+    pub memory: Memory,
+    pub direction: Direction,
+    pub size: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Dpdk,
+    Bellows,
+}
+
+/// What one back end did in one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Window {
+    /// Millions of packets a second, by the client's counters.
+    pub rate: f64,
+    /// The same by those of the back end.
+    pub back_rate: f64,
+    /// Clocks a packet of the back end, in calls or rounds that moved packets.
+    pub clocks: f64,
+    /// Clocks a packet of the client.
+    pub client_clocks: f64,
+    /// Which part of what the client wanted to send found no room in the ring.
+    pub refused: f64,
+    /// Which part of the window the client and the back end waited for their processors.
+    pub waited: [f64; 2],
+    /// Which part of the window they ran.
+    pub ran: [f64; 2],
+}
+
+impl Window {
+    pub fn is_starved(&self) -> bool {
+        self.waited.iter().any(|waited| *waited > STARVED)
+    }
+}
+
+/// All windows of one point, in pairs that follow one another: DPDK's and Bellows'.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    pub point: Point,
+    pub windows: Vec<[Window; 2]>,
+    /// Clocks of the time-stamp counter in a microsecond.
+    pub tsc_mhz: f64,
+}
+
+/// Hugepages set aside for the comparison, and given back.
+struct Hugepages(String);
+
+impl Hugepages {
+    const FILE: &str = "/proc/sys/vm/nr_hugepages";
+
+    fn reserve() -> Result<Hugepages, Failure> {
+        let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
+        let before = Hugepages(read(Self::FILE));
+        let wanted = before.0.parse::<usize>().unwrap_or(0) + HUGEPAGES;
+        let _ = fs::write(Self::FILE, wanted.to_string());
+        let free: usize = read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").parse().unwrap_or(0);
+        match free >= HUGEPAGES {
+            true => Ok(before),
+            false => Err(Failure::chore(format!(
+                "{HUGEPAGES} free hugepages are needed and there are {free}; set them aside in {}, or leave `hugepages` \
+                 out of --memory",
+                Self::FILE
+            ))),
+        }
+    }
+}
+
+impl Drop for Hugepages {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::FILE, &self.0);
+    }
+}
+
+/// A folder that is removed with all its files.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder, Failure> {
+        let folder = std::env::temp_dir().join(format!("bellows-peers-{}", std::process::id()));
+        let made = fs::create_dir_all(&folder);
+        made.map_err(|error| Failure::chore(format!("cannot make {}: {error}", folder.display())))?;
+        Ok(Folder(folder))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Measures at all points.
+pub fn measure(options: &Options) -> Result<Vec<Row>, Failure> {
+    if !tools::is_root() {
+        eprintln!("not root: the programs cannot be preferred to others, so that more windows will be starved");
+    }
+    let points = options.points();
+    let mut rows = Vec::new();
+    for (number, &point) in points.iter().enumerate() {
+        let Point { cell, memory, direction, size } = point;
+        let (name, memory_name, way) = (cell.name(), memory.name(), direction.name());
+        eprintln!("measuring {} of {}: {way}, {size} bytes, {name}, {memory_name} memory", number + 1, points.len());
+        let _hugepages = match memory {
+            Memory::Plain => None,
+            Memory::Hugepages => Some(Hugepages::reserve()?),
+        };
+        let folder = Folder::new()?;
+        rows.push(Bench::start(options, point, &folder.0)?.measure(options)?);
+    }
+    Ok(rows)
+}
+
+/// The programs at one point.
+struct Bench {
+    point: Point,
+    client: Testpmd,
+    dpdk: Testpmd,
+    bellows: Bellows,
+}
+
+impl Bench {
+    fn start(options: &Options, point: Point, folder: &Path) -> Result<Bench, Failure> {
+        let Point { cell, memory, direction, size } = point;
+        let sockets = [folder.join("dpdk"), folder.join("bellows")];
+        for stale in &sockets {
+            let _ = fs::remove_file(stale);
+        }
+        let dpdk = processes::dpdk(options, memory, direction, size, &sockets[0])?;
+        let bellows = Bellows::start(options, direction, size, &sockets[1], folder)?;
+        let client = processes::client(options, cell, memory, size, [&sockets[0], &sockets[1]])?;
+        Ok(Bench { point, client, dpdk, bellows })
+    }
+
+    fn measure(mut self, options: &Options) -> Result<Row, Failure> {
+        let mut windows = Vec::new();
+        for pair in 0..options.windows {
+            // Each goes first as often as the other.
+            let (first, second) = match pair % 2 {
+                0 => (Side::Dpdk, Side::Bellows),
+                _ => (Side::Bellows, Side::Dpdk),
+            };
+            let (one, other) = (self.window(first, options.window)?, self.window(second, options.window)?);
+            windows.push(if first == Side::Dpdk { [one, other] } else { [other, one] });
+        }
+        Ok(Row { point: self.point, windows, tsc_mhz: tsc_mhz(&self.client) })
+    }
+
+    fn window(&mut self, side: Side, length: Duration) -> Result<Window, Failure> {
+        let port = side as usize;
+        let (works, stopped) = match side {
+            Side::Dpdk => (self.dpdk.pid(), self.bellows.pid()),
+            Side::Bellows => (self.bellows.pid(), self.dpdk.pid()),
+        };
+        signal(stopped, "-STOP");
+        signal(works, "-CONT");
+        self.start_client(port)?;
+        thread::sleep(WARM_UP);
+        let before = self.look(side)?;
+        thread::sleep(length);
+        let after = self.look(side)?;
+        self.client.command("stop").map_err(Failure::chore)?;
+        Ok(self.compare(&before, &after))
+    }
+
+    fn start_client(&mut self, port: usize) -> Result<(), Failure> {
+        let port = format!("set portlist {port}");
+        let commands: &[&str] = match self.point.direction {
+            Direction::GuestToHost => &[&port, "set fwd txonly", "start"],
+            Direction::HostToGuest => &[&port, "set fwd rxonly", "start"],
+            Direction::Looped => {
+                // What an earlier window left in the loop goes out, so that each has as much in it.
+                self.client.commands(&[&port, "set fwd rxonly", "start"]).map_err(Failure::chore)?;
+                thread::sleep(WARM_UP / 3);
+                &["stop", "set fwd io", &format!("start tx_first {BURSTS_IN_LOOP}")]
+            }
+        };
+        self.client.commands(commands).map_err(Failure::chore)
+    }
+
+    fn look(&mut self, side: Side) -> Result<Look, Failure> {
+        let forwarded = self.client.forwarded().map_err(Failure::chore)?;
+        let at = Instant::now();
+        let (received, sent, refused) = forwarded.port(side as usize);
+        let client = forwarded.cycles.map_or(0.0, |(clocks, _)| clocks as f64);
+        let (back, pid) = match side {
+            Side::Dpdk => (Work::of(&mut self.dpdk)?, self.dpdk.pid()),
+            Side::Bellows => (self.bellows.work()?, self.bellows.pid()),
+        };
+        let packets = match self.point.direction {
+            Direction::GuestToHost => sent,
+            Direction::HostToGuest | Direction::Looped => received,
+        };
+        let scheduled = [Scheduled::of(self.client.pid()), Scheduled::of(pid)];
+        Ok(Look {
+            at,
+            packets: packets as f64,
+            refused: refused as f64,
+            client,
+            back,
+            back_at: Instant::now(),
+            scheduled,
+        })
+    }
+
+    fn compare(&self, before: &Look, after: &Look) -> Window {
+        let seconds = (after.at - before.at).as_secs_f64();
+        let packets = after.packets - before.packets;
+        let refused = after.refused - before.refused;
+        let (back_packets, clocks) = after.back.since(&before.back);
+        let back_seconds = (after.back_at - before.back_at).as_secs_f64();
+        let part = |of: fn(&Scheduled) -> f64| {
+            [0, 1].map(|side| (of(&after.scheduled[side]) - of(&before.scheduled[side])) / 1e9 / back_seconds)
+        };
+        Window {
+            rate: packets / seconds / 1e6,
+            back_rate: back_packets / back_seconds / 1e6,
+            clocks,
+            client_clocks: (after.client - before.client) / packets,
+            refused: if refused > 0.0 { refused / (refused + packets) } else { 0.0 },
+            waited: part(|scheduled| scheduled.waited),
+            ran: part(|scheduled| scheduled.ran),
+        }
+    }
+}
+
+/// All counters at one moment.
+struct Look {
+    at: Instant,
+    packets: f64,
+    refused: f64,
+    client: f64,
+    back: Work,
+    back_at: Instant,
+    scheduled: [Scheduled; 2],
+}
+
+/// How fast the time-stamp counter counts, as testpmd says behind its clocks: `at 2600 MHz Clock`.
+fn tsc_mhz(client: &Testpmd) -> f64 {
+    let said = client.said();
+    let number = said.rsplit_once(" MHz Clock").and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());
+    number.unwrap_or(f64::NAN)
+}

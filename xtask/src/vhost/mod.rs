@@ -1,0 +1,257 @@
+//! `cargo xtask peers vhost`: Bellows beside DPDK's vhost back end, before the same virtio driver.
+//!
+//! One DPDK testpmd is the client. It has two ports: behind one is a second testpmd with DPDK's vhost back end, behind the
+//! other a Bellows. The client has one processor, the back ends share another, and the one that is not measured is stopped
+//! by a signal. Both are measured in turns, in windows of a second.
+
+mod bench;
+mod processes;
+mod results;
+
+use std::time::Duration;
+
+use crate::Failure;
+use crate::tools::{self, Tool};
+use crate::workspace::cargo;
+
+use bench::Point;
+
+const TOOLS: &[Tool] = &[
+    Tool { programs: &["dpdk-testpmd"], package: "dpdk", purpose: "DPDK's virtio driver and vhost back end" },
+    Tool { programs: &["setsid"], package: "util-linux", purpose: "a share of the processor of their own" },
+];
+
+/// Which options of a ring are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pub packed: bool,
+    pub mergeable: bool,
+    pub in_order: bool,
+}
+
+impl Cell {
+    fn all() -> Vec<Cell> {
+        let option = |set: usize, bit: usize| set >> bit & 1 == 1;
+        (0..8).map(|set| Cell { packed: option(set, 2), mergeable: option(set, 0), in_order: option(set, 1) }).collect()
+    }
+
+    /// As on the command line: `split`, `packed+mergeable+in-order`.
+    pub fn name(&self) -> String {
+        let mut name = if self.packed { "packed" } else { "split" }.to_owned();
+        for (option, is_on) in [("+mergeable", self.mergeable), ("+in-order", self.in_order)] {
+            name += if is_on { option } else { "" };
+        }
+        name
+    }
+}
+
+/// Where packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    GuestToHost,
+    HostToGuest,
+    Looped,
+}
+
+impl Direction {
+    const ALL: [Direction; 3] = [Direction::GuestToHost, Direction::HostToGuest, Direction::Looped];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::GuestToHost => "guest-to-host",
+            Direction::HostToGuest => "host-to-guest",
+            Direction::Looped => "looped",
+        }
+    }
+}
+
+/// What the client's memory is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    Plain,
+    Hugepages,
+}
+
+impl Memory {
+    pub fn name(self) -> &'static str {
+        match self {
+            Memory::Plain => "plain",
+            Memory::Hugepages => "hugepages",
+        }
+    }
+}
+
+/// In which shape the figures are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Text,
+    Json,
+    Markdown,
+}
+
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Options {
+    cells: Vec<Cell>,
+    directions: Vec<Direction>,
+    sizes: Vec<usize>,
+    memories: Vec<Memory>,
+    /// Windows of each back end at each point.
+    windows: usize,
+    window: Duration,
+    /// Whether the client may use its loops with vector instructions.
+    vectorized: bool,
+    client_cpu: usize,
+    cpu: usize,
+    shape: Shape,
+}
+
+impl Options {
+    /// Everything, at leisure.
+    fn full() -> Options {
+        Options {
+            cells: Cell::all(),
+            directions: Direction::ALL.to_vec(),
+            sizes: vec![64, 256, 1_518],
+            memories: vec![Memory::Plain],
+            windows: 7,
+            window: Duration::from_secs(1),
+            vectorized: false,
+            client_cpu: 0,
+            cpu: 1,
+            shape: Shape::Text,
+        }
+    }
+
+    fn parse(words: &[String]) -> Result<Options, Failure> {
+        let mut options = Options::full();
+        if words.iter().any(|word| word == "--brief") {
+            options.sizes = vec![64];
+            options.windows = 3;
+            options.window = Duration::from_millis(500);
+        }
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || {
+                let value = words.next().map(String::as_str);
+                value.ok_or_else(|| Failure::usage(format!("{word} needs a value; see: cargo xtask help")))
+            };
+            match word.as_str() {
+                "--brief" => {}
+                "--json" => options.shape = Shape::Json,
+                "--markdown" => options.shape = Shape::Markdown,
+                "--vectorized" => options.vectorized = true,
+                "--cells" => options.cells = list(word, value()?, &Cell::all(), Cell::name)?,
+                "--directions" => {
+                    let name = |direction: &Direction| direction.name().to_owned();
+                    options.directions = list(word, value()?, &Direction::ALL, name)?;
+                }
+                "--memory" => {
+                    let name = |memory: &Memory| memory.name().to_owned();
+                    options.memories = list(word, value()?, &[Memory::Plain, Memory::Hugepages], name)?;
+                }
+                "--sizes" => {
+                    let sizes = value()?.split(',').map(|size| number(word, size, 60..=1_518));
+                    options.sizes = sizes.collect::<Result<_, _>>()?;
+                }
+                "--windows" => options.windows = number(word, value()?, 1..=1_000)?,
+                "--window" => options.window = Duration::from_millis(number(word, value()?, 100..=60_000)? as u64),
+                "--client-cpu" => options.client_cpu = number(word, value()?, 0..=1_023)?,
+                "--cpu" => options.cpu = number(word, value()?, 0..=1_023)?,
+                other => return Err(Failure::usage(format!("peers vhost: '{other}' is not an option"))),
+            }
+        }
+        match options.cpu == options.client_cpu {
+            true => Err(Failure::usage("--cpu and --client-cpu are the same: two that poll cannot share a processor")),
+            false => Ok(options),
+        }
+    }
+
+    fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        for &memory in &self.memories {
+            for &direction in &self.directions {
+                for &size in &self.sizes {
+                    points.extend(self.cells.iter().map(|&cell| Point { cell, memory, direction, size }));
+                }
+            }
+        }
+        points
+    }
+}
+
+/// The things named in a list with commas.
+fn list<T: Copy>(option: &str, names: &str, all: &[T], name: impl Fn(&T) -> String) -> Result<Vec<T>, Failure> {
+    let find = |wanted: &str| {
+        let names = || all.iter().map(&name).collect::<Vec<_>>().join(", ");
+        let found = all.iter().find(|thing| name(thing) == wanted).copied();
+        found.ok_or_else(|| Failure::usage(format!("{option}: there is no '{wanted}'; there are {}", names())))
+    };
+    names.split(',').map(find).collect()
+}
+
+fn number(option: &str, text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, Failure> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    let complain = || Failure::usage(format!("{option} needs a number from {} to {}", range.start(), range.end()));
+    number.ok_or_else(complain)
+}
+
+/// Runs the comparison.
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    let options = Options::parse(words)?;
+    if let Some(tool) = tools::provide(TOOLS).first() {
+        return Err(Failure::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
+    }
+    let mut build = cargo(&["build", "--release", "--quiet", "--package", "bellows"]);
+    if !build.status().is_ok_and(|status| status.success()) {
+        return Err(Failure::chore("the release build of bellows failed: see above"));
+    }
+    let rows = bench::measure(&options)?;
+    let text = match options.shape {
+        Shape::Text => results::text(&rows),
+        Shape::Json => results::json(&rows),
+        Shape::Markdown => results::markdown(&rows),
+    };
+    print!("{text}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options, Failure> {
+        Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn everything_is_measured_unless_something_is_named() {
+        assert_eq!(parse(&[]).ok(), Some(Options::full()));
+        assert_eq!(Options::full().points().len(), 8 * 3 * 3);
+        let words = ["--cells", "split,packed+mergeable+in-order", "--directions", "looped", "--sizes", "64,1518"];
+        let options = parse(&[&words[..], &["--memory", "plain,hugepages"]].concat()).ok().unwrap();
+        assert_eq!(options.points().len(), 2 * 2 * 2);
+        let names: Vec<String> = options.cells.iter().map(Cell::name).collect();
+        assert_eq!(names, ["split", "packed+mergeable+in-order"]);
+    }
+
+    #[test]
+    fn brief_is_less_of_everything_but_what_is_named() {
+        let options = parse(&["--windows", "5", "--brief"]).ok().unwrap();
+        assert_eq!((options.sizes, options.windows), (vec![64], 5));
+    }
+
+    #[test]
+    fn a_mistaken_option_is_named() {
+        for (words, why) in [
+            (&["--cells", "split+magic"] as &[&str], "split+magic"),
+            (&["--sizes", "59"], "from 60 to 1518"),
+            (&["--windows"], "--windows needs a value"),
+            (&["--cpu", "0"], "the same"),
+            (&["--fast"], "'--fast'"),
+        ] {
+            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            assert!(message.contains(why), "{message}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The three programs of the comparison, their counters, and their shares of the processor.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Cell, Direction, Memory, Options};
+use crate::testpmd::{Driver, Launch, Testpmd};
+use crate::workspace::target_dir;
+use crate::{Failure, tools};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a program has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    pub packets: f64,
+    /// Clocks of the time-stamp counter that it took in the rounds that were measured.
+    pub clocks: f64,
+    pub rounds: f64,
+    pub measured_rounds: f64,
+}
+
+/// How long the threads of a process have run, and waited for a processor, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scheduled {
+    pub ran: f64,
+    pub waited: f64,
+}
+
+impl Scheduled {
+    pub fn of(pid: u32) -> Scheduled {
+        let mut all = Scheduled::default();
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
+            let mut numbers = text.split_whitespace().map(|word| word.parse().unwrap_or(0.0));
+            all.ran += numbers.next().unwrap_or(0.0);
+            all.waited += numbers.next().unwrap_or(0.0);
+        }
+        all
+    }
+}
+
+/// Puts a program into a session of its own, so that its share of a processor is its own too.
+fn session() -> Vec<String> {
+    vec!["setsid".to_owned()]
+}
+
+/// Lets a session come before all others, where that is allowed.
+fn prefer(pid: u32) {
+    let _ = fs::write(format!("/proc/{pid}/autogroup"), "-20");
+}
+
+fn launch(cpu: usize, memory: Memory, devices: Vec<String>) -> Launch {
+    Launch {
+        wrapper: session(),
+        cpus: cpu.to_string(),
+        hugepages: memory == Memory::Hugepages,
+        megabytes: 128,
+        devices,
+        environment: vec!["--force-max-simd-bitwidth=512".into()],
+        options: ["--total-num-mbufs=16384", "--burst=32", "--port-topology=loop"].map(String::from).into(),
+    }
+}
+
+fn start(launch: &Launch) -> Result<Testpmd, Failure> {
+    let mut testpmd = launch.spawn().map_err(Failure::chore)?;
+    prefer(testpmd.pid());
+    testpmd.ready().map_err(Failure::chore)?;
+    Ok(testpmd)
+}
+
+/// DPDK's vhost back end in a testpmd.
+pub fn dpdk(
+    options: &Options,
+    memory: Memory,
+    direction: Direction,
+    size: usize,
+    socket: &Path,
+) -> Result<Testpmd, Failure> {
+    let mut dpdk =
+        start(&launch(options.cpu, memory, vec![format!("net_vhost0,iface={},queues=1", socket.display())]))?;
+    let mode = match direction {
+        Direction::GuestToHost => "rxonly",
+        Direction::HostToGuest => "txonly",
+        Direction::Looped => "io",
+    };
+    let (mode, size) = (format!("set fwd {mode}"), format!("set txpkts {size}"));
+    dpdk.commands(&["set record-core-cycles on", &mode, &size, "start"]).map_err(Failure::chore)?;
+    Ok(dpdk)
+}
+
+/// The client: its first port leads to DPDK's back end, its second to Bellows.
+pub fn client(
+    options: &Options,
+    cell: Cell,
+    memory: Memory,
+    size: usize,
+    sockets: [&Path; 2],
+) -> Result<Testpmd, Failure> {
+    let Cell { packed, mergeable, in_order } = cell;
+    let driver = Driver { packed, mergeable, in_order, vectorized: options.vectorized, ..Driver::default() };
+    let devices =
+        sockets.iter().enumerate().map(|(number, socket)| driver.device(number, &socket.display().to_string()));
+    let mut client = start(&launch(options.client_cpu, memory, devices.collect()))?;
+    let size = format!("set txpkts {size}");
+    client.commands(&["set record-core-cycles on", &size]).map_err(Failure::chore)?;
+    Ok(client)
+}
+
+/// A Bellows in the background. It is killed when it is dropped.
+pub struct Bellows {
+    child: Child,
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+impl Bellows {
+    /// Starts one with a port at a socket; its files go into `folder`.
+    pub fn start(
+        options: &Options,
+        direction: Direction,
+        size: usize,
+        socket: &Path,
+        folder: &Path,
+    ) -> Result<Bellows, Failure> {
+        let complain = |error: std::io::Error| Failure::chore(format!("cannot run bellows: {error}"));
+        let file = folder.join("network.toml");
+        fs::write(&file, network(direction, size, socket)).map_err(complain)?;
+        let program = target_dir().join("release/bellows").canonicalize().map_err(complain)?;
+        let log = fs::File::create(folder.join("log")).map_err(complain)?;
+        let mut command = Command::new("setsid");
+        command.arg(&program).arg("run").arg(&file).args(["--name", "peers", "--cpu", &options.cpu.to_string()]);
+        command.env("XDG_RUNTIME_DIR", folder).env("PATH", tools::search_path());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(complain)?;
+        prefer(child.id());
+        let mut bellows = Bellows { child, program, folder: folder.to_owned() };
+        let deadline = Instant::now() + PATIENCE;
+        while !socket.exists() {
+            let ended = bellows.child.try_wait().is_ok_and(|status| status.is_some());
+            if ended || Instant::now() > deadline {
+                let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+                return Err(Failure::chore(format!("bellows does not listen at {}:\n{log}", socket.display())));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(bellows)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its counters.
+    pub fn work(&self) -> Result<Work, Failure> {
+        let mut command = Command::new(&self.program);
+        let output = command.args(["show", "peers", "--json"]).env("XDG_RUNTIME_DIR", &self.folder).output();
+        let output = output.map_err(|error| Failure::chore(format!("cannot run bellows show: {error}")))?;
+        match output.status.success() {
+            true => Ok(Work::read(&String::from_utf8_lossy(&output.stdout))),
+            false => Err(Failure::chore(format!("bellows show: {}", String::from_utf8_lossy(&output.stderr)))),
+        }
+    }
+}
+
+impl Drop for Bellows {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What DPDK does in testpmd's modes `rxonly`, `txonly` and `io`.
+fn network(direction: Direction, size: usize, socket: &Path) -> String {
+    let (links, partner) = match direction {
+        Direction::GuestToHost => ("\"port.output -> partner.input\"", "app = \"sink\"".to_owned()),
+        Direction::HostToGuest => ("\"partner.output -> port.input\"", format!("app = \"source\"\nsize = {size}")),
+        // An app's output may not lead to itself; this one hands on whole vectors.
+        Direction::Looped => {
+            ("\"port.output -> partner.input\", \"partner.output -> port.input\"", "app = \"join\"".to_owned())
+        }
+    };
+    let socket = socket.display();
+    format!("links = [{links}]\n[apps.port]\napp = \"vhost-user\"\nsocket = \"{socket}\"\n[apps.partner]\n{partner}\n")
+}
+
+impl Work {
+    /// Of a testpmd, which measures every round.
+    pub fn of(testpmd: &mut Testpmd) -> Result<Work, Failure> {
+        let (clocks, packets) = testpmd.forwarded().map_err(Failure::chore)?.cycles.unwrap_or_default();
+        Ok(Work { packets: packets as f64, clocks: clocks as f64, rounds: 1.0, measured_rounds: 1.0 })
+    }
+
+    /// Packets since then, and clocks for each of them.
+    pub fn since(&self, then: &Work) -> (f64, f64) {
+        let packets = self.packets - then.packets;
+        let scale = match self.measured_rounds - then.measured_rounds {
+            0.0 => 1.0,
+            measured => (self.rounds - then.rounds) / measured,
+        };
+        (packets, (self.clocks - then.clocks) * scale / packets)
+    }
+
+    /// Reads what `bellows show --json` prints. The clocks of all calls of all apps are known in breaths drawn at random;
+    /// the packets are those of the first link.
+    fn read(counters: &str) -> Work {
+        let (mut clocks, mut breaths, mut metered, mut packets) = (0.0, 0.0, 0.0, None);
+        let mut in_links = false;
+        for line in counters.lines() {
+            let Some((key, value)) = line.trim().trim_end_matches(',').split_once(": ") else { continue };
+            let number = value.parse::<f64>().unwrap_or(0.0);
+            match key {
+                "\"pull_clocks\"" | "\"push_clocks\"" => clocks += number,
+                "\"breaths\"" => breaths = number,
+                "\"metered_breaths\"" => metered = number,
+                "\"links\"" => in_links = true,
+                "\"packets\"" if in_links && packets.is_none() => packets = Some(number),
+                _ => {}
+            }
+        }
+        Work { packets: packets.unwrap_or(0.0), clocks, rounds: breaths, measured_rounds: metered }
+    }
+}
+
+/// Stops a process, or lets it go on.
+pub fn signal(pid: u32, signal: &str) {
+    let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clocks_of_a_sample_stand_for_all() {
+        let counters = r#"{
+  "engine": {
+    "breaths": 1280,
+    "metered_breaths": 10
+  },
+  "apps": [
+    {
+      "account": {
+        "pull_clocks": 700,
+        "push_clocks": 0
+      }
+    },
+    {
+      "account": {
+        "pull_clocks": 0,
+        "push_clocks": 300
+      }
+    }
+  ],
+  "links": [
+    {
+      "packets": 4000,
+      "txdrop": 0
+    },
+    {
+      "packets": 3999
+    }
+  ]
+}"#;
+        let work = Work::read(counters);
+        assert_eq!(work, Work { packets: 4_000.0, clocks: 1_000.0, rounds: 1_280.0, measured_rounds: 10.0 });
+        assert_eq!(work.since(&Work::default()), (4_000.0, 32.0));
+        let measured = Work { packets: 10.0, clocks: 950.0, rounds: 1.0, measured_rounds: 1.0 };
+        assert_eq!(measured.since(&Work { packets: 5.0, clocks: 500.0, ..measured }), (5.0, 90.0));
+        assert_eq!(Work::read("{}"), Work::default());
+    }
+
+    #[test]
+    fn a_network_does_what_testpmd_does() {
+        let network = |direction| network(direction, 64, Path::new("/tmp/s"));
+        assert!(network(Direction::GuestToHost).contains("app = \"sink\""));
+        assert!(network(Direction::HostToGuest).contains("app = \"source\"\nsize = 64\n"));
+        assert_eq!(network(Direction::Looped).matches("->").count(), 2);
+    }
+}
