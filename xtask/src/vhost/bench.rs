@@ -244,17 +244,17 @@ impl Bench {
         let packets = after.packets - before.packets;
         let refused = after.refused - before.refused;
         let (back_packets, clocks) = back_after.1.since(&back_before.1);
-        let part = |of: fn(&Scheduled) -> f64| {
-            [0, 1].map(|side| (of(&after.scheduled[side]) - of(&before.scheduled[side])) / 1e9 / seconds)
-        };
+        let [client, back_end] = [0, 1].map(|side| {
+            after.scheduled[side].since(&before.scheduled[side]).map(|nanoseconds| nanoseconds / 1e9 / seconds)
+        });
         Window {
             rate: packets / seconds / 1e6,
             back_rate: back_packets / (back_after.0 - back_before.0).as_secs_f64() / 1e6,
             clocks,
             client_clocks: (after.clocks - before.clocks) / packets,
             refused: if refused > 0.0 { refused / (refused + packets) } else { 0.0 },
-            waited: part(|scheduled| scheduled.waited),
-            ran: part(|scheduled| scheduled.ran),
+            waited: [client[1], back_end[1]],
+            ran: [client[0], back_end[0]],
         }
     }
 }

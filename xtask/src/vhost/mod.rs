@@ -113,7 +113,7 @@ impl Options {
             cells: Cell::all(),
             directions: Direction::ALL.to_vec(),
             sizes: vec![64, 256, 1_518],
-            memories: vec![Memory::Plain],
+            memories: vec![Memory::Hugepages],
             windows: 7,
             window: Duration::from_secs(1),
             vectorized: false,

@@ -1,5 +1,7 @@
 //! The three programs of the comparison, their counters, and their shares of the processor.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,22 +25,28 @@ pub struct Work {
     pub measured_rounds: f64,
 }
 
-/// How long the busiest thread of a process has run, and waited for a processor, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Scheduled {
-    pub ran: f64,
-    pub waited: f64,
-}
+/// How long the threads of a process have run, and waited for a processor, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scheduled(HashMap<OsString, [f64; 2]>);
 
 impl Scheduled {
     pub fn of(pid: u32) -> Scheduled {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let times = tasks.map(|task| {
+        let thread = |task: fs::DirEntry| {
             let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
             let mut numbers = text.split_whitespace().map(|word| word.parse().unwrap_or(0.0));
-            Scheduled { ran: numbers.next().unwrap_or(0.0), waited: numbers.next().unwrap_or(0.0) }
+            (task.file_name(), [numbers.next().unwrap_or(0.0), numbers.next().unwrap_or(0.0)])
+        };
+        Scheduled(tasks.map(thread).collect())
+    }
+
+    /// How long the thread that has run most since then has run, and waited.
+    pub fn since(&self, then: &Scheduled) -> [f64; 2] {
+        let threads = self.0.iter().map(|(thread, now)| {
+            let then = then.0.get(thread).copied().unwrap_or_default();
+            [now[0] - then[0], now[1] - then[1]]
         });
-        times.max_by(|one, other| one.ran.total_cmp(&other.ran)).unwrap_or_default()
+        threads.max_by(|one, other| one[0].total_cmp(&other[0])).unwrap_or_default()
     }
 }
 
