@@ -27,6 +27,8 @@ pub mod source;
 pub mod split;
 pub mod tee;
 pub mod truncate;
+pub mod vhost_user;
+mod virtio;
 
 use bellows_config::Registry;
 
@@ -48,4 +50,5 @@ pub fn registry() -> Registry {
         .with::<split::Split>()
         .with::<tee::Tee>()
         .with::<truncate::Truncate>()
+        .with::<vhost_user::VhostUser>()
 }

@@ -300,6 +300,7 @@ impl control::Engine for Run {
                 Err(_) => Reply::Refused { mistake: false, message: "the run is over".to_owned() },
             },
             Request::Breath => Reply::Breath(self.control.listing()),
+            Request::Apps => Reply::Apps { apps: self.control.statuses() },
             Request::Reload { network } => match self.reload(network) {
                 Ok(report) => {
                     tracing::info!("reloaded on request\n{}", render(&report).trim_end());

@@ -110,11 +110,38 @@ fn the_reload_benchmark_times_every_swap_and_misses_no_packet() {
 }
 
 #[test]
+fn the_ring_benchmark_compares_every_combination_of_options() {
+    let sandbox = Sandbox::new();
+    let brief = ["bench", "vring", "--processes", "1", "--rounds", "4", "--without", "event-idx,offloads"];
+    let report = sandbox.bellows(&[&brief[..], &["--size", "60,1500", "--json"]].concat()).fine().json();
+    assert_eq!((&report["bench"], &report["processes"]), (&"vring".into(), &1.into()));
+    let mut seen = BTreeSet::new();
+    for result in report["results"].as_array().unwrap() {
+        let labels = &result["labels"];
+        assert!(result["median"].as_f64().unwrap() > 0.0 && labels["batch"] == 128, "{result}");
+        match result["case"].as_str().unwrap() {
+            "rx" | "tx" => assert!(result["unit"] == "clocks/packet" && labels["free"].is_number(), "{result}"),
+            _ => assert!(result["unit"] == "ratio" && labels["direction"].is_string(), "{result}"),
+        }
+        assert!(seen.insert(format!("{} {labels}", result["case"])), "twice: {result}");
+    }
+    // Rings with and without a table, and chains in them; without mergeable buffers in the driver's direction of transmit.
+    let (rx, tx) = (9 * 2 + 9 * 3, 5 * 2 + 5 * 3);
+    assert_eq!(seen.len(), 2 * (rx + tx) + 2 * (rx + tx));
+
+    let few = ["--case", "tx", "--with", "packed", "--chain", "indirect", "--size", "64"];
+    let text = sandbox.bellows(&[&brief[..], &few].concat()).fine().stdout;
+    assert_eq!(text.lines().filter(|line| line.contains("indirect header-12, indirect ")).count(), 2, "{text}");
+    assert!(text.contains("tx, 64 bytes, several descriptors: "), "{text}");
+}
+
+#[test]
 fn a_benchmark_that_cannot_be_run_says_why() {
     let sandbox = Sandbox::new();
     let engine = ["engine", "--processes", "1", "--rounds", "1"];
     let history = ["history", "--processes", "1", "--rounds", "2"];
     let reload = ["reload", "--processes", "1", "--reloads", "1"];
+    let vring = ["vring", "--processes", "1"];
     for (bench, arguments, why) in [
         (engine, ["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
         (engine, ["--stride", "2241"], "the stride 2241 is no multiple of 64"),
@@ -127,6 +154,11 @@ fn a_benchmark_that_cannot_be_run_says_why() {
         (history, ["--cpu", "99999"], "processor 99999"),
         (reload, ["--apps", "0"], "0 is not in 1..=2000"),
         (reload, ["--cpu", "99999"], "processor 99999"),
+        (vring, ["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
+        (vring, ["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
+        (vring, ["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
+        (vring, ["--batch", "129"], "129 is not in 1..=128"),
+        (vring, ["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
     ] {
         let said = sandbox.bellows(&[&["bench"], &bench[..], &arguments[..]].concat());
         assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");

@@ -1,18 +1,28 @@
 //! The loops over a queue, and the choice among them.
+//!
+//! Each exists once, as a plain loop over blocks of half a line, and is compiled for the baseline and again for what newer
+//! processors have. The whole loop lies under the target feature.
 
 use std::ptr;
 use std::sync::OnceLock;
 
 use crate::Copy;
 
-/// A loop over a queue, for one kind of processor.
+/// A loop over a queue. Each copy is as by `memmove`; what comes first is left to the loop.
+///
+/// Safety: the processor has the instructions; the sources can be read and the destinations written.
+type Run = unsafe fn(&[Copy]);
+
+/// The loops for one kind of processor.
 #[derive(Clone, Copy)]
 pub(crate) struct Kernel {
-    /// Does the copies one after the other, each as by `memmove`.
-    ///
-    /// Safety: the processor has the instructions; the sources can be read and the destinations written.
-    pub(crate) run: unsafe fn(&[Copy]),
-    /// What it was compiled for.
+    /// For copies whose lengths can be foretold: they are nearly all the same.
+    pub(crate) alike: Run,
+    /// For lengths that follow no pattern.
+    pub(crate) mixed: Run,
+    /// Whether the processor has the registers that [`inline`](crate::inline) uses.
+    pub(crate) wide: bool,
+    /// What the loops were compiled for.
     pub(crate) name: &'static str,
 }
 
@@ -33,61 +43,76 @@ pub(crate) fn candidates() -> Vec<Kernel> {
     let mut candidates = Vec::new();
     #[cfg(target_arch = "x86_64")]
     {
+        use crate::x86;
         if is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("lzcnt")
         {
-            candidates.push(Kernel { run: crate::x86::run_avx512, name: "avx512" });
+            let (alike, mixed) = (x86::alike_avx512, x86::mixed_avx512);
+            candidates.push(Kernel { alike, mixed, wide: true, name: "avx512" });
         }
-        if is_x86_feature_detected!("avx2") {
-            candidates.push(Kernel { run: crate::x86::run_avx2, name: "avx2" });
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("lzcnt") {
+            let (alike, mixed) = (x86::alike_avx2, x86::mixed_avx2);
+            candidates.push(Kernel { alike, mixed, wide: false, name: "avx2" });
         }
     }
-    candidates.push(Kernel { run: run_baseline, name: "baseline" });
+    let (alike, mixed) = (alike_baseline, mixed_baseline);
+    candidates.push(Kernel { alike, mixed, wide: false, name: "baseline" });
     candidates
 }
 
-/// The loop for any processor.
+/// Half a line. Stores of whole lines are no faster where they can be done at all, and slower where they cross lines.
+#[cfg(target_arch = "x86_64")]
+pub(crate) type Block = std::arch::x86_64::__m256i;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) type Block = [u64; 4];
+
+/// Bytes of a block.
+pub(crate) const BLOCK: usize = size_of::<Block>();
+
+/// Bytes of a line.
+pub(crate) const LINE: usize = 2 * BLOCK;
+
+/// Longer copies are left to the C library, which knows when the processor's own string copy is faster.
+const LONGEST: usize = 2_048;
+
+/// Copies that are looked at together: as many as there are bits in a word, or fewer.
+const GROUP: usize = 32;
+
+/// A copy of less than a block.
 ///
-/// Safety: as for [`Kernel::run`].
-unsafe fn run_baseline(copies: &[Copy]) {
-    for &Copy { destination, source, length } in copies {
-        // SAFETY: the caller's promise.
+/// Safety: the source can be read and the destination written.
+pub(crate) trait Tiny {
+    unsafe fn copy(destination: *mut u8, source: *const u8, length: usize);
+}
+
+/// In as many instructions as the length needs.
+pub(crate) struct Steps;
+
+impl Tiny for Steps {
+    #[inline(always)]
+    unsafe fn copy(destination: *mut u8, source: *const u8, length: usize) {
+        // SAFETY: the caller's promise; `ends` gets a type that is at most as long, and at least half as long.
         unsafe {
             match length {
-                0..=32 => short(destination, source, length),
-                33..=64 => ends::<[u64; 4]>(destination, source, length),
-                _ => ptr::copy(source, destination, length),
+                16.. => ends::<u128>(destination, source, length),
+                8.. => ends::<u64>(destination, source, length),
+                4.. => ends::<u32>(destination, source, length),
+                2.. => ends::<u16>(destination, source, length),
+                1 => destination.write(source.read()),
+                0 => {}
             }
         }
     }
 }
 
-/// At most 32 bytes.
+/// The first and the last so many bytes as `T` has, which may overlap. All is read before anything is written.
 ///
-/// Safety: the source can be read and the destination written.
+/// Safety: the source can be read and the destination written, and the length is from one to two times that of `T`.
 #[inline(always)]
-pub(crate) unsafe fn short(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: the caller's promise; `ends` gets a type that is not longer.
-    unsafe {
-        match length {
-            16.. => ends::<[u64; 2]>(destination, source, length),
-            8.. => ends::<u64>(destination, source, length),
-            4.. => ends::<u32>(destination, source, length),
-            2.. => ends::<u16>(destination, source, length),
-            1 => ends::<u8>(destination, source, length),
-            0 => {}
-        }
-    }
-}
-
-/// From one to two times the size of `T`: the first and the last so many bytes, which may overlap. Both are read before
-/// one is written.
-///
-/// Safety: the source can be read and the destination written, and the length is in that range.
-#[inline(always)]
-unsafe fn ends<T: std::marker::Copy>(destination: *mut u8, source: *const u8, length: usize) {
+unsafe fn ends<T>(destination: *mut u8, source: *const u8, length: usize) {
     let last = length - size_of::<T>();
     // SAFETY: the first and the last bytes are within the length.
     unsafe {
@@ -95,4 +120,168 @@ unsafe fn ends<T: std::marker::Copy>(destination: *mut u8, source: *const u8, le
         destination.cast::<T>().write_unaligned(first);
         destination.add(last).cast::<T>().write_unaligned(second);
     }
+}
+
+/// A line. (Two blocks, and not an array of them: what is moved as an array goes by way of the stack.)
+type Line = (Block, Block);
+
+/// Safety: a line can be read.
+#[inline(always)]
+unsafe fn load(source: *const u8) -> Line {
+    // SAFETY: the caller's promise.
+    unsafe { (source.cast::<Block>().read_unaligned(), source.add(BLOCK).cast::<Block>().read_unaligned()) }
+}
+
+/// Safety: a line can be written.
+#[inline(always)]
+unsafe fn store(destination: *mut u8, line: Line) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        destination.cast::<Block>().write_unaligned(line.0);
+        destination.add(BLOCK).cast::<Block>().write_unaligned(line.1);
+    }
+}
+
+/// The first and the last line, which may overlap. All is read before anything is written.
+///
+/// Safety: the source can be read and the destination written, and the length is one or two lines.
+#[inline(always)]
+unsafe fn line_ends(destination: *mut u8, source: *const u8, length: usize) {
+    let last = length - LINE;
+    // SAFETY: the first and the last bytes are within the length.
+    unsafe {
+        let (first, second) = (load(source), load(source.add(last)));
+        store(destination, first);
+        store(destination.add(last), second);
+    }
+}
+
+/// The first and the last two lines, which may overlap. All is read before anything is written.
+///
+/// Safety: the source can be read and the destination written, and the length is two to four lines.
+#[inline(always)]
+unsafe fn two_line_ends(destination: *mut u8, source: *const u8, length: usize) {
+    let (third, fourth) = (length - 2 * LINE, length - LINE);
+    // SAFETY: the first and the last bytes are within the length.
+    unsafe {
+        let (one, two) = (load(source), load(source.add(LINE)));
+        let (three, four) = (load(source.add(third)), load(source.add(fourth)));
+        store(destination, one);
+        store(destination.add(LINE), two);
+        store(destination.add(third), three);
+        store(destination.add(fourth), four);
+    }
+}
+
+/// All but the first line of a copy, of which that has been written.
+///
+/// Safety: as for [`Run`]; the length is more than a line, and source and destination do not overlap.
+#[inline(always)]
+unsafe fn rest(destination: *mut u8, source: *const u8, length: usize) {
+    let last = length - LINE;
+    // From here on the lines of the destination are whole. The first is written already up to here, or further.
+    let mut at = LINE - destination.addr() % LINE;
+    // SAFETY: each access is within the length.
+    unsafe {
+        let end = load(source.add(last));
+        while at + LINE < last {
+            let (one, two) = (load(source.add(at)), load(source.add(at + LINE)));
+            store(destination.add(at), one);
+            store(destination.add(at + LINE), two);
+            at += 2 * LINE;
+        }
+        if at < last {
+            store(destination.add(at), load(source.add(at)));
+        }
+        store(destination.add(last), end);
+    }
+}
+
+/// Whether two ranges of a length have a byte in common.
+#[inline(always)]
+fn overlap(destination: *mut u8, source: *const u8, length: usize) -> bool {
+    destination.addr().wrapping_sub(source.addr()).wrapping_add(length - 1) < 2 * length - 1
+}
+
+/// One copy after the other, each by its length.
+///
+/// Safety: as for [`Run`].
+#[inline(always)]
+pub(crate) unsafe fn alike<T: Tiny>(copies: &[Copy]) {
+    for &Copy { destination, source, length } in copies {
+        // SAFETY: the caller's promise; each function gets lengths from its range.
+        unsafe {
+            if length < BLOCK {
+                T::copy(destination, source, length);
+            } else if length <= LINE {
+                ends::<Block>(destination, source, length);
+            } else if length <= 2 * LINE {
+                line_ends(destination, source, length);
+            } else if length <= 4 * LINE {
+                two_line_ends(destination, source, length);
+            } else if length > LONGEST || overlap(destination, source, length) {
+                ptr::copy(source, destination, length);
+            } else {
+                store(destination, load(source));
+                rest(destination, source, length);
+            }
+        }
+    }
+}
+
+/// The first line of each copy, whatever its length, and then the rest of the longer ones.
+///
+/// A length that cannot be foretold costs a wrong guess of the processor, which is more than to copy a short packet. So
+/// there is no branch on whether a packet is short: which are longer is noted in a bit each, and their number is guessed
+/// once for a group.
+///
+/// Safety: as for [`Run`].
+#[inline(always)]
+pub(crate) unsafe fn mixed<T: Tiny>(copies: &[Copy]) {
+    for group in copies.chunks(GROUP) {
+        // A bit each, that of the last copy lowest.
+        let mut longer = 0u64;
+        for &Copy { destination, source, length } in group {
+            longer <<= 1;
+            // SAFETY: the caller's promise; `ends` gets at most a line of what is at least a block. Neither of the two rare
+            // cases is guessed wrongly often.
+            unsafe {
+                if destination.addr().wrapping_sub(source.addr()) < length {
+                    // The first line would be written where more is still to be read.
+                    ptr::copy(source, destination, length);
+                } else if length < BLOCK {
+                    T::copy(destination, source, length);
+                } else {
+                    ends::<Block>(destination, source, length.min(LINE));
+                    longer |= u64::from(length > LINE);
+                }
+            }
+        }
+        longer <<= u64::BITS as usize - group.len();
+        while longer != 0 {
+            let index = longer.leading_zeros();
+            longer &= !(1 << (u64::BITS - 1) >> index);
+            let Copy { destination, source, length } = group[index as usize];
+            // SAFETY: the caller's promise; it is longer than a line.
+            unsafe {
+                if length > LONGEST || overlap(destination, source, length) {
+                    ptr::copy(source.add(LINE), destination.add(LINE), length - LINE);
+                } else {
+                    rest(destination, source, length);
+                }
+            }
+        }
+    }
+}
+
+/// Safety: as for [`Run`].
+unsafe fn alike_baseline(copies: &[Copy]) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { alike::<Steps>(copies) }
+}
+
+/// Safety: as for [`Run`].
+unsafe fn mixed_baseline(copies: &[Copy]) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { mixed::<Steps>(copies) }
 }

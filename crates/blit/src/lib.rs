@@ -21,28 +21,42 @@
 //!
 //! # What is guaranteed
 //!
-//! - Queued copies take effect in the order in which they were queued, and each as by `memmove`: its bytes are those that
-//!   its source held when its turn came, even where source and destination overlap.
+//! - When `barrier` returns, all is written. Until then any of the copies may be done, at any time and in any order; a
+//!   destination that another copy of the same batch reads or writes as well holds unspecified bytes of theirs.
+//! - Each copy is as by `memmove`: its own source and destination may overlap.
 //! - No byte is read outside the sources, and none written outside the destinations.
-//! - When `barrier` returns, all is written. It is not a memory fence: what tells another thread or process that the bytes
-//!   are there is written with release ordering, as always.
+//! - A barrier is no memory fence: what tells another thread or process that the bytes are there is written with release
+//!   ordering, as always.
+//!
+//! # When a copy is done
+//!
+//! To note a copy of 60 bytes, and to take the note up again, costs as much as the copy, if its length was foreseen; to be
+//! surprised by its length costs five times as much. So a blitter has a habit: the length that came several times in a row. Copies of this
+//! length are done at once. All others are noted, and the barrier does them without a branch on what they differ in. A copy
+//! of another length breaks the habit at the next barrier: nothing that lies further back has any influence.
+//!
+//! A blitter that is [`deferring`](Blitter::deferring) has no habits and notes every copy: for sources that are far away, so that
+//! the barrier waits for many of them together, and for whoever wants to see what is [`queued`](Blitter::queued).
 //!
 //! # Map
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `lib.rs` | the queue |
-//! | `kernels.rs` | the loops over a queue for each kind of processor, and the choice among them |
-//! | `x86.rs` | those for x86-64 |
+//! | `lib.rs` | the queue, and what is done at once |
+//! | `habit.rs` | the length that is foreseen |
+//! | `kernels.rs` | the loops over a queue, and the choice among them |
+//! | `x86.rs` | what x86-64 processors have beyond the baseline |
 
+mod habit;
 mod kernels;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::slice::from_raw_parts;
 
+use habit::Habit;
 use kernels::{Kernel, kernel};
 
 /// The instruction set that copies use on this processor: `avx512`, `avx2` or `baseline`.
@@ -68,15 +82,17 @@ pub struct Copy {
 
 /// A queue of copies.
 ///
-/// It holds [`CAPACITY`] copies; one that fills it has them done at once. What is still queued when it is dropped is
-/// never done.
+/// It holds [`CAPACITY`] copies; one more has those before it done. What is still queued when it is dropped is never done.
 pub struct Blitter {
-    /// Where the next copy is noted: within the queue, never at its end.
+    /// Where the next copy is noted.
     next: NonNull<Copy>,
-    end: NonNull<Copy>,
+    /// Where `next` cannot go on just so: the end of the queue, or its start until the first copy of a batch has come.
+    stop: NonNull<Copy>,
+    habit: Habit,
+    kernel: Kernel,
+    defers: bool,
     /// The queue, from [`Box::leak`].
     queue: NonNull<[MaybeUninit<Copy>; CAPACITY]>,
-    run: unsafe fn(&[Copy]),
 }
 
 // SAFETY: the queue belongs to this value alone. The pointers in it are only used by a barrier, for which the callers of
@@ -84,20 +100,23 @@ pub struct Blitter {
 unsafe impl Send for Blitter {}
 
 impl Blitter {
-    /// An empty queue.
+    /// One that does at once what is better done at once.
     pub fn new() -> Blitter {
-        Blitter::with(kernel())
+        Blitter::with(kernel(), false)
     }
 
-    fn with(kernel: Kernel) -> Blitter {
+    /// One that leaves every copy to the barrier.
+    pub fn deferring() -> Blitter {
+        Blitter::with(kernel(), true)
+    }
+
+    fn with(kernel: Kernel, defers: bool) -> Blitter {
         let queue = NonNull::from(Box::leak(Box::new([MaybeUninit::uninit(); CAPACITY])));
-        let next = queue.cast::<Copy>();
-        // SAFETY: one past the last element of the queue.
-        let end = unsafe { next.add(CAPACITY) };
-        Blitter { next, end, queue, run: kernel.run }
+        let (next, stop) = (queue.cast(), queue.cast());
+        Blitter { next, stop, habit: Habit::new(kernel.wide), kernel, defers, queue }
     }
 
-    /// Notes a copy of `length` bytes, which the next [`barrier`](Blitter::barrier) does. Takes a few instructions.
+    /// Has `length` bytes copied: when the next [`barrier`](Blitter::barrier) returns, they are. Takes a few instructions.
     ///
     /// # Safety
     /// Until the next barrier, or until the queue is [cleared](Blitter::clear) or dropped, the source is valid for reads
@@ -105,29 +124,89 @@ impl Blitter {
     /// copied then is unspecified, and nothing else depends on them.
     #[inline(always)]
     pub unsafe fn copy(&mut self, destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: `next` is a place in the queue, so it can be written and one more is at most the end.
+        // SAFETY: the caller's promise. A habit has lengths as the two functions take them, and none unless the processor has
+        // the instructions.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if length == self.habit.block {
+                return x86::block_ends(destination, source, length);
+            } else if length == self.habit.line {
+                return x86::line_ends(destination, source, length);
+            }
+            if length == self.habit.other {
+                return ptr::copy(source, destination, length);
+            }
+            if self.next == self.stop {
+                return self.first_or_too_many(destination, source, length);
+            }
+            self.note(destination, source, length);
+        }
+    }
+
+    /// Safety: `next` is not the end of the queue.
+    #[inline(always)]
+    unsafe fn note(&mut self, destination: *mut u8, source: *const u8, length: usize) {
+        // SAFETY: so it can be written, and one more is at most the end.
         unsafe {
             self.next.write(Copy { destination, source, length });
             self.next = self.next.add(1);
         }
-        if self.next == self.end {
-            self.make_room();
+    }
+
+    /// Where `next` has come to `stop`.
+    ///
+    /// Safety: as for [`copy`](Blitter::copy).
+    #[inline(never)]
+    unsafe fn first_or_too_many(&mut self, destination: *mut u8, source: *const u8, length: usize) {
+        if self.stop == self.end() {
+            self.run();
+        }
+        self.stop = self.end();
+        // SAFETY: the caller's promise; the queue is empty.
+        unsafe {
+            if self.defers {
+                return self.note(destination, source, length);
+            }
+            self.habit.meet(length, 1);
+            ptr::copy(source, destination, length);
         }
     }
 
     /// Does all copies that are queued.
-    #[inline]
+    #[inline(always)]
     pub fn barrier(&mut self) {
-        // SAFETY: the callers of `copy` vouch for the ranges.
-        unsafe { (self.run)(self.queued()) };
-        self.clear();
+        let start = self.queue.cast();
+        if self.stop != start {
+            if self.next != start {
+                self.run();
+            }
+            self.stop = start;
+        }
     }
 
-    /// The copies that are queued, in their order.
+    #[inline(never)]
+    fn run(&mut self) {
+        let copies = self.queued();
+        let count = copies.len();
+        let length = habit::common_length(copies);
+        let run = if length.is_some() { self.kernel.alike } else { self.kernel.mixed };
+        // SAFETY: the callers of `copy` vouch for the ranges, and the processor was asked what it has.
+        unsafe { run(copies) };
+        if !self.defers {
+            match length {
+                Some(length) => self.habit.meet(length, count),
+                None => self.habit.lose(),
+            }
+        }
+        self.next = self.queue.cast();
+    }
+
+    /// The copies that are queued, in their order. Those that were done at once are not among them: of a blitter that is
+    /// [deferring](Blitter::deferring) none was, except that a full queue was emptied for the next copy.
     #[inline]
     pub fn queued(&self) -> &[Copy] {
         let start = self.queue.cast::<Copy>();
-        // SAFETY: all from the start up to `next` have been written by `copy`, and are not while they are borrowed.
+        // SAFETY: all from the start up to `next` have been written by `note`, and are not while they are borrowed.
         unsafe { from_raw_parts(start.as_ptr(), self.next.offset_from_unsigned(start)) }
     }
 
@@ -135,12 +214,12 @@ impl Blitter {
     #[inline]
     pub fn clear(&mut self) {
         self.next = self.queue.cast();
+        self.stop = self.next;
     }
 
-    #[cold]
-    #[inline(never)]
-    fn make_room(&mut self) {
-        self.barrier();
+    fn end(&self) -> NonNull<Copy> {
+        // SAFETY: one past the last element of the queue.
+        unsafe { self.queue.cast::<Copy>().add(CAPACITY) }
     }
 }
 

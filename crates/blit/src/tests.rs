@@ -13,7 +13,7 @@ fn pattern(length: usize) -> Vec<u8> {
 #[test]
 fn every_length_at_every_alignment() {
     for kernel in candidates() {
-        let mut blitter = Blitter::with(kernel);
+        let mut blitter = Blitter::with(kernel, false);
         let source = pattern(64 + 300);
         let mut destination = vec![GUARD; 64 + 300 + 64];
         for length in 0..=300 {

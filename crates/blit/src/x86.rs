@@ -1,105 +1,117 @@
-//! The loops for x86-64.
+//! The loops for what x86-64 processors have beyond the baseline, and copies for code that is compiled without it.
 
-use std::arch::x86_64::*;
-use std::ptr;
+use std::arch::asm;
 
 use crate::Copy;
-use crate::kernels::short;
+use crate::kernels::{Steps, Tiny, alike, mixed};
 
-/// Whether two ranges of a length have a byte in common.
+/// With a mask: all lengths take the same instructions.
+struct Masked;
+
+impl Tiny for Masked {
+    #[inline(always)]
+    unsafe fn copy(destination: *mut u8, source: *const u8, length: usize) {
+        // SAFETY: the mask leaves out what is beyond the length, of which the caller says that it can be read and written. Only
+        // the loops below use this, on processors that have the instructions.
+        unsafe {
+            asm!(
+                "bzhi {mask:e}, {mask:e}, {length:e}",
+                "kmovd k1, {mask:e}",
+                "vmovdqu8 ymm16 {{k1}} {{z}}, [{source}]",
+                "vmovdqu8 [{destination}] {{k1}}, ymm16",
+                mask = inout(reg) u32::MAX => _,
+                length = in(reg) length,
+                source = in(reg) source,
+                destination = in(reg) destination,
+                out("k1") _,
+                out("ymm16") _,
+                options(nostack),
+            );
+        }
+    }
+}
+
+// The loops for AVX-512 are compiled for AVX2: the compiler would make registers of a line out of two of half a line, and
+// those are slower. What they take from AVX-512 is the mask.
+
+/// Safety: AVX-512 F, VL and BW, BMI2 and LZCNT, and as for [`Kernel::alike`](crate::kernels::Kernel::alike).
+#[target_feature(enable = "avx2,bmi2,lzcnt")]
+pub(crate) unsafe fn alike_avx512(copies: &[Copy]) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { alike::<Masked>(copies) }
+}
+
+/// Safety: as for [`alike_avx512`].
+#[target_feature(enable = "avx2,bmi2,lzcnt")]
+pub(crate) unsafe fn mixed_avx512(copies: &[Copy]) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { mixed::<Masked>(copies) }
+}
+
+/// Safety: AVX2, LZCNT, and as for [`Kernel::alike`](crate::kernels::Kernel::alike).
+#[target_feature(enable = "avx2,lzcnt")]
+pub(crate) unsafe fn alike_avx2(copies: &[Copy]) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { alike::<Steps>(copies) }
+}
+
+/// Safety: as for [`alike_avx2`].
+#[target_feature(enable = "avx2,lzcnt")]
+pub(crate) unsafe fn mixed_avx2(copies: &[Copy]) {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { mixed::<Steps>(copies) }
+}
+
+// A function under a target feature cannot become part of code that is compiled without it, and calling it costs as much
+// as such a copy. These are four and eight instructions. They use registers that exist with AVX-512 only: no other code is
+// slowed down by their upper halves, so nothing has to be cleared afterwards.
+
+/// From 32 to 64 bytes.
+///
+/// Safety: AVX-512 VL; the source can be read and the destination written; and the length.
 #[inline(always)]
-fn overlap(destination: *mut u8, source: *const u8, length: usize) -> bool {
-    destination.addr().wrapping_sub(source.addr()).wrapping_add(length) < 2 * length
-}
-
-/// Safety: AVX-512 F, VL and BW, BMI2, and as for [`Kernel::run`](crate::kernels::Kernel::run).
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,bmi2")]
-pub(crate) unsafe fn run_avx512(copies: &[Copy]) {
-    for &Copy { destination, source, length } in copies {
-        // SAFETY: the caller's promise is passed on; a mask of the length leaves out what is beyond.
-        unsafe {
-            if length <= 64 {
-                let mask = _bzhi_u64(u64::MAX, length as u32);
-                let line = _mm512_maskz_loadu_epi8(mask, source.cast());
-                _mm512_mask_storeu_epi8(destination.cast(), mask, line);
-            } else if length <= 128 {
-                let mask = _bzhi_u64(u64::MAX, length as u32 - 64);
-                let first = _mm512_loadu_si512(source.cast());
-                let second = _mm512_maskz_loadu_epi8(mask, source.add(64).cast());
-                _mm512_storeu_si512(destination.cast(), first);
-                _mm512_mask_storeu_epi8(destination.add(64).cast(), mask, second);
-            } else if overlap(destination, source, length) {
-                ptr::copy(source, destination, length);
-            } else {
-                lines_avx512(destination, source, length);
-            }
-        }
-    }
-}
-
-/// Safety: as for [`run_avx512`], and the ranges do not overlap.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl,avx512bw,bmi2")]
-unsafe fn lines_avx512(destination: *mut u8, source: *const u8, length: usize) {
-    let mut at = 0;
-    // SAFETY: each access is within the length.
+pub(crate) unsafe fn block_ends(destination: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: the first and the last 32 bytes are within the length. All is read before anything is written.
     unsafe {
-        while at + 128 <= length {
-            let first = _mm512_loadu_si512(source.add(at).cast());
-            let second = _mm512_loadu_si512(source.add(at + 64).cast());
-            _mm512_storeu_si512(destination.add(at).cast(), first);
-            _mm512_storeu_si512(destination.add(at + 64).cast(), second);
-            at += 128;
-        }
-        if at + 64 <= length {
-            _mm512_storeu_si512(destination.add(at).cast(), _mm512_loadu_si512(source.add(at).cast()));
-            at += 64;
-        }
-        let mask = _bzhi_u64(u64::MAX, (length - at) as u32);
-        let line = _mm512_maskz_loadu_epi8(mask, source.add(at).cast());
-        _mm512_mask_storeu_epi8(destination.add(at).cast(), mask, line);
+        asm!(
+            "vmovdqu64 ymm16, [{source}]",
+            "vmovdqu64 ymm17, [{source} + {length} - 32]",
+            "vmovdqu64 [{destination}], ymm16",
+            "vmovdqu64 [{destination} + {length} - 32], ymm17",
+            source = in(reg) source,
+            destination = in(reg) destination,
+            length = in(reg) length,
+            out("ymm16") _,
+            out("ymm17") _,
+            options(nostack, preserves_flags),
+        );
     }
 }
 
-/// Safety: AVX2, and as for [`Kernel::run`](crate::kernels::Kernel::run).
-#[target_feature(enable = "avx2")]
-pub(crate) unsafe fn run_avx2(copies: &[Copy]) {
-    for &Copy { destination, source, length } in copies {
-        // SAFETY: the caller's promise is passed on.
-        unsafe {
-            if length < 32 {
-                short(destination, source, length);
-            } else if length <= 64 {
-                let last = length - 32;
-                let (one, two) = (_mm256_loadu_si256(source.cast()), _mm256_loadu_si256(source.add(last).cast()));
-                _mm256_storeu_si256(destination.cast(), one);
-                _mm256_storeu_si256(destination.add(last).cast(), two);
-            } else if overlap(destination, source, length) {
-                ptr::copy(source, destination, length);
-            } else {
-                lines_avx2(destination, source, length);
-            }
-        }
-    }
-}
-
-/// Safety: as for [`run_avx2`], and the ranges do not overlap and are longer than 64 bytes.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn lines_avx2(destination: *mut u8, source: *const u8, length: usize) {
-    // SAFETY: each access is within the length.
+/// From 64 to 128 bytes.
+///
+/// Safety: AVX-512 VL; the source can be read and the destination written; and the length.
+#[inline(always)]
+pub(crate) unsafe fn line_ends(destination: *mut u8, source: *const u8, length: usize) {
+    // SAFETY: as above, with 64 bytes.
     unsafe {
-        let pair = |at: usize| {
-            let first = _mm256_loadu_si256(source.add(at).cast());
-            let second = _mm256_loadu_si256(source.add(at + 32).cast());
-            _mm256_storeu_si256(destination.add(at).cast(), first);
-            _mm256_storeu_si256(destination.add(at + 32).cast(), second);
-        };
-        let mut at = 0;
-        while at + 64 < length {
-            pair(at);
-            at += 64;
-        }
-        pair(length - 64);
+        asm!(
+            "vmovdqu64 ymm16, [{source}]",
+            "vmovdqu64 ymm17, [{source} + 32]",
+            "vmovdqu64 ymm18, [{source} + {length} - 64]",
+            "vmovdqu64 ymm19, [{source} + {length} - 32]",
+            "vmovdqu64 [{destination}], ymm16",
+            "vmovdqu64 [{destination} + 32], ymm17",
+            "vmovdqu64 [{destination} + {length} - 64], ymm18",
+            "vmovdqu64 [{destination} + {length} - 32], ymm19",
+            source = in(reg) source,
+            destination = in(reg) destination,
+            length = in(reg) length,
+            out("ymm16") _,
+            out("ymm17") _,
+            out("ymm18") _,
+            out("ymm19") _,
+            options(nostack, preserves_flags),
+        );
     }
 }

@@ -16,6 +16,7 @@
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
 //! | [`history`] | `bench history`: whether that depends on what the engine met before |
 //! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
+//! | [`vring`] | `bench vring`: what a ring of a virtio-net device costs a packet, with every combination of options |
 //! | `networks`, `timing` | what the benchmarks run, and how they take the time |
 #![forbid(unsafe_code)]
 
@@ -35,3 +36,4 @@ pub mod stats;
 pub mod supply;
 mod timing;
 pub mod traffic;
+pub mod vring;

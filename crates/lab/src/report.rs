@@ -24,6 +24,9 @@ pub enum BenchError {
     /// No case has such a name.
     #[error("no case has `{0}` in its name; there are {1}")]
     NoCase(String, String),
+    /// What is asked for excludes every ring.
+    #[error("none of these chains fits into a ring with these options")]
+    NoRing,
 }
 
 /// The cases with `filter` in their name.

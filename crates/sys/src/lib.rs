@@ -8,11 +8,12 @@
 //! | [`cache`] | putting data out of the processor's caches |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
 //! | [`code`] | memory at a wanted address that is written, then sealed and run |
-//! | [`mapping`] | files of other processes, mapped to be shared with them |
+//! | [`mapping`] | files of other processes, mapped; what happens when they are cut short under us |
 //! | [`memfd`] | files that live in memory alone, to be shared with other processes |
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
+//! | [`socket`] | Unix sockets that carry descriptors, without ever waiting |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
 //! | [`cpu`] | pinning a thread, asking what the processor is |
 
@@ -25,4 +26,5 @@ pub mod memfd;
 pub mod memory;
 pub mod perf;
 pub mod shared;
+pub mod socket;
 pub mod wake;

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 
 /// A new file in memory, of `length` bytes that are zero. It is gone when nobody has it open or mapped any more.
@@ -15,11 +15,21 @@ use rustix::io::Errno;
 pub fn create(length: u64) -> io::Result<File> {
     // The flag is unknown before Linux 6.3 and demanded where the sysctl vm.memfd_noexec is 2.
     let file = match memfd_create(c"bellows", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(c"bellows", MemfdFlags::CLOEXEC)?,
+        Err(Errno::INVAL) => memfd_create(c"bellows", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?,
         file => file?,
     };
     ftruncate(&file, length)?;
     Ok(file.into())
+}
+
+/// A new file in memory that nobody can make longer or shorter.
+///
+/// # Errors
+/// As for [`create`], and those of `fcntl(2)`.
+pub fn sealed(length: u64) -> io::Result<File> {
+    let file = create(length)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -39,5 +49,13 @@ mod tests {
             let bytes = [4094, 4095, 4096].map(|offset| whole.start().add(offset).read_volatile());
             assert_eq!(bytes, [0, 1, 2]);
         }
+    }
+
+    #[test]
+    fn a_sealed_file_cannot_be_cut_short() {
+        let file = sealed(8192).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 8192);
+        assert!(file.set_len(0).is_err());
+        assert!(file.set_len(10_000).is_err());
     }
 }

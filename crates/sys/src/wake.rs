@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// An event that one thread raises and another sleeps on (an `eventfd`).
 pub struct Event {
@@ -31,9 +32,13 @@ impl Event {
     }
 }
 
-/// An event that another process made.
+/// An event that another process made: an `eventfd`. It is told not to let anybody wait who raises or clears it.
 impl From<OwnedFd> for Event {
     fn from(descriptor: OwnedFd) -> Event {
+        // A descriptor for which this fails would fail in raise() and clear() too, which do not mind.
+        if let Ok(flags) = fcntl_getfl(&descriptor) {
+            let _ = fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK);
+        }
         Event { descriptor }
     }
 }
@@ -55,15 +60,35 @@ impl AsFd for Event {
 pub fn sleep_until_readable(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut polled: Vec<PollFd<'_>> =
         descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    let timeout = timeout.map(|timeout| Timespec {
-        tv_sec: timeout.as_secs().min(i64::MAX as u64) as i64,
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
+    let timeout = timeout.map(timespec);
     match poll(&mut polled, timeout.as_ref()) {
         Ok(_) => Ok(polled.iter().map(|polled| !polled.revents().is_empty()).collect()),
         Err(rustix::io::Errno::INTR) => Ok(vec![false; descriptors.len()]),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Sleeps until a descriptor is writable (or failed), one of some others readable, or `timeout` has passed. Returns whether
+/// the first one is.
+///
+/// # Errors
+/// As for [`sleep_until_readable`].
+pub fn sleep_until_writable(
+    descriptor: BorrowedFd<'_>,
+    others: &[BorrowedFd<'_>],
+    timeout: Duration,
+) -> io::Result<bool> {
+    let mut polled = vec![PollFd::from_borrowed_fd(descriptor, PollFlags::OUT)];
+    polled.extend(others.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+    match poll(&mut polled, Some(&timespec(timeout))) {
+        Ok(_) => Ok(!polled[0].revents().is_empty()),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs().min(i64::MAX as u64) as i64, tv_nsec: time.subsec_nanos().into() }
 }
 
 #[cfg(test)]

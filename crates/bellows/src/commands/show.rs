@@ -4,6 +4,7 @@ mod breath;
 mod hot;
 mod latency;
 mod run;
+mod vhost;
 
 use std::process::ExitCode;
 
@@ -19,18 +20,19 @@ use crate::text::{count, span};
 
 /// Show the counters of a running network, or those that one left when it crashed, how it breathes, or where it spends its time
 ///
-/// Without a part, all of them are shown. NAME is needed only if several networks run.
+/// Without a part, all of them are shown. NAME is needed only if several networks run. For vhost it may also be that of an app.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The part: run (what each app costs), latency (how long packets and breaths take), hot (in which instructions the
-    /// time is spent, by samples), apps, links, errors (what was dropped and why), config (the network file) or breath (the
-    /// calls of a breath in order, and their machine code)
+    /// time is spent, by samples), apps, links, errors (what was dropped and why), config (the network file), breath (the
+    /// calls of a breath in order, and their machine code) or vhost (virtio devices: their sockets, what was negotiated, the
+    /// instance that serves each ring, and its counters)
     #[arg(value_name = "PART")]
     first: Option<String>,
-    /// The network's name
+    /// The network's name; for vhost, that of an app shows this one alone
     #[arg(value_name = "NAME")]
     second: Option<String>,
-    /// Print all counters, or that part (run, latency, hot, breath), as JSON (see docs/json.md)
+    /// Print all counters, or that part (run, latency, hot, breath, vhost), as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -50,6 +52,7 @@ enum Part {
     Run,
     Latency,
     Hot,
+    Vhost,
 }
 
 impl Arguments {
@@ -65,6 +68,7 @@ impl Arguments {
             Some("run") => Some(Part::Run),
             Some("latency") => Some(Part::Latency),
             Some("hot") => Some(Part::Hot),
+            Some("vhost") => Some(Part::Vhost),
             Some(_) => None,
         };
         match (part, &self.second) {
@@ -73,7 +77,8 @@ impl Arguments {
             (None, Some(_)) => {
                 let first = self.first.as_deref().unwrap_or_default();
                 Err(Failure::Mistake(format!(
-                    "there is no part `{first}`; there are run, latency, hot, apps, links, errors, config and breath"
+                    "there is no part `{first}`; there are run, latency, hot, apps, links, errors, config, \
+                     breath and vhost"
                 )))
             }
         }
@@ -88,13 +93,16 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.hot.is_given() && part != Part::Hot {
         return Err(Failure::Mistake("--app, --for and --top are for `show hot`".to_owned()));
     }
+    if part == Part::Vhost {
+        return vhost::execute(name, arguments.json);
+    }
     let home = observe::pick(name)?;
     match part {
         Part::Breath => return breath::execute(&home, arguments.json),
         Part::Run => return run::execute(home, &arguments.run, arguments.json),
         Part::Latency => return latency::execute(home, arguments.json),
         Part::Hot => return hot::execute(&home, &arguments.hot, arguments.json),
-        Part::All | Part::Apps | Part::Links | Part::Errors | Part::Config => {}
+        Part::All | Part::Apps | Part::Links | Part::Errors | Part::Config | Part::Vhost => {}
     }
     let (name, state, pid) = (home.name(), observe::state(&home), home.process());
     let mut observer = observe::open(home)?;
@@ -131,7 +139,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
             let drops = report::drops(counters);
             if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
         }
-        Part::Config | Part::Breath | Part::Run | Part::Latency | Part::Hot => {
+        Part::Config | Part::Breath | Part::Run | Part::Latency | Part::Hot | Part::Vhost => {
             let text = harmless(&observer.directory().config);
             if text.ends_with('\n') { text } else { text + "\n" }
         }

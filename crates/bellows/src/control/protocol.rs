@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bellows_engine::listing::Listing;
-use bellows_engine::{Hop, Reloaded};
+use bellows_engine::{AppStatus, Hop, Reloaded};
 use serde::{Deserialize, Serialize};
 
 /// The longest line that either side accepts, in bytes.
@@ -19,6 +19,8 @@ pub enum Request {
     Stop,
     /// How are the breaths taken?
     Breath,
+    /// What do the apps tell of themselves?
+    Apps,
     /// Read the network again, or another one in its place.
     Reload {
         /// The other network's file: an absolute path.
@@ -63,6 +65,11 @@ pub enum Reply {
     Stopping,
     /// To [`Request::Breath`].
     Breath(Listing),
+    /// To [`Request::Apps`].
+    Apps {
+        /// Those that tell anything.
+        apps: Vec<AppStatus>,
+    },
     /// To [`Request::Reload`].
     Reloaded(ReloadReport),
     /// To [`Request::Trace`]: from now on, packets are followed.

@@ -13,6 +13,8 @@ use super::notify::{self, Doorbell};
 use super::options::{Kind, Options};
 use super::{Counters, Position};
 use crate::features::Features;
+use crate::inflight::Inflight;
+use crate::log::Log;
 use crate::memory::Memory;
 
 /// Descriptors of an indirect table that the device looks at. Linux and QEMU make no longer ones.
@@ -115,6 +117,23 @@ pub(super) struct Core {
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) counters: Counters,
     pub(super) error: Option<RingError>,
+    pub(super) log: Option<WriteLog>,
+    pub(super) inflight: Option<Inflight>,
+}
+
+/// What is noted of writes while somebody wants to know which pages they hit.
+pub(super) struct WriteLog {
+    pub(super) log: Arc<Log>,
+    /// Where what is written into the ring itself is logged: the guest's address of the device area, or of a packed ring's descriptors.
+    pub(super) used: Option<u64>,
+    /// What was written into buffers in this call: guest addresses and lengths.
+    dirty: Vec<(u64, u64)>,
+}
+
+impl WriteLog {
+    pub(super) fn new(log: Arc<Log>, used: Option<u64>) -> WriteLog {
+        WriteLog { log, used, dirty: Vec::new() }
+    }
 }
 
 // SAFETY: the pointers lead into the memory that the value keeps mapped; what is there is reached through atomics and
@@ -153,12 +172,17 @@ impl Core {
             doorbell: Arc::new(doorbell),
             counters: Counters::default(),
             error: None,
+            log: None,
+            inflight: None,
             memory: setup.memory,
         }
     }
 
     pub(super) fn position(&self) -> Position {
-        let (available, used) = (self.available, self.used);
+        self.position_at(self.available, self.used)
+    }
+
+    fn position_at(&self, available: Cursor, used: Cursor) -> Position {
         if self.options.packed {
             Position::Packed {
                 avail: available.index,
@@ -254,6 +278,9 @@ impl Core {
     #[inline(always)]
     fn show_batch(&mut self, progress: &mut Progress) {
         self.blitter.barrier();
+        if let Some(inflight) = &self.inflight {
+            inflight.announce(self.position_at(progress.available, progress.used));
+        }
         for used in &self.batch[..progress.noted] {
             self.show_used(used.index, used.word);
         }
@@ -276,6 +303,9 @@ impl Core {
         }
         if K::PACKED {
             if K::IN_ORDER && !RECEIVE {
+                if let Some(inflight) = &self.inflight {
+                    inflight.announce(self.position_at(progress.available, progress.used));
+                }
                 self.show_used(self.used.index, used_word::<RECEIVE>(self.used.wrap, progress.last, 0));
             } else {
                 self.show_batch(&mut progress);
@@ -287,8 +317,15 @@ impl Core {
             // SAFETY: the device area of a split ring starts with flags and index, two bytes each.
             unsafe { self.device.half(2) }.store(progress.used.index.to_le(), Release);
         }
+        let before = self.used;
         self.available = progress.available;
         self.used = progress.used;
+        if let Some(inflight) = &self.inflight {
+            inflight.publish(self.position());
+        }
+        if self.log.is_some() {
+            self.mark_written(before, progress.chains);
+        }
         self.counters.chains += progress.chains as u64;
         self.doorbell.moved(progress.available);
         if let Some(call) = &self.call
@@ -296,6 +333,45 @@ impl Core {
         {
             call.raise();
             self.counters.calls += 1;
+        }
+    }
+
+    /// Notes, for the log, what is about to be written into a buffer.
+    #[inline(always)]
+    pub(super) fn will_write(&mut self, host: *const u8, length: usize) {
+        if self.log.is_some() {
+            self.note_write(host, length);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_write(&mut self, host: *const u8, length: usize) {
+        if let (Some(log), Some(guest)) = (&mut self.log, self.memory.guest_of_host(host)) {
+            log.dirty.push((guest, length as u64));
+        }
+    }
+
+    /// Marks in the log what this call has written: into buffers, and from a place in the ring on into the ring.
+    #[cold]
+    #[inline(never)]
+    fn mark_written(&mut self, from: Cursor, chains: usize) {
+        let Some(written) = &mut self.log else { return };
+        for (guest, length) in written.dirty.drain(..) {
+            written.log.mark(guest, length);
+        }
+        let Some(start) = written.used else { return };
+        if self.options.packed {
+            // Each used descriptor lies between the two positions; around the end it is the whole ring.
+            let (from, to) = (u64::from(from.index), u64::from(self.used.index));
+            let (first, count) = if from < to { (from, to - from) } else { (0, u64::from(self.size)) };
+            written.log.mark(start + first * DESCRIPTOR as u64, count * DESCRIPTOR as u64);
+        } else {
+            written.log.mark(start, 4);
+            for chain in 0..chains as u64 {
+                let slot = u64::from(from.index).wrapping_add(chain) % u64::from(self.size);
+                written.log.mark(start + 4 + 8 * slot, 8);
+            }
         }
     }
 
@@ -419,16 +495,17 @@ impl Core {
         if bytes == 0 || !(bytes as usize).is_multiple_of(DESCRIPTOR) || count > LONGEST_TABLE {
             return Err(RingError::IndirectLength);
         }
+        let copy;
         let table = match window.find(address, bytes) {
             Some(table) => table.cast_const(),
             None => {
-                let table = self.memory.translate(address, bytes.into()).ok_or(RingError::IndirectOutsideMemory)?;
-                table.as_ptr().cast_const()
+                copy = self.copy_table(address, bytes)?;
+                copy.as_ptr()
             }
         };
         let (mut index, mut length) = (0, 0);
         for _ in 0..count {
-            // SAFETY: the index is below the count, and all of the table is mapped.
+            // SAFETY: the index is below the count, and all of the table is mapped, or a copy of it is here.
             let descriptor = unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) };
             if descriptor.flags & INDIRECT != 0 {
                 return Err(RingError::IndirectNested);
@@ -451,6 +528,25 @@ impl Core {
             }
         }
         Err(RingError::ChainTooLong)
+    }
+
+    /// Copies a table that lies in another region than the last buffer, or in several. Rare, so it may allocate.
+    #[cold]
+    #[inline(never)]
+    fn copy_table(&self, address: u64, bytes: u32) -> Result<Vec<u8>, RingError> {
+        let mut copy = vec![0; bytes as usize];
+        let (mut window, mut done) = (Window::NONE, 0);
+        while done < bytes {
+            let place = address.checked_add(done.into()).ok_or(RingError::IndirectOutsideMemory)?;
+            let part = window.part(&self.memory, place, bytes - done);
+            let (host, length) = part.map_err(|_| RingError::IndirectOutsideMemory)?;
+            for (offset, byte) in copy[done as usize..][..length as usize].iter_mut().enumerate() {
+                // SAFETY: the part is mapped, and the offset below its length.
+                *byte = unsafe { host.add(offset).read_volatile() };
+            }
+            done += length;
+        }
+        Ok(copy)
     }
 
     #[inline(always)]

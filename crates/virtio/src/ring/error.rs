@@ -60,6 +60,13 @@ macro_rules! ring_errors {
                     $(RingError::$name => $word,)*
                 }
             }
+
+            /// What is wrong, in one sentence.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(RingError::$name => $message,)*
+                }
+            }
         }
     };
 }

@@ -34,8 +34,10 @@ use std::sync::Arc;
 use bellows_packet::{Packet, Vector};
 use bellows_sys::wake::Event;
 
-use self::core::Core;
+use self::core::{Core, WriteLog};
 use crate::features::Features;
+use crate::inflight::Inflight;
+use crate::log::Log;
 use crate::memory::Memory;
 
 pub use error::{RingError, SetupError};
@@ -266,6 +268,20 @@ macro_rules! common {
         pub fn set_call(&mut self, call: Option<File>) {
             self.core.call = call.map(|file| Event::from(OwnedFd::from(file)));
             self.core.signalled = None;
+        }
+
+        /// From now on marks what is written in a log, or no longer. `used` is where what is written into the ring itself is
+        /// logged, if it is (vhost-user, `VHOST_VRING_F_LOG`): the guest's address of the used ring, or of a packed ring.
+        pub fn set_log(&mut self, log: Option<Arc<Log>>, used: Option<u64>) {
+            self.core.log = log.map(|log| WriteLog::new(log, used));
+        }
+
+        /// From now on says after each batch where the ring is, or no longer.
+        pub fn set_inflight(&mut self, inflight: Option<Inflight>) {
+            self.core.inflight = inflight;
+            if let Some(inflight) = &self.core.inflight {
+                inflight.publish(self.core.position());
+            }
         }
 
         /// What every call looks at first.

@@ -41,6 +41,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             }
             Err(error) => {
                 core.fail(error);
+                stop = Stop::Full;
                 break;
             }
         };
@@ -60,6 +61,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
                 }
                 Err(error) => {
                     core.fail(error);
+                    stop = Stop::Full;
                     break;
                 }
             }
@@ -92,6 +94,8 @@ fn passes(core: &Core, packet: &Packet) -> bool {
 #[inline(always)]
 unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
     let data = packet.bytes();
+    core.will_write(spot.header, K::HEADER);
+    core.will_write(spot.data, data.len());
     // SAFETY: the target by the caller's promise, valid as long as the core keeps the memory mapped; the packet is borrowed until
     // finish() has done the copies.
     unsafe {
@@ -219,6 +223,7 @@ fn scatter<K: Kind>(core: &mut Core, packet: &Packet) {
         let (mut target, mut length) = (piece.host, piece.length as usize);
         if !header.is_empty() {
             let (first, rest) = header.split_at(header.len().min(length));
+            core.will_write(target, first.len());
             for (offset, byte) in first.iter().enumerate() {
                 // SAFETY: the offset is below the piece's length, and all of the piece is mapped.
                 unsafe { target.add(offset).write_volatile(*byte) };
@@ -229,6 +234,7 @@ fn scatter<K: Kind>(core: &mut Core, packet: &Packet) {
         }
         let (first, rest) = data.split_at(data.len().min(length));
         if !first.is_empty() {
+            core.will_write(target, first.len());
             // SAFETY: the piece has room for as many bytes and is mapped as long as the core keeps the memory; the packet is borrowed
             // until finish() has done the copies.
             unsafe { core.blitter.copy(target, first.as_ptr(), first.len()) };

@@ -4,12 +4,18 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::Features;
 use crate::ring::Areas;
 
-use super::handover::Borrower;
-use super::{Bell, Mode};
+use super::channel::{Channel, Incoming};
+use super::endpoint::{Endpoint, FIRST_PAUSE, LONGEST_PAUSE, pause};
+use super::handover::{Borrower, Lender, exchange};
+use super::negotiate::{hand_over, negotiate};
+use super::signal::Signal;
+use super::{Bell, FrontendStatus, MOST_PAIRS, Mode, ProtocolError};
 
 /// What a front end is to look for.
 #[derive(Clone, Debug)]
@@ -44,7 +50,7 @@ pub struct Negotiated {
 /// A file that is shared with the device, and the addresses that it has there.
 #[derive(Debug)]
 pub struct SharedFile {
-    /// The file: a memfd, for example [`bellows_sys::mapping::memory_file`].
+    /// The file: a memfd, for example of [`bellows_sys::memfd::sealed`].
     pub file: File,
     /// Where in the file the memory starts.
     pub offset: u64,
@@ -94,7 +100,9 @@ pub trait Layout: Send + 'static {
 
 /// The front end's control thread. Dropping it ends the thread, and removes the socket if it made one.
 pub struct Frontend {
-    _control: (),
+    end: Box<dyn Fn() + Send + Sync>,
+    thread: Option<JoinHandle<()>>,
+    status: Arc<FrontendStatus>,
 }
 
 impl Frontend {
@@ -102,9 +110,120 @@ impl Frontend {
     ///
     /// # Errors
     /// In server mode those of the socket: somebody listens there already, the folder does not exist or may not be written.
+    /// `InvalidInput` for a number of queues or descriptors that cannot be.
     pub fn start<L: Layout>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
-        let _ = (config, layout);
-        Err(io::ErrorKind::Unsupported.into())
+        let refuse = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        if config.pairs == 0 || config.pairs > MOST_PAIRS {
+            return refuse(format!("{} pairs of queues; there can be 1 to {MOST_PAIRS}", config.pairs));
+        }
+        if !config.ring_size.is_power_of_two() || config.ring_size > 32_768 {
+            return refuse(format!("rings of {}; the size is a power of two up to 32,768", config.ring_size));
+        }
+        let signal = Arc::new(Signal::new()?);
+        let (lender, borrower, ender) = exchange(1, Arc::clone(&signal))?;
+        let endpoint = Endpoint::open(&config.socket, config.mode)?;
+        let status = Arc::new(FrontendStatus::new(config.socket.clone(), config.mode));
+        let control = Control { config, layout, lender, endpoint, signal, status: Arc::clone(&status) };
+        let thread = thread::Builder::new().name("virtio-user".into()).spawn(move || control.run())?;
+        let frontend = Frontend { end: Box::new(move || ender.end()), thread: Some(thread), status };
+        Ok((frontend, DriverPort { borrower, driver: None }))
+    }
+
+    /// What can be said about it.
+    pub fn status(&self) -> Arc<FrontendStatus> {
+        Arc::clone(&self.status)
+    }
+}
+
+impl Drop for Frontend {
+    fn drop(&mut self) {
+        (self.end)();
+        if let Some(thread) = self.thread.take() {
+            // A thread that has panicked has nothing left to end.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How long the engine may take to give a driver back before the status says so.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the thread owns.
+struct Control<L: Layout> {
+    config: FrontendConfig,
+    layout: L,
+    lender: Lender<L::Driver>,
+    endpoint: Endpoint,
+    signal: Arc<Signal>,
+    status: Arc<FrontendStatus>,
+}
+
+impl<L: Layout> Control<L> {
+    fn run(mut self) {
+        let mut wait = FIRST_PAUSE;
+        while let Some(socket) = self.endpoint.next(&self.signal) {
+            let mut channel = Channel::new(socket, Arc::clone(&self.signal));
+            match self.serve(&mut channel) {
+                Ok(()) => wait = FIRST_PAUSE,
+                Err(error) => {
+                    if !error.is_closing() {
+                        self.status.protocol_error(&error);
+                    }
+                    pause(wait, &self.signal);
+                    wait = (2 * wait).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Uses one device until it goes, or we do.
+    fn serve(&mut self, channel: &mut Channel) -> Result<(), ProtocolError> {
+        let agreed = negotiate(channel, &self.config)?;
+        let negotiated = agreed.negotiated;
+        let Placed { driver, memory, queues } = self.layout.place(&negotiated).map_err(ProtocolError::Driver)?;
+        hand_over(channel, &agreed, &memory, &queues)?;
+        // The other side and the driver have descriptors of their own.
+        drop((memory, queues));
+        self.lender.offer(0, driver);
+        self.status.update(|snapshot| {
+            snapshot.negotiated = Some(negotiated);
+            snapshot.connections += 1;
+        });
+        let end = self.watch(channel);
+        // The driver is dropped here, after the engine has let go of it.
+        let _ = self.lender.recall(0, PATIENCE, || self.complain());
+        self.status.update(|snapshot| {
+            snapshot.negotiated = None;
+            snapshot.waits = None;
+        });
+        end
+    }
+
+    fn watch(&self, channel: &mut Channel) -> Result<(), ProtocolError> {
+        loop {
+            match channel.receive(None)? {
+                Incoming::Closed => return Ok(()),
+                // A device has nothing to say by itself on this socket.
+                Incoming::Message(message) => return Err(ProtocolError::Unexpected(message.request)),
+                Incoming::Disturbed => {}
+            }
+            self.signal.clear();
+            if self.signal.has_ended() {
+                return Ok(());
+            }
+            if self.lender.given_up().is_some() {
+                return Err(ProtocolError::DriverFailed);
+            }
+        }
+    }
+
+    fn complain(&self) {
+        let message = format!(
+            "the app of {} has not given its rings back for {} seconds: is its engine stopped, or busy elsewhere?",
+            self.config.socket.display(),
+            PATIENCE.as_secs()
+        );
+        self.status.update(|snapshot| snapshot.waits = Some(message));
     }
 }
 

@@ -55,7 +55,7 @@ impl Guest {
             .iter()
             .map(|&(start, length)| {
                 // The region does not begin with its file.
-                let file = memfd::create(OFFSET + length as u64).unwrap();
+                let file = memfd::sealed(OFFSET + length as u64).unwrap();
                 let mapping = SharedMapping::new(&file, OFFSET, length as u64).unwrap();
                 Region { start, mapping, length, file, shadow: vec![0; length] }
             })

@@ -39,6 +39,12 @@ pub trait Driver {
     /// Says which used chains the device is to tell of.
     fn wish(&mut self, guest: &mut Guest, wish: Wish);
 
+    /// Takes for right what the device says about when it wants to be told, which is looked at when something is made available.
+    ///
+    /// # Panics
+    /// If it says what was not negotiated.
+    fn accept_suppression(&self, guest: &mut Guest);
+
     /// Takes back what the device has used since the last time.
     ///
     /// # Panics

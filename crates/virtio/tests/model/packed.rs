@@ -112,14 +112,6 @@ impl PackedDriver {
             self.used += descriptors;
         }
     }
-
-    fn accept_suppression(&self, guest: &mut Guest) -> (u16, u16) {
-        let (at, flags) = (guest.read_u16(self.areas.device), guest.read_u16(self.areas.device + 2));
-        let most = if self.event_idx { AT_DESCRIPTOR } else { DISABLE };
-        assert!(flags <= most, "the device's event structure has the flags {flags:#x}");
-        guest.accept(self.areas.device, 4);
-        (at, flags)
-    }
 }
 
 impl Driver for PackedDriver {
@@ -164,10 +156,12 @@ impl Driver for PackedDriver {
         }
         let (old, new) = (self.available, self.added);
         self.available = new;
-        match self.accept_suppression(guest) {
-            (_, ENABLE) => new > old,
-            (_, DISABLE) => false,
-            (at, _) => (old..new).any(|count| self.position_word(count) == at),
+        self.accept_suppression(guest);
+        let at = guest.read_u16(self.areas.device);
+        match guest.read_u16(self.areas.device + 2) {
+            ENABLE => new > old,
+            DISABLE => false,
+            _ => (old..new).any(|count| self.position_word(count) == at),
         }
     }
 
@@ -206,6 +200,13 @@ impl Driver for PackedDriver {
                 Wish::After(_) | Wish::Passed(_) => (old..self.used).contains(&self.event),
             };
         Reaped { used, call_due }
+    }
+
+    fn accept_suppression(&self, guest: &mut Guest) {
+        let flags = guest.read_u16(self.areas.device + 2);
+        let most = if self.event_idx { AT_DESCRIPTOR } else { DISABLE };
+        assert!(flags <= most, "the device's event structure has the flags {flags:#x}");
+        guest.accept(self.areas.device, 4);
     }
 
     fn position(&self) -> Position {

@@ -102,17 +102,6 @@ impl SplitDriver {
             self.random.shuffle(self.free.make_contiguous());
         }
     }
-
-    /// Flags and event index belong to the device; what they say is looked at when something is made available.
-    fn accept_suppression(&self, guest: &mut Guest) {
-        let flags = guest.read_u16(self.areas.device);
-        let allowed = if self.event_idx { 0 } else { QUIET };
-        assert!(flags & !allowed == 0, "the flags of the used ring are {flags:#x}");
-        guest.accept(self.areas.device, 2);
-        if self.event_idx {
-            guest.accept(self.avail_event(), 2);
-        }
-    }
 }
 
 impl Driver for SplitDriver {
@@ -196,6 +185,16 @@ impl Driver for SplitDriver {
                 false => self.wish != Wish::Never,
             };
         Reaped { used, call_due }
+    }
+
+    fn accept_suppression(&self, guest: &mut Guest) {
+        let flags = guest.read_u16(self.areas.device);
+        let allowed = if self.event_idx { 0 } else { QUIET };
+        assert!(flags & !allowed == 0, "the flags of the used ring are {flags:#x}");
+        guest.accept(self.areas.device, 2);
+        if self.event_idx {
+            guest.accept(self.avail_event(), 2);
+        }
     }
 
     fn position(&self) -> Position {

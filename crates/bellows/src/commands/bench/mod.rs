@@ -4,6 +4,7 @@ mod apps;
 mod engine;
 mod history;
 mod reload;
+mod vring;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ enum Bench {
     Engine(engine::Arguments),
     History(history::Arguments),
     Reload(reload::Arguments),
+    Vring(vring::Arguments),
 }
 
 /// What every benchmark takes.
@@ -53,6 +55,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         Bench::Engine(arguments) => engine::execute(arguments),
         Bench::History(arguments) => history::execute(arguments),
         Bench::Reload(arguments) => reload::execute(arguments),
+        Bench::Vring(arguments) => vring::execute(arguments),
     }
 }
 

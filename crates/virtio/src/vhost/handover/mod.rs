@@ -9,11 +9,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
 use bellows_sys::wake::Event;
+
+use super::signal::Signal;
 
 /// Tells the engine that the control thread wants something: a word that changes, and a descriptor that becomes readable
 /// for an engine that sleeps.
@@ -77,24 +79,18 @@ impl<T> Slot<T> {
     }
 }
 
-struct State<T> {
-    slots: Vec<Slot<T>>,
-    /// The control thread has ended, or is about to: nobody waits any more.
-    ended: bool,
-}
-
 struct Exchange<T> {
     bell: Arc<Bell>,
-    state: Mutex<State<T>>,
+    slots: Mutex<Vec<Slot<T>>>,
     /// Something was given back.
     back: Condvar,
-    /// Something was given up: the control thread sleeps on this.
-    news: Arc<Event>,
+    /// Something was given up: the control thread sleeps on this. When it has ended, nobody waits any more.
+    control: Arc<Signal>,
 }
 
 impl<T> Exchange<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Slot<T>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -113,14 +109,14 @@ pub(super) struct Borrower<T> {
 /// What ends the control thread's waits, from any thread.
 pub(super) struct Ender<T>(Arc<Exchange<T>>);
 
-/// An exchange of some slots. `news` is raised when the engine gives something up, and when the exchange ends.
+/// An exchange of some slots. `control` is raised when the engine gives something up.
 ///
 /// # Errors
 /// Those of `eventfd(2)`.
-pub(super) fn exchange<T>(slots: usize, news: Arc<Event>) -> io::Result<(Lender<T>, Borrower<T>, Ender<T>)> {
+pub(super) fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Lender<T>, Borrower<T>, Ender<T>)> {
     let bell = Arc::new(Bell { word: AtomicU32::new(0), event: Event::new()? });
-    let state = State { slots: (0..slots).map(|_| Slot::Empty).collect(), ended: false };
-    let exchange = Arc::new(Exchange { bell, state: Mutex::new(state), back: Condvar::new(), news });
+    let empty = (0..slots).map(|_| Slot::Empty).collect();
+    let exchange = Arc::new(Exchange { bell, slots: Mutex::new(empty), back: Condvar::new(), control });
     let borrower = Borrower { exchange: Arc::clone(&exchange), seen: 0, given_up: Vec::with_capacity(slots) };
     Ok((Lender(Arc::clone(&exchange)), borrower, Ender(exchange)))
 }
@@ -139,29 +135,32 @@ pub(super) enum Recalled<T> {
 impl<T> Lender<T> {
     /// Offers a thing to the engine. The slot is empty: what was in it has been recalled.
     pub(super) fn offer(&self, slot: usize, thing: T) {
-        let mut state = self.0.lock();
-        debug_assert!(matches!(state.slots[slot], Slot::Empty), "slot {slot} is not empty");
-        state.slots[slot] = Slot::Offered(thing);
+        let mut slots = self.0.lock();
+        debug_assert!(matches!(slots[slot], Slot::Empty), "slot {slot} is not empty");
+        slots[slot] = Slot::Offered(thing);
         self.0.bell.ring();
     }
 
     /// Says that something is wanted back, without waiting for it.
     pub(super) fn want(&self, slot: usize) {
-        let mut state = self.0.lock();
-        if matches!(state.slots[slot], Slot::Lent) {
-            state.slots[slot] = Slot::Wanted;
+        self.want_one(&mut self.0.lock()[slot]);
+    }
+
+    fn want_one(&self, slot: &mut Slot<T>) {
+        if matches!(slot, Slot::Lent) {
+            *slot = Slot::Wanted;
             self.0.bell.ring();
         }
     }
 
     /// Takes something back, and waits until it is there. When that takes longer than `patience`, `late` is called, once.
     pub(super) fn recall(&self, slot: usize, patience: Duration, late: impl FnOnce()) -> Recalled<T> {
-        self.want(slot);
         let deadline = Instant::now() + patience;
         let mut late = Some(late);
-        let mut state = self.0.lock();
-        while matches!(state.slots[slot], Slot::Wanted) {
-            if state.ended {
+        let mut slots = self.0.lock();
+        self.want_one(&mut slots[slot]);
+        while matches!(slots[slot], Slot::Wanted) {
+            if self.0.control.has_ended() {
                 return Recalled::Ended;
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -171,46 +170,35 @@ impl<T> Lender<T> {
                 late();
             }
             let left = if late.is_some() { left } else { Duration::from_secs(1) };
-            state = self.0.back.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            slots = self.0.back.wait_timeout(slots, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.slots[slot].take().map_or(Recalled::Nothing, Recalled::Back)
+        slots[slot].take().map_or(Recalled::Nothing, Recalled::Back)
     }
 
     /// Something that the engine gave up of its own accord, and its slot.
     pub(super) fn given_up(&self) -> Option<(usize, T)> {
-        let mut state = self.0.lock();
-        let slot = state.slots.iter().position(|slot| matches!(slot, Slot::GivenUp(_)))?;
-        state.slots[slot].take().map(|thing| (slot, thing))
+        let mut slots = self.0.lock();
+        let slot = slots.iter().position(|slot| matches!(slot, Slot::GivenUp(_)))?;
+        slots[slot].take().map(|thing| (slot, thing))
     }
 }
 
 impl<T> Ender<T> {
     /// Ends all waits, now and later, and wants everything back.
     pub(super) fn end(&self) {
-        let mut state = self.0.lock();
-        state.ended = true;
-        for slot in &mut state.slots {
+        self.0.control.end();
+        let mut slots = self.0.lock();
+        let mut offered = Vec::new();
+        for slot in slots.iter_mut() {
             match slot {
-                Slot::Offered(_) => *slot = Slot::Empty,
+                Slot::Offered(_) => offered.extend(slot.take()),
                 Slot::Lent => *slot = Slot::Wanted,
                 _ => {}
             }
         }
         self.0.bell.ring();
-        drop(state);
+        drop(slots);
         self.0.back.notify_all();
-        self.0.news.raise();
-    }
-
-    /// Whether the exchange has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        self.0.lock().ended
-    }
-}
-
-impl<T> Clone for Ender<T> {
-    fn clone(&self) -> Ender<T> {
-        Ender(Arc::clone(&self.0))
     }
 }
 
@@ -247,10 +235,10 @@ impl<T> Borrower<T> {
     #[cold]
     fn exchange(&mut self, held: &mut impl Held<T>) -> bool {
         let exchange = &*self.exchange;
-        let mut state = match exchange.state.try_lock() {
-            Ok(state) => state,
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(std::sync::TryLockError::WouldBlock) => return false,
+        let mut slots = match exchange.slots.try_lock() {
+            Ok(slots) => slots,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
         };
         // The word and the event change under the mutex only, so they stay one.
         self.seen = exchange.bell.word.load(Relaxed);
@@ -258,10 +246,10 @@ impl<T> Borrower<T> {
         let gave_up = !self.given_up.is_empty();
         let mut back = gave_up;
         for (slot, thing) in self.given_up.drain(..) {
-            state.slots[slot].put(thing, true);
+            slots[slot].put(thing, true);
         }
         let mut taken = false;
-        for (index, slot) in state.slots.iter_mut().enumerate() {
+        for (index, slot) in slots.iter_mut().enumerate() {
             match slot {
                 Slot::Wanted => {
                     if let Some(thing) = held.give(index) {
@@ -279,32 +267,32 @@ impl<T> Borrower<T> {
                 _ => {}
             }
         }
-        drop(state);
+        drop(slots);
         if back {
             exchange.back.notify_all();
         }
         if gave_up {
-            exchange.news.raise();
+            exchange.control.raise();
         }
         back || taken
     }
 
     /// Gives everything back, for good. Waits for the mutex, which is never held for long.
     pub(super) fn end(&mut self, held: &mut impl Held<T>) {
-        let mut state = self.exchange.lock();
+        let mut slots = self.exchange.lock();
         for (slot, thing) in self.given_up.drain(..) {
-            state.slots[slot].put(thing, true);
+            slots[slot].put(thing, true);
         }
-        for (index, slot) in state.slots.iter_mut().enumerate() {
+        for (index, slot) in slots.iter_mut().enumerate() {
             if matches!(slot, Slot::Lent | Slot::Wanted)
                 && let Some(thing) = held.give(index)
             {
                 slot.put(thing, false);
             }
         }
-        drop(state);
+        drop(slots);
         self.exchange.back.notify_all();
-        self.exchange.news.raise();
+        self.exchange.control.raise();
     }
 }
 
@@ -336,3 +324,6 @@ impl<T> Held<T> for Option<T> {
         self.take()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,515 @@
+//! `vhost-user`: a virtio-net device for a virtual machine, or for a program such as DPDK's.
+
+mod status;
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
+use bellows_packet::{Packet, Vector};
+use bellows_virtio::ring::{Direction, Doorbell, RingError, Stop};
+use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell};
+use bellows_wire::flow;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use self::status::Told;
+use crate::virtio::finish::{Able, Unfinished, finish};
+use crate::virtio::{self, Side, VirtioOption};
+
+/// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
+///
+/// `input` takes packets to the driver on the other side, `output` brings those that come from it. Every option that
+/// driver and device agree on is in effect, each ring has a loop of its own for its options, and
+/// `bellows show vhost NAME` tells which. Either side may vanish and come back at any time, with other options too. While
+/// nobody is there, what comes in is dropped as `no_driver`; when the driver has no buffers free, packets wait in the link.
+///
+/// TCP super-frames and unfinished checksums are passed on as they are to a driver that takes them, and finished for one that does not.
+/// What comes from a driver may be such a packet, if the driver uses `tso4`, `tso6` or `checksum`.
+///
+/// With several pairs of queues, packets of one flow go to one pair; which flows share one depends on how many the driver
+/// uses.
+///
+/// A driver that breaks the rules of virtio stops its ring, and the rule is counted by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The socket's path, relative to the network file; 107 bytes at most.
+    pub socket: PathBuf,
+
+    /// Who opens the socket: `server` waits there for the driver's side, `client` connects to it, again and again until it is there.
+    #[serde(default = "server")]
+    pub mode: Side,
+
+    /// How many pairs of queues the driver may use, from 1 to 32.
+    #[serde(default = "one")]
+    #[schemars(extend("x-unit" = "pairs"))]
+    pub queues: u16,
+
+    /// The Ethernet address that the driver is told. Without one the driver's side chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-type" = "Ethernet address"))]
+    pub mac: Option<String>,
+
+    /// Options that the driver is not offered. What needs one of them is not offered either.
+    #[serde(default)]
+    pub disable: Vec<VirtioOption>,
+}
+
+fn server() -> Side {
+    Side::Server
+}
+
+fn one() -> u16 {
+    1
+}
+
+/// Positions in [`App::DROPS`].
+mod dropped {
+    pub(super) const NO_DRIVER: usize = 0;
+    pub(super) const TOO_LONG: usize = 1;
+    pub(super) const BAD_OFFLOAD: usize = 2;
+    pub(super) const QUEUE_FULL: usize = 3;
+}
+
+/// Positions in [`App::COUNTERS`], before those of the errors.
+mod counted {
+    /// (The first are buffers without a packet.)
+    pub(super) const OVERSIZE: usize = 1;
+    pub(super) const BAD_HEADER: usize = 2;
+    pub(super) const ERRORS: usize = 3;
+}
+
+const COUNTERS: usize = counted::ERRORS + RingError::ALL.len();
+
+/// The app's own counters: a name for each error that stops a ring.
+const fn counters() -> [Counter; COUNTERS] {
+    let mut counters = [Counter::new("guest_empty", "buffers from the driver with a header and no packet"); COUNTERS];
+    counters[counted::OVERSIZE] = Counter::new("guest_oversize", "packets from the driver longer than 73,600 bytes");
+    counters[counted::BAD_HEADER] =
+        Counter::new("guest_bad_header", "packets from the driver whose header asks for what cannot be");
+    let mut index = 0;
+    while index < RingError::ALL.len() {
+        let error = RingError::ALL[index];
+        counters[counted::ERRORS + index] = Counter::new(error.name(), error.text());
+        index += 1;
+    }
+    counters
+}
+
+/// What the driver writes when it makes a buffer available, as the engine watches it.
+struct Watch(Arc<Doorbell>);
+
+impl Watched for Watch {
+    fn word(&self) -> Option<&AtomicU32> {
+        self.0.word()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.descriptor()
+    }
+
+    fn arm(&self) {
+        self.0.arm();
+    }
+
+    fn disarm(&self) {
+        self.0.disarm();
+    }
+}
+
+/// What the control thread says.
+struct Control(Arc<Bell>);
+
+impl Watched for Control {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(self.0.word())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.descriptor())
+    }
+}
+
+/// The slots: one for the control thread, two for each pair.
+const CONTROL: usize = 0;
+
+const fn transmit_slot(pair: usize) -> usize {
+    1 + 2 * pair
+}
+
+const fn receive_slot(pair: usize) -> usize {
+    2 + 2 * pair
+}
+
+/// One pair of queues, as far as it is the app's.
+struct Pair {
+    /// Packets for this pair's driver, before those in the link: segments, and what was shared out to it.
+    waiting: Vector,
+    /// The rings' doorbells, while they run.
+    transmit: Option<Arc<Doorbell>>,
+    receive: Option<Arc<Doorbell>>,
+    /// The driver had no buffer free, and the slot tells when it has.
+    full: bool,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair { waiting: Vector::new(), transmit: None, receive: None, full: false }
+    }
+}
+
+/// What runs, from [`App::start`] on.
+struct Running {
+    /// Ends the control thread when it is dropped.
+    backend: Backend,
+    port: vhost::Port,
+    pairs: Vec<Pair>,
+    /// Where a call collects what comes from the driver.
+    packets: Vector,
+    /// Whether a tick is due that brings the status up to date.
+    noting: bool,
+    /// The rings as the counters of the app have been told of them: empty, too long, bad header, in all.
+    told: [u64; counted::ERRORS],
+}
+
+/// A virtio-net device at a vhost-user socket.
+pub struct VhostUser {
+    config: BackendConfig,
+    running: Option<Running>,
+    /// Whether the slots are set, which each engine does anew.
+    watching: bool,
+}
+
+/// How long what rings have counted may take to appear in the status.
+const NOTED_WITHIN: u64 = 20_000_000;
+
+impl App for VhostUser {
+    const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the driver")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
+    const PULLS: bool = true;
+    const DROPS: &'static [Counter] = &[
+        Counter::new("no_driver", "packets for which there was no driver, or none that receives"),
+        Counter::new("too_long", "packets that fit into no buffer of the driver"),
+        Counter::new("bad_offload", "packets whose offload makes no sense, for a driver that does not take it"),
+        Counter::new("queue_full", "packets whose queue was full while others were not"),
+    ];
+    const COUNTERS: &'static [Counter] = &counters();
+
+    fn slots(&self) -> usize {
+        1 + 2 * usize::from(self.config.queues)
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        let inherited = old.filter(|old| old.config == self.config).and_then(|old| old.running.take());
+        self.running = Some(match inherited {
+            Some(running) => running,
+            None => Running::new(self.config.clone())?,
+        });
+        Ok(())
+    }
+
+    fn give_back(&mut self, old: &mut Self) {
+        if old.running.is_none() {
+            old.running = self.running.take();
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        self.running = None;
+        Ok(())
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        let running = self.running.as_ref()?;
+        Some(Arc::new(Told(running.backend.status())))
+    }
+
+    fn held(&self) -> usize {
+        self.running.iter().flat_map(|running| &running.pairs).map(|pair| pair.waiting.len()).sum()
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        if let Some(running) = &mut self.running {
+            if !self.watching {
+                self.watching = true;
+                io.slot(CONTROL).watch(Arc::new(Control(running.port.doorbell())), u32::MAX, running.port.expected());
+                running.attach(io);
+            }
+            running.noting = false;
+            running.port.note();
+        }
+    }
+
+    fn pull(&mut self, io: &Io<Self>) {
+        if let Some(running) = &mut self.running {
+            running.sync(io);
+            running.pull(io);
+            // Packets that wait inside are nobody else's to push.
+            if running.pairs.iter().any(|pair| !pair.waiting.is_empty()) {
+                running.push(io);
+            }
+        }
+    }
+
+    fn push(&mut self, io: &Io<Self>) {
+        if let Some(running) = &mut self.running {
+            running.sync(io);
+            running.push(io);
+        }
+    }
+}
+
+impl Running {
+    fn new(config: BackendConfig) -> Result<Running, AppError> {
+        let pairs = (0..config.queues).map(|_| Pair::new()).collect();
+        let socket = config.socket.clone();
+        let (backend, port) = Backend::start(config)
+            .map_err(|error| format!("the socket {} cannot be opened: {error}", socket.display()))?;
+        Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, told: [0; counted::ERRORS] })
+    }
+
+    /// Exchanges rings with the control thread, if that wants something.
+    #[inline]
+    fn sync(&mut self, io: &Io<VhostUser>) {
+        if self.port.sync() {
+            self.attach(io);
+        }
+        io.slot(CONTROL).expect(self.port.expected());
+    }
+
+    /// Watches the rings that run now.
+    #[cold]
+    fn attach(&mut self, io: &Io<VhostUser>) {
+        let rings = self.port.transmit().iter().map(|ring| ring.as_ref().map(|ring| ring.doorbell()));
+        let transmit: Vec<_> = rings.collect();
+        let receive: Vec<_> =
+            self.port.receive().iter().map(|ring| ring.as_ref().map(|ring| ring.doorbell())).collect();
+        for (index, (pair, (transmit, receive))) in
+            self.pairs.iter_mut().zip(transmit.into_iter().zip(receive)).enumerate()
+        {
+            watch(io, transmit_slot(index), transmit.as_ref());
+            io.slot(receive_slot(index)).never();
+            *pair =
+                Pair { waiting: std::mem::replace(&mut pair.waiting, Vector::none()), transmit, receive, full: false };
+            if pair.waiting.is_none() {
+                pair.waiting = Vector::new();
+            }
+        }
+    }
+
+    /// Brings packets from the driver. Hot.
+    #[inline]
+    fn pull(&mut self, io: &Io<VhostUser>) {
+        let mut output = io.output(0);
+        let linked = io.is_linked(0);
+        let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
+        let mut failed = None;
+        for (index, ring) in self.port.transmit().iter_mut().enumerate() {
+            let (Some(ring), Some(doorbell)) = (ring, &self.pairs[index].transmit) else { continue };
+            if left == 0 {
+                break;
+            }
+            match ring.transmit(&mut self.packets, left) {
+                Ok(used) => {
+                    let brought = self.packets.len();
+                    if used != brought {
+                        let counters = ring.counters();
+                        let now = [counters.empty, counters.too_long, counters.bad_header];
+                        count_strange(io, &mut self.told, now);
+                    }
+                    left -= brought.min(left);
+                    if linked {
+                        output.send_from(&mut self.packets);
+                    } else {
+                        // Dropped as `unlinked`, so that the driver does not wait for ever.
+                        self.packets.drain(usize::MAX).for_each(|packet| output.push(packet));
+                    }
+                }
+                Err(error) => failed = Some((index, error)),
+            }
+            io.slot(transmit_slot(index)).moved(doorbell.quiet());
+        }
+        drop(output);
+        if let Some((pair, error)) = failed {
+            self.fail(io, Direction::Transmit, pair, error);
+        }
+        self.will_note(io);
+    }
+
+    /// Takes packets to the driver. Hot.
+    #[inline]
+    fn push(&mut self, io: &Io<VhostUser>) {
+        let mut input = io.input(0);
+        let rings = self.port.receive().iter().flatten().count();
+        if rings == 0 {
+            io.drop_all(&mut input, dropped::NO_DRIVER);
+            for pair in &mut self.pairs {
+                for packet in pair.waiting.drain(usize::MAX) {
+                    io.drop(packet, dropped::NO_DRIVER);
+                }
+            }
+            return;
+        }
+        if rings > 1 {
+            self.share_out(io, &mut input, rings);
+        }
+        for index in 0..self.pairs.len() {
+            if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
+                self.fail(io, Direction::Receive, index, error);
+            }
+        }
+        self.will_note(io);
+    }
+
+    /// Shares packets out to several queues, those of one flow to one queue.
+    fn share_out(&mut self, io: &Io<VhostUser>, input: &mut Input<'_, VhostUser>, rings: usize) {
+        let running = self.port.receive().iter().enumerate().filter(|(_, ring)| ring.is_some());
+        let places: Vec<usize> = running.map(|(index, _)| index).collect();
+        self.pairs.iter_mut().for_each(|pair| pair.waiting.compact());
+        for packet in input {
+            let index = places[flow::share(flow::hash(packet.bytes()).unwrap_or(0), rings)];
+            if let Err(packet) = self.pairs[index].waiting.push(packet) {
+                io.drop(packet, dropped::QUEUE_FULL);
+            }
+        }
+    }
+
+    /// Gives one queue what waits for it, and what is in the link if it is the only one.
+    #[inline]
+    fn push_pair(
+        &mut self,
+        io: &Io<VhostUser>,
+        index: usize,
+        input: &mut Input<'_, VhostUser>,
+        only: bool,
+    ) -> Result<(), RingError> {
+        let pair = &mut self.pairs[index];
+        let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
+        let able = Able::driver(ring.features());
+        let mut full = false;
+        loop {
+            // What waits inside came before what waits in the link.
+            let inside = !pair.waiting.is_empty();
+            let packets = if inside {
+                pair.waiting.as_slice()
+            } else if only {
+                input.packets()
+            } else {
+                &[]
+            };
+            if packets.is_empty() {
+                break;
+            }
+            let taken = ring.receive(packets)?;
+            if inside {
+                pair.waiting.drain(taken.count).for_each(drop);
+            } else {
+                input.discard_first(taken.count);
+            }
+            let next = match taken.stop {
+                Stop::Done => continue,
+                Stop::Full => {
+                    full = true;
+                    break;
+                }
+                Stop::TooLong | Stop::Offload if inside => pair.waiting.drain(1).next(),
+                Stop::TooLong | Stop::Offload => input.into_iter().next(),
+            };
+            let Some(packet) = next else { break };
+            if taken.stop == Stop::TooLong {
+                io.drop(packet, dropped::TOO_LONG);
+            } else if !soften(io, packet, able, &mut pair.waiting) {
+                break;
+            }
+        }
+        if full != pair.full {
+            pair.full = full;
+            watch(io, receive_slot(index), pair.receive.as_ref().filter(|_| full));
+        } else if full && let Some(doorbell) = &pair.receive {
+            io.slot(receive_slot(index)).moved(doorbell.quiet());
+        }
+        Ok(())
+    }
+
+    /// Asks for a tick that brings the status up to date.
+    #[inline]
+    fn will_note(&mut self, io: &Io<VhostUser>) {
+        if !self.noting {
+            self.noting = true;
+            io.wake_at(io.now() + NOTED_WITHIN);
+        }
+    }
+
+    /// A ring has met what it cannot go on with.
+    #[cold]
+    fn fail(&mut self, io: &Io<VhostUser>, direction: Direction, pair: usize, error: RingError) {
+        let position = RingError::ALL.iter().position(|known| *known == error).unwrap_or(0);
+        io.count(counted::ERRORS + position, 1);
+        self.port.fail(direction, pair, error);
+        self.attach(io);
+    }
+}
+
+/// Counts what a ring dropped because of what the driver put there.
+#[cold]
+fn count_strange(io: &Io<VhostUser>, told: &mut [u64; counted::ERRORS], now: [u64; counted::ERRORS]) {
+    for (index, (now, told)) in now.into_iter().zip(told).enumerate() {
+        io.count(index, now.saturating_sub(*told));
+        *told = now;
+    }
+}
+
+/// Finishes a packet for a driver that does not take it as it is: what becomes of it is to go first. False if nothing more can
+/// be done just now.
+#[cold]
+fn soften(io: &Io<VhostUser>, packet: Packet, able: Able, waiting: &mut Vector) -> bool {
+    let mut finished = Vector::new();
+    match finish(packet, able, &mut finished) {
+        Ok(()) => {
+            // Before what waits already.
+            finished.append(waiting, usize::MAX);
+            std::mem::swap(waiting, &mut finished);
+            // What there is no room for behind them.
+            finished.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
+            true
+        }
+        Err((packet, Unfinished::NoBuffer)) => {
+            drop(packet);
+            io.missed(1);
+            true
+        }
+        Err((packet, Unfinished::Malformed | Unfinished::NoRoom)) => {
+            io.drop(packet, dropped::BAD_OFFLOAD);
+            true
+        }
+    }
+}
+
+/// Lets a slot watch a ring, or nothing.
+fn watch(io: &Io<VhostUser>, slot: usize, doorbell: Option<&Arc<Doorbell>>) {
+    match doorbell {
+        Some(doorbell) => {
+            io.slot(slot).watch(Arc::new(Watch(Arc::clone(doorbell))), doorbell.mask(), doorbell.quiet());
+        }
+        None => io.slot(slot).never(),
+    }
+}
+
+impl Configure for VhostUser {
+    const NAME: &'static str = "vhost-user";
+    type Config = Config;
+
+    fn configure(config: Config, context: &Context) -> Result<VhostUser, Mistake> {
+        let socket = context.path(&config.socket);
+        virtio::check_socket(&socket)?;
+        let queues = virtio::check_pairs(config.queues)?;
+        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let features = virtio::features(&config.disable, queues);
+        let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac };
+        Ok(VhostUser { config, running: None, watching: false })
+    }
+}

@@ -1,0 +1,166 @@
+//! What `vhost-user` and `virtio-user` have in common: the options by name, and packets that the other side does not take as
+//! they are.
+
+pub(crate) mod finish;
+
+use bellows_config::Mistake;
+use bellows_virtio::Features;
+use bellows_virtio::vhost::Mode;
+use bellows_wire::MacAddr;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who opens a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum Side {
+    /// This app opens the socket and waits there.
+    Server,
+    /// The other side opens it; this app connects, again and again until it is there.
+    Client,
+}
+
+impl From<Side> for Mode {
+    fn from(side: Side) -> Mode {
+        match side {
+            Side::Server => Mode::Server,
+            Side::Client => Mode::Client,
+        }
+    }
+}
+
+/// An option of a virtio-net device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum VirtioOption {
+    /// Packed rings.
+    Packed,
+    /// Received packets spread over several buffers.
+    Mergeable,
+    /// Buffers used in the order in which they were made available.
+    InOrder,
+    /// Notifications at an index.
+    EventIdx,
+    /// Descriptors that lead to tables of descriptors.
+    Indirect,
+    /// Header and data in whatever descriptors.
+    AnyLayout,
+    /// Virtio 1.0 and later.
+    #[serde(rename = "version-1")]
+    Version1,
+    /// Unfinished checksums from the driver.
+    Checksum,
+    /// Unfinished checksums to the driver.
+    GuestChecksum,
+    /// TCP super-frames over IPv4 from the driver.
+    Tso4,
+    /// TCP super-frames over IPv6 from the driver.
+    Tso6,
+    /// TCP super-frames over IPv4 to the driver.
+    GuestTso4,
+    /// TCP super-frames over IPv6 to the driver.
+    GuestTso6,
+    /// More than one pair of queues.
+    Multiqueue,
+}
+
+impl VirtioOption {
+    fn feature(self) -> Features {
+        match self {
+            VirtioOption::Packed => Features::RING_PACKED,
+            VirtioOption::Mergeable => Features::MRG_RXBUF,
+            VirtioOption::InOrder => Features::IN_ORDER,
+            VirtioOption::EventIdx => Features::EVENT_IDX,
+            VirtioOption::Indirect => Features::INDIRECT_DESC,
+            VirtioOption::AnyLayout => Features::ANY_LAYOUT,
+            VirtioOption::Version1 => Features::VERSION_1,
+            VirtioOption::Checksum => Features::CSUM,
+            VirtioOption::GuestChecksum => Features::GUEST_CSUM,
+            VirtioOption::Tso4 => Features::HOST_TSO4,
+            VirtioOption::Tso6 => Features::HOST_TSO6,
+            VirtioOption::GuestTso4 => Features::GUEST_TSO4,
+            VirtioOption::GuestTso6 => Features::GUEST_TSO6,
+            VirtioOption::Multiqueue => Features::MQ,
+        }
+    }
+}
+
+/// What is left of all features when these options are turned off, and those that need them with them.
+pub(crate) fn features(disabled: &[VirtioOption], pairs: u16) -> Features {
+    let all = if pairs > 1 { Features::DEVICE } else { Features::DEVICE.without(Features::MQ) };
+    disabled.iter().fold(all, |left, option| left.without(option.feature())).coherent()
+}
+
+/// The most pairs of queues that an app has.
+pub(crate) const MOST_PAIRS: u16 = 32;
+
+/// Checks a number of pairs of queues.
+pub(crate) fn check_pairs(queues: u16) -> Result<u16, Mistake> {
+    if (1..=MOST_PAIRS).contains(&queues) {
+        return Ok(queues);
+    }
+    let message = format!("{queues} pairs of queues");
+    Err(Mistake::at("queues", message, format!("give a number from 1 to {MOST_PAIRS}")))
+}
+
+/// Reads an Ethernet address that a device can have.
+pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, Mistake> {
+    let Some(text) = text else { return Ok(None) };
+    let MacAddr(bytes) = text.parse().map_err(|error: bellows_wire::MacAddrError| {
+        Mistake::at("mac", error.to_string(), "write it as in 02:00:00:00:00:01")
+    })?;
+    if bytes[0] & 1 != 0 {
+        let help = "a device needs the address of one station: an even first byte, such as 02";
+        return Err(Mistake::at("mac", format!("{text} is an address of many stations"), help));
+    }
+    Ok(Some(bytes))
+}
+
+/// Checks the path of a socket: the system takes paths of up to 107 bytes.
+pub(crate) fn check_socket(path: &std::path::Path) -> Result<(), Mistake> {
+    const MOST: usize = 107;
+    let length = path.as_os_str().len();
+    if path.file_name().is_none() {
+        return Err(Mistake::at(
+            "socket",
+            "the path names no file",
+            "give the path of a socket, such as /run/vm0.sock",
+        ));
+    }
+    if length > MOST {
+        let message = format!("the path has {length} bytes, and that of a socket cannot have more than {MOST}");
+        return Err(Mistake::at("socket", message, "choose a folder with a shorter name, such as /run or /tmp"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_have_the_names_that_reports_use() {
+        for (name, feature) in Features::NAMED {
+            let option: VirtioOption = serde_json::from_value((*name).into()).unwrap();
+            assert_eq!(option.feature(), *feature);
+        }
+    }
+
+    #[test]
+    fn an_option_that_is_turned_off_takes_along_what_needs_it() {
+        let left = features(&[VirtioOption::Version1, VirtioOption::GuestChecksum], 1);
+        assert!(!left.has_any(Features::RING_PACKED | Features::IN_ORDER | Features::GUEST_TSO4 | Features::MQ));
+        assert!(left.has(Features::HOST_TSO4 | Features::MRG_RXBUF));
+    }
+
+    #[test]
+    fn addresses_of_many_stations_and_of_none_are_refused() {
+        assert_eq!(read_mac(Some("02:00:00:00:00:01")).unwrap(), Some([2, 0, 0, 0, 0, 1]));
+        assert!(read_mac(Some("03:00:00:00:00:01")).is_err());
+        assert!(read_mac(Some("02:00")).is_err());
+        assert!(check_socket("/".as_ref()).is_err() && check_socket("a".repeat(200).as_ref()).is_err());
+        assert!(check_pairs(0).is_err() && check_pairs(33).is_err() && check_pairs(32).is_ok());
+    }
+}

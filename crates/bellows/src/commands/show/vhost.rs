@@ -1,0 +1,328 @@
+//! `bellows show vhost`: how the virtio devices of a running network stand, and what their rings run on.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use bellows_engine::{AppStatus, Home, Observer};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::control::{Reply, Request, ask};
+use crate::failure::Failure;
+use crate::nearest::nearest;
+use crate::observe::{self, State};
+use crate::terminal::{self, harmless};
+use crate::text::{Align, Table, UNKNOWN, count, plural};
+
+/// What apps say that they are, if they are virtio devices or drivers.
+const KINDS: [&str; 2] = ["vhost-user", "virtio-user"];
+
+pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+    let found = find(name)?;
+    let text = if json {
+        let devices: Vec<Value> = found.devices.into_iter().map(as_json).collect();
+        let home = found.observer.home();
+        format!("{:#}\n", json!({ "name": home.name(), "state": observe::state(home), "devices": devices }))
+    } else {
+        let rich = terminal::stdout_is_rich();
+        found.devices.iter().map(|device| render(device, rich)).collect::<Vec<_>>().join("\n")
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A running network and the virtio devices in it.
+struct Devices {
+    observer: Observer,
+    devices: Vec<AppStatus>,
+}
+
+impl Devices {
+    fn of(home: Home) -> Result<Devices, Failure> {
+        let observer = observe::open(home)?;
+        let Reply::Apps { apps } = ask(observer.home(), &Request::Apps)? else {
+            let name = observer.home().name();
+            return Err(Failure::Failed(format!("`{name}` answers something else than its apps' states")));
+        };
+        let devices = apps.into_iter().filter(|app| KINDS.iter().any(|kind| app.status["kind"] == **kind)).collect();
+        Ok(Devices { observer, devices })
+    }
+
+    /// The type of one of the network's apps.
+    fn kind_of(&self, app: &str) -> Option<&str> {
+        let apps = &self.observer.directory().apps;
+        apps.iter().find(|entry| entry.name == app).map(|entry| &*entry.kind)
+    }
+}
+
+/// The devices of the network of this name; or, in a network that runs, the one of this name.
+fn find(name: Option<&str>) -> Result<Devices, Failure> {
+    let home = match (observe::pick(name), name) {
+        (Ok(home), _) => home,
+        (Err(_), Some(name)) => return find_app(name),
+        (Err(error), None) => return Err(error),
+    };
+    let found = Devices::of(home)?;
+    if found.devices.is_empty() {
+        let name = found.observer.home().name();
+        return Err(Failure::Mistake(format!(
+            "`{name}` has no vhost-user or virtio-user app; `bellows show apps {name}` lists what it has"
+        )));
+    }
+    Ok(found)
+}
+
+fn find_app(name: &str) -> Result<Devices, Failure> {
+    let running = Home::all().into_iter().filter(|home| observe::state(home) == State::Running);
+    // One that ends just now is none.
+    let mut networks: Vec<Devices> = running.filter_map(|home| Devices::of(home).ok()).collect();
+    let known: Vec<String> = networks.iter().flat_map(names).collect();
+    let other = networks.iter().find_map(|network| other_app(network, name));
+    networks.iter_mut().for_each(|network| network.devices.retain(|device| device.app == name));
+    networks.retain(|network| !network.devices.is_empty());
+    match networks.len() {
+        1 => Ok(networks.swap_remove(0)),
+        0 => Err(other.unwrap_or_else(|| no_such(name, &known))),
+        _ => {
+            let networks: Vec<String> = networks.iter().map(|network| network.observer.home().name()).collect();
+            let networks = networks.join(", ");
+            Err(Failure::Mistake(format!("several networks have an app `{name}`; name one of them: {networks}")))
+        }
+    }
+}
+
+/// That the network's app of this name, if it has one, is something else.
+fn other_app(network: &Devices, name: &str) -> Option<Failure> {
+    let kind = network.kind_of(name)?;
+    let network = network.observer.home().name();
+    Some(Failure::Mistake(format!("`{name}` of `{network}` is a {kind}, not a vhost-user or virtio-user")))
+}
+
+/// What may be asked for: the network and its devices.
+fn names(network: &Devices) -> Vec<String> {
+    let devices = network.devices.iter().map(|device| device.app.clone());
+    [network.observer.home().name()].into_iter().chain(devices).collect()
+}
+
+fn no_such(name: &str, known: &[String]) -> Failure {
+    let known = match nearest(name, known.iter().map(String::as_str)) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if known.is_empty() => "; no network is running".to_owned(),
+        None => format!("; there are {}", known.join(", ")),
+    };
+    Failure::Mistake(format!(
+        "no network is named `{name}`, and no vhost-user or virtio-user app in one{known} ({})",
+        observe::where_looked()
+    ))
+}
+
+/// What a device says, with its app's name.
+fn as_json(device: AppStatus) -> Value {
+    let mut value = device.status;
+    value["app"] = device.app.into();
+    value
+}
+
+/// What a device says. All that may be missing is optional: a device without a driver has little to say.
+#[derive(Debug, Deserialize)]
+struct Device {
+    kind: String,
+    socket: String,
+    mode: String,
+    state: String,
+    #[serde(default)]
+    peer: Value,
+    #[serde(default)]
+    features: Vec<String>,
+    #[serde(default)]
+    protocol_features: Vec<String>,
+    memory: Option<Memory>,
+    #[serde(default)]
+    connections: u64,
+    #[serde(default)]
+    logging: bool,
+    #[serde(default)]
+    errors: Errors,
+    last_error: Option<String>,
+    waits: Option<String>,
+    #[serde(default)]
+    rings: Vec<Ring>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Memory {
+    regions: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Ring {
+    index: u64,
+    direction: String,
+    state: String,
+    error: Option<String>,
+    size: Option<u64>,
+    instance: Option<String>,
+    #[serde(default)]
+    counters: Counters,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Counters {
+    packets: u64,
+    bytes: u64,
+    chains: u64,
+    kicks: u64,
+    errors: Errors,
+}
+
+/// How often each error was met, by its name.
+type Errors = BTreeMap<String, u64>;
+
+fn render(device: &AppStatus, rich: bool) -> String {
+    let app = &device.app;
+    match Device::deserialize(&device.status) {
+        Ok(status) => harmless(&format!("{app} ({}): {}", status.kind, heading(&status))) + &rings(&status, rich),
+        Err(error) => harmless(&format!("{app}: what it says of itself cannot be read: {error}\n")),
+    }
+}
+
+/// The device as a whole, in a few lines.
+fn heading(device: &Device) -> String {
+    let peer = match &device.peer {
+        Value::Null => String::new(),
+        Value::String(peer) => format!(" to {peer}"),
+        peer => format!(" to {peer}"),
+    };
+    let mut text = format!("{} on {}, {}{peer}\n", device.mode, device.socket, device.state);
+    let mut list = |what: &str, names: &[String]| {
+        if !names.is_empty() {
+            text += &format!("  {what}: {}\n", names.join(" "));
+        }
+    };
+    list("negotiated", &device.features);
+    list("protocol", &device.protocol_features);
+    if let Some(memory) = &device.memory {
+        let mebibytes = count(memory.bytes.div_ceil(1 << 20));
+        text += &format!("  memory: {mebibytes} MiB in {}\n", plural(memory.regions, "region"));
+    }
+    if device.logging {
+        text += "  the machine is being moved: pages that are written are logged\n";
+    }
+    if device.connections > 1 {
+        text += &format!("  {} so far\n", plural(device.connections, "connection"));
+    }
+    for (what, why) in [("waits", &device.waits), ("last error", &device.last_error)] {
+        text += &why.as_ref().map(|why| format!("  {what}: {why}\n")).unwrap_or_default();
+    }
+    let errors = counted(&device.errors);
+    text + &if errors.is_empty() { String::new() } else { format!("  errors: {errors}\n") }
+}
+
+/// The errors that were met.
+fn counted(errors: &Errors) -> String {
+    let met = errors.iter().filter(|(_, times)| **times > 0);
+    met.map(|(error, times)| format!("{error} {}", count(*times))).collect::<Vec<_>>().join(", ")
+}
+
+fn rings(device: &Device, rich: bool) -> String {
+    if device.rings.is_empty() {
+        return "  no rings yet\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        ("RING", Align::Right),
+        ("DIRECTION", Align::Left),
+        ("STATE", Align::Left),
+        ("SIZE", Align::Right),
+        ("PACKETS", Align::Right),
+        ("BYTES", Align::Right),
+        ("CHAINS", Align::Right),
+        ("KICKS", Align::Right),
+        ("ERRORS", Align::Left),
+        ("INSTANCE", Align::Left),
+    ]);
+    for ring in &device.rings {
+        let Counters { packets, bytes, chains, kicks, errors } = &ring.counters;
+        let state = match &ring.error {
+            Some(error) => format!("{}: {error}", ring.state),
+            None => ring.state.clone(),
+        };
+        let or_unknown = |text: String| if text.is_empty() { UNKNOWN.to_owned() } else { text };
+        table.row([
+            ring.index.to_string(),
+            ring.direction.clone(),
+            state,
+            or_unknown(ring.size.map(count).unwrap_or_default()),
+            count(*packets),
+            count(*bytes),
+            count(*chains),
+            count(*kicks),
+            or_unknown(counted(errors)),
+            or_unknown(ring.instance.clone().unwrap_or_default()),
+        ]);
+    }
+    table.render(rich)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(status: Value) -> AppStatus {
+        AppStatus { app: "guest".to_owned(), kind: "device".to_owned(), status }
+    }
+
+    #[test]
+    fn a_device_is_told_with_all_its_rings() {
+        let text = render(
+            &device(json!({
+                "kind": "vhost-user", "socket": "/run/vm.sock", "mode": "server", "state": "connected", "peer": "process 77",
+                "features": ["packed", "mergeable"], "protocol_features": ["reply-ack"],
+                "memory": { "regions": 2, "bytes": 268_435_456 },
+                "rings": [
+                    { "index": 0, "direction": "receive", "state": "running", "error": null, "size": 256,
+                      "instance": "receive packed mergeable", "counters": { "packets": 12_345, "bytes": 740_700,
+                      "chains": 12_345, "kicks": 3, "errors": { "too_long": 0 } } },
+                    { "index": 1, "direction": "transmit", "state": "failed", "error": "loop", "size": 256,
+                      "instance": "transmit packed", "counters": { "errors": { "loop": 1, "too_long": 0 } } },
+                ],
+            })),
+            false,
+        );
+        let expected = "guest (vhost-user): server on /run/vm.sock, connected to process 77\n  negotiated: packed mergeable\n  \
+                        protocol: reply-ack\n  memory: 256 MiB in 2 regions\n";
+        assert!(text.starts_with(expected), "{text}");
+        for part in ["12,345  740,700", "failed: loop", "loop 1", "receive packed mergeable"] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        assert!(!text.contains("too_long"), "{text}");
+    }
+
+    #[test]
+    fn what_went_wrong_is_told_in_words_and_numbers() {
+        let text = render(
+            &device(json!({
+                "kind": "virtio-user", "socket": "/s", "mode": "client", "state": "waiting", "connections": 3,
+                "errors": { "cut_off": 2, "version": 0 }, "last_error": "the other side closed", "waits": "refused",
+                "logging": true,
+            })),
+            false,
+        );
+        let expected = "guest (virtio-user): client on /s, waiting\n  the machine is being moved: pages that are written are \
+                        logged\n  3 connections so far\n  waits: refused\n  last error: the other side closed\n  errors: \
+                        cut_off 2\n  no rings yet\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_device_that_waits_or_talks_nonsense_is_told_too() {
+        let waits = json!({ "kind": "vhost-user", "socket": "s\u{1b}[2J", "mode": "server", "state": "listening", "peer": null, "memory": null });
+        assert_eq!(
+            render(&device(waits), false),
+            "guest (vhost-user): server on s\u{fffd}[2J, listening\n  no rings yet\n"
+        );
+        let nonsense = json!({ "kind": "vhost-user", "socket": 7 });
+        assert!(render(&device(nonsense), false).starts_with("guest: what it says of itself cannot be read: "));
+    }
+}

@@ -1,0 +1,226 @@
+//! Files of other processes, mapped to be shared with them.
+//!
+//! Whoever shares a file can cut it short at any moment. What a thread then finds in the hole are zeros, and the mapping is
+//! [broken](SharedMapping::is_broken).
+
+mod guard;
+
+use std::fs::File;
+use std::io;
+use std::ptr::{NonNull, null_mut};
+
+use rustix::fs::fstatfs;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+use crate::code::page_size;
+use guard::Guard;
+
+/// A part of a file, mapped readable and writable and shared with whoever else maps it. Unmapped when dropped.
+///
+/// Its content may change at any moment, so there are no references into it, only a pointer. A part of the file that is
+/// taken away is replaced by zeros when it is touched.
+#[derive(Debug)]
+pub struct SharedMapping {
+    /// The mapping, which starts with the page in which the part lies.
+    start: NonNull<u8>,
+    mapped: usize,
+    /// From the mapping's start to the part's.
+    skip: usize,
+    guard: Guard,
+}
+
+// SAFETY: the mapping lives as long as the value, which only hands out its address.
+unsafe impl Send for SharedMapping {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMapping {}
+
+impl SharedMapping {
+    /// Maps `length` bytes of a file, from `offset`. It is left out of core dumps.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`; `InvalidInput` for a length of 0 or beyond the address space.
+    pub fn new(file: &File, offset: u64, length: u64) -> io::Result<SharedMapping> {
+        let page = file_page(file)?;
+        let skip = offset % page as u64;
+        let mapped = usize::try_from(length).ok().filter(|length| *length > 0);
+        let mapped = mapped.and_then(|length| length.checked_add(skip as usize));
+        let mapped = mapped.and_then(|length| length.checked_next_multiple_of(page));
+        let mapped = mapped.filter(|length| isize::try_from(*length).is_ok()).ok_or(io::ErrorKind::InvalidInput)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
+        let start = unsafe { mmap(null_mut(), mapped, access, MapFlags::SHARED, file, offset - skip)? };
+        // SAFETY: only keeps the mapping just made out of core dumps.
+        let _ = unsafe { madvise(start, mapped, Advice::LinuxDontDump) };
+        let unmap = |error| {
+            // SAFETY: the mapping was made above and nobody has seen it.
+            let _ = unsafe { munmap(start, mapped) };
+            error
+        };
+        let guard = Guard::new(start as usize, mapped, page).map_err(unmap)?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(SharedMapping { start, mapped, skip: skip as usize, guard })
+    }
+
+    /// The first byte of the part.
+    pub fn start(&self) -> NonNull<u8> {
+        // SAFETY: skip is less than a page, and the mapping longer than skip.
+        unsafe { self.start.add(self.skip) }
+    }
+
+    /// Whether the file was cut short under us, so that a part of the mapping is no longer shared. Known once that part
+    /// was touched.
+    #[inline]
+    pub fn is_broken(&self) -> bool {
+        self.guard.is_broken()
+    }
+}
+
+impl Drop for SharedMapping {
+    fn drop(&mut self) {
+        // First, so that a new mapping at the same place is the only one in the table.
+        self.guard.release();
+        // SAFETY: the mapping was made by new() and nobody has a pointer into it any more, as its owner vouches by dropping it.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// The size of the pages on which mappings of a file lie.
+fn file_page(file: &File) -> io::Result<usize> {
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    let system = fstatfs(file)?;
+    let huge = system.f_type as u64 == HUGETLBFS;
+    let page = usize::try_from(system.f_bsize).ok().filter(|page| huge && page.is_power_of_two());
+    Ok(page.unwrap_or_else(page_size))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    fn plain_file(pages: u64) -> File {
+        crate::memfd::create(pages * page_size() as u64).unwrap()
+    }
+
+    fn read(mapping: &SharedMapping, offset: usize) -> u8 {
+        // SAFETY: the tests stay inside their mappings.
+        unsafe { mapping.start().as_ptr().add(offset).read_volatile() }
+    }
+
+    fn write(mapping: &SharedMapping, offset: usize, value: u8) {
+        // SAFETY: as above.
+        unsafe { mapping.start().as_ptr().add(offset).write_volatile(value) }
+    }
+
+    #[test]
+    fn a_mapping_shows_its_part_of_the_file_and_writes_to_it() {
+        let mut file = plain_file(3);
+        file.write_all(&[7; 5000]).unwrap();
+        file.write_all(&[9; 3000]).unwrap();
+        let mapping = SharedMapping::new(&file, 4999, 2).unwrap();
+        assert_eq!((read(&mapping, 0), read(&mapping, 1)), (7, 9));
+        write(&mapping, 1, 11);
+        let other = SharedMapping::new(&file, 0, 3 * page_size() as u64).unwrap();
+        assert_eq!(read(&other, 5000), 11);
+        assert!(!mapping.is_broken() && !other.is_broken());
+    }
+
+    #[test]
+    fn nothing_impossible_is_mapped() {
+        let file = plain_file(1);
+        for (offset, length) in [(0, 0), (0, u64::MAX), (1, u64::MAX), (0, 1 << 63), (u64::MAX - 10, 5)] {
+            assert!(SharedMapping::new(&file, offset, length).is_err(), "{offset} {length}");
+        }
+        let (reader, _writer) = std::io::pipe().unwrap();
+        assert!(SharedMapping::new(&File::from(std::os::fd::OwnedFd::from(reader)), 0, 4096).is_err());
+        assert!(SharedMapping::new(&File::open("/").unwrap(), 0, 4096).is_err());
+    }
+
+    #[test]
+    fn a_file_cut_short_becomes_zeros_and_harms_no_other_mapping() {
+        let page = page_size();
+        let file = plain_file(4);
+        let other_file = plain_file(4);
+        let mapping = SharedMapping::new(&file, 0, 4 * page as u64).unwrap();
+        let other = SharedMapping::new(&other_file, 0, 4 * page as u64).unwrap();
+        for offset in 0..4 * page {
+            write(&mapping, offset, 1);
+            write(&other, offset, 2);
+        }
+        file.set_len(page as u64).unwrap();
+        assert!(!mapping.is_broken());
+        assert_eq!(read(&mapping, 0), 1);
+        assert_eq!(read(&mapping, 2 * page + 5), 0);
+        assert!(mapping.is_broken());
+        write(&mapping, 3 * page, 3);
+        assert_eq!((read(&mapping, 3 * page), read(&mapping, 3 * page + 1)), (3, 0));
+        assert_eq!(read(&mapping, page - 1), 1);
+        assert!(!other.is_broken());
+        assert_eq!(read(&other, 3 * page), 2);
+        // The place in the table is used again, and starts unbroken.
+        drop(mapping);
+        let again = SharedMapping::new(&other_file, 0, 1).unwrap();
+        assert!(!again.is_broken());
+    }
+
+    #[test]
+    fn threads_that_meet_holes_while_mappings_come_and_go_are_all_served() {
+        let page = page_size();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let file = plain_file(4);
+                        let mapping = SharedMapping::new(&file, 0, 4 * page as u64).unwrap();
+                        write(&mapping, 3 * page, 5);
+                        file.set_len(0).unwrap();
+                        assert_eq!(read(&mapping, 3 * page), 0);
+                        assert_eq!(read(&mapping, 0), 0);
+                        assert!(mapping.is_broken());
+                    }
+                });
+            }
+        });
+    }
+
+    /// Runs one of the tests below in a process of its own.
+    fn run_alone(test: &str) -> std::process::ExitStatus {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", &format!("mapping::tests::{test}"), "--ignored", "--nocapture"]);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        command.status().unwrap()
+    }
+
+    #[test]
+    #[ignore = "dies on purpose; run by other_bus_errors_still_kill"]
+    fn dies_of_a_hole_in_an_unguarded_mapping() {
+        let file = plain_file(1);
+        let _guarded = SharedMapping::new(&file, 0, 1).unwrap();
+        // SAFETY: a new mapping of which nobody else knows.
+        let address = unsafe { mmap(null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, &file, 0) }.unwrap();
+        file.set_len(0).unwrap();
+        // SAFETY: the mapping exists; the read ends the process.
+        let byte = unsafe { address.cast::<u8>().read_volatile() };
+        unreachable!("{byte}");
+    }
+
+    #[test]
+    #[ignore = "dies on purpose; run by other_bus_errors_still_kill"]
+    fn dies_of_a_signal_that_a_process_sent() {
+        let _guarded = SharedMapping::new(&plain_file(1), 0, 1).unwrap();
+        // SAFETY: raise() sends a signal to this thread.
+        unsafe { libc::raise(libc::SIGBUS) };
+        unreachable!();
+    }
+
+    #[test]
+    fn other_bus_errors_still_kill() {
+        for test in ["dies_of_a_hole_in_an_unguarded_mapping", "dies_of_a_signal_that_a_process_sent"] {
+            let status = run_alone(test);
+            assert_eq!(status.signal(), Some(libc::SIGBUS), "{test}: {status}");
+        }
+    }
+}

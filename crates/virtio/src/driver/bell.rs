@@ -1,0 +1,117 @@
+//! By what an engine sees that the device has used a buffer.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU32, fence};
+
+use bellows_sys::wake::Event;
+
+use super::ring::{AT_INDEX, DESCRIPTOR, DISABLE, ENABLE, Places, USED};
+use super::space::Space;
+
+/// A word of memory that changes when a device has used one of the driver's buffers, and a descriptor that becomes readable then if it
+/// was asked for.
+pub struct UsedBell {
+    space: Arc<Space>,
+    packed: bool,
+    event_idx: bool,
+    size: u16,
+    places: Places,
+    call: Option<Event>,
+    /// Where the next used buffer will be: index in the lower half, wrap counter in bit 16.
+    next: AtomicU32,
+}
+
+impl UsedBell {
+    pub(super) fn new(
+        space: Arc<Space>,
+        packed: bool,
+        event_idx: bool,
+        size: u16,
+        places: Places,
+        call: Option<Event>,
+    ) -> UsedBell {
+        let bell = UsedBell { space, packed, event_idx, size, places, call, next: AtomicU32::new(0) };
+        bell.moved(0, true);
+        bell.disarm();
+        bell
+    }
+
+    #[inline(always)]
+    pub(super) fn moved(&self, index: u16, wrap: bool) {
+        self.next.store(u32::from(index) | u32::from(wrap) << 16, Relaxed);
+    }
+
+    fn next(&self) -> (u16, bool) {
+        let next = self.next.load(Relaxed);
+        (next as u16, next >> 16 != 0)
+    }
+
+    /// The word: `word & mask != quiet` when there is something. It moves along a packed ring.
+    pub fn word(&self) -> &AtomicU32 {
+        if self.packed {
+            self.space.word(self.places.descriptors + usize::from(self.next().0) * DESCRIPTOR + 12)
+        } else {
+            self.space.word(self.places.device)
+        }
+    }
+
+    /// The bits of the word that tell.
+    pub fn mask(&self) -> u32 {
+        if self.packed { u32::from(USED) << 16 } else { 0xffff_0000 }
+    }
+
+    /// What the word says while nothing has been used.
+    pub fn quiet(&self) -> u32 {
+        let (index, wrap) = self.next();
+        match self.packed {
+            true if wrap => 0,
+            true => self.mask(),
+            false => u32::from(index) << 16,
+        }
+    }
+
+    /// What becomes readable.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.call.as_ref().map(Event::as_fd)
+    }
+
+    /// Asks the device to tell us, before an engine sleeps. Look at the word after that.
+    pub fn arm(&self) {
+        let (index, wrap) = self.next();
+        if self.packed {
+            let flags = if self.event_idx { AT_INDEX } else { ENABLE };
+            let at = index | u16::from(wrap) << 15;
+            self.say_packed(at, flags);
+        } else if self.event_idx {
+            self.used_event(index);
+        } else {
+            self.space.half(self.places.driver).store(0, Relaxed);
+        }
+        fence(SeqCst);
+    }
+
+    /// Tells the device that we look by ourselves, and lets the descriptor fall silent.
+    pub fn disarm(&self) {
+        if self.packed {
+            self.say_packed(0, DISABLE);
+        } else if self.event_idx {
+            // An index that has been passed comes again after 65,536 buffers only.
+            self.used_event(self.next().0.wrapping_sub(1));
+        } else {
+            self.space.half(self.places.driver).store(1_u16.to_le(), Relaxed);
+        }
+        if let Some(call) = &self.call {
+            call.clear();
+        }
+    }
+
+    fn say_packed(&self, at: u16, flags: u16) {
+        self.space.word(self.places.driver).store((u32::from(at) | u32::from(flags) << 16).to_le(), Relaxed);
+    }
+
+    fn used_event(&self, index: u16) {
+        self.space.half(self.places.driver + 4 + 2 * usize::from(self.size)).store(index.to_le(), Relaxed);
+    }
+}

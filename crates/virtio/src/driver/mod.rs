@@ -1,0 +1,361 @@
+//! The driver's side of a virtio-net device: rings and buffers in memory of its own, which it shares with the device.
+//!
+//! A [`Driver`] has a [`ReceiveQueue`] and a [`TransmitQueue`] for each pair of queues. Packets are copied into and out of its
+//! buffers, whole batches at a time, with a [`Blitter`](bellows_blit::Blitter).
+//!
+//! The device is trusted as little as a driver is by a device: all that the driver must remember it keeps in memory of its own, and what
+//! the device tells (which buffers are used, how much is in them, headers) is read once and checked. A device
+//! that breaks the rules stops the queue with a [`DeviceError`].
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `space.rs` | the shared memory |
+//! | `ring.rs` | rings of both kinds: chains are added, published, and come back |
+//! | `transmit.rs`, `receive.rs` | packets to and from the buffers |
+//! | `bell.rs` | by what an engine sees that something was used |
+
+mod bell;
+mod receive;
+mod ring;
+mod space;
+mod transmit;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use bellows_packet::{LINE, ROOM};
+use bellows_sys::wake::Event;
+
+use crate::features::Features;
+use crate::ring::{Areas, Direction};
+use crate::vhost::{Layout, Negotiated, Placed, QueueLayout, SharedFile};
+use ring::{DESCRIPTOR, Places, Ring, RingSetup, Segment};
+use space::Space;
+
+pub use bell::UsedBell;
+pub use receive::ReceiveQueue;
+pub use transmit::TransmitQueue;
+
+/// The address that the first byte of the driver's memory has in rings and messages. Any would do; this one is seldom mistaken for
+/// something else.
+const ADDRESS: u64 = 0x10_0000;
+
+/// Where the data begins in a slot; the header ends there.
+const DATA: usize = LINE;
+
+/// Data of the largest packet that a device may send to a driver that takes super-frames and does not merge buffers
+/// (specification, 5.1.6.3.1: buffers of 65,562 bytes with the header), up to a whole line.
+const LARGE_ROOM: usize = 65_600;
+
+/// Descriptors in an indirect table: a header, and the largest packet in ordinary slots.
+const TABLE: usize = 2 + bellows_packet::LARGEST_ROOM.div_ceil(ROOM);
+
+/// How the driver lays a packet out over descriptors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Chains {
+    /// Header and data together in one descriptor.
+    #[default]
+    Single,
+    /// The header in a descriptor of its own.
+    Chained,
+    /// The same in a table, to which one descriptor of the ring leads.
+    Indirect,
+}
+
+impl Chains {
+    /// This layout, or the closest one that may be used after some features have been negotiated.
+    fn allowed(self, features: Features) -> Chains {
+        let together = features.has_any(Features::ANY_LAYOUT | Features::VERSION_1);
+        match self {
+            Chains::Single if !together => Chains::Chained,
+            Chains::Indirect if !features.has(Features::INDIRECT_DESC) => Chains::Chained,
+            layout => layout,
+        }
+    }
+}
+
+/// What stops a queue: its device broke the rules of the specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum DeviceError {
+    /// The device has used more buffers than it was given.
+    #[error("the device's index is further ahead than buffers are with it")]
+    IndexJump,
+    /// The device has used a buffer that it does not have.
+    #[error("the device has used a buffer that is not with it")]
+    UnknownBuffer,
+    /// The device says that it has written more than there was room for.
+    #[error("the device has written more into a buffer than the buffer is long")]
+    TooMuch,
+    /// A received buffer has less in it than the header.
+    #[error("the device has used a buffer that is too short for the virtio-net header")]
+    NoHeader,
+    /// A packet that is said to lie in no buffer, or in more than there are.
+    #[error("the device says that a packet lies in an impossible number of buffers")]
+    BufferCount,
+}
+
+impl DeviceError {
+    /// The name in counters and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeviceError::IndexJump => "index_jump",
+            DeviceError::UnknownBuffer => "unknown_buffer",
+            DeviceError::TooMuch => "too_much_written",
+            DeviceError::NoHeader => "no_header",
+            DeviceError::BufferCount => "buffer_count",
+        }
+    }
+}
+
+/// What a queue has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueCounters {
+    /// Packets that went through.
+    pub packets: u64,
+    /// Their bytes, without headers.
+    pub bytes: u64,
+    /// Times the device was told.
+    pub kicks: u64,
+    /// Received packets without data; dropped.
+    pub empty: u64,
+    /// Received packets longer than the longest; dropped.
+    pub too_long: u64,
+    /// Received packets whose header asks for what cannot be; dropped.
+    pub bad_header: u64,
+    /// Received super-frames for which the pool had no large buffer; dropped.
+    pub no_buffer: u64,
+}
+
+/// What a driver is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverConfig {
+    /// What was negotiated.
+    pub features: Features,
+    /// Pairs of queues.
+    pub pairs: u16,
+    /// Descriptors of each ring: a power of two, unless rings are packed.
+    pub ring_size: u16,
+    /// How packets are laid out.
+    pub chains: Chains,
+}
+
+/// One pair of queues.
+pub struct QueuePair {
+    /// What the device sends.
+    pub receive: ReceiveQueue,
+    /// What it is sent.
+    pub transmit: TransmitQueue,
+}
+
+/// The driver's side of a device.
+pub struct Driver {
+    /// Its queues.
+    pub pairs: Vec<QueuePair>,
+    features: Features,
+}
+
+impl Driver {
+    /// Makes a driver and the memory that it shares; all receive buffers are available to the device from the beginning.
+    ///
+    /// # Errors
+    /// Those of the system, for want of memory or descriptors.
+    ///
+    /// # Panics
+    /// If a ring has no descriptors, or more than 32,768, or is split and their number no power of two.
+    pub fn place(config: DriverConfig) -> io::Result<Placed<Driver>> {
+        let DriverConfig { features, pairs, ring_size, .. } = config;
+        let packed = features.has(Features::RING_PACKED);
+        assert!(
+            (1..=32_768).contains(&ring_size) && (packed || ring_size.is_power_of_two()),
+            "{ring_size} descriptors"
+        );
+        let mut plan = Plan::default();
+        let directions = [Direction::Receive, Direction::Transmit];
+        let slots: Vec<[Slots; 2]> = (0..pairs).map(|_| directions.map(|way| plan.queue(&config, way))).collect();
+        let (space, file) = Space::new(plan.length)?;
+        let space = Arc::new(space);
+        let mut queues = Vec::new();
+        let mut made = Vec::new();
+        for [receive, transmit] in slots {
+            let (receive, receive_layout) = receive.ring(&space, &config)?;
+            let (transmit, transmit_layout) = transmit.ring(&space, &config)?;
+            made.push(QueuePair { receive: ReceiveQueue::new(receive), transmit: TransmitQueue::new(transmit) });
+            queues.extend([receive_layout, transmit_layout]);
+        }
+        let shared = SharedFile { file, offset: 0, length: space.length() as u64, address: ADDRESS };
+        Ok(Placed { driver: Driver { pairs: made, features }, memory: vec![shared], queues })
+    }
+
+    /// What was negotiated.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+}
+
+/// Makes drivers for the [front end](crate::vhost::Frontend).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DriverLayout {
+    /// How packets are laid out, if the device allows it.
+    pub chains: Chains,
+}
+
+impl Layout for DriverLayout {
+    type Driver = Driver;
+
+    fn place(&mut self, negotiated: &Negotiated) -> io::Result<Placed<Driver>> {
+        let Negotiated { features, pairs, ring_size, .. } = *negotiated;
+        Driver::place(DriverConfig { features, pairs, ring_size, chains: self.chains })
+    }
+}
+
+/// Where things lie in the driver's memory, one behind the other.
+#[derive(Default)]
+struct Plan {
+    length: usize,
+}
+
+impl Plan {
+    fn put(&mut self, length: usize) -> usize {
+        let at = self.length;
+        self.length = (at + length).next_multiple_of(LINE);
+        at
+    }
+
+    fn queue(&mut self, config: &DriverConfig, direction: Direction) -> Slots {
+        let DriverConfig { features, ring_size, .. } = *config;
+        let size = usize::from(ring_size);
+        let chains = config.chains.allowed(features);
+        // Event indices are there whether negotiated or not.
+        let places = Places {
+            descriptors: self.put(DESCRIPTOR * size),
+            driver: self.put(6 + 2 * size),
+            device: self.put(6 + 8 * size),
+        };
+        let super_frames = features.has_any(Features::GUEST_TSO4 | Features::GUEST_TSO6);
+        let whole = direction == Direction::Receive && super_frames && !features.has(Features::MRG_RXBUF);
+        let room = if whole { LARGE_ROOM } else { ROOM };
+        let stride = (DATA + room).next_multiple_of(LINE);
+        // An odd number of lines, so that slots spread over the sets of caches.
+        let stride = if (stride / LINE).is_multiple_of(2) { stride + LINE } else { stride };
+        // A table for each chain; a received packet has room in one slot.
+        let table = if direction == Direction::Receive { 2 } else { TABLE } * DESCRIPTOR;
+        let tables = if features.has(Features::INDIRECT_DESC) { self.put(table * size) } else { 0 };
+        let start = self.put(stride * size);
+        let header = if features.has_any(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 };
+        Slots { features, header, chains, places, table, tables, start, stride, room, size: ring_size }
+    }
+}
+
+/// The buffers of a queue: slots with a header and data each.
+#[derive(Clone, Copy, Debug)]
+struct Slots {
+    features: Features,
+    /// Bytes of the header.
+    header: usize,
+    chains: Chains,
+    places: Places,
+    /// Bytes of an indirect table, and where they begin.
+    table: usize,
+    tables: usize,
+    start: usize,
+    stride: usize,
+    /// Bytes of data in a slot.
+    room: usize,
+    size: u16,
+}
+
+impl Slots {
+    /// The queue's ring, and what the device is told about it.
+    fn ring(self, space: &Arc<Space>, config: &DriverConfig) -> io::Result<(Queue, QueueLayout)> {
+        let [kick, call] = [Event::new()?, Event::new()?];
+        let copy = |event: &Event| Ok::<_, io::Error>(File::from(event.as_fd().try_clone_to_owned()?));
+        let areas: Areas = self.places.areas();
+        let layout = QueueLayout { areas, size: self.size, call: Some(copy(&call)?), kick: Some(copy(&kick)?) };
+        let setup = RingSetup {
+            space: Arc::clone(space),
+            features: config.features,
+            size: self.size,
+            places: self.places,
+            kick: Some(kick),
+            call: Some(call),
+        };
+        Ok((Queue { ring: Ring::new(setup), slots: self, counters: QueueCounters::default() }, layout))
+    }
+
+    /// Where the data of a slot begins.
+    #[inline(always)]
+    fn data(&self, slot: u16) -> usize {
+        self.start + usize::from(slot) * self.stride + DATA
+    }
+
+    #[inline(always)]
+    fn header(&self, slot: u16) -> usize {
+        self.data(slot) - self.header
+    }
+
+    /// Descriptors of the ring for a packet in so many slots.
+    #[inline(always)]
+    fn descriptors(&self, slots: usize) -> usize {
+        match self.chains {
+            Chains::Single => slots,
+            Chains::Chained => slots + 1,
+            Chains::Indirect => 1,
+        }
+    }
+}
+
+/// A ring and its buffers.
+struct Queue {
+    ring: Ring,
+    slots: Slots,
+    counters: QueueCounters,
+}
+
+impl Queue {
+    /// Another layout from the next packet or buffer on, or the closest one that may be used.
+    fn set_chains(&mut self, chains: Chains) {
+        self.slots.chains = chains.allowed(self.slots.features);
+    }
+
+    /// Adds a packet in one slot, with so many bytes of data.
+    #[inline(always)]
+    fn add_single(&mut self, slot: u16, length: u32, flags: u16) {
+        let slots = &self.slots;
+        let header = Segment { at: slots.header(slot), length: slots.header as u32, flags };
+        match slots.chains {
+            Chains::Single => {
+                let all = Segment { length: header.length + length, ..header };
+                self.ring.add(slot, &[all]);
+            }
+            Chains::Chained => self.ring.add(slot, &[header, Segment { at: slots.data(slot), length, flags }]),
+            Chains::Indirect => {
+                let data = Segment { at: slots.data(slot), length, flags };
+                self.add_table(slot, &[header, data]);
+            }
+        }
+    }
+
+    /// Adds a chain that lies in the slot's table.
+    #[inline(always)]
+    fn add_table(&mut self, slot: u16, segments: &[Segment]) {
+        let at = self.slots.tables + usize::from(slot) * self.slots.table;
+        let packed = self.slots.features.has(Features::RING_PACKED);
+        for (number, segment) in segments.iter().enumerate() {
+            let word = if packed {
+                u64::from(segment.flags) << 48
+            } else {
+                let next = number + 1 < segments.len();
+                let link = if next { (number as u64 + 1) << 48 | u64::from(ring::NEXT) << 32 } else { 0 };
+                link | u64::from(segment.flags) << 32
+            };
+            let entry = at + number * DESCRIPTOR;
+            let relaxed = std::sync::atomic::Ordering::Relaxed;
+            self.ring.space.double(entry).store((ADDRESS + segment.at as u64).to_le(), relaxed);
+            self.ring.space.double(entry + 8).store((word | u64::from(segment.length)).to_le(), relaxed);
+        }
+        let length = (segments.len() * DESCRIPTOR) as u32;
+        self.ring.add(slot, &[Segment { at, length, flags: ring::INDIRECT }]);
+    }
+}

@@ -1,0 +1,276 @@
+//! Packets from the device.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bellows_blit::Blitter;
+use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
+
+use super::bell::UsedBell;
+use super::ring::{Back, WRITE};
+use super::{Chains, DeviceError, Queue, QueueCounters};
+use crate::features::Features;
+
+/// The driver's side of a receive queue.
+pub struct ReceiveQueue {
+    queue: Queue,
+    blitter: Blitter,
+    /// Slots that are to be made available, as soon as the ring has descriptors for them.
+    back: Vec<u16>,
+    /// The packet of which some buffers have come.
+    partial: Option<Partial>,
+    error: Option<DeviceError>,
+}
+
+/// A packet that lies in several buffers.
+struct Partial {
+    /// `None` if it is to be dropped.
+    packet: Option<Packet>,
+    /// How many buffers are still to come.
+    left: u16,
+}
+
+/// The header of a received packet.
+#[derive(Clone, Copy)]
+struct Header {
+    offload: Offload,
+    buffers: u16,
+}
+
+impl ReceiveQueue {
+    pub(super) fn new(queue: Queue) -> ReceiveQueue {
+        let back: Vec<u16> = (0..queue.slots.size).collect();
+        let mut receive = ReceiveQueue { queue, blitter: Blitter::new(), back, partial: None, error: None };
+        receive.give_back();
+        receive
+    }
+
+    /// Brings at most `most` packets from the device, as many as the vector has room for. Returns how many. Hot.
+    ///
+    /// # Errors
+    /// What has stopped the queue, in this call or before. Packets before that are delivered first.
+    pub fn receive(&mut self, packets: &mut Vector, most: usize) -> Result<usize, DeviceError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let most = most.min(packets.room());
+        let mut fresh = Packet::fresh(most);
+        let mut spare = None;
+        let mut count = 0;
+        while count < most {
+            let Some(packet) = spare.take().or_else(|| fresh.next()) else { break };
+            match self.take(packet) {
+                Ok(Next::Packet(packet)) => {
+                    self.queue.counters.bytes += packet.len() as u64;
+                    count += 1;
+                    // There is room: at most as many as there was are asked for.
+                    let _ = packets.push(packet);
+                }
+                Ok(Next::Unfinished(packet)) => spare = packet,
+                Ok(Next::Nothing) => break,
+                Err(error) => {
+                    self.error = Some(error);
+                    break;
+                }
+            }
+        }
+        drop(fresh);
+        self.queue.counters.packets += count as u64;
+        self.blitter.barrier();
+        self.give_back();
+        match self.error {
+            Some(error) if count == 0 => Err(error),
+            _ => Ok(count),
+        }
+    }
+
+    /// Makes available what the ring has room for.
+    #[inline(always)]
+    fn give_back(&mut self) {
+        let descriptors = self.queue.slots.descriptors(1);
+        let count = self.back.len().min(self.queue.ring.free() / descriptors);
+        for index in 0..count {
+            self.make_available(self.back[index]);
+        }
+        self.back.drain(..count);
+        self.queue.ring.publish();
+        self.queue.ring.settle();
+    }
+
+    #[inline(always)]
+    fn make_available(&mut self, slot: u16) {
+        self.queue.add_single(slot, self.queue.slots.room as u32, WRITE);
+    }
+
+    /// By what an engine sees that something has come.
+    pub fn bell(&self) -> Arc<UsedBell> {
+        Arc::clone(&self.queue.ring.bell)
+    }
+
+    /// Lays out buffers in another way from now on, as far as what was negotiated allows it.
+    pub fn set_chains(&mut self, chains: Chains) {
+        self.queue.set_chains(chains);
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> QueueCounters {
+        QueueCounters { kicks: self.queue.ring.kicks, ..self.queue.counters }
+    }
+
+    /// Takes one buffer from the device. `packet` is empty and in an ordinary buffer.
+    #[inline(always)]
+    fn take(&mut self, packet: Packet) -> Result<Next, DeviceError> {
+        let Some(Back { token, length }) = self.queue.ring.back()? else { return Ok(Next::Nothing) };
+        self.back.push(token);
+        let slots = &self.queue.slots;
+        let capacity = slots.header + slots.room;
+        let length = length.map_or(capacity, |length| length as usize);
+        if length > capacity {
+            return Err(DeviceError::TooMuch);
+        }
+        if self.partial.is_some() {
+            return Ok(self.go_on(token, length, packet));
+        }
+        let data = length.checked_sub(slots.header).ok_or(DeviceError::NoHeader)?;
+        let header = self.read_header(token);
+        if header.buffers != 1 || data > ROOM {
+            return self.take_long(token, data, header, packet);
+        }
+        if data == 0 {
+            self.queue.counters.empty += 1;
+            return Ok(Next::Unfinished(Some(packet)));
+        }
+        let mut packet = packet;
+        if header.offload != Offload::default() && !self.apply(&mut packet, header.offload, data) {
+            return Ok(Next::Unfinished(Some(packet)));
+        }
+        self.copy(&mut packet, self.queue.slots.data(token), data);
+        Ok(Next::Packet(packet))
+    }
+
+    /// Reads a header once.
+    #[inline(always)]
+    fn read_header(&self, slot: u16) -> Header {
+        let slots = &self.queue.slots;
+        let (space, at) = (&self.queue.ring.space, slots.header(slot));
+        let mut halves = [0; 6];
+        if slots.header == 12 {
+            for number in 0..3 {
+                let word = u32::from_le(space.word(at + 4 * number).load(Relaxed));
+                halves[2 * number] = word as u16;
+                halves[2 * number + 1] = (word >> 16) as u16;
+            }
+        } else {
+            for (number, half) in halves[..5].iter_mut().enumerate() {
+                *half = u16::from_le(space.half(at + 2 * number).load(Relaxed));
+            }
+        }
+        let [kinds, header_length, segment_size, checksum_start, checksum_offset, buffers] = halves;
+        let [flags, gso_type] = kinds.to_le_bytes();
+        let offload = Offload { flags, gso_type, header_length, segment_size, checksum_start, checksum_offset };
+        let wanted = offload.needs_checksum() || offload.is_super_frame();
+        // Headers of a device that may not use them are no reason to stop; they say nothing.
+        let offload = if wanted && slots.features.has(Features::GUEST_CSUM) { offload } else { Offload::default() };
+        Header { offload, buffers: if slots.features.has(Features::MRG_RXBUF) { buffers } else { 1 } }
+    }
+
+    /// Gives a packet that will have so many bytes what its header asks for. False, and counted, if that cannot be.
+    #[inline(never)]
+    fn apply(&mut self, packet: &mut Packet, offload: Offload, length: usize) -> bool {
+        let offload = Offload { flags: offload.flags & Offload::NEEDS_CHECKSUM, ..offload };
+        let negotiated = match offload.gso_type {
+            Offload::GSO_NONE => true,
+            Offload::GSO_TCP4 => self.queue.slots.features.has(Features::GUEST_TSO4),
+            Offload::GSO_TCP6 => self.queue.slots.features.has(Features::GUEST_TSO6),
+            _ => false,
+        };
+        let sound = negotiated && offload.check(length);
+        if sound {
+            packet.set_offload(offload);
+        } else {
+            self.queue.counters.bad_header += 1;
+        }
+        sound
+    }
+
+    /// Adds bytes of the shared memory to a packet that has room for them.
+    #[inline(always)]
+    fn copy(&mut self, packet: &mut Packet, at: usize, length: usize) {
+        let source = self.queue.ring.space.bytes(at, length);
+        let target = packet.extend(length).as_mut_ptr();
+        // SAFETY: the source lies in the space, which the ring keeps mapped; the target is the packet's buffer, which belongs to the
+        // vector or to self.partial until receive() has run the barrier.
+        unsafe { self.blitter.copy(target, source, length) };
+    }
+
+    /// The first buffer of a packet that needs a large buffer, or lies in several.
+    #[inline(never)]
+    fn take_long(&mut self, slot: u16, data: usize, header: Header, packet: Packet) -> Result<Next, DeviceError> {
+        if header.buffers == 0 || header.buffers > self.queue.slots.size {
+            return Err(DeviceError::BufferCount);
+        }
+        let most = data + (usize::from(header.buffers) - 1) * (self.queue.slots.header + self.queue.slots.room);
+        let most = most.min(LARGEST_ROOM);
+        let (mut long, spare) = match most <= ROOM {
+            true => (Some(packet), None),
+            false => (Packet::with_room(most), Some(packet)),
+        };
+        match &mut long {
+            // How long it will be is known only when all of it is there, so its offload is judged then.
+            Some(long) if header.offload != Offload::default() => long.set_offload(header.offload),
+            Some(_) => {}
+            None => self.queue.counters.no_buffer += 1,
+        }
+        if let Some(long) = &mut long {
+            self.copy(long, self.queue.slots.data(slot), data);
+        }
+        self.partial = Some(Partial { packet: long, left: header.buffers - 1 });
+        Ok(self.finish_if_whole(spare))
+    }
+
+    /// A further buffer of a packet.
+    #[inline(never)]
+    fn go_on(&mut self, slot: u16, length: usize, spare: Packet) -> Next {
+        let Some(mut partial) = self.partial.take() else { return Next::Unfinished(Some(spare)) };
+        partial.left -= 1;
+        if let Some(packet) = &mut partial.packet {
+            if packet.tailroom() < length {
+                self.queue.counters.too_long += 1;
+                // Copies into it are queued, so it must not be freed before the barrier.
+                self.blitter.barrier();
+                partial.packet = None;
+            } else {
+                self.copy(packet, self.queue.slots.header(slot), length);
+            }
+        }
+        self.partial = Some(partial);
+        self.finish_if_whole(Some(spare))
+    }
+
+    fn finish_if_whole(&mut self, spare: Option<Packet>) -> Next {
+        let whole = self.partial.take_if(|partial| partial.left == 0);
+        let Some(mut packet) = whole.and_then(|whole| whole.packet) else { return Next::Unfinished(spare) };
+        let length = packet.len();
+        let sound = match packet.offload() {
+            Some(offload) => self.apply(&mut packet, offload, length),
+            None => true,
+        };
+        if length > 0 && sound {
+            return Next::Packet(packet);
+        }
+        self.queue.counters.empty += u64::from(length == 0);
+        // As above.
+        self.blitter.barrier();
+        Next::Unfinished(spare)
+    }
+}
+
+/// What became of a buffer.
+enum Next {
+    /// It made a packet.
+    Packet(Packet),
+    /// It made none, or not yet; this packet was not needed.
+    Unfinished(Option<Packet>),
+    /// There was none.
+    Nothing,
+}

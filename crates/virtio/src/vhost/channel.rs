@@ -1,0 +1,173 @@
+//! Messages over a socket: whole ones, in whatever pieces they come, and never a wait without an end.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bellows_sys::socket;
+use bellows_sys::wake::{sleep_until_readable, sleep_until_writable};
+
+use super::ProtocolError;
+use super::message::{HEADER, LONGEST, MOST_FILES, Message, flags, header};
+use super::signal::Signal;
+
+/// How long the other side may take to finish a message that it has begun, or to read a reply.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What came.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Message(Message),
+    /// The other side has closed, between two messages.
+    Closed,
+    /// The event was raised, or the time has passed.
+    Disturbed,
+}
+
+/// One end of a connection.
+pub(super) struct Channel {
+    socket: UnixStream,
+    /// Ends the waits for messages.
+    disturb: Arc<Signal>,
+    patience: Duration,
+    /// The message that is coming: its header, then its body.
+    bytes: Vec<u8>,
+    files: Vec<File>,
+    /// When its first byte came.
+    begun: Option<Instant>,
+}
+
+impl Channel {
+    /// A channel over a connected socket. When `disturb` is raised, waits end.
+    pub(super) fn new(socket: UnixStream, disturb: Arc<Signal>) -> Channel {
+        Channel { socket, disturb, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// The next message. Waits until it is there whole, `disturb` is raised, or, if no message has begun, `timeout` has
+    /// passed.
+    pub(super) fn receive(&mut self, timeout: Option<Duration>) -> Result<Incoming, ProtocolError> {
+        loop {
+            if let Some(message) = self.read()? {
+                return Ok(message);
+            }
+            let left = self.begun.map(|begun| self.patience.saturating_sub(begun.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(ProtocolError::Stalled(self.patience.as_secs()));
+            }
+            let ready = sleep_until_readable(&[self.socket.as_fd(), self.disturb.as_fd()], left.or(timeout))?;
+            // The socket first: what is there already is handled before anything else.
+            if !ready[0] && (ready[1] || left.is_none()) {
+                return Ok(Incoming::Disturbed);
+            }
+        }
+    }
+
+    /// Reads what is there; a message if it is complete.
+    fn read(&mut self) -> Result<Option<Incoming>, ProtocolError> {
+        loop {
+            let wanted = self.wanted()?;
+            if wanted == 0 {
+                return Ok(Some(Incoming::Message(self.complete())));
+            }
+            let have = self.bytes.len();
+            self.bytes.resize(have + wanted, 0);
+            let received = socket::receive(&self.socket, &mut self.bytes[have..]);
+            self.bytes.truncate(have + received.as_ref().map_or(0, |received| received.bytes));
+            let received = match received {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return self.closed().map(Some),
+                Err(error) => return Err(error.into()),
+            };
+            if received.bytes == 0 {
+                return self.closed().map(Some);
+            }
+            self.begun.get_or_insert_with(Instant::now);
+            self.files.extend(received.files);
+            if received.surplus || self.files.len() > MOST_FILES {
+                return Err(ProtocolError::Files { request: "a message", files: self.files.len() });
+            }
+        }
+    }
+
+    /// How many bytes are missing: of the header, and when that is there, of the body.
+    fn wanted(&self) -> Result<usize, ProtocolError> {
+        if self.bytes.len() < HEADER {
+            return Ok(HEADER - self.bytes.len());
+        }
+        let (request, flags, size) = self.header();
+        if flags & flags::VERSION_MASK != flags::VERSION {
+            return Err(ProtocolError::Version(flags));
+        }
+        if size as usize > LONGEST {
+            return Err(ProtocolError::TooLong { request, size, most: LONGEST });
+        }
+        Ok(HEADER + size as usize - self.bytes.len())
+    }
+
+    fn header(&self) -> (u32, u32, u32) {
+        let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| self.bytes[at + byte]));
+        (number(0), number(4), number(8))
+    }
+
+    fn complete(&mut self) -> Message {
+        let (request, flags, _) = self.header();
+        let body = self.bytes.split_off(HEADER);
+        self.bytes.clear();
+        self.begun = None;
+        Message { request, flags, body, files: std::mem::take(&mut self.files) }
+    }
+
+    fn closed(&self) -> Result<Incoming, ProtocolError> {
+        if self.bytes.is_empty() { Ok(Incoming::Closed) } else { Err(ProtocolError::CutOff) }
+    }
+
+    /// Sends a message whole. Waits while the other side does not read, for some seconds at most.
+    pub(super) fn send(
+        &mut self,
+        request: u32,
+        flags: u32,
+        body: &[u8],
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), ProtocolError> {
+        let message = [&header(request, flags, body.len()), body].concat();
+        let mut sent = 0;
+        let started = Instant::now();
+        while sent < message.len() {
+            let files = if sent == 0 { files } else { &[] };
+            match socket::send(&self.socket, &message[sent..], files) {
+                Ok(more) => sent += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let left = self.patience.saturating_sub(started.elapsed());
+                    if left.is_zero() || self.disturb.has_ended() {
+                        return Err(ProtocolError::Unread(self.patience.as_secs()));
+                    }
+                    // Now and then it looks whether it is to end.
+                    sleep_until_writable(self.socket.as_fd(), &[], left.min(Duration::from_millis(100)))?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the thread is to end.
+    pub(super) fn is_to_end(&self) -> bool {
+        self.disturb.has_ended()
+    }
+
+    /// Lowers what has disturbed a wait, for one who has nothing to look at.
+    pub(super) fn calm(&self) {
+        self.disturb.clear();
+    }
+}

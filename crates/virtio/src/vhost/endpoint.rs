@@ -1,0 +1,217 @@
+//! Where connections come from: a socket that we open, or one to which we connect again and again.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bellows_sys::socket;
+use bellows_sys::wake::sleep_until_readable;
+
+use super::Mode;
+use super::signal::Signal;
+
+/// How long to wait before the next attempt to connect: at first, and at last.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A source of connections.
+pub(super) enum Endpoint {
+    Server(Server),
+    Client(Client),
+}
+
+impl Endpoint {
+    /// # Errors
+    /// For a server: somebody listens there already, something else than a socket is there, or those of `bind(2)`.
+    pub(super) fn open(path: &Path, mode: Mode) -> io::Result<Endpoint> {
+        Ok(match mode {
+            Mode::Server => Endpoint::Server(Server::open(path)?),
+            Mode::Client => Endpoint::Client(Client { path: path.to_owned(), pause: FIRST_PAUSE }),
+        })
+    }
+
+    /// The next connection, as soon as there is one; `None` when the thread is to end.
+    pub(super) fn next(&mut self, signal: &Signal) -> Option<UnixStream> {
+        loop {
+            signal.clear();
+            if signal.has_ended() {
+                return None;
+            }
+            let found = match self {
+                Endpoint::Server(server) => server.accept(signal),
+                Endpoint::Client(client) => client.connect(signal),
+            };
+            match found {
+                Some(socket) if socket.set_nonblocking(true).is_ok() => return Some(socket),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// After a connection that turned out to be good for nothing the next attempt is not made at once.
+pub(super) fn pause(time: Duration, signal: &Signal) {
+    let _ = sleep_until_readable(&[signal.as_fd()], Some(time));
+}
+
+/// A socket that we opened. Its file is removed with it.
+pub(super) struct Server {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file: another one at the same path is not ours.
+    file: Option<(u64, u64)>,
+}
+
+impl Server {
+    fn open(path: &Path) -> io::Result<Server> {
+        make_way(path)?;
+        let listener = UnixListener::bind(path).map_err(|error| explain(path, &error, "cannot listen at"))?;
+        listener.set_nonblocking(true)?;
+        let file = fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()));
+        Ok(Server { listener, path: path.to_owned(), file })
+    }
+
+    fn accept(&self, signal: &Signal) -> Option<UnixStream> {
+        match self.listener.accept() {
+            Ok((socket, _)) => return Some(socket),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let _ = sleep_until_readable(&[self.listener.as_fd(), signal.as_fd()], None);
+            }
+            // No descriptor left, or a client that has gone already: not a reason to ask without a pause.
+            Err(_) => {
+                pause(FIRST_PAUSE, signal);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let there = fs::symlink_metadata(&self.path).ok().map(|status| (status.dev(), status.ino()));
+        if there.is_some() && there == self.file {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes the file of a socket at which nobody listens any more.
+fn make_way(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(explain(path, &error, "cannot look at")),
+        Ok(status) if !status.file_type().is_socket() => {
+            let message = format!("{} is there already and is not a socket; give another path", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
+        Ok(_) => {}
+    }
+    match socket::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|error| explain(path, &error, "cannot remove the unused socket"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(explain(path, &error, "cannot ask who is at")),
+        // Somebody accepts connections, or has a queue that is full of them.
+        _ => {
+            let message = format!("another process listens at {}; end it, or give another path", path.display());
+            Err(io::Error::new(io::ErrorKind::AddrInUse, message))
+        }
+    }
+}
+
+fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
+}
+
+/// A socket that the other side opens.
+pub(super) struct Client {
+    path: PathBuf,
+    pause: Duration,
+}
+
+impl Client {
+    fn connect(&mut self, signal: &Signal) -> Option<UnixStream> {
+        if let Ok(socket) = socket::connect(&self.path) {
+            self.pause = FIRST_PAUSE;
+            return Some(socket);
+        }
+        pause(self.pause, signal);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("bellows-endpoint-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_used_one_is_not() {
+        let folder = folder("stale");
+        let path = folder.join("s");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let server = Endpoint::open(&path, Mode::Server).unwrap();
+        let error = Endpoint::open(&path, Mode::Server).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains("another process listens at"), "{error}");
+        assert!(path.exists());
+        drop(server);
+        assert!(!path.exists());
+
+        fs::write(&path, "mine").unwrap();
+        let error = Endpoint::open(&path, Mode::Server).err().unwrap();
+        assert!(error.to_string().contains("is not a socket"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        let error = Endpoint::open(&folder.join("none/s"), Mode::Server).err().unwrap();
+        assert!(error.to_string().starts_with("cannot listen at"), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_server_that_ends_leaves_its_successors_socket_alone() {
+        let folder = folder("successor");
+        let path = folder.join("s");
+        let server = Endpoint::open(&path, Mode::Server).unwrap();
+        fs::remove_file(&path).unwrap();
+        let _successor = UnixListener::bind(&path).unwrap();
+        drop(server);
+        assert!(path.exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_client_finds_a_server_that_comes_later_and_a_wait_ends_when_it_is_to_end() {
+        let folder = folder("later");
+        let path = folder.join("s");
+        let signal = Signal::new().unwrap();
+        let gone = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let client = scope.spawn(|| {
+                let mut client = Endpoint::open(&path, Mode::Client).unwrap();
+                let found = client.next(&signal).is_some();
+                gone.wait();
+                (found, client.next(&signal).is_some())
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            let mut server = Endpoint::open(&path, Mode::Server).unwrap();
+            assert!(server.next(&signal).is_some());
+            drop(server);
+            gone.wait();
+            signal.end();
+            assert_eq!(client.join().unwrap(), (true, false));
+        });
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,188 @@
+//! What can be wrong with what the other side says.
+
+use std::io;
+
+use crate::MapError;
+
+/// Why a request was refused or a connection closed. Each kind has a [name](ProtocolError::name) under which it is counted.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtocolError {
+    /// The socket failed.
+    #[error("the socket failed: {0}")]
+    Socket(#[from] io::Error),
+    /// The other side closed in the middle of a message.
+    #[error("the other side closed the socket in the middle of a message")]
+    CutOff,
+    /// The rest of a message did not come.
+    #[error("the other side began a message and did not finish it within {0} seconds")]
+    Stalled(u64),
+    /// The other side does not read what we send.
+    #[error("the other side has not read its replies for {0} seconds")]
+    Unread(u64),
+    /// The other side does not answer.
+    #[error("the other side has not answered {request} within {seconds} seconds")]
+    Unanswered {
+        /// The request.
+        request: &'static str,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// The flags of a message are not those of this version of the protocol.
+    #[error("a message has the flags {0:#x}, which are not those of version 1 of the protocol")]
+    Version(u32),
+    /// A reply came where a request was expected, or the other way round, or to another request.
+    #[error("a message of type {0} came where it has no place")]
+    Unexpected(u32),
+    /// A message is longer than any message can be.
+    #[error("a message of type {request} has {size} bytes; none has more than {most}")]
+    TooLong {
+        /// Its type.
+        request: u32,
+        /// Its size.
+        size: u32,
+        /// The largest size.
+        most: usize,
+    },
+    /// A message has not the size that its type asks for.
+    #[error("{request} has {size} bytes, which is not its size")]
+    Size {
+        /// The request.
+        request: &'static str,
+        /// Its size.
+        size: usize,
+    },
+    /// A message has too many or too few descriptors.
+    #[error("{request} came with {files} descriptors, which is not their number")]
+    Files {
+        /// The request.
+        request: &'static str,
+        /// How many came.
+        files: usize,
+    },
+    /// A descriptor is not an event.
+    #[error("{request} came with a descriptor that is not an eventfd")]
+    NotAnEvent {
+        /// The request.
+        request: &'static str,
+    },
+    /// A request that is not known here.
+    #[error("a request of the unknown type {0}")]
+    Unknown(u32),
+    /// A request whose feature was not negotiated.
+    #[error("{request} was sent although {feature} was not negotiated")]
+    NotNegotiated {
+        /// The request.
+        request: &'static str,
+        /// What it needs.
+        feature: &'static str,
+    },
+    /// Features were accepted that were not offered.
+    #[error("the driver accepted the features {0:#x}, which were not offered")]
+    NotOffered(u64),
+    /// There is no such queue.
+    #[error("{request} names queue {queue}; there are {queues}")]
+    Queue {
+        /// The request.
+        request: &'static str,
+        /// The queue.
+        queue: u32,
+        /// How many there are.
+        queues: usize,
+    },
+    /// A value that is not allowed.
+    #[error("{request} has the value {value:#x}, which is not allowed")]
+    Value {
+        /// The request.
+        request: &'static str,
+        /// The value.
+        value: u64,
+    },
+    /// Memory that cannot be shared.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// A log, or a region of inflight descriptors, that cannot be mapped or is too small.
+    #[error("{request}: {source}")]
+    Map {
+        /// The request.
+        request: &'static str,
+        /// What is wrong with it.
+        source: io::Error,
+    },
+    /// There is no such memory region.
+    #[error("the memory region at {guest:#x} is to be removed, and is not there")]
+    NoRegion {
+        /// Its first address.
+        guest: u64,
+    },
+    /// More memory regions than there are slots.
+    #[error("more than {0} memory regions")]
+    Regions(usize),
+    /// The driver for a device could not be made.
+    #[error("cannot place the driver's rings: {0}")]
+    Driver(io::Error),
+    /// The engine gave a driver up, because of what the device did.
+    #[error("the device broke the rules of the rings")]
+    DriverFailed,
+    /// The other side refused a request.
+    #[error("the other side refused {0}")]
+    Refused(&'static str),
+    /// The other side lacks something that we need.
+    #[error("the other side does not offer {0}")]
+    Lacks(&'static str),
+}
+
+impl ProtocolError {
+    /// The name under which it is counted.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ProtocolError::Socket(_) => "socket_failed",
+            ProtocolError::CutOff => "message_cut_off",
+            ProtocolError::Stalled(_) => "message_stalled",
+            ProtocolError::Unread(_) => "replies_unread",
+            ProtocolError::Unanswered { .. } => "unanswered",
+            ProtocolError::Version(_) => "message_version",
+            ProtocolError::Unexpected(_) => "message_unexpected",
+            ProtocolError::TooLong { .. } => "message_too_long",
+            ProtocolError::Size { .. } => "message_size",
+            ProtocolError::Files { .. } => "descriptor_count",
+            ProtocolError::NotAnEvent { .. } => "descriptor_kind",
+            ProtocolError::Unknown(_) => "request_unknown",
+            ProtocolError::NotNegotiated { .. } => "request_not_negotiated",
+            ProtocolError::NotOffered(_) => "features_not_offered",
+            ProtocolError::Queue { .. } => "queue_unknown",
+            ProtocolError::Value { .. } => "value_not_allowed",
+            ProtocolError::Memory(_) => "memory_unusable",
+            ProtocolError::Map { .. } => "mapping_unusable",
+            ProtocolError::NoRegion { .. } => "memory_unknown",
+            ProtocolError::Regions(_) => "memory_slots",
+            ProtocolError::Driver(_) => "driver_unusable",
+            ProtocolError::DriverFailed => "driver_failed",
+            ProtocolError::Refused(_) => "refused",
+            ProtocolError::Lacks(_) => "not_offered",
+        }
+    }
+
+    /// Whether the connection is still in order: a refusal can be told to the other side, if it wants to hear.
+    pub(super) fn is_refusal(&self) -> bool {
+        use ProtocolError::{CutOff, Files, Size, Socket, Stalled, TooLong, Unanswered, Unexpected, Unread, Version};
+        !matches!(
+            self,
+            Socket(_)
+                | CutOff
+                | Stalled(_)
+                | Unread(_)
+                | Unanswered { .. }
+                | Version(_)
+                | Unexpected(_)
+                | TooLong { .. }
+                | Size { .. }
+                | Files { .. }
+        )
+    }
+
+    /// Whether it only says that the other side has gone.
+    pub(super) fn is_closing(&self) -> bool {
+        let ProtocolError::Socket(error) = self else { return false };
+        matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+    }
+}

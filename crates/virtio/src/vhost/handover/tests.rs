@@ -1,0 +1,292 @@
+//! A model of the exchange, and threads that try to break it.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use bellows_sys::wake::sleep_until_readable;
+use proptest::prelude::*;
+
+use super::*;
+
+const SLOTS: usize = 3;
+
+fn new<T>() -> (Lender<T>, Borrower<T>, Ender<T>, Arc<Signal>) {
+    let signal = Arc::new(Signal::new().unwrap());
+    let (lender, borrower, ender) = exchange(SLOTS, Arc::clone(&signal)).unwrap();
+    (lender, borrower, ender, signal)
+}
+
+fn readable(descriptor: BorrowedFd<'_>) -> bool {
+    sleep_until_readable(&[descriptor], Some(Duration::ZERO)).unwrap()[0]
+}
+
+/// Where a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    Offered(u32),
+    Engine(u32),
+    Wanted(u32),
+    Returned(u32),
+    GivenUp(u32),
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Offer(usize),
+    Want(usize),
+    /// A recall that need not wait.
+    Collect(usize),
+    News,
+    Sync,
+    GiveUp(usize),
+    EndOfPort,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let slot = 0..SLOTS;
+    let step = prop_oneof![
+        4 => slot.clone().prop_map(Step::Offer),
+        3 => slot.clone().prop_map(Step::Want),
+        4 => slot.clone().prop_map(Step::Collect),
+        2 => Just(Step::News),
+        5 => Just(Step::Sync),
+        2 => slot.prop_map(Step::GiveUp),
+        1 => Just(Step::EndOfPort),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn things_are_where_a_model_says(steps in steps()) {
+        let (lender, mut borrower, _ender, signal) = new();
+        let mut held: Vec<Option<u32>> = vec![None; SLOTS];
+        let mut model = [Place::Nowhere; SLOTS];
+        // Given up, and not told yet.
+        let mut outgoing: Vec<(usize, u32)> = Vec::new();
+        let mut rung = false;
+        let mut ended = false;
+        for (number, step) in (1..).zip(steps) {
+            match step {
+                Step::Offer(slot) => {
+                    if model[slot] == Place::Nowhere {
+                        lender.offer(slot, number);
+                        (model[slot], rung) = (Place::Offered(number), true);
+                    }
+                }
+                Step::Want(slot) => {
+                    lender.want(slot);
+                    if let Place::Engine(thing) = model[slot] {
+                        (model[slot], rung) = (Place::Wanted(thing), true);
+                    }
+                }
+                Step::Collect(slot) => {
+                    if matches!(model[slot], Place::Engine(_) | Place::Wanted(_)) {
+                        continue;
+                    }
+                    let expected = match model[slot] {
+                        Place::Offered(thing) | Place::Returned(thing) | Place::GivenUp(thing) => Recalled::Back(thing),
+                        _ => Recalled::Nothing,
+                    };
+                    prop_assert_eq!(lender.recall(slot, Duration::ZERO, || unreachable!()), expected);
+                    model[slot] = Place::Nowhere;
+                }
+                Step::News => {
+                    let first = model.iter().position(|place| matches!(place, Place::GivenUp(_)));
+                    let expected = first.map(|slot| {
+                        let Place::GivenUp(thing) = model[slot] else { unreachable!() };
+                        model[slot] = Place::Nowhere;
+                        (slot, thing)
+                    });
+                    prop_assert_eq!(lender.given_up(), expected);
+                }
+                Step::Sync | Step::EndOfPort if ended => {}
+                Step::Sync => {
+                    let mut changed = !outgoing.is_empty();
+                    if rung || changed {
+                        for (slot, thing) in outgoing.drain(..) {
+                            let wanted = matches!(model[slot], Place::Wanted(_));
+                            model[slot] = if wanted { Place::Returned(thing) } else { Place::GivenUp(thing) };
+                        }
+                        for place in &mut model {
+                            let next = match *place {
+                                Place::Offered(thing) => Place::Engine(thing),
+                                Place::Wanted(thing) => Place::Returned(thing),
+                                other => other,
+                            };
+                            changed |= next != *place;
+                            *place = next;
+                        }
+                        rung = false;
+                    }
+                    prop_assert_eq!(borrower.sync(&mut held), changed);
+                }
+                Step::GiveUp(slot) => {
+                    if let Some(thing) = held[slot].take() {
+                        borrower.give_up(slot, thing);
+                        outgoing.push((slot, thing));
+                    }
+                }
+                Step::EndOfPort => {
+                    borrower.end(&mut held);
+                    for (slot, thing) in outgoing.drain(..) {
+                        let wanted = matches!(model[slot], Place::Wanted(_));
+                        model[slot] = if wanted { Place::Returned(thing) } else { Place::GivenUp(thing) };
+                    }
+                    for place in &mut model {
+                        if let Place::Engine(thing) | Place::Wanted(thing) = *place {
+                            *place = Place::Returned(thing);
+                        }
+                    }
+                    ended = true;
+                }
+            }
+            for (slot, place) in model.iter().enumerate() {
+                let with_engine = match place {
+                    Place::Engine(thing) | Place::Wanted(thing) => Some(*thing),
+                    _ => None,
+                };
+                let on_the_way = outgoing.iter().any(|(gone, _)| *gone == slot);
+                prop_assert_eq!(held[slot], with_engine.filter(|_| !on_the_way));
+            }
+            // The word and the descriptor say the same.
+            let bell = borrower.bell();
+            prop_assert_eq!(bell.word().load(Relaxed) != borrower.expected(), rung);
+            prop_assert_eq!(readable(bell.descriptor()), rung);
+        }
+        signal.clear();
+    }
+}
+
+/// A thing that knows who may touch it.
+struct Token {
+    with_engine: AtomicBool,
+    living: Arc<AtomicU64>,
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.living.fetch_sub(1, Relaxed);
+    }
+}
+
+struct Touched(Vec<Option<Arc<Token>>>);
+
+impl Held<Arc<Token>> for Touched {
+    fn take(&mut self, slot: usize, token: Arc<Token>) {
+        assert!(!token.with_engine.swap(true, Relaxed));
+        self.0[slot] = Some(token);
+    }
+
+    fn give(&mut self, slot: usize) -> Option<Arc<Token>> {
+        let token = self.0[slot].take()?;
+        assert!(token.with_engine.swap(false, Relaxed));
+        Some(token)
+    }
+}
+
+/// A control thread that offers and recalls as fast as it can, against an engine that sleeps now and then, gives things up,
+/// and ends at some moment.
+#[test]
+fn nothing_is_lost_or_touched_twice_under_any_interleaving() {
+    let living = Arc::new(AtomicU64::new(0));
+    for round in 0..20 {
+        let (lender, mut borrower, _ender, signal) = new::<Arc<Token>>();
+        let (mut held, mut breath) = (Touched((0..SLOTS).map(|_| None).collect()), 0_u32);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = fastrand(round);
+                for _ in 0..2_000 {
+                    let slot = random() as usize % SLOTS;
+                    while let Some((_, token)) = lender.given_up() {
+                        assert!(!token.with_engine.load(Relaxed));
+                    }
+                    match lender.recall(slot, Duration::from_secs(20), || panic!("the engine does not answer")) {
+                        Recalled::Back(token) => assert!(!token.with_engine.load(Relaxed)),
+                        Recalled::Nothing => {}
+                        Recalled::Ended => unreachable!(),
+                    }
+                    living.fetch_add(1, Relaxed);
+                    let (with_engine, living) = (AtomicBool::new(false), Arc::clone(&living));
+                    lender.offer(slot, Arc::new(Token { with_engine, living }));
+                }
+                stop.store(true, Relaxed);
+                signal.raise();
+            });
+            let bell = borrower.bell();
+            while !stop.load(Relaxed) {
+                breath += 1;
+                if breath.is_multiple_of(64) {
+                    // Asleep: only the descriptor wakes it, or the end of the test.
+                    sleep_until_readable(&[bell.descriptor()], Some(Duration::from_millis(1))).unwrap();
+                }
+                borrower.sync(&mut held);
+                if breath.is_multiple_of(7) {
+                    let slot = breath as usize % SLOTS;
+                    if let Some(token) = held.give(slot) {
+                        borrower.give_up(slot, token);
+                    }
+                }
+                if round % 2 == 1 && breath == 5_000 {
+                    borrower.end(&mut held);
+                    break;
+                }
+            }
+        });
+        drop((lender, borrower, held));
+    }
+    assert_eq!(living.load(Relaxed), 0);
+}
+
+/// Numbers that look random.
+fn fastrand(seed: u64) -> impl FnMut() -> u64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state >> 11
+    }
+}
+
+#[test]
+fn a_wait_is_complained_about_once_and_ends_with_the_exchange() {
+    let (lender, mut borrower, ender, _signal) = new();
+    let mut held: Vec<Option<u32>> = vec![None; SLOTS];
+    lender.offer(1, 7);
+    borrower.sync(&mut held);
+    let complaints = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let recall = scope.spawn(|| {
+            lender.recall(1, Duration::from_millis(1), || {
+                complaints.fetch_add(1, Relaxed);
+            })
+        });
+        while complaints.load(Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        ender.end();
+        assert_eq!(recall.join().unwrap(), Recalled::Ended);
+    });
+    assert_eq!(complaints.load(Relaxed), 1);
+    assert!(readable(borrower.bell().descriptor()));
+    assert!(borrower.sync(&mut held));
+    assert_eq!(held, [None; SLOTS]);
+}
+
+#[test]
+fn what_is_given_up_wakes_the_control_thread() {
+    let (lender, mut borrower, _ender, signal) = new();
+    let mut held: Vec<Option<u32>> = vec![None; SLOTS];
+    lender.offer(2, 9);
+    borrower.sync(&mut held);
+    assert!(!readable(signal.as_fd()));
+    let thing = held[2].take().unwrap();
+    borrower.give_up(2, thing);
+    assert!(borrower.sync(&mut held));
+    assert!(readable(signal.as_fd()));
+    assert_eq!(lender.given_up(), Some((2, 9)));
+    assert_eq!(lender.given_up(), None);
+}

@@ -1,0 +1,338 @@
+//! The messages of the vhost-user protocol, and how their bodies lie in bytes (little-endian machines).
+
+use std::fs::File;
+
+use super::ProtocolError;
+
+/// What precedes each body: type, flags, size.
+pub(super) const HEADER: usize = 12;
+
+/// No message of the protocol has a longer body; what is longer is not read.
+pub(super) const LONGEST: usize = 1024;
+
+/// The most descriptors that a message carries.
+pub(super) const MOST_FILES: usize = 8;
+
+/// Bits of a header's flags.
+pub(super) mod flags {
+    pub(crate) const VERSION: u32 = 1;
+    pub(crate) const VERSION_MASK: u32 = 3;
+    pub(crate) const REPLY: u32 = 1 << 2;
+    pub(crate) const NEED_REPLY: u32 = 1 << 3;
+}
+
+/// In the bodies of SET_VRING_KICK, CALL and ERR: there is no descriptor.
+pub(super) const NO_FILE: u64 = 0x100;
+
+/// Features of the protocol itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProtocolFeatures(pub u64);
+
+impl ProtocolFeatures {
+    /// Several pairs of queues.
+    pub const MQ: ProtocolFeatures = ProtocolFeatures(1 << 0);
+    /// The dirty log is a file that is shared.
+    pub const LOG_SHMFD: ProtocolFeatures = ProtocolFeatures(1 << 1);
+    /// Any request may ask for a reply.
+    pub const REPLY_ACK: ProtocolFeatures = ProtocolFeatures(1 << 3);
+    /// The device's configuration space can be read.
+    pub const CONFIG: ProtocolFeatures = ProtocolFeatures(1 << 9);
+    /// What a device has begun is kept where its successor finds it.
+    pub const INFLIGHT_SHMFD: ProtocolFeatures = ProtocolFeatures(1 << 12);
+    /// The device can be reset.
+    pub const RESET_DEVICE: ProtocolFeatures = ProtocolFeatures(1 << 13);
+    /// Memory regions come and go one by one.
+    pub const CONFIGURE_MEM_SLOTS: ProtocolFeatures = ProtocolFeatures(1 << 15);
+
+    /// All that the back end can do.
+    pub const BACKEND: ProtocolFeatures = ProtocolFeatures(
+        Self::MQ.0
+            | Self::LOG_SHMFD.0
+            | Self::REPLY_ACK.0
+            | Self::CONFIG.0
+            | Self::INFLIGHT_SHMFD.0
+            | Self::RESET_DEVICE.0
+            | Self::CONFIGURE_MEM_SLOTS.0,
+    );
+
+    /// What the front end makes use of.
+    pub const FRONTEND: ProtocolFeatures = ProtocolFeatures(Self::MQ.0 | Self::REPLY_ACK.0 | Self::CONFIG.0);
+
+    const NAMED: &'static [(&'static str, ProtocolFeatures)] = &[
+        ("mq", Self::MQ),
+        ("log-shmfd", Self::LOG_SHMFD),
+        ("reply-ack", Self::REPLY_ACK),
+        ("config", Self::CONFIG),
+        ("inflight-shmfd", Self::INFLIGHT_SHMFD),
+        ("reset-device", Self::RESET_DEVICE),
+        ("configure-mem-slots", Self::CONFIGURE_MEM_SLOTS),
+    ];
+
+    /// Whether all of these are in the set.
+    pub const fn has(self, wanted: ProtocolFeatures) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+
+    /// The names of those that have one.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::NAMED.iter().filter(move |(_, feature)| self.has(*feature)).map(|(name, _)| *name)
+    }
+}
+
+macro_rules! requests {
+    ($($name:ident = $number:literal,)*) => {
+        /// What a front end asks for.
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Request { $($name = $number,)* }
+
+        impl Request {
+            #[cfg(test)]
+            pub(super) const ALL: &'static [Request] = &[$(Request::$name,)*];
+
+            pub(super) fn of(number: u32) -> Option<Request> {
+                match number { $($number => Some(Request::$name),)* _ => None }
+            }
+
+            pub(super) fn name(self) -> &'static str {
+                match self { $(Request::$name => stringify!($name),)* }
+            }
+        }
+    };
+}
+
+requests! {
+    GET_FEATURES = 1,
+    SET_FEATURES = 2,
+    SET_OWNER = 3,
+    RESET_OWNER = 4,
+    SET_MEM_TABLE = 5,
+    SET_LOG_BASE = 6,
+    SET_LOG_FD = 7,
+    SET_VRING_NUM = 8,
+    SET_VRING_ADDR = 9,
+    SET_VRING_BASE = 10,
+    GET_VRING_BASE = 11,
+    SET_VRING_KICK = 12,
+    SET_VRING_CALL = 13,
+    SET_VRING_ERR = 14,
+    GET_PROTOCOL_FEATURES = 15,
+    SET_PROTOCOL_FEATURES = 16,
+    GET_QUEUE_NUM = 17,
+    SET_VRING_ENABLE = 18,
+    GET_CONFIG = 24,
+    SET_CONFIG = 25,
+    GET_INFLIGHT_FD = 31,
+    SET_INFLIGHT_FD = 32,
+    RESET_DEVICE = 34,
+    GET_MAX_MEM_SLOTS = 36,
+    ADD_MEM_REG = 37,
+    REM_MEM_REG = 38,
+}
+
+/// A message as it came.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) request: u32,
+    pub(super) flags: u32,
+    pub(super) body: Vec<u8>,
+    pub(super) files: Vec<File>,
+}
+
+impl Message {
+    /// Whether the sender wants to hear what became of it.
+    pub(super) fn needs_reply(&self) -> bool {
+        self.flags & flags::NEED_REPLY != 0
+    }
+}
+
+/// The header of a message.
+pub(super) fn header(request: u32, flags: u32, size: usize) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    bytes[..4].copy_from_slice(&request.to_le_bytes());
+    bytes[4..8].copy_from_slice(&(flags | flags::VERSION).to_le_bytes());
+    bytes[8..].copy_from_slice(&(size as u32).to_le_bytes());
+    bytes
+}
+
+/// Reads a body from its start to its end. Each message says how many bytes it expects; what is missing, or left over, is
+/// an error.
+pub(super) struct Body<'a> {
+    request: &'static str,
+    size: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(request: &'static str, bytes: &'a [u8]) -> Body<'a> {
+        Body { request, size: bytes.len(), rest: bytes }
+    }
+
+    pub(super) fn error(&self) -> ProtocolError {
+        ProtocolError::Size { request: self.request, size: self.size }
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ProtocolError> {
+        let (first, rest) = self.rest.split_first_chunk::<N>().ok_or_else(|| self.error())?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, ProtocolError> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, ProtocolError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, ProtocolError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// All that is left.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// Nothing may be left.
+    pub(super) fn end(self) -> Result<(), ProtocolError> {
+        if self.rest.is_empty() { Ok(()) } else { Err(self.error()) }
+    }
+}
+
+/// Index and number: SET_VRING_NUM, SET_VRING_BASE, GET_VRING_BASE, SET_VRING_ENABLE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VringState {
+    pub(super) index: u32,
+    pub(super) number: u32,
+}
+
+impl VringState {
+    pub(super) fn read(mut body: Body<'_>) -> Result<VringState, ProtocolError> {
+        let state = VringState { index: body.u32()?, number: body.u32()? };
+        body.end().map(|()| state)
+    }
+
+    pub(super) fn bytes(self) -> Vec<u8> {
+        [self.index.to_le_bytes(), self.number.to_le_bytes()].concat()
+    }
+}
+
+/// SET_VRING_ADDR; addresses as the front end's process counts, that of the log as the guest does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VringAddresses {
+    pub(super) index: u32,
+    pub(super) flags: u32,
+    pub(super) descriptors: u64,
+    pub(super) used: u64,
+    pub(super) available: u64,
+    pub(super) log: u64,
+}
+
+impl VringAddresses {
+    pub(super) fn read(mut body: Body<'_>) -> Result<VringAddresses, ProtocolError> {
+        let addresses = VringAddresses {
+            index: body.u32()?,
+            flags: body.u32()?,
+            descriptors: body.u64()?,
+            used: body.u64()?,
+            available: body.u64()?,
+            log: body.u64()?,
+        };
+        body.end().map(|()| addresses)
+    }
+
+    pub(super) fn bytes(self) -> Vec<u8> {
+        let mut bytes = [self.index.to_le_bytes(), self.flags.to_le_bytes()].concat();
+        for address in [self.descriptors, self.used, self.available, self.log] {
+            bytes.extend(address.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// One memory region: in SET_MEM_TABLE, ADD_MEM_REG and REM_MEM_REG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RegionMessage {
+    pub(super) guest: u64,
+    pub(super) length: u64,
+    pub(super) user: u64,
+    pub(super) offset: u64,
+}
+
+impl RegionMessage {
+    pub(super) fn read(body: &mut Body<'_>) -> Result<RegionMessage, ProtocolError> {
+        Ok(RegionMessage { guest: body.u64()?, length: body.u64()?, user: body.u64()?, offset: body.u64()? })
+    }
+
+    pub(super) fn write(&self, bytes: &mut Vec<u8>) {
+        for number in [self.guest, self.length, self.user, self.offset] {
+            bytes.extend(number.to_le_bytes());
+        }
+    }
+}
+
+/// GET_INFLIGHT_FD and SET_INFLIGHT_FD.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct InflightMessage {
+    pub(super) length: u64,
+    pub(super) offset: u64,
+    pub(super) queues: u16,
+    pub(super) queue_size: u16,
+}
+
+impl InflightMessage {
+    pub(super) fn read(mut body: Body<'_>) -> Result<InflightMessage, ProtocolError> {
+        let message =
+            InflightMessage { length: body.u64()?, offset: body.u64()?, queues: body.u16()?, queue_size: body.u16()? };
+        // Some front ends send the structure as their compiler pads it.
+        let padding = body.rest();
+        if padding.is_empty() || padding.len() == 4 { Ok(message) } else { Err(body.error()) }
+    }
+
+    pub(super) fn bytes(self) -> Vec<u8> {
+        let mut bytes = [self.length.to_le_bytes(), self.offset.to_le_bytes()].concat();
+        bytes.extend(self.queues.to_le_bytes());
+        bytes.extend(self.queue_size.to_le_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_numbered_as_the_protocol_numbers_them() {
+        for request in Request::ALL {
+            assert_eq!(Request::of(*request as u32), Some(*request));
+        }
+        assert_eq!(Request::of(0), None);
+        assert_eq!(Request::of(39), None, "SET_STATUS is not offered");
+        assert_eq!(Request::REM_MEM_REG.name(), "REM_MEM_REG");
+    }
+
+    #[test]
+    fn bodies_are_read_as_they_were_written_and_no_byte_more_or_less() {
+        let addresses =
+            VringAddresses { index: 1, flags: 1, descriptors: 0x1000, used: 0x2000, available: 0x3000, log: 4 };
+        let bytes = addresses.bytes();
+        assert_eq!(VringAddresses::read(Body::new("SET_VRING_ADDR", &bytes)).unwrap(), addresses);
+        for length in 0..bytes.len() {
+            let error = VringAddresses::read(Body::new("SET_VRING_ADDR", &bytes[..length])).unwrap_err();
+            assert_eq!(error.to_string(), format!("SET_VRING_ADDR has {length} bytes, which is not its size"));
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(VringAddresses::read(Body::new("x", &longer)).unwrap_err().name(), "message_size");
+
+        let inflight = InflightMessage { length: 1 << 40, offset: 64, queues: 2, queue_size: 256 };
+        assert_eq!(InflightMessage::read(Body::new("x", &inflight.bytes())).unwrap(), inflight);
+        let state = VringState { index: 3, number: 0x8000 };
+        assert_eq!(VringState::read(Body::new("x", &state.bytes())).unwrap(), state);
+        let region = RegionMessage { guest: 1, length: 2, user: 3, offset: 4 };
+        let mut bytes = Vec::new();
+        region.write(&mut bytes);
+        assert_eq!(RegionMessage::read(&mut Body::new("x", &bytes)).unwrap(), region);
+    }
+}

@@ -1,0 +1,167 @@
+//! The engine's end of a back end: the rings that run.
+
+use std::sync::Arc;
+
+use crate::ring::{Counters, Direction, Position, ReceiveRing, RingError, TransmitRing};
+
+use super::handover::{Borrower, Held};
+use super::{BackendStatus, Bell};
+
+/// A ring of either direction.
+pub(super) enum Ring {
+    Receive(ReceiveRing),
+    Transmit(TransmitRing),
+}
+
+impl Ring {
+    pub(super) fn position(&self) -> Position {
+        match self {
+            Ring::Receive(ring) => ring.position(),
+            Ring::Transmit(ring) => ring.position(),
+        }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        match self {
+            Ring::Receive(ring) => ring.counters(),
+            Ring::Transmit(ring) => ring.counters(),
+        }
+    }
+
+    pub(super) fn instance(&self) -> String {
+        match self {
+            Ring::Receive(ring) => ring.instance(),
+            Ring::Transmit(ring) => ring.instance(),
+        }
+    }
+
+    fn error(&self) -> Option<RingError> {
+        match self {
+            Ring::Receive(ring) => ring.error(),
+            Ring::Transmit(ring) => ring.error(),
+        }
+    }
+}
+
+/// A ring as it goes back and forth.
+pub(super) struct Lent {
+    pub(super) ring: Ring,
+    /// Why the engine gave it up.
+    failed: Option<RingError>,
+}
+
+impl Lent {
+    pub(super) fn new(ring: Ring) -> Lent {
+        Lent { ring, failed: None }
+    }
+
+    /// What has stopped it.
+    pub(super) fn error(&self) -> Option<RingError> {
+        self.failed.or_else(|| self.ring.error())
+    }
+}
+
+/// Which queue a ring of this direction and pair is.
+fn queue(direction: Direction, pair: usize) -> usize {
+    2 * pair + usize::from(direction == Direction::Transmit)
+}
+
+/// The rings by direction and pair.
+struct Rings {
+    receive: Vec<Option<ReceiveRing>>,
+    transmit: Vec<Option<TransmitRing>>,
+}
+
+impl Held<Lent> for Rings {
+    fn take(&mut self, queue: usize, lent: Lent) {
+        match lent.ring {
+            Ring::Receive(ring) => self.receive[queue / 2] = Some(ring),
+            Ring::Transmit(ring) => self.transmit[queue / 2] = Some(ring),
+        }
+    }
+
+    fn give(&mut self, queue: usize) -> Option<Lent> {
+        let ring = match queue % 2 {
+            0 => self.receive[queue / 2].take().map(Ring::Receive),
+            _ => self.transmit[queue / 2].take().map(Ring::Transmit),
+        };
+        ring.map(Lent::new)
+    }
+}
+
+/// The engine's end: the rings that run. Never blocks, and makes no system call while nothing changes.
+///
+/// Dropping it gives all rings back for good.
+pub struct Port {
+    borrower: Borrower<Lent>,
+    rings: Rings,
+    status: Arc<BackendStatus>,
+}
+
+impl Port {
+    pub(super) fn new(borrower: Borrower<Lent>, pairs: usize, status: Arc<BackendStatus>) -> Port {
+        let receive = (0..pairs).map(|_| None).collect();
+        let transmit = (0..pairs).map(|_| None).collect();
+        Port { borrower, rings: Rings { receive, transmit }, status }
+    }
+
+    /// What tells the engine that there is something to [`sync`](Port::sync).
+    pub fn doorbell(&self) -> Arc<Bell> {
+        self.borrower.bell()
+    }
+
+    /// What the bell's word says as long as there is nothing to exchange.
+    #[inline]
+    pub fn expected(&self) -> u32 {
+        self.borrower.expected()
+    }
+
+    /// Exchanges rings with the control thread: takes new ones, gives back those that are wanted. True if something changed.
+    /// A few instructions if nothing is wanted.
+    ///
+    /// When the control thread is just about to change something, nothing is exchanged, and the bell's word stays
+    /// different from [`expected`](Port::expected): try again in the next breath.
+    #[inline]
+    pub fn sync(&mut self) -> bool {
+        self.borrower.sync(&mut self.rings)
+    }
+
+    /// The rings that take packets from the driver, by pair.
+    #[inline]
+    pub fn transmit(&mut self) -> &mut [Option<TransmitRing>] {
+        &mut self.rings.transmit
+    }
+
+    /// The rings that give packets to the driver, by pair.
+    #[inline]
+    pub fn receive(&mut self) -> &mut [Option<ReceiveRing>] {
+        &mut self.rings.receive
+    }
+
+    /// Gives a ring up that has met an error. The status says so, and the driver's process is told if it wants to be.
+    pub fn fail(&mut self, direction: Direction, pair: usize, error: RingError) {
+        let queue = queue(direction, pair);
+        if let Some(mut lent) = self.rings.give(queue) {
+            lent.failed = Some(error);
+            self.borrower.give_up(queue, lent);
+            self.sync();
+        }
+    }
+
+    /// Copies what the rings have counted to where the status is read. For now and then.
+    pub fn note(&mut self) {
+        let receive = self.rings.receive.iter().enumerate();
+        let receive =
+            receive.filter_map(|(pair, ring)| Some((queue(Direction::Receive, pair), ring.as_ref()?.counters())));
+        let transmit = self.rings.transmit.iter().enumerate();
+        let transmit =
+            transmit.filter_map(|(pair, ring)| Some((queue(Direction::Transmit, pair), ring.as_ref()?.counters())));
+        self.status.note(receive.chain(transmit));
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.borrower.end(&mut self.rings);
+    }
+}

@@ -1,0 +1,127 @@
+//! What the driver's process has said about one queue.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use bellows_sys::wake::Event;
+
+use crate::inflight::{Inflight, InflightRegion};
+use crate::ring::{Areas, Position, Setup, SetupError};
+use crate::{Features, Memory};
+
+use super::message::VringAddresses;
+use super::status::QueueState;
+
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) size: u16,
+    pub(super) addresses: Option<VringAddresses>,
+    /// Where it goes on, as SET_VRING_BASE says it.
+    pub(super) base: u32,
+    pub(super) call: Option<File>,
+    /// By which the driver's process is told of errors.
+    pub(super) error_call: Option<Event>,
+    /// SET_VRING_KICK has come, with a descriptor or with the word that there is none.
+    kick: Option<Option<File>>,
+    /// What SET_VRING_ENABLE has said.
+    pub(super) enabled: Option<bool>,
+    /// Why it was stopped.
+    pub(super) failed: Option<String>,
+    /// Its ring is with the engine, or on its way there or back.
+    pub(super) running: bool,
+}
+
+impl Queue {
+    /// The kick has come.
+    pub(super) fn start(&mut self, kick: Option<File>) {
+        self.kick = Some(kick);
+        self.forgive();
+    }
+
+    /// GET_VRING_BASE has come.
+    pub(super) fn stop(&mut self) {
+        self.kick = None;
+        self.forgive();
+    }
+
+    /// The driver's process has changed something, so what failed may work now.
+    pub(super) fn forgive(&mut self) {
+        self.failed = None;
+    }
+
+    /// Without the protocol's features there is no way to enable a queue, so all are.
+    fn is_enabled(&self, features: Features) -> bool {
+        self.enabled.unwrap_or(!features.has(Features::PROTOCOL_FEATURES))
+    }
+
+    /// Whether a ring can be made.
+    pub(super) fn is_ready(&self, features: Features) -> bool {
+        let told = self.size > 0 && self.addresses.is_some() && self.kick.is_some();
+        told && self.is_enabled(features) && self.failed.is_none() && !self.running
+    }
+
+    pub(super) fn state(&self, features: Features) -> QueueState {
+        match (&self.failed, &self.kick) {
+            (Some(error), _) => QueueState::Failed(error.clone()),
+            (None, None) => QueueState::Stopped,
+            (None, Some(_)) if !self.is_enabled(features) => QueueState::Disabled,
+            (None, Some(_)) if self.running => QueueState::Running,
+            (None, Some(_)) => QueueState::Stopped,
+        }
+    }
+
+    /// All that the ring is made of.
+    pub(super) fn setup(
+        &self,
+        memory: &Arc<Memory>,
+        features: Features,
+        inflight: Option<&Arc<InflightRegion>>,
+        index: usize,
+    ) -> Result<Setup, SetupError> {
+        let areas = self.areas(memory)?;
+        let position = Position::from_base(features, self.base);
+        let position = match inflight.and_then(|region| Inflight::new(region, index, features, self.size)) {
+            Some(inflight) => self.resume(&inflight, memory, areas, position),
+            None => position,
+        };
+        let clone = |file: &Option<File>| file.as_ref().and_then(|file| file.try_clone().ok());
+        Ok(Setup {
+            memory: Arc::clone(memory),
+            features,
+            size: self.size,
+            areas,
+            position,
+            call: clone(&self.call),
+            kick: self.kick.as_ref().and_then(clone),
+        })
+    }
+
+    /// The areas as the guest counts. The driver's process gives its own addresses.
+    fn areas(&self, memory: &Memory) -> Result<Areas, SetupError> {
+        let addresses = self.addresses.ok_or(SetupError::Outside { area: "descriptor", address: 0 })?;
+        let find = |area, address| memory.guest_of_user(address).ok_or(SetupError::Outside { area, address });
+        Ok(Areas {
+            descriptors: find("descriptor", addresses.descriptors)?,
+            driver: find("driver", addresses.available)?,
+            device: find("device", addresses.used)?,
+        })
+    }
+
+    fn resume(&self, inflight: &Inflight, memory: &Memory, areas: Areas, position: Position) -> Position {
+        let half = |address: u64| {
+            let host = memory.translate(address, 2).filter(|host| host.cast::<u16>().is_aligned())?;
+            // SAFETY: two bytes are mapped there, aligned, as long as the memory is; other processes may change them.
+            Some(unsafe { host.cast::<u16>().read_volatile() })
+        };
+        let used_index = || half(areas.device.checked_add(2)?);
+        let flags = |index| half(areas.descriptors.checked_add(16 * u64::from(index) + 14)?);
+        inflight.resume(self.size, position, used_index, flags)
+    }
+
+    /// The queue has ended in an orderly way.
+    pub(super) fn forget_inflight(&self, region: Option<&Arc<InflightRegion>>, index: usize, features: Features) {
+        if let Some(inflight) = region.and_then(|region| Inflight::new(region, index, features, self.size.max(1))) {
+            inflight.forget();
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What can be said about a back end, from any thread.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::Features;
+use crate::ring::Counters;
+
+use super::message::ProtocolFeatures;
+use super::{Mode, Negotiated, ProtocolError};
+
+/// What can be said about a back end. The control thread and the engine write it, anyone reads it.
+pub struct BackendStatus {
+    socket: PathBuf,
+    mode: Mode,
+    state: Mutex<State>,
+    /// What the rings that run have counted so far. The engine only tries to lock it.
+    running: Mutex<Vec<Counters>>,
+}
+
+/// A back end at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Whether a driver's process is connected.
+    pub connected: bool,
+    /// How many connections there have been.
+    pub connections: u64,
+    /// What is offered.
+    pub offered: Features,
+    /// What was negotiated; `None` before that.
+    pub features: Option<Features>,
+    /// What was negotiated of the protocol itself.
+    pub protocol: ProtocolFeatures,
+    /// The memory regions: the guest's first address, and the length.
+    pub regions: Vec<(u64, u64)>,
+    /// Whether the pages that are written are logged.
+    pub logging: bool,
+    /// The queues in their order: receive and transmit of the first pair, then of the second, ….
+    pub queues: Vec<QueueStatus>,
+    /// How often each error has been met, by its name: of the protocol, of setting up a ring, and of rings that ran.
+    pub errors: Vec<(&'static str, u64)>,
+    /// The last of them in words.
+    pub last_error: Option<String>,
+    /// What keeps the control thread waiting.
+    pub waits: Option<String>,
+}
+
+/// One queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// What it is doing.
+    pub state: QueueState,
+    /// The machine code that runs it, as the ring names itself. Empty if it does not run.
+    pub instance: String,
+    /// How many descriptors it has.
+    pub size: u16,
+    /// What its rings have counted since the back end was started.
+    pub counters: Counters,
+}
+
+/// What a queue is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum QueueState {
+    /// The driver has not started it.
+    #[default]
+    Stopped,
+    /// The driver has started it, and disabled it.
+    Disabled,
+    /// It runs, or will as soon as the engine takes it.
+    Running,
+    /// It was stopped because of an error, in words.
+    Failed(String),
+}
+
+#[derive(Default)]
+struct State {
+    snapshot: Snapshot,
+    errors: Errors,
+}
+
+/// How often each error was met.
+#[derive(Default)]
+struct Errors(BTreeMap<&'static str, u64>);
+
+impl Errors {
+    fn count(&mut self, name: &'static str) {
+        *self.0.entry(name).or_default() += 1;
+    }
+
+    fn list(&self) -> Vec<(&'static str, u64)> {
+        self.0.iter().map(|(name, count)| (*name, *count)).collect()
+    }
+}
+
+impl BackendStatus {
+    pub(super) fn new(socket: PathBuf, mode: Mode, offered: Features, queues: usize) -> BackendStatus {
+        let snapshot = Snapshot { offered, queues: vec![QueueStatus::default(); queues], ..Snapshot::default() };
+        BackendStatus {
+            socket,
+            mode,
+            state: Mutex::new(State { snapshot, errors: Errors::default() }),
+            running: Mutex::new(vec![Counters::default(); queues]),
+        }
+    }
+
+    /// Path of the socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Who opens the socket.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How things are now.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.lock();
+        let mut snapshot = state.snapshot.clone();
+        snapshot.errors = state.errors.list();
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        for (queue, counters) in snapshot.queues.iter_mut().zip(running.iter()) {
+            add(&mut queue.counters, *counters);
+        }
+        snapshot
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is said.
+    pub(super) fn update(&self, change: impl FnOnce(&mut Snapshot)) {
+        change(&mut self.lock().snapshot);
+    }
+
+    /// Counts an error.
+    pub(super) fn count(&self, name: &'static str, message: String) {
+        let mut state = self.lock();
+        state.errors.count(name);
+        state.snapshot.last_error = Some(message);
+    }
+
+    pub(super) fn protocol_error(&self, error: &ProtocolError) {
+        self.count(error.name(), error.to_string());
+    }
+
+    /// A ring has ended: what it has counted is added up.
+    pub(super) fn settle(&self, queue: usize, counters: Counters) {
+        let mut state = self.lock();
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running[queue] = Counters::default();
+        add(&mut state.snapshot.queues[queue].counters, counters);
+    }
+
+    /// What a running ring has counted so far; nothing if somebody is just looking. Does not wait.
+    pub(super) fn note(&self, counters: impl Iterator<Item = (usize, Counters)>) {
+        if let Ok(mut running) = self.running.try_lock() {
+            counters.for_each(|(queue, counters)| running[queue] = counters);
+        }
+    }
+}
+
+fn add(sum: &mut Counters, more: Counters) {
+    let Counters { packets, bytes, chains, calls, empty, too_long, bad_header } = more;
+    sum.packets += packets;
+    sum.bytes += bytes;
+    sum.chains += chains;
+    sum.calls += calls;
+    sum.empty += empty;
+    sum.too_long += too_long;
+    sum.bad_header += bad_header;
+}
+
+/// What can be said about a front end. The control thread writes it, anyone reads it.
+pub struct FrontendStatus {
+    socket: PathBuf,
+    mode: Mode,
+    state: Mutex<(FrontendSnapshot, Errors)>,
+}
+
+/// A front end at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrontendSnapshot {
+    /// What was negotiated with the device that is there; `None` while none is.
+    pub negotiated: Option<Negotiated>,
+    /// How many devices there have been.
+    pub connections: u64,
+    /// How often each error has been met, by its name.
+    pub errors: Vec<(&'static str, u64)>,
+    /// The last of them in words.
+    pub last_error: Option<String>,
+    /// What keeps the control thread waiting.
+    pub waits: Option<String>,
+}
+
+impl FrontendStatus {
+    pub(super) fn new(socket: PathBuf, mode: Mode) -> FrontendStatus {
+        FrontendStatus { socket, mode, state: Mutex::default() }
+    }
+
+    /// Path of the socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Who opens the socket.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How things are now.
+    pub fn snapshot(&self) -> FrontendSnapshot {
+        let state = self.lock();
+        FrontendSnapshot { errors: state.1.list(), ..state.0.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (FrontendSnapshot, Errors)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is said.
+    pub(super) fn update(&self, change: impl FnOnce(&mut FrontendSnapshot)) {
+        change(&mut self.lock().0);
+    }
+
+    pub(super) fn protocol_error(&self, error: &ProtocolError) {
+        let mut state = self.lock();
+        state.1.count(error.name());
+        state.0.last_error = Some(error.to_string());
+    }
+}

@@ -1,0 +1,1 @@
+//! Driver's processes that break the rules.
