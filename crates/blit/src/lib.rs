@@ -46,9 +46,11 @@
 //! | `habit.rs` | the length that is foreseen |
 //! | `kernels.rs` | the loops over a queue, and the choice among them |
 //! | `x86.rs` | what x86-64 processors have beyond the baseline |
+//! | `plan.rs` | the same copies by a blitter and by `memcpy`, for measurements |
 
 mod habit;
 mod kernels;
+pub mod plan;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
