@@ -1,0 +1,513 @@
+//! Drivers that break the rules, by mistake or to break the device: each stops its ring with an error that names what it did,
+//! and does no other harm.
+
+mod model;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bellows_packet::{Offload, Packet, Vector, pool};
+use bellows_sys::memfd;
+use bellows_virtio::ring::{Areas, Counters, Position, ReceiveRing, RingError, Setup, SetupError, Taken, TransmitRing};
+use bellows_virtio::{Features, Memory, RegionSpec};
+
+use model::descriptor;
+use model::flag::{AVAIL, INDIRECT, NEXT, WRITE};
+use model::guest::{BORDER, Guest, NOWHERE};
+use model::random::Random;
+
+const SIZE: u16 = 8;
+/// A buffer that lies in one region, and one that ends with the memory.
+const BUFFER: u64 = BORDER - 20_000;
+const LAST: u64 = BORDER + (128 << 10) - 100;
+/// A place for tables.
+const TABLE: u64 = BUFFER + 10_000;
+
+/// A driver that writes into its ring whatever it likes.
+struct Rogue {
+    guest: Guest,
+    areas: Areas,
+    features: Features,
+}
+
+impl Rogue {
+    fn new(features: Features) -> Rogue {
+        pool::ensure().unwrap();
+        let mut random = Random::new(1);
+        let mut guest = Guest::new(&mut random);
+        let size = usize::from(SIZE);
+        let areas = Areas {
+            descriptors: guest.area(16 * size, 16, &mut random),
+            driver: guest.area(6 + 2 * size, 4, &mut random),
+            device: guest.area(6 + 8 * size, 4, &mut random),
+        };
+        Rogue { guest, areas, features }
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            memory: Arc::clone(&self.guest.memory),
+            features: self.features,
+            size: SIZE,
+            areas: self.areas,
+            position: Position::start(self.features),
+            call: None,
+            kick: None,
+        }
+    }
+
+    fn packed(&self) -> bool {
+        self.features.has(Features::RING_PACKED)
+    }
+
+    /// A descriptor of the ring. `next` is where a split ring's chain goes on.
+    fn write(&mut self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
+        let words = if self.packed() { [index, flags | AVAIL] } else { [flags, next] };
+        let at = self.areas.descriptors + 16 * u64::from(index);
+        self.guest.write(at, &descriptor(address, length, words));
+    }
+
+    /// An entry of a table.
+    fn entry(&mut self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
+        let words = if self.packed() { [0, flags] } else { [flags, next] };
+        self.guest.write(TABLE + 16 * u64::from(index), &descriptor(address, length, words));
+    }
+
+    /// Makes a head available, and says that there are so many. In a packed ring descriptors make themselves available.
+    fn offer(&mut self, head: u16, count: u16) {
+        if !self.packed() {
+            self.guest.write_u16(self.areas.driver + 4, head);
+            self.guest.write_u16(self.areas.driver + 2, count);
+        }
+    }
+
+    /// Lets a device transmit once.
+    fn transmit(&self) -> (Result<usize, RingError>, Vector, Counters) {
+        let mut ring = TransmitRing::new(self.setup()).unwrap();
+        let mut packets = Vector::new();
+        let result = ring.transmit(&mut packets, 32);
+        if result.is_err() {
+            assert_eq!(ring.transmit(&mut packets, 32), result, "a ring that was stopped stays so");
+            assert_eq!(ring.error(), result.err());
+            assert!(packets.is_empty());
+        }
+        (result, packets, ring.counters())
+    }
+
+    /// Lets a device receive one packet.
+    fn receive(&self, length: usize) -> Result<Taken, RingError> {
+        let mut ring = ReceiveRing::new(self.setup()).unwrap();
+        let packets = [Packet::from_bytes(&vec![7; length]).unwrap()];
+        let result = ring.receive(&packets);
+        if result.is_err() {
+            assert_eq!(ring.receive(&packets), result, "a ring that was stopped stays so");
+            assert_eq!(ring.error(), result.err());
+        }
+        result
+    }
+
+    /// What the device says about notifications is its own business; nothing else may have changed.
+    fn check_untouched(&mut self) {
+        self.guest.accept(self.areas.device, if self.packed() { 4 } else { 2 });
+        if !self.packed() && self.features.has(Features::EVENT_IDX) {
+            self.guest.accept(self.areas.device + 4 + 8 * u64::from(SIZE), 2);
+        }
+        self.guest.check();
+    }
+}
+
+/// Something that no driver may do, what it does it with, and what the device says.
+type Crime = (&'static str, fn(&mut Rogue, u16), RingError);
+
+/// Those that are the same for both kinds of rings; the second argument is the access flag that the direction needs.
+const ANYWHERE: &[Crime] = &[
+    ("a buffer outside the memory", |it, ok| it.write(0, NOWHERE, 100, ok, 0), RingError::OutsideMemory),
+    ("a buffer that ends outside", |it, ok| it.write(0, LAST, 101, ok, 0), RingError::OutsideMemory),
+    (
+        "a buffer over the end of all addresses",
+        |it, ok| it.write(0, u64::MAX - 9, 100, ok, 0),
+        RingError::OutsideMemory,
+    ),
+    ("a buffer of 4 GiB", |it, ok| it.write(0, BUFFER, u32::MAX, ok, 0), RingError::OutsideMemory),
+    (
+        "a second buffer outside",
+        |it, ok| {
+            it.write(0, BUFFER, 20, ok | NEXT, 1);
+            it.write(1, NOWHERE, 20, ok, 0);
+        },
+        RingError::OutsideMemory,
+    ),
+    (
+        "a chain without end",
+        |it, ok| (0..SIZE).for_each(|index| it.write(index, BUFFER, 20, ok | NEXT, (index + 1) % SIZE)),
+        RingError::ChainTooLong,
+    ),
+    ("a header cut short", |it, ok| it.write(0, BUFFER, 9, ok, 0), RingError::NoHeader),
+    ("nothing at all", |it, ok| it.write(0, BUFFER, 0, ok, 0), RingError::NoHeader),
+    (
+        "a chain that is shorter than the header",
+        |it, ok| {
+            it.write(0, BUFFER, 4, ok | NEXT, 1);
+            it.write(1, BUFFER + 4, 5, ok, 0);
+        },
+        RingError::NoHeader,
+    ),
+];
+
+const SPLIT: &[Crime] = &[
+    (
+        "an index too far ahead",
+        |it, ok| {
+            it.write(0, BUFFER, 100, ok, 0);
+            it.offer(0, SIZE + 1);
+        },
+        RingError::IndexJump,
+    ),
+    ("an index that went back", |it, _| it.offer(0, u16::MAX), RingError::IndexJump),
+    ("a head beyond the ring", |it, _| it.offer(SIZE, 1), RingError::NoSuchDescriptor),
+    ("a link beyond the ring", |it, ok| it.write(0, BUFFER, 20, ok | NEXT, SIZE), RingError::NoSuchDescriptor),
+    ("a chain that bites its tail", |it, ok| it.write(0, BUFFER, 20, ok | NEXT, 0), RingError::ChainTooLong),
+];
+
+/// With tables.
+const TABLES: &[Crime] = &[
+    ("a table outside the memory", |it, _| it.write(0, NOWHERE, 32, INDIRECT, 0), RingError::IndirectOutsideMemory),
+    ("a table that ends outside", |it, _| it.write(0, LAST, 112, INDIRECT, 0), RingError::IndirectOutsideMemory),
+    (
+        "a table over the end of all addresses",
+        |it, _| it.write(0, u64::MAX - 15, 32, INDIRECT, 0),
+        RingError::IndirectOutsideMemory,
+    ),
+    ("a table of nothing", |it, _| it.write(0, TABLE, 0, INDIRECT, 0), RingError::IndirectLength),
+    ("a table of half an entry", |it, _| it.write(0, TABLE, 24, INDIRECT, 0), RingError::IndirectLength),
+    ("a table that is too long", |it, _| it.write(0, TABLE, 16 * 1025, INDIRECT, 0), RingError::IndirectLength),
+    ("a table of 4 GiB", |it, _| it.write(0, TABLE, u32::MAX & !15, INDIRECT, 0), RingError::IndirectLength),
+    (
+        "a table in the middle of a chain",
+        |it, ok| {
+            it.entry(0, BUFFER, 100, ok, 0);
+            it.write(0, TABLE, 16, INDIRECT | NEXT, 1);
+            it.write(1, BUFFER, 100, ok, 0);
+        },
+        RingError::IndirectNested,
+    ),
+    (
+        "a table in a table",
+        |it, _| {
+            it.entry(0, TABLE, 16, INDIRECT, 0);
+            it.write(0, TABLE, 16, INDIRECT, 0);
+        },
+        RingError::IndirectNested,
+    ),
+    (
+        "a buffer outside the memory, in a table",
+        |it, ok| {
+            it.entry(0, NOWHERE, 100, ok, 0);
+            it.write(0, TABLE, 16, INDIRECT, 0);
+        },
+        RingError::OutsideMemory,
+    ),
+];
+
+const SPLIT_TABLES: &[Crime] = &[
+    (
+        "an entry that leads to itself",
+        |it, ok| {
+            it.entry(0, BUFFER, 20, ok | NEXT, 0);
+            it.write(0, TABLE, 64, INDIRECT, 0);
+        },
+        RingError::ChainTooLong,
+    ),
+    (
+        "entries that lead to each other",
+        |it, ok| {
+            it.entry(0, BUFFER, 20, ok | NEXT, 1);
+            it.entry(1, BUFFER, 20, ok | NEXT, 0);
+            it.write(0, TABLE, 64, INDIRECT, 0);
+        },
+        RingError::ChainTooLong,
+    ),
+    (
+        "a link beyond the table",
+        |it, ok| {
+            it.entry(0, BUFFER, 20, ok | NEXT, 2);
+            it.write(0, TABLE, 32, INDIRECT, 0);
+        },
+        RingError::NoSuchDescriptor,
+    ),
+];
+
+/// Every set of features in which the ring's machine code differs. Packed rings need version 1.
+fn feature_sets() -> Vec<Features> {
+    let bits = [
+        Features::MRG_RXBUF,
+        Features::IN_ORDER,
+        Features::EVENT_IDX,
+        Features::INDIRECT_DESC,
+        Features::CSUM | Features::GUEST_CSUM,
+    ];
+    let of = |number: u32| {
+        let chosen = bits.iter().enumerate().filter(|(bit, _)| number & (1 << bit) != 0);
+        chosen.fold(Features::VERSION_1, |set, (_, features)| set | *features)
+    };
+    let split: Vec<Features> = (0..32).map(of).collect();
+    let packed = split.iter().map(|set| *set | Features::RING_PACKED);
+    let legacy =
+        split.iter().map(|set| (*set | Features::ANY_LAYOUT).without(Features::VERSION_1 | Features::IN_ORDER));
+    split.iter().copied().chain(packed).chain(legacy).collect()
+}
+
+#[test]
+fn every_crime_stops_the_ring_and_is_named() {
+    let mut named = BTreeSet::new();
+    for features in feature_sets() {
+        let (packed, indirect) = (features.has(Features::RING_PACKED), features.has(Features::INDIRECT_DESC));
+        let mut crimes = ANYWHERE.to_vec();
+        crimes.extend((!packed).then_some(SPLIT).into_iter().flatten());
+        crimes.extend(indirect.then_some(TABLES).into_iter().flatten());
+        crimes.extend((indirect && !packed).then_some(SPLIT_TABLES).into_iter().flatten());
+        if !indirect {
+            crimes.push((
+                "a table that was not negotiated",
+                |it, _| it.write(0, TABLE, 32, INDIRECT, 0),
+                RingError::IndirectNotNegotiated,
+            ));
+        }
+        for (what, commit, expected) in crimes {
+            for receive in [false, true] {
+                let mut rogue = Rogue::new(features);
+                let access = if receive { WRITE } else { 0 };
+                // Behind it there are good buffers.
+                (1..SIZE).for_each(|index| rogue.write(index, BUFFER, 6_000, access, 0));
+                rogue.guest.write_u16(rogue.areas.driver + 6, SIZE - 1);
+                rogue.offer(0, 2);
+                commit(&mut rogue, access);
+                let error = match receive {
+                    true => rogue.receive(5_000).err(),
+                    false => rogue.transmit().0.err(),
+                };
+                assert_eq!(error, Some(expected), "{what}, receive: {receive}, {features}");
+                rogue.check_untouched();
+                named.insert(expected.name());
+            }
+        }
+        // The device may not read what it is to write, nor write what it is to read.
+        for (flags, receive, expected) in
+            [(WRITE, false, RingError::WriteOnlyBuffer), (0, true, RingError::ReadOnlyBuffer)]
+        {
+            let mut rogue = Rogue::new(features);
+            rogue.write(0, BUFFER, 100, flags, 0);
+            rogue.offer(0, 1);
+            let error = if receive { rogue.receive(60).err() } else { rogue.transmit().0.err() };
+            assert_eq!(error, Some(expected), "{features}");
+            rogue.check_untouched();
+            named.insert(expected.name());
+        }
+    }
+    named.insert(RingError::MemoryGone.name());
+    let all: BTreeSet<&str> = RingError::ALL.iter().map(|error| error.name()).collect();
+    assert_eq!(named, all, "the memory that goes has a test of its own");
+}
+
+#[test]
+fn what_came_before_the_crime_is_delivered() {
+    let mut rogue = Rogue::new(Features::VERSION_1);
+    rogue.write(0, BUFFER, 112, 0, 0);
+    rogue.write(1, NOWHERE, 100, 0, 0);
+    rogue.offer(0, 2);
+    rogue.guest.write_u16(rogue.areas.driver + 6, 1);
+    let mut ring = TransmitRing::new(rogue.setup()).unwrap();
+    let mut packets = Vector::new();
+    assert_eq!(ring.transmit(&mut packets, 32), Ok(1));
+    assert_eq!(packets.as_slice()[0].bytes(), &rogue.guest.read(BUFFER + 12, 100)[..]);
+    assert_eq!(ring.transmit(&mut packets, 32), Err(RingError::OutsideMemory));
+    assert_eq!(rogue.guest.read_u16(rogue.areas.device + 2), 1, "the first one is used");
+}
+
+#[test]
+fn packets_that_are_no_packets_are_dropped_and_counted_and_the_ring_goes_on() {
+    for features in feature_sets() {
+        let header = model::chains::header_length(features) as u32;
+        let cases: [fn(&mut Rogue, u32); 3] = [
+            // Nothing behind the header.
+            |it, header| it.write(0, BUFFER, header, 0, 0),
+            // More than the longest packet: the whole region, over and over.
+            |it, _| {
+                let last = SIZE - 1;
+                (0..last).for_each(|index| it.write(index, BUFFER - 100_000, 100_000, NEXT, index + 1));
+                it.write(last, BUFFER - 100_000, 100_000, 0, 0);
+            },
+            // A checksum that is to lie behind the packet's end.
+            |it, header| {
+                let mut bytes = vec![Offload::NEEDS_CHECKSUM, 0, 0, 0, 0, 0, 200, 0, 0, 0];
+                bytes.resize(header as usize, 0);
+                it.guest.write(BUFFER, &bytes);
+                it.write(0, BUFFER, header + 60, 0, 0);
+            },
+        ];
+        for (number, case) in cases.into_iter().enumerate() {
+            let mut rogue = Rogue::new(features);
+            case(&mut rogue, header);
+            rogue.offer(0, 1);
+            let (result, packets, counters) = rogue.transmit();
+            assert_eq!(result, Ok(1), "case {number}, {features}");
+            let counted = [counters.empty, counters.too_long, counters.bad_header];
+            if number == 2 && !features.has(Features::CSUM) {
+                // A header that may not ask for anything is not listened to.
+                assert_eq!((packets.len(), counted), (1, [0; 3]), "{features}");
+                assert_eq!(packets.as_slice()[0].offload(), None);
+            } else {
+                let mut expected = [0; 3];
+                expected[number] = 1;
+                assert_eq!((packets.len(), counted), (0, expected), "{features}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rings_that_cannot_be_are_refused() {
+    let rogue = Rogue::new(Features::VERSION_1);
+    let good = rogue.areas;
+    let attempt = |change: &dyn Fn(&mut Setup)| {
+        let mut setup = rogue.setup();
+        change(&mut setup);
+        TransmitRing::new(setup).err()
+    };
+    assert_eq!(attempt(&|_| ()), None);
+    for size in [0, 3, 7, 40_000] {
+        assert_eq!(attempt(&|setup| setup.size = size), Some(SetupError::Size { size }));
+    }
+    for (area, alignment, change) in [
+        ("descriptor", 16, (|areas| &mut areas.descriptors) as fn(&mut Areas) -> &mut u64),
+        ("driver", 2, |areas| &mut areas.driver),
+        ("device", 4, |areas| &mut areas.device),
+    ] {
+        for address in [NOWHERE, LAST - 12 + 100, u64::MAX - 15, 0] {
+            let address = address / alignment * alignment;
+            let error = attempt(&|setup| *change(&mut setup.areas) = address);
+            assert_eq!(error, Some(SetupError::Outside { area, address }));
+        }
+        let mut areas = good;
+        let address = *change(&mut areas) + 1;
+        let error = attempt(&|setup| *change(&mut setup.areas) += 1);
+        assert_eq!(error, Some(SetupError::Alignment { area, address, alignment }));
+    }
+    let packed = Features::VERSION_1 | Features::RING_PACKED;
+    let error = attempt(&|setup| {
+        setup.features = packed;
+        setup.position = Position::from_base(packed, u32::from(SIZE));
+    });
+    assert_eq!(error, Some(SetupError::Position { index: SIZE, size: SIZE }));
+    let error = attempt(&|setup| setup.position = Position::start(packed));
+    assert!(matches!(error, Some(SetupError::Position { .. })), "a position of the other kind of ring");
+    let error = attempt(&|setup| setup.features = Features::RING_PACKED);
+    assert!(matches!(error, Some(SetupError::Conflict(_))));
+}
+
+/// A thread writes anything anywhere while the device works. It is left to chance what is hit; the same memory is filled with what is mostly
+/// a ring, so that much is reached.
+#[test]
+fn memory_that_changes_while_the_device_reads_it_does_no_harm() {
+    for (number, features) in feature_sets().into_iter().enumerate().filter(|(number, _)| number % 3 == 0) {
+        let mut rogue = Rogue::new(features);
+        let receive = number % 2 == 0;
+        let access = if receive { WRITE } else { 0 };
+        let done = AtomicBool::new(false);
+        let (memory, areas) = (Arc::clone(&rogue.guest.memory), rogue.areas);
+        std::thread::scope(|scope| {
+            scope.spawn(|| scribble(&memory, areas, &done));
+            let mut random = Random::new(2);
+            let packets: Vec<Packet> =
+                [60, 1500, 3000].iter().map(|&length| Packet::from_bytes(&vec![7; length]).unwrap()).collect();
+            for round in 0..300 {
+                for index in 0..SIZE {
+                    let flags = random.of(&[0, 0, NEXT, INDIRECT]) | access;
+                    let address = random.of(&[BUFFER, TABLE, LAST, BORDER - 100]);
+                    rogue.write(index, address, random.of(&[16, 64, 112, 2000]), flags, random.word() % SIZE);
+                }
+                rogue.offer(round % SIZE, SIZE);
+                if receive {
+                    let mut ring = ReceiveRing::new(rogue.setup()).unwrap();
+                    while ring.receive(&packets).is_ok_and(|taken| taken.count > 0) {}
+                } else {
+                    let mut ring = TransmitRing::new(rogue.setup()).unwrap();
+                    let mut rest = 100;
+                    while rest > 0 && ring.transmit(&mut Vector::new(), 32).is_ok_and(|count| count > 0) {
+                        rest -= 1;
+                    }
+                }
+            }
+            done.store(true, Relaxed);
+        });
+    }
+}
+
+/// Writes random words into the ring, and now and then anywhere.
+fn scribble(memory: &Memory, areas: Areas, done: &AtomicBool) {
+    let mut random = Random::new(3);
+    while !done.load(Relaxed) {
+        let address = match random.between(0, 3) {
+            0 => areas.descriptors + random.between(0, 16 * usize::from(SIZE) - 2) as u64,
+            1 => areas.driver + random.between(0, 4 + 2 * usize::from(SIZE)) as u64,
+            2 => TABLE + random.between(0, 110) as u64,
+            _ => BUFFER + random.between(0, 15_000) as u64,
+        };
+        let value = random.of(&[0, 1, 2, 4, 0x80, 0x8080, 0xffff]) ^ (random.word() & 3);
+        let host = memory.translate(address, 2).unwrap();
+        // SAFETY: both bytes are mapped; the device reads them through atomics and volatile accesses.
+        unsafe { host.cast::<[u8; 2]>().write_volatile(value.to_le_bytes()) };
+    }
+}
+
+/// The driver's process cuts the file short while the device works: the device's process lives on, and the ring stops.
+#[test]
+fn memory_that_is_taken_away_stops_the_ring() {
+    for features in [Features::VERSION_1, Features::VERSION_1 | Features::RING_PACKED] {
+        for receive in [false, true] {
+            pool::ensure().unwrap();
+            let file = memfd::create(1 << 20).unwrap();
+            let (mut ring, packet) = ring_in(&file, features, receive);
+            // The rings lie on the first pages, which stay; the buffer does not.
+            file.set_len(64 << 10).unwrap();
+            let first = ring(&packet);
+            assert!(matches!(first, None | Some(RingError::MemoryGone)), "{first:?}");
+            assert_eq!(ring(&packet), Some(RingError::MemoryGone));
+        }
+    }
+}
+
+type Turn = Box<dyn FnMut(&Packet) -> Option<RingError>>;
+
+/// A ring with one buffer at the end of a file of a MiB, and what lets the device work on it.
+fn ring_in(file: &File, features: Features, receive: bool) -> (Turn, Packet) {
+    use std::os::unix::fs::FileExt;
+    const START: u64 = 0x1000_0000;
+    let copy = file.try_clone().unwrap();
+    let spec = RegionSpec { guest: START, length: 1 << 20, user: START, offset: 0, file: copy };
+    let memory = Arc::new(Memory::map(vec![spec]).unwrap());
+    let flags = if receive { WRITE } else { 0 };
+    let words = if features.has(Features::RING_PACKED) { [0, flags | AVAIL] } else { [flags, 0] };
+    file.write_all_at(&descriptor(START + (1 << 19), 1000, words), 0).unwrap();
+    // Flags, the index 1, and the head 0.
+    file.write_all_at(&[0, 0, 1, 0, 0, 0], 4096).unwrap();
+    let setup = Setup {
+        memory,
+        features,
+        size: SIZE,
+        areas: Areas { descriptors: START, driver: START + 4096, device: START + 8192 },
+        position: Position::start(features),
+        call: None,
+        kick: None,
+    };
+    let packet = Packet::from_bytes(&[7; 60]).unwrap();
+    if receive {
+        let mut ring = ReceiveRing::new(setup).unwrap();
+        (Box::new(move |packet| ring.receive(&[packet.copy().unwrap()]).err()), packet)
+    } else {
+        let mut ring = TransmitRing::new(setup).unwrap();
+        (Box::new(move |_| ring.transmit(&mut Vector::new(), 32).err()), packet)
+    }
+}

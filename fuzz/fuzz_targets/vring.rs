@@ -1,0 +1,152 @@
+//! Arbitrary bytes as a driver's memory and what it does there: rings of both kinds, both directions and every set of options that
+//! makes a difference. Nothing panics, loops for ever, or touches what is not the driver's; what was brought has sane lengths.
+//!
+//! The input: a byte each for the options and the size, then the memory's beginning (rings, tables, a few buffers) as it is, and then
+//! what is written there between the device's calls: an offset, a length, and bytes.
+
+#![no_main]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use bellows_packet::{Offload, Packet, Vector, pool};
+use bellows_sys::mapping::SharedMapping;
+use bellows_sys::memfd;
+use bellows_virtio::ring::{Areas, Position, ReceiveRing, Setup, TransmitRing};
+use bellows_virtio::{Features, Memory, RegionSpec};
+use libfuzzer_sys::fuzz_target;
+
+/// Two regions, side by side; rings lie in the first one.
+const REGION: usize = 8192;
+const START: u64 = 0x1_0000;
+
+/// Bytes around which nothing may be written, on both sides of what the device sees of the files.
+const GUARD: usize = 4096;
+const GUARDED: u8 = 0xa5;
+
+struct Guest {
+    memory: Arc<Memory>,
+    /// This side's mappings, with a guard before and behind each.
+    views: [SharedMapping; 2],
+}
+
+impl Guest {
+    fn new() -> Guest {
+        pool::init(pool::Config { packets: 4096, large_packets: 64, ..pool::Config::default() }).unwrap();
+        let files = [0, 1].map(|_| memfd::create((REGION + 2 * GUARD) as u64).unwrap());
+        let views = [0, 1].map(|index| {
+            let view = SharedMapping::new(&files[index], 0, (REGION + 2 * GUARD) as u64).unwrap();
+            // SAFETY: the mapping has as many bytes.
+            unsafe { view.start().as_ptr().write_bytes(GUARDED, REGION + 2 * GUARD) };
+            view
+        });
+        let specs = files.into_iter().enumerate().map(|(index, file)| {
+            let guest = START + (index * REGION) as u64;
+            RegionSpec { guest, length: REGION as u64, user: guest, offset: GUARD as u64, file }
+        });
+        Guest { memory: Arc::new(Memory::map(specs.collect()).unwrap()), views }
+    }
+
+    /// Writes bytes into both regions as if they were one; what goes beyond is cut off.
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        for (index, byte) in bytes.iter().enumerate() {
+            let at = offset + index;
+            if at < 2 * REGION {
+                // SAFETY: inside the view of the region, behind its guard.
+                unsafe { self.views[at / REGION].start().as_ptr().add(GUARD + at % REGION).write_volatile(*byte) };
+            }
+        }
+    }
+
+    fn check_guards(&self) {
+        for view in &self.views {
+            for at in [0, GUARD + REGION] {
+                // SAFETY: both guards lie in the mapping, and nothing writes there.
+                let guard = unsafe { std::slice::from_raw_parts(view.start().as_ptr().add(at), GUARD) };
+                assert!(guard.iter().all(|byte| *byte == GUARDED), "written outside the memory");
+            }
+        }
+    }
+}
+
+thread_local! {
+    static GUEST: RefCell<Guest> = RefCell::new(Guest::new());
+}
+
+/// Options by bits: those of the ring, and offloads.
+fn features(bits: u8) -> Features {
+    let options = [
+        Features::RING_PACKED,
+        Features::MRG_RXBUF,
+        Features::IN_ORDER,
+        Features::EVENT_IDX,
+        Features::INDIRECT_DESC,
+        Features::VERSION_1,
+        Features::CSUM | Features::GUEST_CSUM | Features::HOST_TSO4 | Features::GUEST_TSO4,
+    ];
+    let chosen = options.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
+    chosen.fold(Features::NONE, |set, (_, option)| set | *option).coherent()
+}
+
+fuzz_target!(|data: &[u8]| {
+    let [options, size, where_to, rest @ ..] = data else { return };
+    GUEST.with_borrow_mut(|guest| run(guest, *options, *size, *where_to, rest));
+});
+
+fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
+    let features = features(options);
+    let size = if features.has(Features::RING_PACKED) { u16::from(size % 40) + 1 } else { 1 << (size % 6) };
+    guest.write(0, &vec![0; 2 * REGION]);
+    let (image, mut steps) = data.split_at(data.len().min(2048));
+    guest.write(0, image);
+    let areas = Areas { descriptors: START, driver: START + 768, device: START + 896 };
+    let base = match features.has(Features::RING_PACKED) {
+        true => u32::from(where_to) % u32::from(size) | u32::from(where_to & 0x80) << 8,
+        false => u32::from(where_to) << 8,
+    };
+    let setup = Setup {
+        memory: Arc::clone(&guest.memory),
+        features,
+        size,
+        areas,
+        position: Position::from_base(features, base),
+        call: None,
+        kick: None,
+    };
+    if options & 0x80 == 0 {
+        let mut ring = TransmitRing::new(setup).unwrap();
+        for _ in 0..64 {
+            let mut packets = Vector::new();
+            let result = ring.transmit(&mut packets, 32);
+            for packet in packets.as_slice() {
+                assert!((1..=bellows_packet::LARGEST_ROOM).contains(&packet.len()));
+                assert!(packet.offload().is_none_or(|offload| offload.check(packet.len())));
+            }
+            if result.is_err() || !step(guest, &mut steps) {
+                break;
+            }
+        }
+    } else {
+        let mut packets: Vec<Packet> =
+            [60, 1, 1500, 9000].map(|length| Packet::from_bytes(&vec![7; length]).unwrap()).into();
+        let offload = Offload { flags: 1, checksum_start: 34, checksum_offset: 6, ..Offload::default() };
+        packets[0].set_offload(offload);
+        let mut ring = ReceiveRing::new(setup).unwrap();
+        for round in 0..64 {
+            let result = ring.receive(&packets[round % 4..]);
+            if result.is_err() || !step(guest, &mut steps) {
+                break;
+            }
+        }
+    }
+    guest.check_guards();
+}
+
+/// What the driver does next: writes some bytes somewhere. False when it does nothing more.
+fn step(guest: &Guest, steps: &mut &[u8]) -> bool {
+    let [low, high, length, rest @ ..] = *steps else { return false };
+    let (bytes, behind) = rest.split_at(usize::from(*length % 32).min(rest.len()));
+    guest.write(usize::from(u16::from_le_bytes([*low, *high])) % (2 * REGION), bytes);
+    *steps = behind;
+    true
+}
