@@ -53,7 +53,7 @@ at 64, 256 and 1518 bytes, which takes half an hour; --brief takes three minutes
   --cells LIST        such as split,split+mergeable,packed+in-order,packed+mergeable+in-order
   --directions LIST   of guest-to-host,host-to-guest,looped
   --sizes LIST        bytes
-  --memory LIST       of plain,hugepages: what the client's and DPDK's memory is made of (plain)
+  --memory LIST       of plain,hugepages: what the client's and DPDK's memory is made of (hugepages)
   --windows N         windows of each back end at a point (7)
   --window MS         how long each is (1000)
   --vectorized        lets the driver use vector instructions

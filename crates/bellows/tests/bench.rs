@@ -142,6 +142,7 @@ fn a_benchmark_that_cannot_be_run_says_why() {
     let history = ["history", "--processes", "1", "--rounds", "2"];
     let reload = ["reload", "--processes", "1", "--reloads", "1"];
     let vring = ["vring", "--processes", "1", "--rounds", "4"];
+    let blit = ["blit", "--processes", "1", "--rounds", "1"];
     for (bench, arguments, why) in [
         (engine, ["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
         (engine, ["--stride", "2241"], "the stride 2241 is no multiple of 64"),
@@ -152,6 +153,11 @@ fn a_benchmark_that_cannot_be_run_says_why() {
         (history, ["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
         (history, ["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
         (history, ["--cpu", "99999"], "processor 99999"),
+        (blit, ["--case", "nonsense"], "no case has `nonsense` in its name; there are copy and deferred"),
+        (blit, ["--size", "60,0"], "`0` is no size; give bytes from 1 to 65536, or imix"),
+        (blit, ["--where", "dram"], "`dram` is no place to copy from and to; give l1, l2, l3 or cold"),
+        (blit, ["--batch", "0"], "0 is not in 1..=1024"),
+        (blit, ["--cpu", "99999"], "processor 99999"),
         (reload, ["--apps", "0"], "0 is not in 1..=2000"),
         (reload, ["--cpu", "99999"], "processor 99999"),
         (vring, ["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
@@ -352,4 +358,33 @@ fn a_measurement_that_cannot_be_made_says_why() {
     let said = sandbox.bellows(&["bench", "apps", "--case", "nonsense"]);
     assert_eq!(said.code, Some(2));
     assert!(said.stderr.contains("no case has `nonsense` in its name"), "{said:?}");
+}
+
+#[test]
+fn copies_are_measured_against_memcpy() {
+    let sandbox = Sandbox::new();
+    let brief = ["bench", "blit", "--processes", "1", "--rounds", "2", "--size", "60,imix", "--where", "l1,cold"];
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    assert_eq!((&report["bench"], &report["processes"]), (&"blit".into(), &1.into()));
+    let found = cases(&report, &["where", "size", "batch"]);
+    for case in ["copy", "deferred"] {
+        for batch in [1, 32, 256] {
+            for size in ["60", "imix"] {
+                let in_place = |place: &str| found.contains(&format!("{case} {place} {size} {batch}"));
+                assert!(in_place("l1") && in_place("cold"), "{case} {size} {batch}: {found:?}");
+            }
+        }
+    }
+    for result in report["results"].as_array().unwrap() {
+        let figure = |key: &str| result[key].as_f64().unwrap();
+        assert!(0.0 < figure("low") && figure("low") <= figure("median") && figure("median") <= figure("high"));
+        let labels = &result["labels"];
+        assert!(result["unit"] == "ratio" && labels["clocks"].as_f64() > Some(0.0), "{result}");
+    }
+
+    let text = sandbox.bellows(&[&brief[..], &["--case", "copy", "--batch", "16"]].concat()).fine().stdout;
+    for part in ["copy, l1\n", "copy, cold\n", "batches of 16\n", "\n    60  ", "\n  imix  "] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    assert!(!text.contains("deferred"), "{text}");
 }

@@ -19,26 +19,24 @@ const SAMPLE: usize = 8;
 /// Each field is written and read by itself: a processor that is to read at once what it has written in pieces waits until
 /// everything before is written, too, and that may be a copy to far away.
 pub(crate) struct Habit {
-    /// The length that is foreseen, if it is from half a line to a line; [`NONE`] otherwise.
-    pub(crate) block: usize,
-    /// The length that is foreseen, if it is more than a line and at most two.
-    pub(crate) line: usize,
-    /// The length that is foreseen, if it is any other.
+    /// The length that is foreseen, if it is copied inline; [`NONE`] otherwise.
+    pub(crate) inline: usize,
+    /// The length that is foreseen, if it is not.
     pub(crate) other: usize,
     last: usize,
     /// How often the last length has come in a row.
     times: usize,
-    /// Whether one of the three is foreseen.
+    /// Whether one of the two is foreseen.
     is_some: bool,
-    /// The greatest length that `block` and `line` may be used for.
+    /// The greatest length that is copied inline.
     reach: usize,
 }
 
 impl Habit {
     /// None yet, on a processor that has registers for copies inline, or not.
     pub(crate) fn new(wide: bool) -> Habit {
-        let reach = if wide { 2 * LINE } else { 0 };
-        Habit { block: NONE, line: NONE, other: NONE, last: NONE, times: 0, is_some: false, reach }
+        let reach = if wide { 4 * LINE } else { 0 };
+        Habit { inline: NONE, other: NONE, last: NONE, times: 0, is_some: false, reach }
     }
 
     /// So many copies of a length that was not foreseen.
@@ -59,20 +57,17 @@ impl Habit {
     fn adopt(&mut self, length: usize) {
         self.lose();
         (self.last, self.times, self.is_some) = (length, OFTEN, true);
-        if length < BLOCK || length > self.reach {
-            self.other = length;
-        } else if length <= LINE {
-            self.block = length;
+        if (BLOCK..=self.reach).contains(&length) {
+            self.inline = length;
         } else {
-            self.line = length;
+            self.other = length;
         }
     }
 
     /// Copies of different lengths.
     pub(crate) fn lose(&mut self) {
         self.is_some = false;
-        self.block = NONE;
-        self.line = NONE;
+        self.inline = NONE;
         self.other = NONE;
         self.last = NONE;
         self.times = 0;
@@ -92,7 +87,7 @@ mod tests {
     use std::ptr::{null, null_mut};
 
     fn foreseen(habit: &Habit) -> Vec<usize> {
-        [habit.block, habit.line, habit.other].into_iter().filter(|&length| length != NONE).collect()
+        [habit.inline, habit.other].into_iter().filter(|&length| length != NONE).collect()
     }
 
     fn common(lengths: &[usize]) -> Option<usize> {
@@ -113,8 +108,7 @@ mod tests {
                 let last = &lengths[(count + 1).saturating_sub(OFTEN)..=count];
                 let is_usual = last.len() == OFTEN && last.iter().all(|&one| one == length);
                 prop_assert_eq!(foreseen(&habit), if is_usual { vec![length] } else { vec![] });
-                prop_assert!(habit.block == NONE || wide && (BLOCK..=LINE).contains(&habit.block));
-                prop_assert!(habit.line == NONE || wide && (LINE..=2 * LINE).contains(&habit.line));
+                prop_assert!(habit.inline == NONE || wide && (BLOCK..=4 * LINE).contains(&habit.inline));
             }
         }
     }

@@ -20,7 +20,7 @@ pub(crate) struct Kernel {
     pub(crate) alike: Run,
     /// For lengths that follow no pattern.
     pub(crate) mixed: Run,
-    /// Whether the processor has the registers that [`inline`](crate::inline) uses.
+    /// Whether the processor has the registers that copies inline use.
     pub(crate) wide: bool,
     /// What the loops were compiled for.
     pub(crate) name: &'static str,

@@ -46,9 +46,11 @@
 //! | `habit.rs` | the length that is foreseen |
 //! | `kernels.rs` | the loops over a queue, and the choice among them |
 //! | `x86.rs` | what x86-64 processors have beyond the baseline |
+//! | `plan.rs` | the same copies by a blitter and by `memcpy`, for measurements |
 
 mod habit;
 mod kernels;
+pub mod plan;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -57,6 +59,8 @@ use std::ptr::{self, NonNull};
 use std::slice::from_raw_parts;
 
 use habit::Habit;
+#[cfg(target_arch = "x86_64")]
+use kernels::LINE;
 use kernels::{Kernel, kernel};
 
 /// The instruction set that copies use on this processor: `avx512`, `avx2` or `baseline`.
@@ -124,14 +128,18 @@ impl Blitter {
     /// copied then is unspecified, and nothing else depends on them.
     #[inline(always)]
     pub unsafe fn copy(&mut self, destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: the caller's promise. A habit has lengths as the two functions take them, and none unless the processor has
-        // the instructions.
+        // SAFETY: the caller's promise; of lengths that are copied inline a habit has some only where the processor has what it
+        // takes, and only from a block to four lines.
         unsafe {
             #[cfg(target_arch = "x86_64")]
-            if length == self.habit.block {
-                return x86::block_ends(destination, source, length);
-            } else if length == self.habit.line {
-                return x86::line_ends(destination, source, length);
+            if length == self.habit.inline {
+                return if length <= LINE {
+                    x86::block_ends(destination, source, length)
+                } else if length <= 2 * LINE {
+                    x86::line_ends(destination, source, length)
+                } else {
+                    x86::two_line_ends(destination, source, length)
+                };
             }
             if length == self.habit.other {
                 return ptr::copy(source, destination, length);

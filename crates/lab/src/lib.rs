@@ -13,6 +13,7 @@
 //! | [`engine`] | `bench engine`: what the engine costs a packet, and a breath in which nothing moves |
 //! | [`appbench`] | `appbench`: what one app costs a packet, and why |
 //! | [`apps`] | `bench apps`: what every app costs a packet |
+//! | [`blit`] | `bench blit`: how fast copies are made, against `memcpy` |
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
 //! | [`history`] | `bench history`: whether that depends on what the engine met before |
 //! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
@@ -22,6 +23,7 @@
 
 pub mod appbench;
 pub mod apps;
+pub mod blit;
 pub mod breathsim;
 pub mod callgrind;
 pub mod engine;

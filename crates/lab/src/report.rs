@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::histogram::{Histogram, span};
 use crate::processes::ProcessError;
+use crate::residence::MeasureError;
 use crate::stats::{Median, median, quantile};
 
 /// Why there is no report.
@@ -21,6 +22,9 @@ pub enum BenchError {
     /// The capture to read could not be made.
     #[error("cannot write a capture to read: {0}; set TMPDIR to a folder with 50 MB free")]
     Capture(bellows_capture::Error),
+    /// There was no memory to find the levels of the hierarchy in.
+    #[error(transparent)]
+    Levels(MeasureError),
     /// No case has such a name.
     #[error("no case has `{0}` in its name; there are {1}")]
     NoCase(String, String),

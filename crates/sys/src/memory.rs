@@ -130,6 +130,12 @@ impl Words {
     pub fn pages(&self) -> Pages {
         self.memory.pages()
     }
+
+    /// The same memory as bytes.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is readable, writable and so long; this value alone knows it, and is borrowed exclusively.
+        unsafe { from_raw_parts_mut(self.memory.start().as_ptr(), self.memory.length()) }
+    }
 }
 
 impl Deref for Words {
@@ -187,6 +193,9 @@ mod tests {
             let last = words.len() - 1;
             words[last] = 7;
             assert_eq!((words[0], words[last]), (0, 7));
+            assert_eq!(words.bytes_mut().len(), 8 * words.len());
+            words.bytes_mut()[8] = 1;
+            assert_eq!(words[1].to_ne_bytes()[0], 1);
         }
     }
 

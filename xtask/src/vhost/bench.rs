@@ -123,6 +123,7 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, Failure> {
     if !tools::is_root() {
         eprintln!("not root: the programs cannot be preferred to others, so that more windows will be starved");
     }
+    processes::hurry();
     let points = options.points();
     let mut rows = Vec::new();
     for (number, &point) in points.iter().enumerate() {
@@ -184,11 +185,14 @@ impl Bench {
         signal(works, "-CONT");
         self.start_client(port)?;
         thread::sleep(WARM_UP);
+        // Whoever reads the counters of a back end takes time from it: that is kept out of what the client's counters span.
+        let back_before = self.look_at_back_end(side)?;
         let before = self.look(side)?;
         thread::sleep(length);
         let after = self.look(side)?;
+        let back_after = self.look_at_back_end(side)?;
         self.client.command("stop").map_err(Failure::chore)?;
-        Ok(self.compare(&before, &after))
+        Ok(self.compare([&before, &after], [&back_before, &back_after]))
     }
 
     fn start_client(&mut self, port: usize) -> Result<(), Failure> {
@@ -206,60 +210,61 @@ impl Bench {
         self.client.commands(commands).map_err(Failure::chore)
     }
 
+    fn look_at_back_end(&mut self, side: Side) -> Result<(Instant, Work), Failure> {
+        let work = match side {
+            Side::Dpdk => Work::of(&mut self.dpdk)?,
+            Side::Bellows => self.bellows.work()?,
+        };
+        Ok((Instant::now(), work))
+    }
+
     fn look(&mut self, side: Side) -> Result<Look, Failure> {
+        let back_end = match side {
+            Side::Dpdk => self.dpdk.pid(),
+            Side::Bellows => self.bellows.pid(),
+        };
         let forwarded = self.client.forwarded().map_err(Failure::chore)?;
         let at = Instant::now();
         let (received, sent, refused) = forwarded.port(side as usize);
-        let client = forwarded.cycles.map_or(0.0, |(clocks, _)| clocks as f64);
-        let (back, pid) = match side {
-            Side::Dpdk => (Work::of(&mut self.dpdk)?, self.dpdk.pid()),
-            Side::Bellows => (self.bellows.work()?, self.bellows.pid()),
-        };
         let packets = match self.point.direction {
             Direction::GuestToHost => sent,
             Direction::HostToGuest | Direction::Looped => received,
         };
-        let scheduled = [Scheduled::of(self.client.pid()), Scheduled::of(pid)];
         Ok(Look {
             at,
             packets: packets as f64,
             refused: refused as f64,
-            client,
-            back,
-            back_at: Instant::now(),
-            scheduled,
+            clocks: forwarded.cycles.map_or(0.0, |(clocks, _)| clocks as f64),
+            scheduled: [self.client.pid(), back_end].map(Scheduled::of),
         })
     }
 
-    fn compare(&self, before: &Look, after: &Look) -> Window {
+    fn compare(&self, [before, after]: [&Look; 2], [back_before, back_after]: [&(Instant, Work); 2]) -> Window {
         let seconds = (after.at - before.at).as_secs_f64();
         let packets = after.packets - before.packets;
         let refused = after.refused - before.refused;
-        let (back_packets, clocks) = after.back.since(&before.back);
-        let back_seconds = (after.back_at - before.back_at).as_secs_f64();
-        let part = |of: fn(&Scheduled) -> f64| {
-            [0, 1].map(|side| (of(&after.scheduled[side]) - of(&before.scheduled[side])) / 1e9 / back_seconds)
-        };
+        let (back_packets, clocks) = back_after.1.since(&back_before.1);
+        let [client, back_end] = [0, 1].map(|side| {
+            after.scheduled[side].since(&before.scheduled[side]).map(|nanoseconds| nanoseconds / 1e9 / seconds)
+        });
         Window {
             rate: packets / seconds / 1e6,
-            back_rate: back_packets / back_seconds / 1e6,
+            back_rate: back_packets / (back_after.0 - back_before.0).as_secs_f64() / 1e6,
             clocks,
-            client_clocks: (after.client - before.client) / packets,
+            client_clocks: (after.clocks - before.clocks) / packets,
             refused: if refused > 0.0 { refused / (refused + packets) } else { 0.0 },
-            waited: part(|scheduled| scheduled.waited),
-            ran: part(|scheduled| scheduled.ran),
+            waited: [client[1], back_end[1]],
+            ran: [client[0], back_end[0]],
         }
     }
 }
 
-/// All counters at one moment.
+/// The client's counters at one moment, and how client and back end have been scheduled until then.
 struct Look {
     at: Instant,
     packets: f64,
     refused: f64,
-    client: f64,
-    back: Work,
-    back_at: Instant,
+    clocks: f64,
     scheduled: [Scheduled; 2],
 }
 

@@ -18,7 +18,7 @@ use bench::Point;
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["dpdk-testpmd"], package: "dpdk", purpose: "DPDK's virtio driver and vhost back end" },
-    Tool { programs: &["setsid"], package: "util-linux", purpose: "a share of the processor of their own" },
+    Tool { programs: &["chrt"], package: "util-linux", purpose: "a share of the processor of their own" },
 ];
 
 /// Which options of a ring are on.
@@ -113,7 +113,7 @@ impl Options {
             cells: Cell::all(),
             directions: Direction::ALL.to_vec(),
             sizes: vec![64, 256, 1_518],
-            memories: vec![Memory::Plain],
+            memories: vec![Memory::Hugepages],
             windows: 7,
             window: Duration::from_secs(1),
             vectorized: false,

@@ -9,7 +9,7 @@ use crate::Features;
 
 use super::channel::{Channel, Incoming};
 use super::device::Device;
-use super::endpoint::{Endpoint, FIRST_PAUSE, pause};
+use super::endpoint::Endpoint;
 use super::handover::{Ender, exchange};
 use super::port::{Lent, Port};
 use super::signal::Signal;
@@ -113,18 +113,14 @@ impl Control {
                 snapshot.connections += 1;
             });
             let mut channel = Channel::new(socket, Arc::clone(&self.signal));
-            let end = self.serve(&mut channel);
-            if let Err(error) = &end
+            if let Err(error) = self.serve(&mut channel)
                 && !error.is_closing()
             {
-                self.status.protocol_error(error);
+                self.status.protocol_error(&error);
             }
             drop(channel);
             self.device.disconnect();
             self.status.update(|snapshot| snapshot.connected = false);
-            if end.is_err() {
-                pause(FIRST_PAUSE, &self.signal);
-            }
         }
     }
 

@@ -30,7 +30,7 @@ impl Endpoint {
     pub(super) fn open(path: &Path, mode: Mode) -> io::Result<Endpoint> {
         Ok(match mode {
             Mode::Server => Endpoint::Server(Server::open(path)?),
-            Mode::Client => Endpoint::Client(Client { path: path.to_owned(), pause: FIRST_PAUSE }),
+            Mode::Client => Endpoint::Client(Client { path: path.to_owned(), pause: Duration::ZERO }),
         })
     }
 
@@ -131,18 +131,22 @@ fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
 /// A socket that the other side opens.
 pub(super) struct Client {
     path: PathBuf,
+    /// Before the next attempt, also after one that led to a connection: the other side may close each at once.
     pause: Duration,
 }
 
 impl Client {
     fn connect(&mut self, signal: &Signal) -> Option<UnixStream> {
-        if let Ok(socket) = socket::connect(&self.path) {
-            self.pause = FIRST_PAUSE;
-            return Some(socket);
-        }
         pause(self.pause, signal);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        None
+        if signal.has_ended() {
+            return None;
+        }
+        let socket = socket::connect(&self.path).ok();
+        self.pause = match socket {
+            Some(_) => FIRST_PAUSE,
+            None => (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE),
+        };
+        socket
     }
 }
 

@@ -81,9 +81,10 @@ impl Queue {
         let areas = self.areas(memory)?;
         let position = Position::from_base(features, self.base);
         let inflight = inflight.and_then(|region| Inflight::new(region, index, features, self.size));
+        let ring = RingMemory { memory, areas };
         let position = match &inflight {
-            Some(inflight) => self.resume(inflight, memory, areas, position),
-            None => position,
+            Some(inflight) => inflight.resume(self.size, position, || ring.used_index(), |index| ring.flags(index)),
+            None => ring.trusted(position),
         };
         let clone = |file: &Option<File>| file.as_ref().and_then(|file| file.try_clone().ok());
         let setup = Setup {
@@ -116,21 +117,43 @@ impl Queue {
         })
     }
 
-    fn resume(&self, inflight: &Inflight, memory: &Memory, areas: Areas, position: Position) -> Position {
-        let half = |address: u64| {
-            let host = memory.translate(address, 2).filter(|host| host.cast::<u16>().is_aligned())?;
-            // SAFETY: two bytes are mapped there, aligned, as long as the memory is; other processes may change them.
-            Some(unsafe { host.cast::<u16>().read_volatile() })
-        };
-        let used_index = || half(areas.device.checked_add(2)?);
-        let flags = |index| half(areas.descriptors.checked_add(16 * u64::from(index) + 14)?);
-        inflight.resume(self.size, position, used_index, flags)
-    }
-
     /// The queue has ended in an orderly way.
     pub(super) fn forget_inflight(&self, region: Option<&Arc<InflightRegion>>, index: usize, features: Features) {
         if let Some(inflight) = region.and_then(|region| Inflight::new(region, index, features, self.size.max(1))) {
             inflight.forget();
+        }
+    }
+}
+
+/// What a ring says of itself before it runs.
+struct RingMemory<'a> {
+    memory: &'a Memory,
+    areas: Areas,
+}
+
+impl RingMemory<'_> {
+    fn half(&self, address: u64) -> Option<u16> {
+        let host = self.memory.translate(address, 2).filter(|host| host.cast::<u16>().is_aligned())?;
+        // SAFETY: two bytes are mapped there, aligned, as long as the memory is; other processes may change them.
+        Some(unsafe { host.cast::<u16>().read_volatile() })
+    }
+
+    /// The used index of a split ring.
+    fn used_index(&self) -> Option<u16> {
+        self.half(self.areas.device.checked_add(2)?)
+    }
+
+    /// The flags of a descriptor of a packed ring.
+    fn flags(&self, index: u16) -> Option<u16> {
+        self.half(self.areas.descriptors.checked_add(16 * u64::from(index) + 14)?)
+    }
+
+    /// Where a ring really goes on: a split one where its used index is, since nothing was in flight when its last device left
+    /// (DPDK's driver says 0 to a device that has come back, whatever its ring says).
+    fn trusted(&self, position: Position) -> Position {
+        match (position, self.used_index()) {
+            (Position::Split { .. }, Some(used)) => Position::Split { avail: used, used },
+            (position, _) => position,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `bellows bench`: a benchmark of the lab each, in a file of its own.
 
 mod apps;
+mod blit;
 mod engine;
 mod history;
 mod reload;
@@ -26,6 +27,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Bench {
     Apps(apps::Arguments),
+    Blit(blit::Arguments),
     Engine(engine::Arguments),
     History(history::Arguments),
     Reload(reload::Arguments),
@@ -52,6 +54,7 @@ struct Common {
 pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
     match &arguments.bench {
         Bench::Apps(arguments) => apps::execute(arguments, registry),
+        Bench::Blit(arguments) => blit::execute(arguments),
         Bench::Engine(arguments) => engine::execute(arguments),
         Bench::History(arguments) => history::execute(arguments),
         Bench::Reload(arguments) => reload::execute(arguments),

@@ -133,6 +133,8 @@ struct Device {
     #[serde(default)]
     peer: Value,
     #[serde(default)]
+    offered: Vec<String>,
+    #[serde(default)]
     features: Vec<String>,
     #[serde(default)]
     protocol_features: Vec<String>,
@@ -201,9 +203,12 @@ fn heading(device: &Device) -> String {
             text += &format!("  {what}: {}\n", names.join(" "));
         }
     };
+    if device.features.is_empty() {
+        list("offers", &device.offered);
+    }
     list("negotiated", &device.features);
     list("protocol", &device.protocol_features);
-    if let Some(memory) = &device.memory {
+    if let Some(memory) = device.memory.as_ref().filter(|memory| memory.regions > 0) {
         let mebibytes = count(memory.bytes.div_ceil(1 << 20));
         text += &format!("  memory: {mebibytes} MiB in {}\n", plural(memory.regions, "region"));
     }
@@ -242,18 +247,18 @@ fn rings(device: &Device, rich: bool) -> String {
         ("ERRORS", Align::Left),
         ("INSTANCE", Align::Left),
     ]);
+    let mut failures = String::new();
     for ring in &device.rings {
         let Counters { packets, bytes, chains, kicks, errors } = &ring.counters;
-        let state = match &ring.error {
-            Some(error) => format!("{}: {error}", ring.state),
-            None => ring.state.clone(),
-        };
+        if let Some(error) = &ring.error {
+            failures += &harmless(&format!("  ring {}: {error}\n", ring.index));
+        }
         let or_unknown = |text: String| if text.is_empty() { UNKNOWN.to_owned() } else { text };
         table.row([
             ring.index.to_string(),
             ring.direction.clone(),
-            state,
-            or_unknown(ring.size.map(count).unwrap_or_default()),
+            ring.state.clone(),
+            or_unknown(ring.size.filter(|size| *size > 0).map(count).unwrap_or_default()),
             count(*packets),
             count(*bytes),
             count(*chains),
@@ -262,7 +267,7 @@ fn rings(device: &Device, rich: bool) -> String {
             or_unknown(ring.instance.clone().unwrap_or_default()),
         ]);
     }
-    table.render(rich)
+    table.render(rich) + &failures
 }
 
 #[cfg(test)]
@@ -284,7 +289,7 @@ mod tests {
                     { "index": 0, "direction": "receive", "state": "running", "error": null, "size": 256,
                       "instance": "receive packed mergeable", "counters": { "packets": 12_345, "bytes": 740_700,
                       "chains": 12_345, "kicks": 3, "errors": { "too_long": 0 } } },
-                    { "index": 1, "direction": "transmit", "state": "failed", "error": "loop", "size": 256,
+                    { "index": 1, "direction": "transmit", "state": "failed", "error": "the chain loops", "size": 256,
                       "instance": "transmit packed", "counters": { "errors": { "loop": 1, "too_long": 0 } } },
                 ],
             })),
@@ -293,7 +298,8 @@ mod tests {
         let expected = "guest (vhost-user): server on /run/vm.sock, connected to process 77\n  negotiated: packed mergeable\n  \
                         protocol: reply-ack\n  memory: 256 MiB in 2 regions\n";
         assert!(text.starts_with(expected), "{text}");
-        for part in ["12,345  740,700", "failed: loop", "loop 1", "receive packed mergeable"] {
+        for part in ["12,345  740,700", "failed", "\n  ring 1: the chain loops\n", "loop 1", "receive packed mergeable"]
+        {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("too_long"), "{text}");
@@ -317,10 +323,11 @@ mod tests {
 
     #[test]
     fn a_device_that_waits_or_talks_nonsense_is_told_too() {
-        let waits = json!({ "kind": "vhost-user", "socket": "s\u{1b}[2J", "mode": "server", "state": "listening", "peer": null, "memory": null });
+        let offered = ["packed"];
+        let waits = json!({ "kind": "vhost-user", "offered": offered, "socket": "s\u{1b}[2J", "mode": "server", "state": "listening", "peer": null, "memory": null });
         assert_eq!(
             render(&device(waits), false),
-            "guest (vhost-user): server on s\u{fffd}[2J, listening\n  no rings yet\n"
+            "guest (vhost-user): server on s\u{fffd}[2J, listening\n  offers: packed\n  no rings yet\n"
         );
         let nonsense = json!({ "kind": "vhost-user", "socket": 7 });
         assert!(render(&device(nonsense), false).starts_with("guest: what it says of itself cannot be read: "));
