@@ -18,7 +18,7 @@ use super::signal::Signal;
 use super::{Bell, FrontendStatus, MOST_PAIRS, Mode, ProtocolError};
 
 /// What a front end is to look for.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendConfig {
     /// Path of the socket.
     pub socket: PathBuf,
