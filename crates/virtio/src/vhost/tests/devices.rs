@@ -55,9 +55,12 @@ fn device(listener: &UnixListener, acknowledges: bool, answer: impl Fn(Request) 
     }
 }
 
+/// The name of a mistake, the request after which it is made, and how.
+type Case = (&'static str, Request, fn() -> Answer);
+
 #[test]
 fn each_kind_of_bad_device_is_named_and_tried_again() {
-    let cases: &[(&str, Request, fn() -> Answer)] = &[
+    let cases: &[Case] = &[
         ("message_size", Request::GET_FEATURES, || Answer::Body(vec![0; 7])),
         ("message_size", Request::GET_PROTOCOL_FEATURES, || Answer::Body(vec![])),
         ("message_too_long", Request::GET_FEATURES, || Answer::Raw(header(1, 4, 1 << 20).to_vec())),
