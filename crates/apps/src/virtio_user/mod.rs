@@ -1,6 +1,8 @@
 //! `virtio-user`: the driver of a virtio-net device in another process.
 
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
