@@ -1,6 +1,8 @@
 //! `vhost-user`: a virtio-net device for a virtual machine, or for a program such as DPDK's.
 
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -204,17 +206,21 @@ impl App for VhostUser {
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
-        let inherited = old.filter(|old| old.config == self.config).and_then(|old| old.running.take());
-        self.running = Some(match inherited {
-            Some(running) => running,
-            None => Running::new(self.config.clone())?,
-        });
+        self.running = match old {
+            Some(old) if old.config == self.config && old.running.is_some() => old.running.take(),
+            Some(VhostUser { running: Some(running), .. }) => {
+                Some(Running::new(self.config.clone(), Some(&running.backend))?)
+            }
+            _ => Some(Running::new(self.config.clone(), None)?),
+        };
         Ok(())
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        if old.running.is_none() {
-            old.running = self.running.take();
+        match &old.running {
+            None => old.running = self.running.take(),
+            // This one ends when it is dropped, which is not done between two breaths.
+            Some(running) => running.backend.resume(),
         }
     }
 
@@ -264,11 +270,13 @@ impl App for VhostUser {
 }
 
 impl Running {
-    fn new(config: BackendConfig) -> Result<Running, AppError> {
+    /// Starts, in place of a back end that runs if there is one.
+    fn new(config: BackendConfig, before: Option<&Backend>) -> Result<Running, AppError> {
         let pairs = (0..config.queues).map(|_| Pair::new()).collect();
-        let socket = config.socket.clone();
-        let (backend, port) = Backend::start(config)
-            .map_err(|error| format!("the socket {} cannot be opened: {error}", socket.display()))?;
+        let (backend, port) = match before {
+            Some(before) => before.succeed(config)?,
+            None => Backend::start(config)?,
+        };
         Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, told: [0; counted::ERRORS] })
     }
 
