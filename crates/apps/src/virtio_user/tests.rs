@@ -297,17 +297,13 @@ fn super_frames_pass_whole_or_are_cut_as_was_agreed() {
 #[test]
 fn the_status_tells_who_is_there_and_what_went_through() {
     let socket = Socket::new("status");
-    let app: VirtioUser = socket.app(&json!({ "disable": ["packed"], "mac": "02:00:00:00:00:07" }));
-    let mut app = app;
-    app.start(None).unwrap();
-    let status = app.status().unwrap();
-    let before = status.status();
+    let mut driver = socket.rig::<VirtioUser>(&json!({ "disable": ["packed"], "mac": "02:00:00:00:00:07" }));
+    let before = driver.status().unwrap();
     assert_eq!(
         (&before["kind"], &before["state"], &before["rings"]),
         (&json!("virtio-user"), &json!("waiting"), &json!([]))
     );
     let mut device = socket.rig::<VhostUser>(&json!({}));
-    let mut driver = Rig::new(app, &["input"], &["output"]);
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut time = 2_000_000_000;
     loop {
@@ -316,7 +312,7 @@ fn the_status_tells_who_is_there_and_what_went_through() {
         device.breathe();
         driver.set_time(time);
         time += 30_000_000;
-        let now = status.status();
+        let now = driver.status().unwrap();
         if now["rings"][1]["counters"]["packets"].as_u64() > Some(2) {
             assert_eq!(
                 (&now["state"], &now["mode"], &now["mac"]),
@@ -329,6 +325,39 @@ fn the_status_tells_who_is_there_and_what_went_through() {
         }
         assert!(Instant::now() < deadline, "{now}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn options_that_change_make_the_two_sides_agree_anew() {
+    for (mode, other) in [("client", "server"), ("server", "client")] {
+        let socket = Socket::new(&format!("change-{mode}"));
+        let [mut old, mut new]: [VirtioUser; 2] =
+            [json!({ "mode": mode }), json!({ "mode": mode, "disable": ["packed"] })].map(|keys| socket.app(&keys));
+        let mut device = socket.rig::<VhostUser>(&json!({ "mode": other }));
+        let mut wait = |app: &VirtioUser, packed: bool| {
+            let deadline = Instant::now() + Duration::from_secs(30);
+            loop {
+                let told = app.status().unwrap().status();
+                let features = told["features"].as_array().cloned().unwrap_or_default();
+                if told["state"] == "connected" && features.contains(&json!("packed")) == packed {
+                    return;
+                }
+                assert!(Instant::now() < deadline, "{told}");
+                device.breathe();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        old.start(None).unwrap();
+        wait(&old, true);
+        new.start(Some(&mut old)).unwrap();
+        new.give_back(&mut old);
+        drop(new);
+        wait(&old, true);
+        let mut new: VirtioUser = socket.app(&json!({ "mode": mode, "disable": ["packed"] }));
+        new.start(Some(&mut old)).unwrap();
+        drop(old);
+        wait(&new, false);
     }
 }
 
