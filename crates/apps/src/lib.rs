@@ -29,6 +29,7 @@ pub mod tee;
 pub mod truncate;
 pub mod vhost_user;
 mod virtio;
+pub mod virtio_user;
 
 use bellows_config::Registry;
 
@@ -51,4 +52,5 @@ pub fn registry() -> Registry {
         .with::<tee::Tee>()
         .with::<truncate::Truncate>()
         .with::<vhost_user::VhostUser>()
+        .with::<virtio_user::VirtioUser>()
 }

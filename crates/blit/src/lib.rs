@@ -31,12 +31,13 @@
 //! # When a copy is done
 //!
 //! To note a copy of 60 bytes, and to take the note up again, costs as much as the copy, if its length was foreseen; to be
-//! surprised by its length costs five times as much. So a blitter has a habit: the length that came several times in a row. Copies of this
+//! surprised by its length costs several times as much. So a blitter has a habit: the length that came several times in a row. Copies of this
 //! length are done at once. All others are noted, and the barrier does them without a branch on what they differ in. A copy
 //! of another length breaks the habit at the next barrier: nothing that lies further back has any influence.
 //!
-//! A blitter that is [`deferring`](Blitter::deferring) has no habits and notes every copy: for sources that are far away, so that
-//! the barrier waits for many of them together, and for whoever wants to see what is [`queued`](Blitter::queued).
+//! A blitter that is [`deferring`](Blitter::deferring) has no habits and notes every copy: for sources that are far away
+//! where much is done between one copy and the next, so that the barrier waits for many of them together; and for whoever
+//! wants to see what is [`queued`](Blitter::queued). A barrier after each copy is dear then.
 //!
 //! # Map
 //!

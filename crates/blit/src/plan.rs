@@ -23,13 +23,14 @@ struct Job {
     length: usize,
     source: *const u8,
     destination: *mut u8,
-    room: usize,
 }
 
 /// Copies within one piece of memory, which have been checked once and can be made again and again.
 pub struct Plan<'m> {
     memory: &'m mut [u8],
     jobs: Vec<Job>,
+    /// How long each may be.
+    rooms: Vec<usize>,
 }
 
 /// A move that leaves the memory, or that would write where it reads, for which `memcpy` is not made.
@@ -54,10 +55,9 @@ impl<'m> Plan<'m> {
             length: room,
             source: start.wrapping_add(from),
             destination: start.wrapping_add(to),
-            room,
         };
-        let jobs = moves.iter().map(job).collect();
-        Ok(Plan { memory, jobs })
+        let (jobs, rooms) = moves.iter().map(|one| (job(one), one.room)).unzip();
+        Ok(Plan { memory, jobs, rooms })
     }
 
     /// How many moves there are.
@@ -67,8 +67,8 @@ impl<'m> Plan<'m> {
 
     /// Sets the lengths of the moves, none above its room.
     pub fn set_lengths(&mut self, lengths: impl IntoIterator<Item = usize>) {
-        for (job, length) in self.jobs.iter_mut().zip(lengths) {
-            job.length = length.min(job.room);
+        for ((job, &room), length) in self.jobs.iter_mut().zip(&self.rooms).zip(lengths) {
+            job.length = length.min(room);
         }
     }
 
@@ -85,7 +85,7 @@ impl<'m> Plan<'m> {
     #[inline(never)]
     pub fn blit(&mut self, blitter: &mut Blitter, moves: Range<usize>, batch: usize) {
         for batch in self.jobs[moves].chunks(batch.max(1)) {
-            for &Job { length, source, destination, .. } in batch {
+            for &Job { length, source, destination } in batch {
                 // SAFETY: the move was found to lie within the memory, which this value borrows; the barrier is below, and
                 // nothing in between returns or panics.
                 unsafe { blitter.copy(destination, source, length) };
@@ -97,7 +97,7 @@ impl<'m> Plan<'m> {
     /// As [`blit`](Plan::blit), with a barrier after each copy.
     #[inline(never)]
     pub fn blit_singly(&mut self, blitter: &mut Blitter, moves: Range<usize>) {
-        for &Job { length, source, destination, .. } in &self.jobs[moves] {
+        for &Job { length, source, destination } in &self.jobs[moves] {
             // SAFETY: as above.
             unsafe { blitter.copy(destination, source, length) };
             blitter.barrier();
@@ -107,7 +107,7 @@ impl<'m> Plan<'m> {
     /// Makes some of the moves by one call of `memcpy` each.
     #[inline(never)]
     pub fn memcpy(&mut self, moves: Range<usize>) {
-        for &Job { length, source, destination, .. } in &self.jobs[moves] {
+        for &Job { length, source, destination } in &self.jobs[moves] {
             // SAFETY: the move was found to lie within the memory, which this value borrows, and not to overlap itself.
             unsafe { ptr::copy_nonoverlapping(source, destination, length) };
         }

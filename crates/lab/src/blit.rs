@@ -10,13 +10,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write};
-use std::hint::black_box;
 use std::str::FromStr;
 
 use bellows_blit::Blitter;
 use bellows_blit::plan::{Move, Plan};
+use bellows_sys::cache;
 use bellows_sys::memory::Words;
-use bellows_sys::{cache, clock};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -36,11 +35,17 @@ const LINE: usize = 64;
 /// The simple mix: lengths, and how many of each.
 const IMIX: [(usize, usize); 3] = [(60, 7), (576, 4), (1_500, 1)];
 
-/// The most memory of sources and destinations together.
-const MOST: usize = 16 << 20;
+/// The most bytes of sources and destinations together.
+const MOST: usize = 8 << 20;
 
-/// Copies of a round, at least.
-const ROUND: usize = 2_048;
+/// The most memory that they are spread over.
+const SPREAD: usize = 96 << 20;
+
+/// Copies of a round, at least: so few that the list of them leaves room in the first level.
+const ROUND: usize = 512;
+
+/// Times that such a round is made and timed as one, where sizes are not drawn anew.
+const TIMES: usize = 4;
 
 /// Copies of a round that finds its data evicted: what is evicted in between takes long.
 const COLD_ROUND: usize = 512;
@@ -330,12 +335,11 @@ fn moves(size: Size, task: &Task, random: &mut Rng) -> Vec<Move> {
     let lengths = size.lengths();
     let longest = lengths.iter().copied().max().unwrap_or(1);
     // An odd number of lines: such buffers do not compete for the same sets of a cache.
-    let stride = STRIDE.max((START + HEADER + longest).div_ceil(LINE) * LINE) / LINE * LINE;
-    let stride = if stride / LINE % 2 == 0 { stride + LINE } else { stride };
+    let stride = STRIDE.max(((START + HEADER + longest).div_ceil(LINE) | 1) * LINE);
     let lines: usize = lengths.iter().map(|length| length.div_ceil(LINE) + 1).sum();
     let taken = 2 * LINE * lines / lengths.len();
-    let most = if task.place == Where::Cold { usize::MAX } else { task.hold.min(MOST) / taken };
-    let pairs = most.clamp(1, MOST / (2 * stride)).min(if task.place == Where::L1 { ROUND } else { usize::MAX });
+    let most = if task.place == Where::Cold { MOST } else { task.hold.min(MOST) } / taken;
+    let pairs = most.clamp(1, SPREAD / (2 * stride)).min(if task.place == Where::L1 { ROUND } else { usize::MAX });
     let mut order = || {
         let mut order: Vec<usize> = (0..pairs).collect();
         random.shuffle(&mut order);
@@ -386,13 +390,13 @@ fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut 
             } else if lengths.len() == 1 {
                 copy(plan);
             }
-            samples[way].push(clocks(1, || copy(plan)) / round as f64);
+            let times = if cold || lengths.len() > 1 { 1 } else { TIMES };
+            samples[way].push(clocks(times, || copy(plan)) / round as f64);
         }
     }
     let [memcpy, rest @ ..] = samples.as_slice() else { return Vec::new() };
     let memcpy = undisturbed(memcpy);
     let figure = |(case, samples): (Case, &Vec<f64>)| Figure { size, batch, case, memcpy, blit: undisturbed(samples) };
-    black_box(clock::ticks());
     cases.iter().copied().zip(rest).map(figure).collect()
 }
 
@@ -439,6 +443,7 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bellows_sys::clock;
 
     fn task(place: Where, hold: usize) -> Task {
         Task { place, hold, cases: Case::ALL.to_vec(), options: Options { rounds: 2, ..Options::default() } }

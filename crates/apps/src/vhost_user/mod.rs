@@ -1,6 +1,8 @@
 //! `vhost-user`: a virtio-net device for a virtual machine, or for a program such as DPDK's.
 
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -9,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
-use bellows_packet::{Packet, Vector};
+use bellows_packet::Vector;
 use bellows_virtio::ring::{Direction, Doorbell, RingError, Stop};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell};
 use bellows_wire::flow;
@@ -17,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::Told;
-use crate::virtio::finish::{Able, Unfinished, finish};
+use crate::virtio::finish::{Able, soften};
 use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
@@ -204,17 +206,21 @@ impl App for VhostUser {
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
-        let inherited = old.filter(|old| old.config == self.config).and_then(|old| old.running.take());
-        self.running = Some(match inherited {
-            Some(running) => running,
-            None => Running::new(self.config.clone())?,
-        });
+        self.running = match old {
+            Some(old) if old.config == self.config && old.running.is_some() => old.running.take(),
+            Some(VhostUser { running: Some(running), .. }) => {
+                Some(Running::new(self.config.clone(), Some(&running.backend))?)
+            }
+            _ => Some(Running::new(self.config.clone(), None)?),
+        };
         Ok(())
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        if old.running.is_none() {
-            old.running = self.running.take();
+        match &old.running {
+            None => old.running = self.running.take(),
+            // This one ends when it is dropped, which is not done between two breaths.
+            Some(running) => running.backend.resume(),
         }
     }
 
@@ -264,11 +270,13 @@ impl App for VhostUser {
 }
 
 impl Running {
-    fn new(config: BackendConfig) -> Result<Running, AppError> {
+    /// Starts, in place of a back end that runs if there is one.
+    fn new(config: BackendConfig, before: Option<&Backend>) -> Result<Running, AppError> {
         let pairs = (0..config.queues).map(|_| Pair::new()).collect();
-        let socket = config.socket.clone();
-        let (backend, port) = Backend::start(config)
-            .map_err(|error| format!("the socket {} cannot be opened: {error}", socket.display()))?;
+        let (backend, port) = match before {
+            Some(before) => before.succeed(config)?,
+            None => Backend::start(config)?,
+        };
         Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, told: [0; counted::ERRORS] })
     }
 
@@ -422,8 +430,8 @@ impl Running {
             let Some(packet) = next else { break };
             if taken.stop == Stop::TooLong {
                 io.drop(packet, dropped::TOO_LONG);
-            } else if !soften(io, packet, able, &mut pair.waiting) {
-                break;
+            } else {
+                soften(io, packet, able, &mut pair.waiting, [dropped::QUEUE_FULL, dropped::BAD_OFFLOAD]);
             }
         }
         if full != pair.full {
@@ -460,32 +468,6 @@ fn count_strange(io: &Io<VhostUser>, told: &mut [u64; counted::ERRORS], now: [u6
     for (index, (now, told)) in now.into_iter().zip(told).enumerate() {
         io.count(index, now.saturating_sub(*told));
         *told = now;
-    }
-}
-
-/// Finishes a packet for a driver that does not take it as it is: what becomes of it is to go first. False if nothing more can
-/// be done just now.
-#[cold]
-fn soften(io: &Io<VhostUser>, packet: Packet, able: Able, waiting: &mut Vector) -> bool {
-    let mut finished = Vector::new();
-    match finish(packet, able, &mut finished) {
-        Ok(()) => {
-            // Before what waits already.
-            finished.append(waiting, usize::MAX);
-            std::mem::swap(waiting, &mut finished);
-            // What there is no room for behind them.
-            finished.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
-            true
-        }
-        Err((packet, Unfinished::NoBuffer)) => {
-            drop(packet);
-            io.missed(1);
-            true
-        }
-        Err((packet, Unfinished::Malformed | Unfinished::NoRoom)) => {
-            io.drop(packet, dropped::BAD_OFFLOAD);
-            true
-        }
     }
 }
 

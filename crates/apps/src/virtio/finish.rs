@@ -1,5 +1,6 @@
 //! Work that a packet's sender has left to others, done here for a receiver that has not agreed to do it.
 
+use bellows_engine::{App, Io};
 use bellows_packet::{CAPACITY, Offload, Packet, Vector};
 use bellows_virtio::Features;
 use bellows_wire::offload::{Checksums, Kind, SuperFrame, finish_checksum};
@@ -9,7 +10,7 @@ const TCP_CHECKSUM: u16 = 16;
 
 /// Why a packet could not be finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfinished {
+enum Unfinished {
     /// What it asks for makes no sense for it.
     Malformed,
     /// It has more segments than there is room for just now.
@@ -41,7 +42,7 @@ impl Able {
 ///
 /// # Errors
 /// Why not; the packet comes back as it was.
-pub(crate) fn finish(mut packet: Packet, able: Able, done: &mut Vector) -> Result<(), (Packet, Unfinished)> {
+fn finish(mut packet: Packet, able: Able, done: &mut Vector) -> Result<(), (Packet, Unfinished)> {
     let Some(offload) = packet.offload() else { return push(packet, done) };
     if !offload.check(packet.len()) {
         return Err((packet, Unfinished::Malformed));
@@ -59,6 +60,26 @@ pub(crate) fn finish(mut packet: Packet, able: Able, done: &mut Vector) -> Resul
     match cut(&packet, offload, able, done) {
         Ok(()) => Ok(()),
         Err(why) => Err((packet, why)),
+    }
+}
+
+/// Finishes a packet for a receiver that does not take it as it is: what becomes of it waits before what waits already. What
+/// there is no room for is dropped, by the first of the reasons, and what makes no sense, by the second.
+#[cold]
+pub(crate) fn soften<A: App>(io: &Io<A>, packet: Packet, able: Able, waiting: &mut Vector, reasons: [usize; 2]) {
+    let [full, malformed] = reasons;
+    let mut finished = Vector::new();
+    match finish(packet, able, &mut finished) {
+        Ok(()) => {
+            finished.append(waiting, usize::MAX);
+            std::mem::swap(waiting, &mut finished);
+            finished.drain(usize::MAX).for_each(|packet| io.drop(packet, full));
+        }
+        Err((packet, Unfinished::NoBuffer)) => {
+            drop(packet);
+            io.missed(1);
+        }
+        Err((packet, Unfinished::Malformed | Unfinished::NoRoom)) => io.drop(packet, malformed),
     }
 }
 

@@ -76,37 +76,46 @@ impl Chains {
     }
 }
 
-/// What stops a queue: its device broke the rules of the specification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum DeviceError {
-    /// The device has used more buffers than it was given.
-    #[error("the device's index is further ahead than buffers are with it")]
-    IndexJump,
-    /// The device has used a buffer that it does not have.
-    #[error("the device has used a buffer that is not with it")]
-    UnknownBuffer,
-    /// The device says that it has written more than there was room for.
-    #[error("the device has written more into a buffer than the buffer is long")]
-    TooMuch,
-    /// A received buffer has less in it than the header.
-    #[error("the device has used a buffer that is too short for the virtio-net header")]
-    NoHeader,
-    /// A packet that is said to lie in no buffer, or in more than there are.
-    #[error("the device says that a packet lies in an impossible number of buffers")]
-    BufferCount,
+macro_rules! device_errors {
+    ($($(#[$doc:meta])* $name:ident = $word:literal: $message:literal,)*) => {
+        /// What stops a queue: its device broke the rules of the specification.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+        pub enum DeviceError {
+            $($(#[$doc])* #[error($message)] $name,)*
+        }
+
+        impl DeviceError {
+            /// All of them, in the order of counters.
+            pub const ALL: &'static [DeviceError] = &[$(DeviceError::$name,)*];
+
+            /// The name in counters and reports.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(DeviceError::$name => $word,)*
+                }
+            }
+
+            /// What it says.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(DeviceError::$name => $message,)*
+                }
+            }
+        }
+    };
 }
 
-impl DeviceError {
-    /// The name in counters and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            DeviceError::IndexJump => "index_jump",
-            DeviceError::UnknownBuffer => "unknown_buffer",
-            DeviceError::TooMuch => "too_much_written",
-            DeviceError::NoHeader => "no_header",
-            DeviceError::BufferCount => "buffer_count",
-        }
-    }
+device_errors! {
+    /// The device has used more buffers than it was given.
+    IndexJump = "index_jump": "the device's index is further ahead than buffers are with it",
+    /// The device has used a buffer that it does not have.
+    UnknownBuffer = "unknown_buffer": "the device has used a buffer that is not with it",
+    /// The device says that it has written more than there was room for.
+    TooMuch = "too_much_written": "the device has written more into a buffer than the buffer is long",
+    /// A received buffer has less in it than the header.
+    NoHeader = "no_header": "the device has used a buffer that is too short for the virtio-net header",
+    /// A packet that is said to lie in no buffer, or in more than there are.
+    BufferCount = "buffer_count": "the device says that a packet lies in an impossible number of buffers",
 }
 
 /// What a queue has counted.

@@ -1,10 +1,12 @@
 //! Packets to the device.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_blit::Blitter;
 use bellows_packet::{Offload, Packet};
 
+use super::bell::UsedBell;
 use super::ring::{Fifo, Segment};
 use super::{Chains, DeviceError, Queue, QueueCounters, TABLE};
 use crate::features::Features;
@@ -79,12 +81,18 @@ impl TransmitQueue {
                 slot = self.links[usize::from(slot)];
             }
         }
+        self.queue.ring.settle();
         Ok(())
     }
 
     /// Lays out packets in another way from now on, as far as what was negotiated allows it.
     pub fn set_chains(&mut self, chains: Chains) {
         self.queue.set_chains(chains);
+    }
+
+    /// By what an engine sees that the device has taken something, so that there is room again.
+    pub fn bell(&self) -> Arc<UsedBell> {
+        Arc::clone(&self.queue.ring.bell)
     }
 
     /// What it has counted.

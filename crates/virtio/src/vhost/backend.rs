@@ -9,7 +9,7 @@ use crate::Features;
 
 use super::channel::{Channel, Incoming};
 use super::device::Device;
-use super::endpoint::{Endpoint, FIRST_PAUSE, pause};
+use super::endpoint::{Endpoint, Server};
 use super::handover::{Ender, exchange};
 use super::port::{Lent, Port};
 use super::signal::Signal;
@@ -55,6 +55,9 @@ pub struct Backend {
     ender: Ender<Lent>,
     thread: Option<JoinHandle<()>>,
     status: Arc<BackendStatus>,
+    /// The socket, if it is ours.
+    server: Option<Server>,
+    signal: Arc<Signal>,
 }
 
 impl Backend {
@@ -64,6 +67,38 @@ impl Backend {
     /// In server mode those of the socket: another process listens there, the folder is missing or may not be written.
     /// `InvalidInput` for a number of queues that cannot be. Those of the system for want of descriptors or threads.
     pub fn start(config: BackendConfig) -> io::Result<(Backend, Port)> {
+        let endpoint = Endpoint::open(&config.socket, config.mode)?;
+        Backend::start_at(endpoint, config)
+    }
+
+    /// Starts the thread in place of one that runs: if both are servers at one socket, that stays open, new connections come
+    /// to the new one, and the one that there is ends when the old one is dropped.
+    ///
+    /// # Errors
+    /// As for [`start`](Backend::start); the old one goes on as before.
+    pub fn succeed(&self, config: BackendConfig) -> io::Result<(Backend, Port)> {
+        match &self.server {
+            Some(server) if config.mode == Mode::Server && server.path() == config.socket => {
+                let started = Backend::start_at(Endpoint::Server(server.successor()), config);
+                if started.is_err() {
+                    self.resume();
+                }
+                self.signal.raise();
+                started
+            }
+            _ => Backend::start(config),
+        }
+    }
+
+    /// Accepts connections again after another was to [succeed](Backend::succeed) it.
+    pub fn resume(&self) {
+        if let Some(server) = &self.server {
+            server.take_turn();
+        }
+        self.signal.raise();
+    }
+
+    fn start_at(endpoint: Endpoint, config: BackendConfig) -> io::Result<(Backend, Port)> {
         if config.queues == 0 || config.queues > MOST_PAIRS {
             let message = format!("{} pairs of queues; there can be 1 to {MOST_PAIRS}", config.queues);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -73,12 +108,15 @@ impl Backend {
         let (lender, borrower, ender) = exchange(2 * pairs, Arc::clone(&signal))?;
         let offered = config.offered();
         let status = Arc::new(BackendStatus::new(config.socket.clone(), config.mode, offered, 2 * pairs));
-        let endpoint = Endpoint::open(&config.socket, config.mode)?;
+        let server = match &endpoint {
+            Endpoint::Server(server) => Some(server.clone()),
+            Endpoint::Client(_) => None,
+        };
         let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status));
-        let control = Control { endpoint, device, signal, status: Arc::clone(&status) };
+        let control = Control { endpoint, device, signal: Arc::clone(&signal), status: Arc::clone(&status) };
         let thread = thread::Builder::new().name("vhost-user".into()).spawn(move || control.run())?;
         let port = Port::new(borrower, pairs, Arc::clone(&status));
-        Ok((Backend { ender, thread: Some(thread), status: Arc::clone(&status) }, port))
+        Ok((Backend { ender, thread: Some(thread), status, server, signal }, port))
     }
 
     /// What can be said about it.
@@ -113,18 +151,14 @@ impl Control {
                 snapshot.connections += 1;
             });
             let mut channel = Channel::new(socket, Arc::clone(&self.signal));
-            let end = self.serve(&mut channel);
-            if let Err(error) = &end
+            if let Err(error) = self.serve(&mut channel)
                 && !error.is_closing()
             {
-                self.status.protocol_error(error);
+                self.status.protocol_error(&error);
             }
             drop(channel);
             self.device.disconnect();
             self.status.update(|snapshot| snapshot.connected = false);
-            if end.is_err() {
-                pause(FIRST_PAUSE, &self.signal);
-            }
         }
     }
 

@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use bellows_sys::socket;
@@ -29,8 +31,8 @@ impl Endpoint {
     /// For a server: somebody listens there already, something else than a socket is there, or those of `bind(2)`.
     pub(super) fn open(path: &Path, mode: Mode) -> io::Result<Endpoint> {
         Ok(match mode {
-            Mode::Server => Endpoint::Server(Server::open(path)?),
-            Mode::Client => Endpoint::Client(Client { path: path.to_owned(), pause: FIRST_PAUSE }),
+            Mode::Server => Endpoint::Server(Server::new(Listening::open(path)?)),
+            Mode::Client => Endpoint::Client(Client { path: path.to_owned(), pause: Duration::ZERO }),
         })
     }
 
@@ -58,28 +60,77 @@ pub(super) fn pause(time: Duration, signal: &Signal) {
     let _ = sleep_until_readable(&[signal.as_fd()], Some(time));
 }
 
-/// A socket that we opened. Its file is removed with it.
-pub(super) struct Server {
+/// A socket that we opened, and who of those that share it accepts connections. Its file is removed with it.
+pub(super) struct Listening {
     listener: UnixListener,
     path: PathBuf,
     /// Device and inode of the file: another one at the same path is not ours.
     file: Option<(u64, u64)>,
+    /// The number of the server whose turn it is.
+    turn: AtomicU64,
+    servers: AtomicU64,
 }
 
-impl Server {
-    fn open(path: &Path) -> io::Result<Server> {
+impl Listening {
+    fn open(path: &Path) -> io::Result<Arc<Listening>> {
         make_way(path)?;
         let listener = UnixListener::bind(path).map_err(|error| explain(path, &error, "cannot listen at"))?;
         listener.set_nonblocking(true)?;
         let file = fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()));
-        Ok(Server { listener, path: path.to_owned(), file })
+        let (turn, servers) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Arc::new(Listening { listener, path: path.to_owned(), file, turn, servers }))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let there = fs::symlink_metadata(&self.path).ok().map(|status| (status.dev(), status.ino()));
+        if there.is_some() && there == self.file {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// One of those that share a socket: a device, or the one that takes its place.
+#[derive(Clone)]
+pub(super) struct Server {
+    listening: Arc<Listening>,
+    number: u64,
+}
+
+impl Server {
+    /// One more at a socket. It accepts connections from now on, and nobody else does.
+    fn new(listening: Arc<Listening>) -> Server {
+        let number = listening.servers.fetch_add(1, SeqCst);
+        let server = Server { listening, number };
+        server.take_turn();
+        server
+    }
+
+    /// One that takes this one's place.
+    pub(super) fn successor(&self) -> Server {
+        Server::new(Arc::clone(&self.listening))
+    }
+
+    /// Accepts connections from now on. Who did before is to be [raised](Signal::raise).
+    pub(super) fn take_turn(&self) {
+        self.listening.turn.store(self.number, SeqCst);
+    }
+
+    /// Where it listens.
+    pub(super) fn path(&self) -> &Path {
+        &self.listening.path
     }
 
     fn accept(&self, signal: &Signal) -> Option<UnixStream> {
-        match self.listener.accept() {
+        if self.listening.turn.load(SeqCst) != self.number {
+            let _ = sleep_until_readable(&[signal.as_fd()], None);
+            return None;
+        }
+        match self.listening.listener.accept() {
             Ok((socket, _)) => return Some(socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let _ = sleep_until_readable(&[self.listener.as_fd(), signal.as_fd()], None);
+                let _ = sleep_until_readable(&[self.listening.listener.as_fd(), signal.as_fd()], None);
             }
             // No descriptor left, or a client that has gone already: not a reason to ask without a pause.
             Err(_) => {
@@ -87,15 +138,6 @@ impl Server {
             }
         }
         None
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let there = fs::symlink_metadata(&self.path).ok().map(|status| (status.dev(), status.ino()));
-        if there.is_some() && there == self.file {
-            let _ = fs::remove_file(&self.path);
-        }
     }
 }
 
@@ -131,18 +173,22 @@ fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
 /// A socket that the other side opens.
 pub(super) struct Client {
     path: PathBuf,
+    /// Before the next attempt, also after one that led to a connection: the other side may close each at once.
     pause: Duration,
 }
 
 impl Client {
     fn connect(&mut self, signal: &Signal) -> Option<UnixStream> {
-        if let Ok(socket) = socket::connect(&self.path) {
-            self.pause = FIRST_PAUSE;
-            return Some(socket);
-        }
         pause(self.pause, signal);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        None
+        if signal.has_ended() {
+            return None;
+        }
+        let socket = socket::connect(&self.path).ok();
+        self.pause = match socket {
+            Some(_) => FIRST_PAUSE,
+            None => (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE),
+        };
+        socket
     }
 }
 
@@ -188,6 +234,28 @@ mod tests {
         let _successor = UnixListener::bind(&path).unwrap();
         drop(server);
         assert!(path.exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_successor_accepts_in_place_of_its_predecessor_until_that_takes_its_turn_back() {
+        let folder = folder("turn");
+        let path = folder.join("s");
+        let (first, second) = (Server::new(Listening::open(&path).unwrap()), Signal::new().unwrap());
+        let successor = first.successor();
+        let client = UnixStream::connect(&path).unwrap();
+        second.raise();
+        assert!(first.accept(&second).is_none());
+        assert!(successor.accept(&second).is_some());
+        drop(client);
+        first.take_turn();
+        let _client = UnixStream::connect(&path).unwrap();
+        assert!(successor.accept(&second).is_none());
+        assert!(first.accept(&second).is_some());
+        drop(first);
+        assert!(path.exists());
+        drop(successor);
+        assert!(!path.exists());
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -288,8 +288,9 @@ fn a_broken_ring_is_stopped_and_told_of() {
         let mut raised = [0; 8];
         until("the event of errors", || (&failed).read(&mut raised).is_ok());
     }
-    // The process may start it again.
+    // The process may put it right and start it again.
     peer.base(1);
+    peer.transmit(1, 0, 0);
     peer.start_ring(1, 0);
     peer.transmit(1, 0, 30);
     until("packets", || peer.used(1) == 30);

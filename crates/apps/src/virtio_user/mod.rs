@@ -1,0 +1,529 @@
+//! `virtio-user`: the driver of a virtio-net device in another process.
+
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
+use bellows_packet::Vector;
+use bellows_virtio::Features;
+use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
+use bellows_virtio::ring::Stop;
+use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig, Mode};
+use bellows_wire::flow;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use self::status::{Told, Totals};
+use crate::virtio::finish::{Able, soften};
+use crate::virtio::{self, Side, VirtioOption};
+
+/// The driver of a virtio-net device that another process offers at a vhost-user socket: `vhost-user` of another network, or
+/// DPDK's vhost library.
+///
+/// `input` takes packets to the device, `output` brings those that come from it. The two sides share memory that this app makes, so
+/// packets pass without system calls. Either side may vanish and come back at any time. While no device is there, what comes in is dropped
+/// as `no_device`; while the device does not keep up, packets wait in the link.
+///
+/// TCP super-frames and unfinished checksums are passed on as they are to a device that takes them, and finished for one that does not.
+/// What comes from the device may be such a packet, with `guest-tso4`, `guest-tso6` or `guest-checksum`. Without `mergeable` and without super-frames
+/// the device can send packets of up to 2,048 bytes.
+///
+/// With several pairs of queues, packets of one flow go to one pair; which flows share one depends on how many the device has.
+///
+/// A device that breaks the rules of virtio is left and connected to anew, and the rule is counted by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The socket's path, relative to the network file; 107 bytes at most.
+    pub socket: PathBuf,
+
+    /// Who opens the socket: `client` connects to it, again and again until it is there, `server` waits there for the device's side.
+    #[serde(default = "client")]
+    pub mode: Side,
+
+    /// How many pairs of queues are wanted, from 1 to 32; the device may have fewer.
+    #[serde(default = "one")]
+    #[schemars(extend("x-unit" = "pairs"))]
+    pub queues: u16,
+
+    /// How many descriptors each ring has: a power of two from 2 to 32768. Packets longer than 2,048 bytes take several.
+    #[serde(default = "usual_size")]
+    #[schemars(extend("x-unit" = "descriptors"))]
+    pub queue_size: u16,
+
+    /// The Ethernet address to be shown as this side's. Without one it is the device's, if that tells one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-type" = "Ethernet address"))]
+    pub mac: Option<String>,
+
+    /// Options that are not used although the device offers them. What needs one of them is not used either.
+    #[serde(default)]
+    pub disable: Vec<VirtioOption>,
+}
+
+fn client() -> Side {
+    Side::Client
+}
+
+fn one() -> u16 {
+    1
+}
+
+fn usual_size() -> u16 {
+    256
+}
+
+/// Positions in [`App::DROPS`].
+mod dropped {
+    pub(super) const NO_DEVICE: usize = 0;
+    pub(super) const TOO_LONG: usize = 1;
+    pub(super) const BAD_OFFLOAD: usize = 2;
+    pub(super) const QUEUE_FULL: usize = 3;
+}
+
+/// Positions in [`App::COUNTERS`], before those of the errors.
+mod counted {
+    pub(super) const EMPTY: usize = 0;
+    pub(super) const OVERSIZE: usize = 1;
+    pub(super) const BAD_HEADER: usize = 2;
+    pub(super) const ERRORS: usize = 3;
+}
+
+const COUNTERS: usize = counted::ERRORS + DeviceError::ALL.len();
+
+/// The app's own counters: a name for each error that ends a connection.
+const fn counters() -> [Counter; COUNTERS] {
+    let mut counters = [Counter::new("device_empty", "buffers from the device with a header and no packet"); COUNTERS];
+    counters[counted::OVERSIZE] = Counter::new("device_oversize", "packets from the device longer than 73,600 bytes");
+    counters[counted::BAD_HEADER] =
+        Counter::new("device_bad_header", "packets from the device whose header asks for what cannot be");
+    let mut index = 0;
+    while index < DeviceError::ALL.len() {
+        let error = DeviceError::ALL[index];
+        counters[counted::ERRORS + index] = Counter::new(error.name(), error.text());
+        index += 1;
+    }
+    counters
+}
+
+/// What the device writes when it has used a buffer, as the engine watches it.
+struct Watch(Arc<UsedBell>);
+
+impl Watched for Watch {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(self.0.word())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.descriptor()
+    }
+
+    fn arm(&self) {
+        self.0.arm();
+    }
+
+    fn disarm(&self) {
+        self.0.disarm();
+    }
+}
+
+/// What the control thread says.
+struct Control(Arc<Bell>);
+
+impl Watched for Control {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(self.0.word())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.descriptor())
+    }
+}
+
+/// The slots: one for the control thread, two for each pair.
+const CONTROL: usize = 0;
+
+const fn receive_slot(pair: usize) -> usize {
+    1 + 2 * pair
+}
+
+const fn transmit_slot(pair: usize) -> usize {
+    2 + 2 * pair
+}
+
+/// One pair of queues, as far as it is the app's.
+struct Pair {
+    /// Packets for this pair, before those in the link: segments, and what was shared out to it.
+    waiting: Vector,
+    /// The queues' bells, while there is a device.
+    bells: Option<Bells>,
+    /// The device has not kept up, and the slot tells when it has taken something.
+    full: bool,
+}
+
+struct Bells {
+    receive: Arc<UsedBell>,
+    transmit: Arc<UsedBell>,
+}
+
+/// What runs, from [`App::start`] on.
+struct Running {
+    /// Ends the control thread when it is dropped.
+    frontend: Frontend,
+    port: DriverPort<Driver>,
+    pairs: Vec<Pair>,
+    /// Where a call collects what comes from the device.
+    packets: Vector,
+    /// Whether a tick is due that brings the status up to date.
+    noting: bool,
+    totals: Arc<Totals>,
+    /// What the app's counters have been told of this driver's queues: empty, too long, bad header, and without a buffer.
+    told: [u64; 4],
+}
+
+/// The driver of a virtio-net device at a vhost-user socket.
+pub struct VirtioUser {
+    config: FrontendConfig,
+    running: Option<Running>,
+    /// Whether the slots are set, which each engine does anew.
+    watching: bool,
+}
+
+/// How long what queues have counted may take to appear in the status.
+const NOTED_WITHIN: u64 = 20_000_000;
+
+impl App for VirtioUser {
+    const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the device")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the device")]);
+    const PULLS: bool = true;
+    const DROPS: &'static [Counter] = &[
+        Counter::new("no_device", "packets for which there was no device"),
+        Counter::new("too_long", "packets that do not fit into the ring"),
+        Counter::new("bad_offload", "packets whose offload makes no sense, for a device that does not take it"),
+        Counter::new("queue_full", "packets whose queue was full while others were not"),
+    ];
+    const COUNTERS: &'static [Counter] = &counters();
+
+    fn slots(&self) -> usize {
+        1 + 2 * usize::from(self.config.pairs)
+    }
+
+    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        let inherited = match old {
+            Some(old) if old.config == self.config => old.running.take(),
+            Some(old) if self.config.mode == Mode::Server && old.config.socket == self.config.socket => {
+                // Only one can listen at the socket.
+                old.running = None;
+                None
+            }
+            _ => None,
+        };
+        self.running = match inherited {
+            Some(running) => Some(running),
+            None => Some(Running::new(self.config.clone())?),
+        };
+        Ok(())
+    }
+
+    fn give_back(&mut self, old: &mut Self) {
+        if old.running.is_none() {
+            let running = self.running.take();
+            old.running = if old.config == self.config { running } else { None };
+            if old.running.is_none() {
+                // The socket was given up for this one, and is free again.
+                old.running = Running::new(old.config.clone()).ok();
+                old.watching = false;
+            }
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        self.running = None;
+        Ok(())
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        let running = self.running.as_ref()?;
+        Some(Arc::new(Told { frontend: running.frontend.status(), totals: Arc::clone(&running.totals) }))
+    }
+
+    fn held(&self) -> usize {
+        self.running.iter().flat_map(|running| &running.pairs).map(|pair| pair.waiting.len()).sum()
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        if let Some(running) = &mut self.running {
+            if !self.watching {
+                self.watching = true;
+                io.slot(CONTROL).watch(Arc::new(Control(running.port.doorbell())), u32::MAX, running.port.expected());
+                running.attach(io);
+            }
+            running.note();
+        }
+    }
+
+    fn pull(&mut self, io: &Io<Self>) {
+        if let Some(running) = &mut self.running {
+            running.sync(io);
+            running.pull(io);
+            // Packets that wait inside are nobody else's to push.
+            if running.pairs.iter().any(|pair| !pair.waiting.is_empty()) {
+                running.push(io);
+            }
+        }
+    }
+
+    fn push(&mut self, io: &Io<Self>) {
+        if let Some(running) = &mut self.running {
+            running.sync(io);
+            running.push(io);
+        }
+    }
+}
+
+impl Running {
+    fn new(config: FrontendConfig) -> Result<Running, AppError> {
+        let pair = |_| Pair { waiting: Vector::new(), bells: None, full: false };
+        let pairs = (0..config.pairs).map(pair).collect();
+        let socket = config.socket.clone();
+        let (frontend, port) = Frontend::start(config, DriverLayout::default())
+            .map_err(|error| format!("the socket {} cannot be used: {error}", socket.display()))?;
+        let totals = Arc::default();
+        Ok(Running { frontend, port, pairs, packets: Vector::new(), noting: false, totals, told: [0; 4] })
+    }
+
+    /// Exchanges drivers with the control thread, if that wants something.
+    #[inline]
+    fn sync(&mut self, io: &Io<VirtioUser>) {
+        if self.port.sync() {
+            self.attach(io);
+        }
+        io.slot(CONTROL).expect(self.port.expected());
+    }
+
+    /// Watches the queues that there are now.
+    #[cold]
+    fn attach(&mut self, io: &Io<VirtioUser>) {
+        let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
+        for (index, pair) in self.pairs.iter_mut().enumerate() {
+            pair.bells = queues
+                .get(index)
+                .map(|queues: &QueuePair| Bells { receive: queues.receive.bell(), transmit: queues.transmit.bell() });
+            pair.full = false;
+            watch(io, receive_slot(index), pair.bells.as_ref().map(|bells| &bells.receive));
+            io.slot(transmit_slot(index)).never();
+        }
+        // The queues of another driver count from 0.
+        self.told = strange(queues);
+    }
+
+    /// Brings packets from the device. Hot.
+    #[inline]
+    fn pull(&mut self, io: &Io<VirtioUser>) {
+        let Some(driver) = self.port.driver() else { return };
+        let mut output = io.output(0);
+        let linked = io.is_linked(0);
+        let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
+        let mut failed = None;
+        for (index, (queues, pair)) in driver.pairs.iter_mut().zip(&self.pairs).enumerate() {
+            if left == 0 {
+                break;
+            }
+            match queues.receive.receive(&mut self.packets, left) {
+                Ok(count) => {
+                    left -= count;
+                    if linked {
+                        output.send_from(&mut self.packets);
+                    } else {
+                        // Dropped as `unlinked`, so that the device does not wait for ever.
+                        self.packets.drain(usize::MAX).for_each(|packet| output.push(packet));
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+            if let Some(bells) = &pair.bells {
+                io.slot(receive_slot(index)).moved(bells.receive.quiet());
+            }
+        }
+        let now = strange(&driver.pairs);
+        drop(output);
+        if now != self.told {
+            self.count_strange(io, now);
+        }
+        if let Some(error) = failed {
+            self.fail(io, error);
+        }
+        self.will_note(io);
+    }
+
+    /// Takes packets to the device. Hot.
+    #[inline]
+    fn push(&mut self, io: &Io<VirtioUser>) {
+        let mut input = io.input(0);
+        let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
+            io.drop_all(&mut input, dropped::NO_DEVICE);
+            for packet in self.pairs.iter_mut().flat_map(|pair| pair.waiting.drain(usize::MAX)) {
+                io.drop(packet, dropped::NO_DEVICE);
+            }
+            return;
+        };
+        if queues > 1 {
+            self.share_out(io, &mut input, queues);
+        }
+        for index in 0..queues {
+            if let Err(error) = self.push_pair(io, index, &mut input, queues == 1) {
+                self.fail(io, error);
+                break;
+            }
+        }
+        self.will_note(io);
+    }
+
+    /// Shares packets out to several queues, those of one flow to one queue.
+    fn share_out(&mut self, io: &Io<VirtioUser>, input: &mut Input<'_, VirtioUser>, queues: usize) {
+        self.pairs.iter_mut().for_each(|pair| pair.waiting.compact());
+        for packet in input {
+            let index = flow::share(flow::hash(packet.bytes()).unwrap_or(0), queues);
+            if let Err(packet) = self.pairs[index].waiting.push(packet) {
+                io.drop(packet, dropped::QUEUE_FULL);
+            }
+        }
+    }
+
+    /// Gives one queue what waits for it, and what is in the link if it is the only one.
+    #[inline]
+    fn push_pair(
+        &mut self,
+        io: &Io<VirtioUser>,
+        index: usize,
+        input: &mut Input<'_, VirtioUser>,
+        only: bool,
+    ) -> Result<(), DeviceError> {
+        let pair = &mut self.pairs[index];
+        let Some(driver) = self.port.driver() else { return Ok(()) };
+        let able = Able::device(driver.features());
+        let queue = &mut driver.pairs[index].transmit;
+        let mut full = false;
+        loop {
+            // What waits inside came before what waits in the link.
+            let inside = !pair.waiting.is_empty();
+            let packets = match (inside, only) {
+                (true, _) => pair.waiting.as_slice(),
+                (false, true) => input.packets(),
+                (false, false) => &[],
+            };
+            if packets.is_empty() {
+                break;
+            }
+            let taken = queue.transmit(packets)?;
+            if inside {
+                pair.waiting.drain(taken.count).for_each(drop);
+            } else {
+                input.discard_first(taken.count);
+            }
+            match taken.stop {
+                Stop::Done => continue,
+                Stop::Full => {
+                    full = true;
+                    break;
+                }
+                Stop::TooLong | Stop::Offload => {}
+            }
+            let next = if inside { pair.waiting.drain(1).next() } else { input.into_iter().next() };
+            let Some(packet) = next else { break };
+            if taken.stop == Stop::TooLong {
+                io.drop(packet, dropped::TOO_LONG);
+            } else {
+                soften(io, packet, able, &mut pair.waiting, [dropped::QUEUE_FULL, dropped::BAD_OFFLOAD]);
+            }
+        }
+        let bell = pair.bells.as_ref().map(|bells| &bells.transmit).filter(|_| full);
+        match bell {
+            Some(bell) if pair.full => io.slot(transmit_slot(index)).moved(bell.quiet()),
+            _ if pair.full || full => watch(io, transmit_slot(index), bell),
+            _ => {}
+        }
+        pair.full = full;
+        Ok(())
+    }
+
+    /// Asks for a tick that brings the status up to date.
+    #[inline]
+    fn will_note(&mut self, io: &Io<VirtioUser>) {
+        if !self.noting {
+            self.noting = true;
+            io.wake_at(io.now() + NOTED_WITHIN);
+        }
+    }
+
+    /// Brings the status up to date.
+    fn note(&mut self) {
+        self.noting = false;
+        let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
+        self.totals.set(queues.iter().map(|pair| [pair.receive.counters(), pair.transmit.counters()]));
+    }
+
+    /// Counts what was dropped because of what the device sent.
+    #[cold]
+    fn count_strange(&mut self, io: &Io<VirtioUser>, now: [u64; 4]) {
+        let new = |index: usize| now[index].saturating_sub(self.told[index]);
+        for index in [counted::EMPTY, counted::OVERSIZE, counted::BAD_HEADER] {
+            io.count(index, new(index));
+        }
+        io.missed(new(3) as usize);
+        self.told = now;
+    }
+
+    /// The device has done what it must not.
+    #[cold]
+    fn fail(&mut self, io: &Io<VirtioUser>, error: DeviceError) {
+        let position = DeviceError::ALL.iter().position(|known| *known == error).unwrap_or(0);
+        io.count(counted::ERRORS + position, 1);
+        self.port.fail();
+        self.attach(io);
+    }
+}
+
+/// What queues have dropped, in the order of the app's counters, and for want of buffers.
+fn strange(queues: &[QueuePair]) -> [u64; 4] {
+    queues.iter().fold([0; 4], |sums, queues| {
+        let QueueCounters { empty, too_long, bad_header, no_buffer, .. } = queues.receive.counters();
+        [sums[0] + empty, sums[1] + too_long, sums[2] + bad_header, sums[3] + no_buffer]
+    })
+}
+
+/// Lets a slot watch a queue, or nothing.
+fn watch(io: &Io<VirtioUser>, slot: usize, bell: Option<&Arc<UsedBell>>) {
+    match bell {
+        Some(bell) => io.slot(slot).watch(Arc::new(Watch(Arc::clone(bell))), bell.mask(), bell.quiet()),
+        None => io.slot(slot).never(),
+    }
+}
+
+impl Configure for VirtioUser {
+    const NAME: &'static str = "virtio-user";
+    type Config = Config;
+
+    fn configure(config: Config, context: &Context) -> Result<VirtioUser, Mistake> {
+        let socket = context.path(&config.socket);
+        virtio::check_socket(&socket)?;
+        let pairs = virtio::check_pairs(config.queues)?;
+        let mac = virtio::read_mac(config.mac.as_deref())?;
+        let ring_size = config.queue_size;
+        if !(2..=32_768).contains(&ring_size) || !ring_size.is_power_of_two() {
+            let message = format!("rings of {ring_size} descriptors");
+            return Err(Mistake::at("queue_size", message, "give a power of two from 2 to 32768"));
+        }
+        // The log of written pages is for machines that are moved.
+        let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);
+        let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac };
+        Ok(VirtioUser { config, running: None, watching: false })
+    }
+}

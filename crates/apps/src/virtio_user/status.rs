@@ -1,0 +1,82 @@
+//! What `bellows show vhost` shows of the app.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bellows_engine::Status;
+use bellows_virtio::driver::QueueCounters;
+use bellows_virtio::ring::Direction;
+use bellows_virtio::vhost::{FrontendSnapshot, FrontendStatus, Mode, Negotiated};
+use serde_json::{Map, Value, json};
+
+/// What the queues have counted, as of the last tick: of each pair, receive and transmit.
+#[derive(Default)]
+pub(super) struct Totals(Mutex<Vec<[QueueCounters; 2]>>);
+
+impl Totals {
+    /// Called by the engine, which does not wait: who reads just now gets the totals of the last time.
+    pub(super) fn set(&self, totals: impl Iterator<Item = [QueueCounters; 2]>) {
+        if let Ok(mut kept) = self.0.try_lock() {
+            kept.clear();
+            kept.extend(totals);
+        }
+    }
+
+    fn get(&self) -> Vec<[QueueCounters; 2]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The front end's state, as JSON.
+pub(super) struct Told {
+    pub(super) frontend: Arc<FrontendStatus>,
+    pub(super) totals: Arc<Totals>,
+}
+
+impl Status for Told {
+    fn status(&self) -> Value {
+        let FrontendSnapshot { negotiated, connections, errors, last_error, waits } = self.frontend.snapshot();
+        let server = self.frontend.mode() == Mode::Server;
+        let state = match (negotiated.is_some(), server) {
+            (true, _) => "connected",
+            (false, true) => "listening",
+            (false, false) => "waiting",
+        };
+        let errors: Map<String, Value> =
+            errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
+        let mut status = json!({
+            "kind": "virtio-user",
+            "socket": self.frontend.socket(),
+            "mode": if server { "server" } else { "client" },
+            "state": state,
+            "connections": connections,
+            "errors": errors,
+            "last_error": last_error,
+            "waits": waits,
+            "rings": [],
+        });
+        if let Some(Negotiated { features, pairs, ring_size, mac }) = negotiated {
+            status["features"] = json!(features.names().collect::<Vec<_>>());
+            status["mac"] = json!(mac.map(|mac| bellows_wire::MacAddr(mac).to_string()));
+            let counters = self.totals.get().into_iter().flatten().chain(std::iter::repeat(QueueCounters::default()));
+            let rings = counters.take(2 * usize::from(pairs)).enumerate();
+            status["rings"] = rings.map(|(index, counters)| ring(index, ring_size, counters)).collect();
+        }
+        status
+    }
+}
+
+fn ring(index: usize, size: u16, counters: QueueCounters) -> Value {
+    let QueueCounters { packets, bytes, kicks, empty, too_long, bad_header, no_buffer } = counters;
+    json!({
+        "index": index,
+        "direction": Direction::of_queue(index).name(),
+        "state": "running",
+        "size": size,
+        "counters": {
+            "packets": packets,
+            "bytes": bytes,
+            "kicks": kicks,
+            "errors": { "empty": empty, "too_long": too_long, "bad_header": bad_header, "no_buffer": no_buffer },
+        },
+    })
+}
