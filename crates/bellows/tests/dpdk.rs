@@ -14,7 +14,7 @@ mod testpmd;
 mod vhost;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use frames::{Frames, assert_same};
 use hugepages::Hugepages;
@@ -468,7 +468,7 @@ fn a_driver_may_die_and_another_take_its_place() {
         testpmd.kill();
         eventually("the flood is over", || {
             let before = carried(&running, "port0.input");
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
             before == carried(&running, "port0.input")
         });
         lanes[0].driver = all_options()[set ^ 7];
@@ -498,8 +498,15 @@ fn bellows_may_die_and_return() {
             running = sandbox.start(&[&network]);
             wait_for_driver(&sandbox, &running, &lanes[0].socket(&sandbox));
         }
-        // The rest of the floods that were on the way when it died comes first.
-        testpmd.commands(&["set portlist 0,1"]).unwrap();
+        // The rest of the floods that were on the way when it died must not be taken for frames that are back.
+        testpmd.commands(&["set fwd rxonly", "start"]).unwrap();
+        eventually("quiet", || {
+            let mut look = || (carried(&running, "port0.input"), testpmd.forwarded().unwrap().port(0).0);
+            let before = look();
+            std::thread::sleep(Duration::from_millis(100));
+            before == look()
+        });
+        testpmd.commands(&["stop", "set portlist 0,1"]).unwrap();
         play(&mut testpmd, &lanes);
         eventually("all frames", || carried(&running, "port0.input") >= 800);
         testpmd.quit().unwrap();
