@@ -69,6 +69,8 @@ fn address_sanitizer(triple: &str) -> Command {
 fn valgrind(triple: &str) -> Command {
     let mut command = cargo(&["test", "--no-fail-fast", "--target", triple]);
     let runner = format!("CARGO_TARGET_{}_RUNNER", triple.to_uppercase().replace('-', "_"));
-    command.env(runner, "valgrind --quiet --error-exitcode=99 --leak-check=no");
+    // A thread that met SIGBUS goes on with the registers that it had, so valgrind has to know them all at each access.
+    let registers = "--vex-iropt-register-updates=allregs-at-mem-access";
+    command.env(runner, format!("valgrind --quiet --error-exitcode=99 --leak-check=no {registers}"));
     command
 }

@@ -174,6 +174,29 @@ mod tests {
         assert!(!again.is_broken());
     }
 
+    /// On huge pages a hole is a huge page, and lengths are whole ones. Where the system has none in reserve, there is nothing
+    /// to see.
+    #[test]
+    fn a_huge_page_that_is_gone_becomes_zeros() {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        let file: File = match memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB) {
+            Ok(file) => file.into(),
+            Err(_) => return,
+        };
+        let huge = file_page(&file).unwrap();
+        assert!(huge > page_size());
+        file.set_len(2 * huge as u64).unwrap();
+        // The kernel takes the pages from its reserve now, or says that there are none.
+        let Ok(mapping) = SharedMapping::new(&file, 10, huge as u64) else { return };
+        write(&mapping, 0, 7);
+        write(&mapping, huge - 1, 8);
+        file.set_len(huge as u64).unwrap();
+        assert_eq!((read(&mapping, 0), read(&mapping, huge - 1)), (7, 0));
+        assert!(mapping.is_broken());
+        write(&mapping, huge - 1, 9);
+        assert_eq!(read(&mapping, huge - 1), 9);
+    }
+
     #[test]
     fn threads_that_meet_holes_while_mappings_come_and_go_are_all_served() {
         let page = page_size();
@@ -198,6 +221,8 @@ mod tests {
     fn run_alone(test: &str) -> std::process::ExitStatus {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", &format!("mapping::tests::{test}"), "--ignored", "--nocapture"]);
+        // AddressSanitizer would handle the signal itself.
+        command.env("ASAN_OPTIONS", "handle_sigbus=0:detect_leaks=0");
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         command.status().unwrap()
     }

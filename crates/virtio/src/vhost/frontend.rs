@@ -264,7 +264,7 @@ impl<D> DriverPort<D> {
     /// Gives the driver up, because the device has broken the rules: the connection is closed and made anew.
     pub fn fail(&mut self) {
         if let Some(driver) = self.driver.take() {
-            self.borrower.give_up(0, driver);
+            self.borrower.give_up(0, driver, &mut self.driver);
         }
     }
 }

@@ -10,8 +10,8 @@
 //! |---|---|
 //! | `message.rs`, `channel.rs` | messages, and how they come and go over a socket |
 //! | `endpoint.rs` | where connections come from |
-//! | `handover.rs`, `port.rs` | handing rings over |
-//! | `backend.rs`, `device.rs`, `queue.rs`, `regions.rs` | the device's side |
+//! | `handover/`, `port.rs` | handing rings over |
+//! | `backend.rs`, `device/`, `queue.rs`, `regions.rs` | the device's side |
 //! | `frontend.rs`, `negotiate.rs` | the driver's side |
 //! | `error.rs`, `status.rs` | what can go wrong, and what can be said |
 

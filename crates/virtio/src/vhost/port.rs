@@ -154,13 +154,13 @@ impl Port {
         &mut self.rings.receive
     }
 
-    /// Gives a ring up that has met an error. The status says so, and the driver's process is told if it wants to be.
+    /// Gives a ring up that has met an error. The status says so, and the driver's process is told if it wants to be. Other
+    /// rings may come or go meanwhile, as in [`sync`](Port::sync).
     pub fn fail(&mut self, direction: Direction, pair: usize, error: RingError) {
         let queue = queue(direction, pair);
         if let Some(mut lent) = self.rings.give(queue) {
             lent.failed = Some(error);
-            self.borrower.give_up(queue, lent);
-            self.sync();
+            self.borrower.give_up(queue, lent, &mut self.rings);
         }
     }
 

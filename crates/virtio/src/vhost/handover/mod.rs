@@ -20,7 +20,7 @@ use super::signal::Signal;
 /// Tells the engine that the control thread wants something: a word that changes, and a descriptor that becomes readable
 /// for an engine that sleeps.
 pub struct Bell {
-    /// Changes under the exchange's mutex only.
+    /// Changes under the exchange's mutex, or by the engine's own hand.
     word: AtomicU32,
     /// Raised exactly while the word is not what the engine has seen.
     event: Event,
@@ -227,9 +227,15 @@ impl<T> Borrower<T> {
         self.exchange(held)
     }
 
-    /// Hands a thing back that nobody asked for, at the next [`sync`](Borrower::sync).
-    pub(super) fn give_up(&mut self, slot: usize, thing: T) {
+    /// Hands a thing back that nobody asked for: now, or, if the control thread is just changing something, at the next
+    /// [`sync`](Borrower::sync), for which the bell then rings. Other things may change hands, too.
+    pub(super) fn give_up(&mut self, slot: usize, thing: T, held: &mut impl Held<T>) {
         self.given_up.push((slot, thing));
+        self.exchange(held);
+        if !self.given_up.is_empty() {
+            // Only the engine lets the event fall silent, so it cannot be lost.
+            self.exchange.bell.ring();
+        }
     }
 
     #[cold]

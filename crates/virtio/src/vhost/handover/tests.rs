@@ -39,7 +39,8 @@ enum Step {
     Collect(usize),
     News,
     Sync,
-    GiveUp(usize),
+    /// Whether the control thread is just changing something.
+    GiveUp(usize, bool),
     EndOfPort,
 }
 
@@ -51,10 +52,32 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => slot.clone().prop_map(Step::Collect),
         2 => Just(Step::News),
         5 => Just(Step::Sync),
-        2 => slot.prop_map(Step::GiveUp),
+        2 => (slot, any::<bool>()).prop_map(|(slot, busy)| Step::GiveUp(slot, busy)),
         1 => Just(Step::EndOfPort),
     ];
     prop::collection::vec(step, 0..60)
+}
+
+/// What the engine gave up arrives.
+fn model_give_up(model: &mut [Place; SLOTS], outgoing: &mut Vec<(usize, u32)>) {
+    for (slot, thing) in outgoing.drain(..) {
+        let wanted = matches!(model[slot], Place::Wanted(_));
+        model[slot] = if wanted { Place::Returned(thing) } else { Place::GivenUp(thing) };
+    }
+}
+
+/// All that changes hands at once; whether anything does.
+fn model_exchange(model: &mut [Place; SLOTS], outgoing: &mut Vec<(usize, u32)>) -> bool {
+    let before = *model;
+    model_give_up(model, outgoing);
+    for place in &mut *model {
+        match *place {
+            Place::Offered(thing) => *place = Place::Engine(thing),
+            Place::Wanted(thing) => *place = Place::Returned(thing),
+            _ => {}
+        }
+    }
+    *model != before
 }
 
 proptest! {
@@ -103,37 +126,24 @@ proptest! {
                 }
                 Step::Sync | Step::EndOfPort if ended => {}
                 Step::Sync => {
-                    let mut changed = !outgoing.is_empty();
-                    if rung || changed {
-                        for (slot, thing) in outgoing.drain(..) {
-                            let wanted = matches!(model[slot], Place::Wanted(_));
-                            model[slot] = if wanted { Place::Returned(thing) } else { Place::GivenUp(thing) };
-                        }
-                        for place in &mut model {
-                            let next = match *place {
-                                Place::Offered(thing) => Place::Engine(thing),
-                                Place::Wanted(thing) => Place::Returned(thing),
-                                other => other,
-                            };
-                            changed |= next != *place;
-                            *place = next;
-                        }
-                        rung = false;
-                    }
+                    let changed = rung && model_exchange(&mut model, &mut outgoing);
+                    rung = false;
                     prop_assert_eq!(borrower.sync(&mut held), changed);
                 }
-                Step::GiveUp(slot) => {
-                    if let Some(thing) = held[slot].take() {
-                        borrower.give_up(slot, thing);
-                        outgoing.push((slot, thing));
+                Step::GiveUp(slot, busy) => {
+                    let Some(thing) = held[slot].take() else { continue };
+                    outgoing.push((slot, thing));
+                    let changing = busy.then(|| lender.0.lock());
+                    borrower.give_up(slot, thing, &mut held);
+                    drop(changing);
+                    if !busy {
+                        model_exchange(&mut model, &mut outgoing);
                     }
+                    rung = busy;
                 }
                 Step::EndOfPort => {
                     borrower.end(&mut held);
-                    for (slot, thing) in outgoing.drain(..) {
-                        let wanted = matches!(model[slot], Place::Wanted(_));
-                        model[slot] = if wanted { Place::Returned(thing) } else { Place::GivenUp(thing) };
-                    }
+                    model_give_up(&mut model, &mut outgoing);
                     for place in &mut model {
                         if let Place::Engine(thing) | Place::Wanted(thing) = *place {
                             *place = Place::Returned(thing);
@@ -226,7 +236,7 @@ fn nothing_is_lost_or_touched_twice_under_any_interleaving() {
                 if breath.is_multiple_of(7) {
                     let slot = breath as usize % SLOTS;
                     if let Some(token) = held.give(slot) {
-                        borrower.give_up(slot, token);
+                        borrower.give_up(slot, token, &mut held);
                     }
                 }
                 if round % 2 == 1 && breath == 5_000 {
@@ -284,8 +294,7 @@ fn what_is_given_up_wakes_the_control_thread() {
     borrower.sync(&mut held);
     assert!(!readable(signal.as_fd()));
     let thing = held[2].take().unwrap();
-    borrower.give_up(2, thing);
-    assert!(borrower.sync(&mut held));
+    borrower.give_up(2, thing, &mut held);
     assert!(readable(signal.as_fd()));
     assert_eq!(lender.given_up(), Some((2, 9)));
     assert_eq!(lender.given_up(), None);

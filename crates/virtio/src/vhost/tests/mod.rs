@@ -1,5 +1,6 @@
-//! The back end, as driver's processes of all kinds meet it.
+//! The back end as driver's processes of all kinds meet it, the front end as devices do, and the two joined.
 
+mod devices;
 mod malformed;
 mod pairs;
 mod peer;

@@ -20,11 +20,11 @@ use crate::vhost::{
 const ADDRESS: u64 = 1 << 40;
 
 /// The simplest driver: it transmits packets on the first split ring and never receives any.
-struct Driver {
+pub(super) struct Driver {
     memory: File,
     next: u16,
     size: u16,
-    negotiated: Negotiated,
+    pub(super) negotiated: Negotiated,
     /// How many drivers there are.
     living: Arc<AtomicU64>,
 }
@@ -84,22 +84,22 @@ fn front_config(socket: &Path, mode: Mode) -> FrontendConfig {
     FrontendConfig { socket: socket.to_owned(), mode, pairs: 2, features, ring_size: 64, mac: None }
 }
 
-struct Front {
+pub(super) struct Front {
     frontend: Frontend,
-    port: DriverPort<Driver>,
-    status: Arc<FrontendStatus>,
+    pub(super) port: DriverPort<Driver>,
+    pub(super) status: Arc<FrontendStatus>,
     living: Arc<AtomicU64>,
 }
 
 impl Front {
-    fn start(socket: &Path, mode: Mode) -> Front {
+    pub(super) fn start(socket: &Path, mode: Mode) -> Front {
         let layout = Simple::default();
         let living = Arc::clone(&layout.living);
         let (frontend, port) = Frontend::start(front_config(socket, mode), layout).unwrap();
         Front { status: frontend.status(), frontend, port, living }
     }
 
-    fn wait_for_driver(&mut self) -> &mut Driver {
+    pub(super) fn wait_for_driver(&mut self) -> &mut Driver {
         until(&format!("a driver: {:?}", self.status.snapshot()), || {
             self.port.sync();
             self.port.driver().is_some()
@@ -107,7 +107,7 @@ impl Front {
         self.port.driver().unwrap()
     }
 
-    fn wait_for_none(&mut self) {
+    pub(super) fn wait_for_none(&mut self) {
         until("the end of the driver", || {
             self.port.sync();
             self.port.driver().is_none()

@@ -345,7 +345,7 @@ fn what_is_written_is_logged_while_it_is_wanted() {
     let mut raised = [0; 8];
     until("the log's event", || (&news).read(&mut raised).is_ok());
     acknowledged(&mut peer, Request::SET_FEATURES, &FEATURES.0.to_le_bytes(), &[]);
-    log.write_all_at(&[0; 8], page / 8 & !7).unwrap();
+    log.write_all_at(&[0; 8], (page / 8) & !7).unwrap();
     peer.transmit(1, 60, 20);
     until("packets", || peer.used(1) == 80);
     assert_eq!(marked(&log), []);

@@ -1,0 +1,277 @@
+//! What each request does.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use bellows_sys::socket::is_event;
+use bellows_sys::wake::Event;
+
+use crate::Features;
+use crate::inflight::InflightRegion;
+use crate::log::Log;
+use crate::vhost::ProtocolError;
+use crate::vhost::message::{
+    Body, InflightMessage, MOST_FILES, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState,
+};
+use crate::vhost::queue::Queue;
+use crate::vhost::regions::Regions;
+
+use super::{Device, Reply};
+
+/// Bytes in the configuration space, as far as the protocol reaches.
+const CONFIG_SPACE: usize = 256;
+
+/// In the configuration space: the link is up.
+const LINK_UP: u16 = 1;
+
+impl Device {
+    pub(super) fn set_features(&mut self, mut body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let features = Features(body.u64()?);
+        body.end()?;
+        if !self.offered.has(features) {
+            return Err(ProtocolError::NotOffered(features.without(self.offered).0));
+        }
+        if features != self.session.features {
+            self.pause_all();
+        }
+        self.session.features = features;
+        self.session.negotiated = true;
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_protocol_features(&mut self, mut body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let protocol = ProtocolFeatures(body.u64()?);
+        body.end()?;
+        if !ProtocolFeatures::BACKEND.has(protocol) {
+            return Err(ProtocolError::NotOffered(protocol.0 & !ProtocolFeatures::BACKEND.0));
+        }
+        self.session.protocol = protocol;
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn reset(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
+        body.end()?;
+        self.pause_all();
+        self.session.queues.fill_with(Queue::default);
+        self.session.features = Features::NONE;
+        self.session.negotiated = false;
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_memory(&mut self, mut body: Body<'_>, files: Vec<File>) -> Result<Reply, ProtocolError> {
+        let request = Request::SET_MEM_TABLE.name();
+        let count = body.u32()?;
+        let _padding = body.u32()?;
+        if count == 0 || count as usize > MOST_FILES {
+            return Err(ProtocolError::Value { request, value: count.into() });
+        }
+        let regions = (0..count).map(|_| RegionMessage::read(&mut body)).collect::<Result<Vec<_>, _>>()?;
+        body.end()?;
+        if files.len() != regions.len() {
+            return Err(ProtocolError::Files { request, files: files.len() });
+        }
+        self.pause_all();
+        // What there was is obsolete, whether the new regions are good for something or not.
+        let old = std::mem::take(&mut self.session.regions);
+        self.session.memory = Arc::default();
+        for (region, file) in regions.into_iter().zip(files) {
+            self.session.regions.add(region, file, &old)?;
+        }
+        self.map()
+    }
+
+    pub(super) fn add_region(&mut self, mut body: Body<'_>, files: Vec<File>) -> Result<Reply, ProtocolError> {
+        let _padding = body.u64()?;
+        let region = RegionMessage::read(&mut body)?;
+        body.end()?;
+        let file = one(Request::ADD_MEM_REG, files)?;
+        self.pause_all();
+        self.session.regions.add(region, file, &Regions::default())?;
+        self.map().inspect_err(|_| self.session.regions.forget_last())
+    }
+
+    pub(super) fn remove_region(&mut self, mut body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let _padding = body.u64()?;
+        let region = RegionMessage::read(&mut body)?;
+        body.end()?;
+        self.pause_all();
+        self.session.regions.remove(region)?;
+        self.map()
+    }
+
+    pub(super) fn map(&mut self) -> Result<Reply, ProtocolError> {
+        self.session.memory = Arc::new(self.session.regions.memory()?);
+        self.session.queues.iter_mut().for_each(Queue::forgive);
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_size(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let state = VringState::read(body)?;
+        let index = self.queue(Request::SET_VRING_NUM, state.index)?;
+        let size = u16::try_from(state.number).ok().filter(|size| (1..=32_768).contains(size));
+        let value = state.number.into();
+        let size = size.ok_or(ProtocolError::Value { request: Request::SET_VRING_NUM.name(), value })?;
+        self.pause(&[index]);
+        self.session.queues[index].size = size;
+        self.session.queues[index].forgive();
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_addresses(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let addresses = VringAddresses::read(body)?;
+        let index = self.queue(Request::SET_VRING_ADDR, addresses.index)?;
+        self.pause(&[index]);
+        self.session.queues[index].addresses = Some(addresses);
+        self.session.queues[index].forgive();
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_base(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let state = VringState::read(body)?;
+        let index = self.queue(Request::SET_VRING_BASE, state.index)?;
+        self.pause(&[index]);
+        self.session.queues[index].base = state.number;
+        self.session.queues[index].forgive();
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn get_base(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let state = VringState::read(body)?;
+        let index = self.queue(Request::GET_VRING_BASE, state.index)?;
+        self.pause(&[index]);
+        let session = &mut self.session;
+        let queue = &mut session.queues[index];
+        queue.stop();
+        queue.forget_inflight(session.inflight.as_ref(), index, session.features);
+        Ok(Reply::Body(VringState { index: state.index, number: queue.base }.bytes(), None))
+    }
+
+    pub(super) fn set_event(
+        &mut self,
+        request: Request,
+        mut body: Body<'_>,
+        files: Vec<File>,
+    ) -> Result<Reply, ProtocolError> {
+        let value = body.u64()?;
+        body.end()?;
+        let expected = usize::from(value & NO_FILE == 0);
+        if files.len() != expected {
+            return Err(ProtocolError::Files { request: request.name(), files: files.len() });
+        }
+        let index = self.queue(request, value as u32 & 0xff)?;
+        let file = files.into_iter().next();
+        if let Some(file) = &file {
+            check_event(request, file)?;
+        }
+        if request == Request::SET_VRING_ERR {
+            self.session.queues[index].error_call = file.map(to_event);
+            return Ok(Reply::Done);
+        }
+        self.pause(&[index]);
+        let queue = &mut self.session.queues[index];
+        if request == Request::SET_VRING_CALL {
+            queue.call = file;
+        } else {
+            queue.start(file);
+        }
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn set_enabled(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let state = VringState::read(body)?;
+        let request = Request::SET_VRING_ENABLE;
+        let index = self.queue(request, state.index)?;
+        if state.number > 1 {
+            return Err(ProtocolError::Value { request: request.name(), value: state.number.into() });
+        }
+        if state.number == 0 {
+            self.pause(&[index]);
+        }
+        self.session.queues[index].enabled = Some(state.number == 1);
+        Ok(Reply::Done)
+    }
+
+    /// The configuration space of a network device (specification, 5.1.4).
+    pub(super) fn get_config(&self, mut body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let (offset, size, flags) = (body.u32()?, body.u32()?, body.u32()?);
+        // What the front end sends as a placeholder.
+        let _ = body.rest();
+        let mut space = [0; CONFIG_SPACE];
+        space[..6].copy_from_slice(&self.mac.unwrap_or_default());
+        space[6..8].copy_from_slice(&LINK_UP.to_le_bytes());
+        space[8..10].copy_from_slice(&(self.pairs as u16).to_le_bytes());
+        let part = space.get(offset as usize..).and_then(|space| space.get(..size as usize));
+        // An empty part is how the protocol says no.
+        let part = part.unwrap_or_default();
+        let header = [offset.to_le_bytes(), (part.len() as u32).to_le_bytes(), flags.to_le_bytes()].concat();
+        Ok(Reply::Body([&header[..], part].concat(), None))
+    }
+
+    pub(super) fn set_log(&mut self, mut body: Body<'_>, file: File) -> Result<Reply, ProtocolError> {
+        let (length, offset) = (body.u64()?, body.u64()?);
+        body.end()?;
+        let request = Request::SET_LOG_BASE.name();
+        let log = Log::new(&file, offset, length).map_err(|source| ProtocolError::Map { request, source })?;
+        self.pause_all();
+        self.session.log = Some(Arc::new(log));
+        // A body is expected, and not looked at.
+        Ok(Reply::number(0))
+    }
+
+    pub(super) fn set_log_call(&mut self, file: File) -> Result<Reply, ProtocolError> {
+        check_event(Request::SET_LOG_FD, &file)?;
+        self.session.log_call = Some(to_event(file));
+        Ok(Reply::Done)
+    }
+
+    pub(super) fn get_inflight(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
+        let request = Request::GET_INFLIGHT_FD.name();
+        let asked = InflightMessage::read(body)?;
+        if asked.queues == 0 || usize::from(asked.queues) > 2 * self.pairs {
+            return Err(ProtocolError::Value { request, value: asked.queues.into() });
+        }
+        if asked.queue_size == 0 || asked.queue_size > 32_768 {
+            return Err(ProtocolError::Value { request, value: asked.queue_size.into() });
+        }
+        let file = InflightRegion::create(asked.queues, asked.queue_size);
+        let file = file.map_err(|source| ProtocolError::Map { request, source })?;
+        let length = InflightRegion::length(asked.queues, asked.queue_size);
+        Ok(Reply::Body(InflightMessage { length, offset: 0, ..asked }.bytes(), Some(file)))
+    }
+
+    pub(super) fn set_inflight(&mut self, body: Body<'_>, file: &File) -> Result<Reply, ProtocolError> {
+        let InflightMessage { length, offset, queues, queue_size } = InflightMessage::read(body)?;
+        let region = InflightRegion::map(file, offset, length, queues, queue_size);
+        let request = Request::SET_INFLIGHT_FD.name();
+        let region = region.map_err(|source| ProtocolError::Map { request, source })?;
+        self.pause_all();
+        self.session.inflight = Some(Arc::new(region));
+        Ok(Reply::Done)
+    }
+}
+
+/// The configuration space has nothing that a driver may write; legacy drivers write their address there all the same.
+pub(super) fn set_config(mut body: Body<'_>) -> Result<Reply, ProtocolError> {
+    let (_offset, size, _flags) = (body.u32()?, body.u32()?, body.u32()?);
+    if body.rest().len() != size as usize {
+        return Err(body.error());
+    }
+    Ok(Reply::Done)
+}
+
+/// The only file of a request.
+pub(super) fn one(request: Request, files: Vec<File>) -> Result<File, ProtocolError> {
+    let count = files.len();
+    let only = files.into_iter().next().filter(|_| count == 1);
+    only.ok_or(ProtocolError::Files { request: request.name(), files: count })
+}
+
+/// A descriptor must be an event: anything else could make us wait, or worse.
+fn check_event(request: Request, file: &File) -> Result<(), ProtocolError> {
+    if is_event(file.as_fd()) { Ok(()) } else { Err(ProtocolError::NotAnEvent { request: request.name() }) }
+}
+
+fn to_event(file: File) -> Event {
+    Event::from(OwnedFd::from(file))
+}
