@@ -233,14 +233,17 @@ impl App for VirtioUser {
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        if old.running.is_none() {
-            let running = self.running.take();
-            old.running = if old.config == self.config { running } else { None };
-            if old.running.is_none() {
-                // The socket was given up for this one, and is free again.
-                old.running = Running::new(old.config.clone()).ok();
-                old.watching = false;
-            }
+        if old.running.is_some() {
+            return;
+        }
+        let running = self.running.take();
+        if old.config == self.config {
+            old.running = running;
+        } else {
+            // The old one gave up the socket for this one, and listens there anew.
+            drop(running);
+            old.running = Running::new(old.config.clone()).ok();
+            old.watching = false;
         }
     }
 
