@@ -19,7 +19,7 @@ fn check_ports(app: &str, ports: Ports) {
 #[test]
 fn every_app_explains_itself() {
     let registry = registry();
-    assert_eq!(registry.entries().len(), 15);
+    assert_eq!(registry.entries().len(), 17);
     for app in registry.entries() {
         let name = app.name();
         assert!(is_name(name, '-'), "{name}");

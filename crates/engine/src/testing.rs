@@ -178,6 +178,11 @@ impl Rig {
         self.snapshot().apps.swap_remove(0)
     }
 
+    /// What the app tells of itself, if it does.
+    pub fn status(&self) -> Option<serde_json::Value> {
+        self.engine.control().statuses().into_iter().find(|status| status.app == "app").map(|status| status.status)
+    }
+
     /// Whether the app says that it will bring in nothing more and holds nothing.
     pub fn is_done(&self) -> bool {
         self.engine.is_done()

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_sys::wake::Event;
 use bellows_virtio::Features;
-use bellows_virtio::ring::{Doorbell, Position, ReceiveRing, Setup, Stop, TransmitRing};
+use bellows_virtio::ring::{Areas, Doorbell, Position, ReceiveRing, Setup, Stop, TransmitRing};
 
 use model::chains::{Chain, Rules, header_length};
 use model::guest::Guest;
@@ -95,6 +95,8 @@ struct Bench<'a> {
     queue: VecDeque<u16>,
     hidden: usize,
     waiting: HashMap<u16, Waiting>,
+    /// Whether the device logs what it writes.
+    logging: bool,
     /// Whether the device's first call is still to come: a device that starts in the middle may tell once too often.
     first: bool,
 }
@@ -107,9 +109,10 @@ impl Bench<'_> {
         let event = Event::new().unwrap();
         let call = File::from(event.as_fd().try_clone_to_owned().unwrap());
         let device = device(guest, features, transmit, size, &*driver, driver.position(), &call);
+        let logging = random.one_in(4);
         let header = header_length(features);
         let rules = Rules::new(features, size, !transmit);
-        Bench {
+        let mut bench = Bench {
             features,
             header,
             size,
@@ -122,7 +125,20 @@ impl Bench<'_> {
             queue: VecDeque::new(),
             hidden: 0,
             waiting: HashMap::new(),
+            logging,
             first: true,
+        };
+        bench.log();
+        bench
+    }
+
+    /// Lets the device log what it writes into buffers and ring.
+    fn log(&mut self) {
+        if self.logging {
+            let Areas { descriptors, device, .. } = self.driver.areas();
+            let used = if self.features.has(Features::RING_PACKED) { descriptors } else { device };
+            let log = self.guest.log();
+            either!(&mut self.device, ring => ring.set_log(Some(log), Some(used)));
         }
     }
 
@@ -379,6 +395,9 @@ impl Bench<'_> {
             chain.free(self.guest);
         }
         self.guest.check();
+        if self.logging {
+            self.guest.check_log();
+        }
         let called = self.call.read(&mut [0; 8]).is_ok();
         // A device that starts in the middle does not know of what the driver was told last.
         if !self.first {
@@ -399,6 +418,7 @@ impl Bench<'_> {
         let transmit = matches!(self.device, Device::Transmit(_));
         self.device = device(self.guest, self.features, transmit, self.size, &*self.driver, position, &self.call);
         self.driver.accept_suppression(self.guest);
+        self.log();
         self.first = true;
     }
 }

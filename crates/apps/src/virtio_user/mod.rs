@@ -1,6 +1,8 @@
 //! `virtio-user`: the driver of a virtio-net device in another process.
 
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -13,7 +15,7 @@ use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
 use bellows_virtio::ring::Stop;
-use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig};
+use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig, Mode};
 use bellows_wire::flow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -214,18 +216,34 @@ impl App for VirtioUser {
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
-        let same = |old: &&mut Self| old.config == self.config;
-        let inherited = old.filter(same).and_then(|old| old.running.take());
-        self.running = Some(match inherited {
-            Some(running) => running,
-            None => Running::new(self.config.clone())?,
-        });
+        let inherited = match old {
+            Some(old) if old.config == self.config => old.running.take(),
+            Some(old) if self.config.mode == Mode::Server && old.config.socket == self.config.socket => {
+                // Only one can listen at the socket.
+                old.running = None;
+                None
+            }
+            _ => None,
+        };
+        self.running = match inherited {
+            Some(running) => Some(running),
+            None => Some(Running::new(self.config.clone())?),
+        };
         Ok(())
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        if old.running.is_none() {
-            old.running = self.running.take();
+        if old.running.is_some() {
+            return;
+        }
+        let running = self.running.take();
+        if old.config == self.config {
+            old.running = running;
+        } else {
+            // The old one gave up the socket for this one, and listens there anew.
+            drop(running);
+            old.running = Running::new(old.config.clone()).ok();
+            old.watching = false;
         }
     }
 

@@ -1,11 +1,13 @@
 //! The guest's memory, and its shadow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memfd;
+use bellows_virtio::log::Log;
 use bellows_virtio::{Memory, RegionSpec};
 
 use super::random::Random;
@@ -46,6 +48,9 @@ pub struct Guest {
     buffers: BTreeMap<u64, u64>,
     /// Where the next area of a ring may begin.
     rings: u64,
+    /// The log of the pages that the device has written, and those that it must have.
+    log: File,
+    written: BTreeSet<u64>,
 }
 
 impl Guest {
@@ -68,7 +73,9 @@ impl Guest {
             file: region.file.try_clone().unwrap(),
         };
         let memory = Arc::new(Memory::map(regions.iter().map(spec).collect()).unwrap());
-        let mut guest = Guest { regions, memory, buffers: BTreeMap::new(), rings: RINGS };
+        let log = memfd::create(LOG_LENGTH).unwrap();
+        let buffers = BTreeMap::new();
+        let mut guest = Guest { regions, memory, buffers, rings: RINGS, log, written: BTreeSet::new() };
         for (start, length) in REGIONS {
             guest.write(start, &random.bytes(length));
         }
@@ -83,6 +90,7 @@ impl Guest {
     /// Forgets all buffers and rings.
     pub fn reset(&mut self) {
         self.buffers.clear();
+        self.written.clear();
         self.rings = RINGS;
     }
 
@@ -119,6 +127,44 @@ impl Guest {
 
     /// The device is expected to write.
     pub fn expect(&mut self, address: u64, bytes: &[u8]) {
+        self.expect_logged(address, bytes.len());
+        self.become_right(address, bytes);
+    }
+
+    /// The pages of these bytes must be in the log.
+    pub fn expect_logged(&mut self, address: u64, length: usize) {
+        if length > 0 {
+            self.written.extend(address / PAGE..=(address + length as u64 - 1) / PAGE);
+        }
+    }
+
+    /// A new view of the log.
+    pub fn log(&self) -> Arc<Log> {
+        Arc::new(Log::new(&self.log, 0, LOG_LENGTH).unwrap())
+    }
+
+    /// Compares the log with what must be in it, and empties both.
+    ///
+    /// # Panics
+    /// If a page is missing, or there is one of a buffer that was not written.
+    pub fn check_log(&mut self) {
+        let mut logged = BTreeSet::new();
+        for (start, length) in REGIONS {
+            let first = start / PAGE / 8;
+            let mut bytes = vec![0; (length as u64).div_ceil(8 * PAGE) as usize];
+            self.log.read_exact_at(&mut bytes, first).unwrap();
+            let bits = (0..8 * bytes.len()).filter(|bit| bytes[bit / 8] & (1 << (bit % 8)) != 0);
+            logged.extend(bits.map(|bit| 8 * first + bit as u64));
+            self.log.write_all_at(&vec![0; bytes.len()], first).unwrap();
+        }
+        let written = std::mem::take(&mut self.written);
+        assert!(written.is_subset(&logged), "of the pages {written:?} only {logged:?} are in the log");
+        // Of the ring a device may log more than it wrote: all between the first and the last entry.
+        let buffers = |pages: BTreeSet<u64>| pages.into_iter().filter(|page| *page < RINGS / PAGE).collect::<Vec<_>>();
+        assert_eq!(buffers(logged), buffers(written), "the pages of buffers in the log");
+    }
+
+    fn become_right(&mut self, address: u64, bytes: &[u8]) {
         self.parts(address, bytes.len(), |region, offset, range| {
             region.shadow[offset..][..range.len()].copy_from_slice(&bytes[range]);
         });
@@ -152,7 +198,7 @@ impl Guest {
     /// Takes what is there for right: bytes that belong to the device, and whose meaning the driver has checked.
     pub fn accept(&mut self, address: u64, length: usize) {
         let bytes = self.read(address, length);
-        self.expect(address, &bytes);
+        self.become_right(address, &bytes);
     }
 
     /// Compares every byte with what it ought to be.
@@ -221,6 +267,10 @@ impl Guest {
         address
     }
 }
+
+/// Bytes of a page in the log, and of a log that reaches all regions: a bit for each page.
+const PAGE: u64 = 4096;
+const LOG_LENGTH: u64 = (RINGS + RINGS_LENGTH as u64) / PAGE / 8 + 8;
 
 /// From where in its file a region begins.
 const OFFSET: u64 = 4096;

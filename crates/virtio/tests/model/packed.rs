@@ -191,6 +191,7 @@ impl Driver for PackedDriver {
             }
             let (id, length) = (guest.read_u16(place + 12), guest.read_u32(place + 8));
             guest.accept(place, 16);
+            guest.expect_logged(place, 16);
             self.take(id, flags, length, &mut used);
         }
         let call_due = self.used > old

@@ -170,12 +170,16 @@ impl Driver for SplitDriver {
         let count = u64::from(there.wrapping_sub(old as u16));
         assert!(count <= self.available - old, "{count} chains used of {}", self.available - old);
         guest.accept(self.areas.device + 2, 2);
+        if count > 0 {
+            guest.expect_logged(self.areas.device + 2, 2);
+        }
         let mut used = Vec::new();
         while self.used < old + count {
             let entry = self.areas.device + 4 + 8 * self.slot(self.used);
             let before = used.len();
             self.take(guest.read_u32(entry), guest.read_u32(entry + 4), &mut used);
             guest.accept(entry, 8);
+            guest.expect_logged(entry, 8);
             self.used += (used.len() - before) as u64;
         }
         assert_eq!(self.used, old + count, "the index lies in the middle of a batch");

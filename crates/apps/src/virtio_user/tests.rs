@@ -1,0 +1,379 @@
+//! Two networks in one process, joined through a socket: `virtio-user` in one, `vhost-user` in the other.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bellows_engine::testing::Rig;
+use bellows_packet::Offload;
+use bellows_packet::Packet;
+use bellows_wire::{EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, MacAddr, TcpHeader, verify_checksums};
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::vhost_user::VhostUser;
+
+/// A socket's path that no other test has; the file is removed at the end.
+struct Socket(PathBuf);
+
+impl Socket {
+    fn new(name: &str) -> Socket {
+        Socket(std::env::temp_dir().join(format!("bellows-virtio-{name}-{}.sock", std::process::id())))
+    }
+
+    /// An app of either side, with these keys beside the socket.
+    fn app<A: Configure>(&self, keys: &Value) -> A {
+        let mut config = json!({ "socket": self.0 });
+        let keys = keys.as_object().cloned().unwrap_or_default();
+        config.as_object_mut().unwrap().extend(keys);
+        A::configure(serde_json::from_value(config).unwrap(), &Context::default()).unwrap()
+    }
+
+    /// A network with one app, linked at both ends.
+    fn rig<A: Configure>(&self, keys: &Value) -> Rig {
+        Rig::new(self.app::<A>(keys), &["input"], &["output"])
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Both networks.
+struct Joined {
+    driver: Rig,
+    device: Rig,
+}
+
+impl Joined {
+    /// Both sides, once a packet has gone each way.
+    fn new(socket: &Socket, driver: &Value, device: &Value) -> Joined {
+        let mut joined = Joined { device: socket.rig::<VhostUser>(device), driver: socket.rig::<VirtioUser>(driver) };
+        joined.greet();
+        joined
+    }
+
+    /// Sends packets until one has come through each way, and then those that are on their way.
+    fn greet(&mut self) {
+        let (mut up, mut down) = (false, false);
+        self.until(|joined| {
+            if !up {
+                joined.driver.send("input", [b"hello"]);
+            }
+            if !down {
+                joined.device.send("input", [b"hello"]);
+            }
+            up |= !joined.device.received("output").is_empty();
+            down |= !joined.driver.received("output").is_empty();
+            up && down
+        });
+        for _ in 0..10 {
+            self.breathe();
+        }
+        self.device.received("output");
+        self.driver.received("output");
+    }
+
+    fn breathe(&mut self) {
+        self.driver.breathe();
+        self.device.breathe();
+    }
+
+    /// Breathes until something is so.
+    fn until(&mut self, mut so: impl FnMut(&mut Joined) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            self.breathe();
+            if so(self) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "driver: {:?}\ndevice: {:?}",
+                self.driver.counts(),
+                self.device.counts()
+            );
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Sends packets one way and checks that they come out as they were and in their order.
+    fn transfer(&mut self, up: bool, packets: &[Packet]) {
+        let (from, _) = if up { (&mut self.driver, ()) } else { (&mut self.device, ()) };
+        from.send_packets("input", packets.iter().map(|packet| packet.copy().unwrap()));
+        let mut came: Vec<Packet> = Vec::new();
+        self.until(|joined| {
+            let to = if up { &mut joined.device } else { &mut joined.driver };
+            came.extend(to.received_packets("output"));
+            came.len() >= packets.len()
+        });
+        assert_eq!(came.len(), packets.len());
+        for (came, sent) in came.iter().zip(packets) {
+            assert!(came.bytes() == sent.bytes(), "a packet of {} bytes came with {}", sent.len(), came.len());
+            assert_eq!(came.offload(), sent.offload());
+        }
+    }
+}
+
+fn packets(count: usize, longest: usize, random: &mut Rng) -> Vec<Packet> {
+    let mut packet = || {
+        let length = if random.u8(..) < 230 { random.usize(1..200) } else { random.usize(1..=longest) };
+        let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(length).collect();
+        Packet::from_bytes(&bytes).unwrap()
+    };
+    (0..count).map(|_| packet()).collect()
+}
+
+#[test]
+fn every_packet_comes_through_both_ways_whatever_is_negotiated() {
+    let mut random = Rng::with_seed(1);
+    let options =
+        ["packed", "mergeable", "in-order", "event-idx", "indirect", "any-layout", "version-1", "guest-checksum"];
+    for turn in 0..24 {
+        let socket = Socket::new(&format!("every-{turn}"));
+        let disable: Vec<&str> = match turn {
+            0 => Vec::new(),
+            1 => options.to_vec(),
+            _ => options.into_iter().filter(|_| random.bool()).collect(),
+        };
+        let size = [2, 16, 64, 256, 1024][turn % 5];
+        let server = turn % 2 == 0;
+        let [driver_mode, device_mode] = if server { ["server", "client"] } else { ["client", "server"] };
+        let driver = json!({ "mode": driver_mode, "queue_size": size, "disable": disable });
+        let device = json!({ "mode": device_mode, "disable": if random.bool() { vec!["packed"] } else { Vec::new() } });
+        let mut joined = Joined::new(&socket, &driver, &device);
+        // Without mergeable buffers, or with a short ring, there is no room for long ones.
+        let longest = if disable.contains(&"mergeable") || size < 64 { 1_514 } else { 9_014 };
+        for _ in 0..4 {
+            for up in [true, false] {
+                let packets = packets(random.usize(1..700), longest, &mut random);
+                joined.transfer(up, &packets);
+            }
+        }
+        let [driver, device] = [joined.driver.counts(), joined.device.counts()];
+        for (name, counts) in [("driver", driver), ("device", device)] {
+            let unexpected = counts.drops.iter().filter(|(reason, count)| **count > 0 && !reason.starts_with("no_d"));
+            assert_eq!(unexpected.collect::<Vec<_>>(), [], "{name}, without {disable:?}");
+            assert!(counts.counters.values().all(|count| *count == 0), "{name}: {:?}", counts.counters);
+        }
+    }
+}
+
+#[test]
+fn several_queues_keep_the_packets_of_a_flow_in_order() {
+    let socket = Socket::new("queues");
+    let keys = json!({ "queues": 4 });
+    let mut joined = Joined::new(&socket, &keys, &keys);
+    // 16 flows by their addresses, each with its numbers.
+    let frame = |number: usize| {
+        let mut frame = vec![2; 60];
+        frame[5] = (number % 16) as u8;
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        frame[14..16].copy_from_slice(&(number as u16).to_be_bytes());
+        frame
+    };
+    for up in [true, false] {
+        let from = if up { &mut joined.driver } else { &mut joined.device };
+        from.send("input", (0..2_000).map(frame));
+        let mut came: Vec<Vec<u8>> = Vec::new();
+        joined.until(|joined| {
+            let to = if up { &mut joined.device } else { &mut joined.driver };
+            came.extend(to.received("output"));
+            came.len() >= 2_000
+        });
+        for flow in 0..16 {
+            let numbers: Vec<u16> = came
+                .iter()
+                .filter(|frame| frame[5] == flow)
+                .map(|frame| u16::from_be_bytes([frame[14], frame[15]]))
+                .collect();
+            assert!(numbers.len() == 125 && numbers.is_sorted(), "flow {flow}: {numbers:?}");
+        }
+    }
+}
+
+#[test]
+fn either_side_may_vanish_and_come_back() {
+    let mut random = Rng::with_seed(3);
+    for (driver_mode, device_mode) in [("client", "server"), ("server", "client")] {
+        let socket = Socket::new(&format!("vanish-{driver_mode}"));
+        let (driver, device) = (json!({ "mode": driver_mode }), json!({ "mode": device_mode }));
+        let mut joined = Joined::new(&socket, &driver, &device);
+        for turn in 0..3 {
+            // The device's network ends; what comes in at the other is dropped and counted.
+            let Joined { driver: mut rig, device: gone } = joined;
+            gone.finish();
+            let before = rig.counts().drops["no_device"];
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while rig.counts().drops["no_device"] == before {
+                rig.send("input", [b"nobody there"]);
+                rig.breathe();
+                assert!(Instant::now() < deadline, "{:?}", rig.counts());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // It comes back with other options.
+            let other = json!({ "mode": device_mode, "disable": if turn % 2 == 0 { vec!["packed"] } else { vec![] } });
+            joined = Joined { driver: rig, device: socket.rig::<VhostUser>(&other) };
+            joined.greet();
+            joined.transfer(true, &packets(300, 1_514, &mut random));
+            joined.transfer(false, &packets(300, 1_514, &mut random));
+
+            // The driver's network ends and comes back.
+            let Joined { driver: gone, device: mut rig } = joined;
+            gone.finish();
+            rig.send("input", [b"nobody there"]);
+            rig.breathe();
+            joined = Joined { driver: socket.rig::<VirtioUser>(&driver), device: rig };
+            joined.greet();
+            joined.transfer(true, &packets(300, 1_514, &mut random));
+            joined.transfer(false, &packets(300, 1_514, &mut random));
+        }
+    }
+}
+
+/// A super-frame of TCP over IPv4 with so many bytes of a stream, its checksum unfinished.
+fn super_frame(payload: usize, segment_size: u16) -> Packet {
+    let mut frame = vec![0; 54 + payload];
+    frame[54..].iter_mut().enumerate().for_each(|(index, byte)| *byte = (index * 7) as u8);
+    let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+    let addresses = IpPair::V4 { src, dst };
+    let tcp = TcpHeader { src_port: 1, dst_port: 2, sequence: 99, acknowledgment: 0, flags: 0x18, window: 9 };
+    tcp.emit(&mut frame[34..], &addresses).unwrap();
+    let protocol = IpProtocol::TCP;
+    let ip = Ipv4Header { src, dst, protocol, ttl: 64, traffic_class: 0, identification: 1, dont_fragment: true };
+    ip.emit(&mut frame[14..]).unwrap();
+    let ethernet = EthernetHeader { dst: MacAddr::BROADCAST, src: MacAddr([2; 6]), ether_type: EtherType::IPV4 };
+    ethernet.emit(&mut frame).unwrap();
+    let sum = addresses.pseudo_header(protocol, 20 + payload);
+    frame[50..52].copy_from_slice(&(!sum.finish()).to_be_bytes());
+    let mut packet = Packet::from_bytes(&frame).unwrap();
+    packet.set_offload(Offload {
+        flags: Offload::NEEDS_CHECKSUM,
+        gso_type: Offload::GSO_TCP4,
+        header_length: 54,
+        segment_size,
+        checksum_start: 34,
+        checksum_offset: 16,
+    });
+    packet
+}
+
+#[test]
+fn super_frames_pass_whole_or_are_cut_as_was_agreed() {
+    let socket = Socket::new("offloads");
+    let mut joined = Joined::new(&socket, &json!({}), &json!({}));
+    for up in [true, false] {
+        joined.transfer(up, &[super_frame(40_000, 1_448), super_frame(3_000, 500)]);
+    }
+    drop(joined);
+    // Each side refuses super-frames from the other, and then unfinished checksums too.
+    for (turn, disable) in [["tso4", "guest-tso4"], ["checksum", "guest-checksum"]].into_iter().enumerate() {
+        let socket = Socket::new(&format!("cut-{turn}"));
+        let mut joined = Joined::new(&socket, &json!({ "disable": disable }), &json!({}));
+        for up in [true, false] {
+            let from = if up { &mut joined.driver } else { &mut joined.device };
+            from.send_packets("input", [super_frame(40_000, 1_448)]);
+            let mut came: Vec<Packet> = Vec::new();
+            joined.until(|joined| {
+                let to = if up { &mut joined.device } else { &mut joined.driver };
+                came.extend(to.received_packets("output"));
+                came.len() >= 40_000_usize.div_ceil(1_448)
+            });
+            let mut stream = Vec::new();
+            for packet in &came {
+                // Headers without options.
+                stream.extend_from_slice(&packet.bytes()[54..]);
+                let partial = packet.offload().is_some_and(|offload| offload.needs_checksum());
+                assert_eq!(partial, turn == 0, "the checksum is left to a side that does it");
+                assert!(partial || verify_checksums(packet.bytes()).is_ok());
+            }
+            assert_eq!(stream, super_frame(40_000, 1_448).bytes()[54..]);
+        }
+    }
+}
+
+#[test]
+fn the_status_tells_who_is_there_and_what_went_through() {
+    let socket = Socket::new("status");
+    let mut driver = socket.rig::<VirtioUser>(&json!({ "disable": ["packed"], "mac": "02:00:00:00:00:07" }));
+    let before = driver.status().unwrap();
+    assert_eq!(
+        (&before["kind"], &before["state"], &before["rings"]),
+        (&json!("virtio-user"), &json!("waiting"), &json!([]))
+    );
+    let mut device = socket.rig::<VhostUser>(&json!({}));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut time = 2_000_000_000;
+    loop {
+        driver.send("input", [[7; 100]]);
+        driver.breathe();
+        device.breathe();
+        driver.set_time(time);
+        time += 30_000_000;
+        let now = driver.status().unwrap();
+        if now["rings"][1]["counters"]["packets"].as_u64() > Some(2) {
+            assert_eq!(
+                (&now["state"], &now["mode"], &now["mac"]),
+                (&json!("connected"), &json!("client"), &json!("02:00:00:00:00:07"))
+            );
+            let features: Vec<&str> = now["features"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            assert!(features.contains(&"mergeable") && !features.contains(&"packed"), "{features:?}");
+            assert_eq!((&now["rings"][0]["direction"], &now["rings"][0]["size"]), (&json!("receive"), &json!(256)));
+            return;
+        }
+        assert!(Instant::now() < deadline, "{now}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn options_that_change_make_the_two_sides_agree_anew() {
+    for (mode, other) in [("client", "server"), ("server", "client")] {
+        let socket = Socket::new(&format!("change-{mode}"));
+        let [mut old, mut new]: [VirtioUser; 2] =
+            [json!({ "mode": mode }), json!({ "mode": mode, "disable": ["packed"] })].map(|keys| socket.app(&keys));
+        let mut device = socket.rig::<VhostUser>(&json!({ "mode": other }));
+        let mut wait = |app: &VirtioUser, packed: bool| {
+            let deadline = Instant::now() + Duration::from_secs(30);
+            loop {
+                let told = app.status().unwrap().status();
+                let features = told["features"].as_array().cloned().unwrap_or_default();
+                if told["state"] == "connected" && features.contains(&json!("packed")) == packed {
+                    return;
+                }
+                assert!(Instant::now() < deadline, "{told}");
+                device.breathe();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        old.start(None).unwrap();
+        wait(&old, true);
+        new.start(Some(&mut old)).unwrap();
+        new.give_back(&mut old);
+        drop(new);
+        wait(&old, true);
+        let mut new: VirtioUser = socket.app(&json!({ "mode": mode, "disable": ["packed"] }));
+        new.start(Some(&mut old)).unwrap();
+        drop(old);
+        wait(&new, false);
+    }
+}
+
+#[test]
+fn a_mistake_in_the_config_is_explained() {
+    for (keys, wanted) in [
+        (json!({ "queue_size": 300 }), "rings of 300 descriptors"),
+        (json!({ "queue_size": 1 }), "rings of 1 descriptors"),
+        (json!({ "queues": 0 }), "0 pairs of queues"),
+        (json!({ "mac": "03:00:00:00:00:00" }), "many stations"),
+        (json!({ "socket": "/" }), "names no file"),
+    ] {
+        let mut config = json!({ "socket": "/tmp/s" });
+        config.as_object_mut().unwrap().extend(keys.as_object().cloned().unwrap());
+        let mistake = VirtioUser::configure(serde_json::from_value(config).unwrap(), &Context::default()).err();
+        let mistake = format!("{:?}", mistake.expect("a mistake"));
+        assert!(mistake.contains(wanted), "{wanted} is not in {mistake}");
+    }
+}
