@@ -107,7 +107,7 @@ impl Device {
             }
             Ok(Reply::Done) if may_ack => channel.send(request, flags::REPLY, &u64::from(!started).to_le_bytes(), &[]),
             Ok(Reply::Done) => Ok(()),
-            Err(error) if may_ack && error.is_refusal() => {
+            Err(error) if may_ack && error.is_refusal() && !has_own_reply(request) => {
                 self.status.protocol_error(&error);
                 channel.send(request, flags::REPLY, &1_u64.to_le_bytes(), &[])
             }
@@ -328,6 +328,11 @@ impl Device {
             }
         });
     }
+}
+
+/// Whether a request is answered with what it asks for, so that there is no way to refuse it.
+fn has_own_reply(request: u32) -> bool {
+    Request::of(request).is_some_and(|request| request.name().starts_with("GET_"))
 }
 
 /// Whether a request changes the memory.

@@ -316,6 +316,18 @@ fn a_region_for_what_has_begun_is_made_and_taken() {
     until("packets", || peer.used(1) == 20);
 }
 
+/// What has a reply of its own cannot be refused by another.
+#[test]
+fn a_question_that_cannot_be_answered_ends_the_connection() {
+    let host = Host::start();
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    peer.need_reply = true;
+    peer.vring(Request::GET_VRING_BASE, 77, 0);
+    assert!(peer.receive().is_none());
+    host.expect_errors("queue_unknown", 1);
+}
+
 #[test]
 fn what_is_written_is_logged_while_it_is_wanted() {
     let host = Host::start();
@@ -370,6 +382,30 @@ fn an_engine_that_does_not_answer_is_complained_about() {
     let _engine = Engine::run(port);
     assert_eq!(peer.receive().unwrap().body[4..], 20_u32.to_le_bytes());
     until("no complaint", || status.snapshot().waits.is_none());
+}
+
+/// Nor does it keep the back end from ending, whatever that waits for and is asked meanwhile.
+#[test]
+fn an_engine_that_does_not_answer_does_not_delay_the_end() {
+    for request in [Request::GET_VRING_BASE, Request::SET_VRING_BASE, Request::SET_VRING_ENABLE] {
+        let folder = Folder::new();
+        let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+        let engine = Engine::run(port);
+        let mut peer = Peer::connect(&folder.socket());
+        peer.share_memory();
+        peer.start_ring(1, 0);
+        peer.transmit(1, 0, 20);
+        until("packets", || peer.used(1) == 20);
+        let mut port = engine.stop();
+        peer.vring(request, 1, 0);
+        let call = event();
+        peer.event(Request::SET_VRING_CALL, 1, Some(&call));
+        until("a wish", || port.doorbell().word().load(std::sync::atomic::Ordering::Relaxed) != port.expected());
+        drop(backend);
+        assert!(port.transmit()[0].is_some());
+        assert!(port.sync());
+        assert!(port.transmit()[0].is_none());
+    }
 }
 
 /// An engine that sleeps is woken by the bell's descriptor; while nothing is wanted it is silent.
