@@ -11,7 +11,7 @@ mod vhost;
 use std::collections::BTreeSet;
 
 use guest::{Card, Guest};
-use support::{Running, Sandbox, skip};
+use support::{Running, Sandbox, is_skipped};
 use vhost::{Network, moved, negotiated, port_status, socket, wait_for_driver};
 
 /// The ports of the network, which are joined crosswise.
@@ -84,10 +84,7 @@ fn counter(counters: &str, protocol: &str, name: &str) -> u64 {
 }
 
 fn is_missing(test: &str) -> bool {
-    let Some(reason) = guest::missing() else { return false };
-    assert!(std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"), "{test}: {reason}");
-    skip(test, &reason);
-    true
+    is_skipped(test, guest::missing())
 }
 
 #[test]

@@ -85,6 +85,18 @@ pub struct Copy {
     pub length: usize,
 }
 
+/// How copies are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum How {
+    /// As this crate does.
+    #[default]
+    Blitter,
+    /// One by one, each by a call of the C library's `memcpy`, as it would be done without this crate.
+    Memcpy,
+    /// Not at all: what would be gained if copies cost nothing. For experiments; who relies on the copied bytes finds others.
+    Nothing,
+}
+
 /// A queue of copies.
 ///
 /// It holds [`CAPACITY`] copies; one more has those before it done. What is still queued when it is dropped is never done.
@@ -96,6 +108,7 @@ pub struct Blitter {
     habit: Habit,
     kernel: Kernel,
     defers: bool,
+    how: How,
     /// The queue, from [`Box::leak`].
     queue: NonNull<[MaybeUninit<Copy>; CAPACITY]>,
 }
@@ -110,6 +123,13 @@ impl Blitter {
         Blitter::with(kernel(), false)
     }
 
+    /// One that does copies in another way, to be compared.
+    pub fn how(how: How) -> Blitter {
+        let mut blitter = Blitter::new();
+        blitter.how = how;
+        blitter
+    }
+
     /// One that leaves every copy to the barrier.
     pub fn deferring() -> Blitter {
         Blitter::with(kernel(), true)
@@ -118,7 +138,7 @@ impl Blitter {
     fn with(kernel: Kernel, defers: bool) -> Blitter {
         let queue = NonNull::from(Box::leak(Box::new([MaybeUninit::uninit(); CAPACITY])));
         let (next, stop) = (queue.cast(), queue.cast());
-        Blitter { next, stop, habit: Habit::new(kernel.wide), kernel, defers, queue }
+        Blitter { next, stop, habit: Habit::new(kernel.wide), kernel, defers, how: How::Blitter, queue }
     }
 
     /// Has `length` bytes copied: when the next [`barrier`](Blitter::barrier) returns, they are. Takes a few instructions.
@@ -167,6 +187,13 @@ impl Blitter {
     /// Safety: as for [`copy`](Blitter::copy).
     #[inline(never)]
     unsafe fn first_or_too_many(&mut self, destination: *mut u8, source: *const u8, length: usize) {
+        match self.how {
+            How::Blitter => {}
+            // Neither queues anything, so that every copy comes here.
+            // SAFETY: the caller's promise.
+            How::Memcpy => return unsafe { ptr::copy(source, destination, length) },
+            How::Nothing => return,
+        }
         if self.stop == self.end() {
             self.run();
         }

@@ -311,6 +311,19 @@ fn every_crime_stops_the_ring_and_is_named() {
     assert_eq!(named, all, "the memory that goes has a test of its own");
 }
 
+/// DPDK's driver sets up its tables so, and never changes the flags of the header.
+#[test]
+fn a_packed_table_may_say_that_the_header_can_be_written() {
+    let mut rogue = Rogue::new(Features::VERSION_1 | Features::RING_PACKED | Features::INDIRECT_DESC);
+    rogue.write(0, TABLE, 48, INDIRECT, 0);
+    rogue.entry(0, BUFFER, 12, WRITE, 0);
+    rogue.entry(1, BUFFER + 12, 100, 0, 0);
+    rogue.entry(2, BUFFER + 112, 50, 0, 0);
+    let (result, packets, _) = rogue.transmit();
+    assert_eq!(result, Ok(1));
+    assert_eq!(packets.as_slice()[0].bytes(), &rogue.guest.read(BUFFER + 12, 150)[..]);
+}
+
 #[test]
 fn what_came_before_the_crime_is_delivered() {
     let mut rogue = Rogue::new(Features::VERSION_1);

@@ -12,6 +12,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::support::find_program;
+
 /// Longer than any command in an emulated guest takes on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -95,11 +97,6 @@ pub fn missing() -> Option<String> {
     let programs = ["qemu-system-x86_64", "iperf3", "busybox", "ldd"];
     let missing = programs.iter().find(|program| find_program(program).is_none())?;
     Some(format!("{missing} is not installed"))
-}
-
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
 /// The folder in which `cargo xtask test` unpacks the package of a kernel.

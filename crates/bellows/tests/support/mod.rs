@@ -208,12 +208,22 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 /// that needs it is skipped, visibly.
 pub fn has_peer(test: &str, program: &str, version: &str) -> bool {
     let found = Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
-    if !found {
-        let reason = format!("{program} is not installed");
-        assert!(std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"), "{test}: {reason}");
-        skip(test, &reason);
-    }
-    found
+    !is_skipped(test, (!found).then(|| format!("{program} is not installed")))
+}
+
+/// The path of a program, if it is installed.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
+/// Whether a test cannot run, for a reason that somebody could mend. It is then skipped, visibly, or fails where tests must
+/// not be skipped.
+pub fn is_skipped(test: &str, reason: Option<String>) -> bool {
+    let Some(reason) = reason else { return false };
+    assert!(std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"), "{test}: {reason}");
+    skip(test, &reason);
+    true
 }
 
 /// Records that a test is skipped, and why.

@@ -506,9 +506,13 @@ impl Core {
         let (mut index, mut length) = (0, 0);
         for _ in 0..count {
             // SAFETY: the index is below the count, and all of the table is mapped, or a copy of it is here.
-            let descriptor = unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) };
+            let mut descriptor = unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) };
             if descriptor.flags & INDIRECT != 0 {
                 return Err(RingError::IndirectNested);
+            }
+            if PACKED && !RECEIVE {
+                // DPDK's driver says of the header in such a table that it may be written (22.11, and others). It is only read.
+                descriptor.flags &= !WRITE;
             }
             self.add_buffer::<RECEIVE>(window, descriptor)?;
             length += u64::from(descriptor.length);

@@ -31,6 +31,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use bellows_blit::{Blitter, How};
 use bellows_packet::{Packet, Vector};
 use bellows_sys::wake::Event;
 
@@ -268,6 +269,11 @@ macro_rules! common {
         pub fn set_call(&mut self, call: Option<File>) {
             self.core.call = call.map(|file| Event::from(OwnedFd::from(file)));
             self.core.signalled = None;
+        }
+
+        /// Does its copies in another way, for experiments.
+        pub fn set_copies(&mut self, how: How) {
+            self.core.blitter = Blitter::how(how);
         }
 
         /// From now on marks what is written in a log, or no longer. `used` is where what is written into the ring itself is

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bellows_lab::processes;
-use bellows_lab::vring::{self, Chain, LONGEST, MOST, Options};
+use bellows_lab::vring::{self, Chain, Copies, LONGEST, MOST, Options};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
@@ -41,6 +41,9 @@ pub struct Arguments {
     /// How packets lie in descriptors
     #[arg(long, value_name = "CHAIN,…", value_delimiter = ',', default_value = "single,chained,indirect")]
     chain: Vec<Chain>,
+    /// How the rings do their copies: blitter, memcpy, none; with all three, what the blitter gains is told
+    #[arg(long, value_name = "HOW,…", value_delimiter = ',', default_value = "blitter")]
+    copies: Vec<Copies>,
     /// Lengths of packets in bytes
     #[arg(
         long,
@@ -83,6 +86,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let options = Options {
         chains: arguments.chain.clone(),
+        copies: arguments.copies.clone(),
         sizes: arguments.size.iter().map(|&size| size as usize).collect(),
         with: arguments.with.clone(),
         without: arguments.without.clone(),
