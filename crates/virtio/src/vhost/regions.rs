@@ -17,20 +17,30 @@ struct Shared {
     /// Device and inode of the file.
     file: (u64, u64),
     region: Region,
+    /// How often it was added, less how often removed.
+    times: u32,
 }
 
 impl Regions {
     /// How many there can be.
     pub(super) const MOST: usize = 64;
 
-    /// Adds a region. One that was mapped before, here or in `old`, is not mapped again: what has been faulted in stays.
-    pub(super) fn add(&mut self, message: RegionMessage, file: File, old: &Regions) -> Result<(), ProtocolError> {
-        if self.0.len() == Regions::MOST {
-            return Err(ProtocolError::Regions(Regions::MOST));
-        }
+    /// Adds a region, and returns whether it is new. One that was mapped before, here or in `old`, is not mapped again: what
+    /// has been faulted in stays.
+    ///
+    /// The very same region may be added again, and is gone when it was removed as often: QEMU (7.2, and others) adds and
+    /// removes each region once for every pair of queues.
+    pub(super) fn add(&mut self, message: RegionMessage, file: File, old: &Regions) -> Result<bool, ProtocolError> {
         let RegionMessage { guest, length, user, offset } = message;
         let status = file.metadata().map_err(|source| MapError::Map { guest, source })?;
         let file_id = (status.dev(), status.ino());
+        if let Some(known) = self.0.iter_mut().find(|known| known.message == message && known.file == file_id) {
+            known.times = known.times.saturating_add(1);
+            return Ok(false);
+        }
+        if self.0.len() == Regions::MOST {
+            return Err(ProtocolError::Regions(Regions::MOST));
+        }
         let same =
             |known: &&Shared| known.file == file_id && (known.message.offset, known.message.length) == (offset, length);
         let known = self.0.iter().chain(&old.0).find(same);
@@ -38,8 +48,8 @@ impl Regions {
             Some(region) => region,
             None => Region::map(RegionSpec { guest, length, user, offset, file })?,
         };
-        self.0.push(Shared { message, file: file_id, region });
-        Ok(())
+        self.0.push(Shared { message, file: file_id, region, times: 1 });
+        Ok(true)
     }
 
     /// The one that was added last turned out to be good for nothing.
@@ -52,7 +62,10 @@ impl Regions {
         let key = |region: &RegionMessage| (region.guest, region.length, region.user);
         let index = self.0.iter().position(|known| key(&known.message) == key(&message));
         let index = index.ok_or(ProtocolError::NoRegion { guest: message.guest })?;
-        self.0.remove(index);
+        self.0[index].times -= 1;
+        if self.0[index].times == 0 {
+            self.0.remove(index);
+        }
         Ok(())
     }
 

@@ -87,8 +87,10 @@ impl Device {
         body.end()?;
         let file = one(Request::ADD_MEM_REG, files)?;
         self.pause_all();
-        self.session.regions.add(region, file, &Regions::default())?;
-        self.map().inspect_err(|_| self.session.regions.forget_last())
+        match self.session.regions.add(region, file, &Regions::default())? {
+            true => self.map().inspect_err(|_| self.session.regions.forget_last()),
+            false => Ok(Reply::Done),
+        }
     }
 
     pub(super) fn remove_region(&mut self, mut body: Body<'_>) -> Result<Reply, ProtocolError> {

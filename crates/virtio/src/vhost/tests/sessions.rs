@@ -213,6 +213,10 @@ fn memory_comes_and_goes_region_by_region() {
     peer.vring(Request::SET_VRING_ENABLE, 1, 1);
     peer.transmit(1, 0, 20);
     until("packets", || peer.used(1) == 20);
+    // The same again, as QEMU adds it for every pair of queues. Each time it must be removed again.
+    acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
+    acknowledged(&mut peer, Request::REM_MEM_REG, &body(Peer::region()), &[]);
+    assert_eq!(host.status.snapshot().regions.len(), 1);
     // More, beside a ring that runs.
     let other =
         |number: u64| RegionMessage { guest: GUEST + number * LENGTH, user: USER + number * LENGTH, ..Peer::region() };
