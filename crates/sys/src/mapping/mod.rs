@@ -174,6 +174,31 @@ mod tests {
         assert!(!again.is_broken());
     }
 
+    /// A process can have only so many mappings. Holes that are not side by side do not use them up.
+    #[test]
+    fn however_many_holes_there_are_the_mapping_has_two_parts() {
+        const PAGES: usize = 400;
+        let page = page_size();
+        let orders: [fn(usize) -> usize; 3] = [|index| index, |index| PAGES - 2 - index, |index| index * 126 % PAGES];
+        for order in orders {
+            let file = plain_file(PAGES as u64);
+            let mapping = SharedMapping::new(&file, 0, (PAGES * page) as u64).unwrap();
+            let start = mapping.start().as_ptr() as usize;
+            let parts = || {
+                let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+                let starts =
+                    maps.lines().map(|line| usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap());
+                starts.filter(|address| (start..start + PAGES * page).contains(address)).count()
+            };
+            file.set_len(0).unwrap();
+            for index in (0..PAGES).step_by(2) {
+                assert_eq!(read(&mapping, order(index) * page), 0);
+                assert!(parts() <= 2, "{} parts after {index} pages", parts());
+            }
+            assert!(mapping.is_broken());
+        }
+    }
+
     /// On huge pages a hole is a huge page, and lengths are whole ones. Where the system has none in reserve, there is nothing
     /// to see.
     #[test]

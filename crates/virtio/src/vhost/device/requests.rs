@@ -53,6 +53,11 @@ impl Device {
     pub(super) fn reset(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         body.end()?;
         self.pause_all();
+        // The rings start anew where SET_VRING_BASE says.
+        let session = &mut self.session;
+        for (index, queue) in session.queues.iter().enumerate() {
+            queue.forget_inflight(session.inflight.as_ref(), index, session.features);
+        }
         self.session.queues.fill_with(Queue::default);
         self.session.features = Features::NONE;
         self.session.negotiated = false;
@@ -229,6 +234,7 @@ impl Device {
 
     pub(super) fn get_inflight(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         let request = Request::GET_INFLIGHT_FD.name();
+        let size = body.size();
         let asked = InflightMessage::read(body)?;
         if asked.queues == 0 || usize::from(asked.queues) > 2 * self.pairs {
             return Err(ProtocolError::Value { request, value: asked.queues.into() });
@@ -239,7 +245,10 @@ impl Device {
         let file = InflightRegion::create(asked.queues, asked.queue_size);
         let file = file.map_err(|source| ProtocolError::Map { request, source })?;
         let length = InflightRegion::length(asked.queues, asked.queue_size);
-        Ok(Reply::Body(InflightMessage { length, offset: 0, ..asked }.bytes(), Some(file)))
+        let mut reply = InflightMessage { length, offset: 0, ..asked }.bytes();
+        // Padded as the question is: front ends expect the structure as their compiler lays it out.
+        reply.resize(size, 0);
+        Ok(Reply::Body(reply, Some(file)))
     }
 
     pub(super) fn set_inflight(&mut self, body: Body<'_>, file: &File) -> Result<Reply, ProtocolError> {

@@ -320,6 +320,43 @@ fn a_region_for_what_has_begun_is_made_and_taken() {
     until("packets", || peer.used(1) == 20);
 }
 
+#[test]
+fn a_reply_about_inflight_descriptors_is_as_long_as_the_question() {
+    let host = Host::start();
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    let asked = InflightMessage { queues: 2, queue_size: SIZE, ..InflightMessage::default() };
+    let exact = peer.ask(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+    let padded = peer.ask(Request::GET_INFLIGHT_FD, &[&asked.bytes()[..], &[7; 4]].concat(), &[]);
+    assert_eq!(exact.body.len(), 20);
+    assert_eq!(padded.body, [&exact.body[..], &[0; 4]].concat());
+}
+
+/// A packed ring cannot tell where it was; what was noted before a reset must not count after it.
+#[test]
+fn a_reset_forgets_where_rings_were() {
+    let host = Host::start();
+    for request in [Request::RESET_DEVICE, Request::RESET_OWNER] {
+        let mut peer = host.peer();
+        let features = FEATURES.with(Features::RING_PACKED);
+        peer.negotiate(features);
+        peer.share_memory();
+        let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
+        let Message { body, files, .. } = peer.ask(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+        acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &body, &[files[0].as_fd()]);
+        let start_at = |peer: &mut Peer, base: u32| {
+            peer.start_ring(1, base);
+            acknowledged(peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
+            until("the ring runs", || running(&host)[1]);
+        };
+        start_at(&mut peer, 0x8064_8064);
+        acknowledged(&mut peer, request, &[], &[]);
+        peer.set(Request::SET_FEATURES, features.0);
+        start_at(&mut peer, 0x8000_8000);
+        assert_eq!(peer.base(1), 0x8000_8000);
+    }
+}
+
 /// What has a reply of its own cannot be refused by another.
 #[test]
 fn a_question_that_cannot_be_answered_ends_the_connection() {
