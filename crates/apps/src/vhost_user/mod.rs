@@ -14,7 +14,6 @@ use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Wat
 use bellows_packet::Vector;
 use bellows_virtio::ring::{Direction, Doorbell, RingError, Stop};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell};
-use bellows_wire::flow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -402,7 +401,9 @@ impl Running {
             return;
         }
         if rings > 1 {
-            self.share_out(io, &mut input, rings);
+            let running = self.pairs.iter_mut().filter(|pair| pair.receive.is_some());
+            let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.waiting).collect();
+            virtio::share_out(io, &mut input, &mut queues, dropped::QUEUE_FULL);
         }
         for index in 0..self.pairs.len() {
             if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
@@ -410,30 +411,6 @@ impl Running {
             }
         }
         self.will_note(io);
-    }
-
-    /// Shares packets out to several queues, those of one flow to one queue. Packets stay in the link when all queues are full; in a
-    /// lossless network when the next one's is.
-    fn share_out(&mut self, io: &Io<VhostUser>, input: &mut Input<'_, VhostUser>, rings: usize) {
-        let mut running = [0; virtio::MOST_PAIRS as usize];
-        let places = self.port.receive().iter().enumerate().filter(|(_, ring)| ring.is_some());
-        for (place, (index, _)) in running.iter_mut().zip(places) {
-            *place = index;
-            self.pairs[index].waiting.compact();
-        }
-        let running = &running[..rings];
-        let is_full = |pair: &Pair| pair.waiting.room() == 0;
-        while let Some(next) = input.packets().first() {
-            let index = running[flow::share(flow::hash(next.bytes()).unwrap_or(0), rings)];
-            let all_full = || running.iter().all(|&index| is_full(&self.pairs[index]));
-            if is_full(&self.pairs[index]) && (io.is_lossless() || all_full()) {
-                break;
-            }
-            let Some(packet) = input.into_iter().next() else { break };
-            if let Err(packet) = self.pairs[index].waiting.push(packet) {
-                io.drop(packet, dropped::QUEUE_FULL);
-            }
-        }
     }
 
     /// Gives one queue what waits for it, and what is in the link if it is the only one.
