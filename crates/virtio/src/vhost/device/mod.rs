@@ -5,6 +5,7 @@
 //! lent again; so a ring never changes while it runs.
 
 mod requests;
+mod retired;
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -28,6 +29,7 @@ use super::status::QueueState;
 use super::{BackendStatus, ProtocolError};
 
 use requests::{one, set_config};
+use retired::Retired;
 
 /// How long the engine may take to give a ring back before the status says so.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,6 +59,7 @@ pub(super) struct Device {
     lender: Lender<Lent>,
     status: Arc<BackendStatus>,
     session: Session,
+    retired: Retired,
 }
 
 /// What is known of one connection.
@@ -82,12 +85,25 @@ impl Device {
         status: Arc<BackendStatus>,
     ) -> Device {
         let queues = (0..2 * pairs).map(|_| Queue::default()).collect();
-        Device { offered, pairs, mac, lender, status, session: Session { queues, ..Session::default() } }
+        let session = Session { queues, ..Session::default() };
+        Device { offered, pairs, mac, lender, status, session, retired: Retired::default() }
     }
 
     /// How often [`look_around`](Device::look_around) is to be called even if nothing happens.
     pub(super) fn pulse(&self) -> Option<Duration> {
-        (self.session.log.is_some() && self.session.log_call.is_some()).then_some(LOG_PULSE)
+        let log = (self.session.log.is_some() && self.session.log_call.is_some()).then_some(LOG_PULSE);
+        self.retired.pulse().or(log)
+    }
+
+    /// Frees memory of which nobody has any use any more, and returns how soon to do so again if there is some left.
+    pub(super) fn free_memory(&mut self) -> Option<Duration> {
+        self.retired.free();
+        self.retired.pulse()
+    }
+
+    /// Other memory takes the place of what there is.
+    fn replace_memory(&mut self, memory: Memory) {
+        self.retired.add(std::mem::replace(&mut self.session.memory, Arc::new(memory)));
     }
 
     /// Does what a message asks for and replies to it.
@@ -126,11 +142,13 @@ impl Device {
         {
             call.raise();
         }
+        self.retired.free();
     }
 
     /// The driver's process has gone: all is as at the start.
     pub(super) fn disconnect(&mut self) {
         self.pause_all();
+        self.replace_memory(Memory::default());
         let queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
         self.session = Session { queues, ..Session::default() };
         self.tell();

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use bellows_sys::socket::is_event;
 use bellows_sys::wake::Event;
 
-use crate::Features;
 use crate::inflight::InflightRegion;
 use crate::log::Log;
 use crate::vhost::ProtocolError;
@@ -16,6 +15,7 @@ use crate::vhost::message::{
 };
 use crate::vhost::queue::Queue;
 use crate::vhost::regions::Regions;
+use crate::{Features, Memory};
 
 use super::{Device, Reply};
 
@@ -79,7 +79,7 @@ impl Device {
         self.pause_all();
         // What there was is obsolete, whether the new regions are good for something or not.
         let old = std::mem::take(&mut self.session.regions);
-        self.session.memory = Arc::default();
+        self.replace_memory(Memory::default());
         for (region, file) in regions.into_iter().zip(files) {
             self.session.regions.add(region, file, &old)?;
         }
@@ -108,7 +108,8 @@ impl Device {
     }
 
     pub(super) fn map(&mut self) -> Result<Reply, ProtocolError> {
-        self.session.memory = Arc::new(self.session.regions.memory()?);
+        let memory = self.session.regions.memory()?;
+        self.replace_memory(memory);
         self.session.queues.iter_mut().for_each(Queue::forgive);
         Ok(Reply::Done)
     }

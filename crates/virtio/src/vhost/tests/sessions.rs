@@ -404,6 +404,31 @@ fn what_is_written_is_logged_while_it_is_wanted() {
     assert_eq!(marked(&log), []);
 }
 
+/// Its memory is unmapped when the engine has let go of the doorbells as well, although nothing else happens.
+#[test]
+fn a_driver_that_has_gone_leaves_no_memory_behind() {
+    let folder = Folder::new();
+    let (backend, mut port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+    let mut peer = Peer::connect(&folder.socket());
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    until("a ring", || port.sync());
+    let doorbell = port.transmit()[0].as_ref().unwrap().doorbell();
+    let inode = std::os::unix::fs::MetadataExt::ino(&peer.memory.metadata().unwrap()).to_string();
+    let mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| line.contains("memfd") && line.split_whitespace().nth(4) == Some(&inode))
+    };
+    drop(peer);
+    until("the end of the connection", || {
+        port.sync();
+        !backend.status().snapshot().connected
+    });
+    assert!(doorbell.word().is_some() && mapped());
+    drop(doorbell);
+    until("no mapping", || !mapped());
+}
+
 /// An engine that is busy elsewhere keeps the driver's process waiting, which the status says; nothing is lost.
 #[test]
 fn an_engine_that_does_not_answer_is_complained_about() {
