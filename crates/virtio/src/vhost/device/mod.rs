@@ -23,7 +23,7 @@ use super::channel::Channel;
 use super::handover::{Lender, Recalled};
 use super::message::{Body, MOST_FILES, Message, ProtocolFeatures, Request, flags};
 use super::port::{Lent, Ring};
-use super::queue::Queue;
+use super::queue::{Queue, Unusable};
 use super::regions::Regions;
 use super::status::QueueState;
 use super::{BackendStatus, ProtocolError};
@@ -302,7 +302,7 @@ impl Device {
                     self.session.queues[index].running = true;
                     self.lender.offer(index, Lent::new(ring));
                 }
-                Err(error @ SetupError::Outside { .. }) if about_memory => {
+                Err(error @ Unusable::Setup(SetupError::Outside { .. })) if about_memory => {
                     self.session.queues[index].failed = Some(error.to_string());
                 }
                 Err(error) => {
@@ -314,7 +314,7 @@ impl Device {
         good
     }
 
-    fn make_ring(&self, index: usize) -> Result<Ring, SetupError> {
+    fn make_ring(&self, index: usize) -> Result<Ring, Unusable> {
         let session = &self.session;
         let queue = &session.queues[index];
         let (setup, inflight) = queue.setup(&session.memory, session.features, session.inflight.as_ref(), index)?;
