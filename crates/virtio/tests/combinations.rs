@@ -109,7 +109,7 @@ impl Bench<'_> {
         let event = Event::new().unwrap();
         let call = File::from(event.as_fd().try_clone_to_owned().unwrap());
         let device = device(guest, features, transmit, size, &*driver, driver.position(), &call);
-        let logging = random.one_in(4);
+        let logging = random.one_in(8);
         let header = header_length(features);
         let rules = Rules::new(features, size, !transmit);
         let mut bench = Bench {
@@ -144,7 +144,7 @@ impl Bench<'_> {
 
     /// Chains go through the ring until its indices have gone around.
     fn run(&mut self) {
-        let enough = 2 * usize::from(self.size) + 30;
+        let enough = usize::from(self.size) * 3 / 2 + 20;
         let mut done = 0;
         let mut steps = 0;
         while done < enough {
