@@ -14,7 +14,7 @@ const HERE: u64 = u64::MAX;
 /// An event that one thread raises and another sleeps on (an `eventfd`).
 ///
 /// Raising and clearing it do not wait, not even when another process that shares the `eventfd` takes `O_NONBLOCK` away from
-/// it: that flag is the open file's, not the descriptor's.
+/// it: that flag is the open file's, not the descriptor's. (Almost: see [`raise`](Event::raise).)
 pub struct Event {
     descriptor: OwnedFd,
     /// Another process holds the other end.
