@@ -194,7 +194,7 @@ fn every_combination_of_options_returns_every_byte() {
     let sandbox = Sandbox::new();
     let lane = |(number, driver)| Lane::new(number, driver, frames::random(3_000, mixed(LARGEST), number as u64));
     let lanes: Vec<Lane> = all_options().into_iter().enumerate().map(lane).collect();
-    let _running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
     exchange(&sandbox, &running, &lanes, &launch_lanes(&sandbox, &lanes));
 }
 
@@ -208,7 +208,7 @@ fn hugepages_serve_as_well() {
     let sandbox = Sandbox::new();
     let lane = |(number, driver)| Lane::new(number, driver, frames::random(1_000, mixed(LARGEST), number as u64));
     let lanes: Vec<Lane> = all_options().into_iter().enumerate().map(lane).collect();
-    let _running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
     let launch = Launch { hugepages: true, ..launch_lanes(&sandbox, &lanes) };
     exchange(&sandbox, &running, &lanes, &launch);
 }
@@ -224,7 +224,7 @@ fn large_rings_serve_as_well() {
         Lane::new(number, driver, frames::random(3_000, mixed(LARGEST), number as u64))
     };
     let lanes: Vec<Lane> = all_options().into_iter().take(8).enumerate().map(lane).collect();
-    let _running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
     exchange(&sandbox, &running, &lanes, &launch_lanes(&sandbox, &lanes));
 }
 
@@ -457,7 +457,7 @@ fn a_driver_may_die_and_another_take_its_place() {
     }
     let sandbox = Sandbox::new();
     let mut lanes = [Lane::new(0, Driver::default(), frames::random(500, mixed(LARGEST), 3))];
-    let _running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
     // Each dies in the middle of a flood, and the next agrees on other options.
     for set in [5, 2, 7, 0] {
         let driver = all_options()[set];
