@@ -13,6 +13,9 @@ use crate::{Failure, tools};
 /// How much of a window a process may wait for its processor.
 const STARVED: f64 = 0.08;
 
+/// How many times as many windows as wanted are tried.
+const ATTEMPTS: usize = 4;
+
 /// From the start of the client until everything is warm.
 const WARM_UP: Duration = Duration::from_millis(150);
 
@@ -80,7 +83,8 @@ impl Hugepages {
     fn reserve() -> Result<Hugepages, Failure> {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
         let before = Hugepages(read(Self::FILE));
-        let wanted = before.0.parse::<usize>().unwrap_or(0) + HUGEPAGES;
+        // Whatever else starts meanwhile may take some.
+        let wanted = before.0.parse::<usize>().unwrap_or(0) + 2 * HUGEPAGES;
         let _ = fs::write(Self::FILE, wanted.to_string());
         let free: usize = read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").parse().unwrap_or(0);
         match free >= HUGEPAGES {
@@ -125,19 +129,29 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, Failure> {
     }
     processes::hurry();
     let points = options.points();
-    let mut rows = Vec::new();
+    let (mut rows, mut hugepages) = (Vec::new(), None);
     for (number, &point) in points.iter().enumerate() {
         let Point { cell, memory, direction, size } = point;
         let (name, memory_name, way) = (cell.name(), memory.name(), direction.name());
         eprintln!("measuring {} of {}: {way}, {size} bytes, {name}, {memory_name} memory", number + 1, points.len());
-        let _hugepages = match memory {
-            Memory::Plain => None,
-            Memory::Hugepages => Some(Hugepages::reserve()?),
-        };
-        let folder = Folder::new()?;
-        rows.push(Bench::start(options, point, &folder.0)?.measure(options)?);
+        match memory {
+            Memory::Plain => hugepages = None,
+            Memory::Hugepages if hugepages.is_none() => hugepages = Some(Hugepages::reserve()?),
+            Memory::Hugepages => {}
+        }
+        // Half an hour's work is not thrown away for one accident.
+        let row = measure_at(options, point).or_else(|failure| {
+            eprintln!("once more, because: {failure}");
+            measure_at(options, point)
+        });
+        rows.push(row?);
     }
     Ok(rows)
+}
+
+fn measure_at(options: &Options, point: Point) -> Result<Row, Failure> {
+    let folder = Folder::new()?;
+    Bench::start(options, point, &folder.0)?.measure(options)
 }
 
 /// The programs at one point.
@@ -151,7 +165,7 @@ struct Bench {
 impl Bench {
     fn start(options: &Options, point: Point, folder: &Path) -> Result<Bench, Failure> {
         let Point { cell, memory, direction, size } = point;
-        let sockets = [folder.join("dpdk"), folder.join("bellows")];
+        let sockets = [folder.join("dpdk.sock"), folder.join("bellows.sock")];
         for stale in &sockets {
             let _ = fs::remove_file(stale);
         }
@@ -162,15 +176,19 @@ impl Bench {
     }
 
     fn measure(mut self, options: &Options) -> Result<Row, Failure> {
-        let mut windows = Vec::new();
-        for pair in 0..options.windows {
+        let mut windows: Vec<[Window; 2]> = Vec::new();
+        let (mut pair, mut sound) = (0, 0);
+        // Starved windows are made up for, as long as there is hope.
+        while sound < options.windows && pair < ATTEMPTS * options.windows {
             // Each goes first as often as the other.
             let (first, second) = match pair % 2 {
                 0 => (Side::Dpdk, Side::Bellows),
                 _ => (Side::Bellows, Side::Dpdk),
             };
             let (one, other) = (self.window(first, options.window)?, self.window(second, options.window)?);
+            sound += usize::from(!one.is_starved() && !other.is_starved());
             windows.push(if first == Side::Dpdk { [one, other] } else { [other, one] });
+            pair += 1;
         }
         Ok(Row { point: self.point, windows, tsc_mhz: tsc_mhz(&self.client) })
     }

@@ -190,7 +190,11 @@ impl Bellows {
         let output = output.map_err(|error| Failure::chore(format!("cannot run bellows show: {error}")))?;
         match output.status.success() {
             true => Ok(Work::read(&String::from_utf8_lossy(&output.stdout))),
-            false => Err(Failure::chore(format!("bellows show: {}", String::from_utf8_lossy(&output.stderr)))),
+            false => Err(Failure::chore(format!(
+                "bellows show: {}\nits log:\n{}",
+                String::from_utf8_lossy(&output.stderr).trim(),
+                fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+            ))),
         }
     }
 }
