@@ -71,6 +71,11 @@ fn keys(app: &str, capture: &str, folder: &str) -> String {
     }
 }
 
+/// Whether an app does nothing without another process.
+fn needs_another_side(app: &str) -> bool {
+    ["vhost-user", "virtio-user"].contains(&app)
+}
+
 /// The lines of the table: every app, and those with several outputs also with two.
 fn subjects(registry: &Registry, filter: &str, capture: &Path, written: &Path) -> Vec<Subjected> {
     let [capture, written] = [capture, written].map(|path| json!(path).to_string());
@@ -126,6 +131,13 @@ pub fn run(
     let mut jobs = Vec::new();
     let mut owners = Vec::new();
     for subject in &all {
+        if needs_another_side(&subject.name) {
+            notes.push(format!(
+                "`{}` is not measured: it needs another side, and `bellows bench vring` has one",
+                subject.name
+            ));
+            continue;
+        }
         let jobs_of = options.jobs(subject, &residences, registry)?;
         match appbench::check(&jobs_of[0], registry).and_then(|()| appbench::attempt(&jobs_of[0], arguments)) {
             Ok(found) => {
