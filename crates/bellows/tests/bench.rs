@@ -132,7 +132,7 @@ fn the_ring_benchmark_compares_every_combination_of_options() {
     let few = ["--case", "tx", "--with", "packed", "--chain", "indirect", "--size", "64"];
     let text = sandbox.bellows(&[&brief[..], &few].concat()).fine().stdout;
     assert_eq!(text.lines().filter(|line| line.contains("indirect header-12, indirect ")).count(), 2, "{text}");
-    assert!(text.contains("tx, 64 bytes, several descriptors: "), "{text}");
+    assert!(text.contains("tx, indirect, 64 bytes: "), "{text}");
 }
 
 #[test]

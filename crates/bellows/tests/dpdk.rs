@@ -241,7 +241,7 @@ fn a_jumbo_frame_spans_several_buffers() {
         // All of them together are fewer than the buffers that Bellows has for large packets.
         .map(|(number, driver)| Lane::new(number, driver, frames::random(160, mixed(JUMBO), number as u64)))
         .collect();
-    let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
+    let _running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
     let mut testpmd = launch_lanes(&sandbox, &lanes).start().unwrap();
     testpmd.command("port stop all").unwrap();
     for port in (0..lanes.len()).map(|lane| 2 * lane) {

@@ -134,7 +134,8 @@ pub trait App: Send + Sized + 'static {
     const PREFETCH: usize = 0;
 
     /// The most packets that one packet from an input can become on one output. In a lossless network the app is
-    /// given no more packets than fit on every output, multiplied by this.
+    /// given no more packets than fit on every output, multiplied by this. 0 for an app of which nothing that goes in comes
+    /// out again, as a network interface: it is given packets however full its outputs are.
     const GAIN: usize = 1;
 
     /// Why this app drops packets: one counter for each reason; [`Io::drop`] takes the position in this list.

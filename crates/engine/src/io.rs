@@ -278,6 +278,12 @@ impl<'a, A: App> Io<'a, A> {
         self.place.core().burst
     }
 
+    /// Whether the network is lossless: apps leave in their inputs what they cannot send or keep.
+    #[inline]
+    pub fn is_lossless(&self) -> bool {
+        self.place.core().lossless
+    }
+
     /// One of the app's [slots](App::slots).
     ///
     /// # Panics

@@ -92,7 +92,8 @@ impl Place {
     fn budget(&self) -> usize {
         let fabric = self.fabric();
         let room = |&link: &u32| fabric.waiting.get(link as usize).map(|waiting| CAPACITY - waiting.get() as usize);
-        self.outputs.iter().filter_map(room).min().map_or(usize::MAX, |room| room / self.gain)
+        let least = self.outputs.iter().filter_map(room).min();
+        least.and_then(|room| room.checked_div(self.gain)).unwrap_or(usize::MAX)
     }
 
     /// In a lossless network: sets how many packets the app may take in the call that follows, and returns that.

@@ -186,8 +186,8 @@ impl Slot {
     fn moved(&self, value: u32) {
         if let Some(word) = self.watched.borrow().as_ref().and_then(|watched| watched.word()) {
             self.pointer.set(ptr::from_ref(word));
+            self.value.set(value);
         }
-        self.value.set(value);
     }
 
     /// Tells what is watched that the engine is about to sleep, or awake again.

@@ -450,6 +450,7 @@ fn a_sleeping_engine_wakes_for_its_deadlines_and_for_a_stop() {
         Network::new().app("clock", Clock).app("note", Note(Arc::default())).link("clock.output -> note.a").unwrap();
     let mut engine = Engine::new(network, Settings::default(), None).unwrap();
     let control = engine.control();
+    let start = std::time::Instant::now();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             let _stop = StopAtTheEnd(&control);
@@ -458,9 +459,12 @@ fn a_sleeping_engine_wakes_for_its_deadlines_and_for_a_stop() {
         let end = engine.run();
         engine.finish(end)
     });
+    let elapsed = start.elapsed();
     assert_eq!(outcome.end, End::Stopped);
     let packets = outcome.snapshot.links[0].packets;
-    assert!((15..=27).contains(&packets), "{packets} packets in 510 ms, one every 20 ms");
+    // On a busy machine the stop comes late, and so do packets.
+    let most = elapsed.as_millis() as u64 / 20 + 2;
+    assert!((15..=most).contains(&packets), "{packets} packets in {elapsed:?}, one every 20 ms");
     assert!(outcome.snapshot.engine("naps") >= packets - 2);
     assert!(outcome.snapshot.engine("nap_nanos") > 300_000_000);
 }

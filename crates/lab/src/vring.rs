@@ -352,27 +352,22 @@ fn changed(case: Case, task: &Task, answers: &[Answer], number: usize) -> Option
     Measurement::of(case.name(), "ratio", &ratios, labels)
 }
 
-/// Whether a result is of packets that lie in one descriptor of one ring.
-fn is_single(result: &Measurement) -> bool {
-    result.labels.get("chain").is_some_and(|chain| chain == "single")
-}
-
-/// For each direction, size and number of descriptors: the worst combination over the best.
+/// For each direction, size and kind of chain, which have one, two and three descriptors: the worst combination over the best.
 fn spreads(results: &[Measurement]) -> Vec<String> {
-    let mut groups: BTreeMap<(String, bool, u64), Vec<f64>> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, String, u64), Vec<f64>> = BTreeMap::new();
     let by_blitter = |result: &&Measurement| result.labels.get("copies").is_some_and(|copies| copies == "blitter");
     for result in results.iter().filter(|result| result.unit == "clocks/packet").filter(by_blitter) {
         let size = result.labels.get("size").and_then(Value::as_u64).unwrap_or_default();
-        groups.entry((result.case.clone(), !is_single(result), size)).or_default().push(result.median);
+        let chain = result.labels.get("chain").map_or(String::new(), written);
+        groups.entry((result.case.clone(), chain, size)).or_default().push(result.median);
     }
-    let line = |((case, several, size), medians): (&(String, bool, u64), &Vec<f64>)| {
+    let line = |((case, chain, size), medians): (&(String, String, u64), &Vec<f64>)| {
         let least = medians.iter().copied().fold(f64::INFINITY, f64::min);
         let most = medians.iter().copied().fold(0.0, f64::max);
-        let kind = if *several { "several descriptors" } else { "one descriptor" };
+        let count = medians.len();
+        let ratio = most / least;
         format!(
-            "{case}, {size} bytes, {kind}: {least:.1} to {most:.1}; the worst of {} is {:.2} times the best",
-            medians.len(),
-            most / least
+            "{case}, {chain}, {size} bytes: {least:.1} to {most:.1}; the worst of {count} is {ratio:.2} times the best"
         )
     };
     groups.iter().map(line).collect()

@@ -220,6 +220,10 @@ impl Vector {
         self.bytes += bytes;
         other.start += count as u32;
         other.bytes -= bytes;
+        if other.start == other.end {
+            // All room is in front again.
+            other.forget_all();
+        }
         count
     }
 

@@ -50,6 +50,9 @@ const OLD_WRAP: usize = 21;
 const AVAIL_FLAG: u16 = 1 << 7;
 const USED_FLAG: u16 = 1 << 15;
 
+/// No region needs to be longer: all queues that there can be, and as many descriptors in each as can be.
+const LONGEST: u64 = 1 << 37;
+
 /// The region of all queues.
 #[derive(Debug)]
 pub struct InflightRegion {
@@ -77,7 +80,7 @@ impl InflightRegion {
     /// Maps a region.
     ///
     /// # Errors
-    /// `InvalidInput` when it has no queues, is too small for its queues, or is not in its file; those of `mmap(2)`.
+    /// `InvalidInput` when it has no queues, is too small for its queues or longer than any, or is not in its file; those of `mmap(2)`.
     pub fn map(file: &File, offset: u64, length: u64, queues: u16, queue_size: u16) -> io::Result<InflightRegion> {
         let refuse = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         if queues == 0 || queue_size == 0 {
@@ -86,6 +89,9 @@ impl InflightRegion {
         let there = file.metadata()?.len();
         if offset.checked_add(length).is_none_or(|end| end > there) || !offset.is_multiple_of(8) {
             return refuse(format!("the region is {length} bytes at {offset}, its file has {there}"));
+        }
+        if length > LONGEST {
+            return refuse(format!("the region is {length} bytes; none needs more than {LONGEST}"));
         }
         let part_length = length / u64::from(queues) / ALIGNMENT * ALIGNMENT;
         if part_length < part(false, queue_size) {

@@ -12,6 +12,9 @@ use bellows_sys::mapping::SharedMapping;
 /// Bytes that one bit stands for.
 const PAGE: u64 = 4096;
 
+/// A longer log would have bits for more memory than addresses of 52 bits reach.
+const LONGEST: u64 = 1 << (52 - 12 - 3);
+
 /// A log. Shared by all rings of a device.
 #[derive(Debug)]
 pub struct Log {
@@ -26,13 +29,19 @@ impl Log {
     /// Maps a log: `length` bytes of a file, from `offset`.
     ///
     /// # Errors
-    /// `InvalidInput` when that is not in the file; those of `mmap(2)`.
+    /// `InvalidInput` when that is not in the file, or longer than any log needs to be; those of `mmap(2)`.
     pub fn new(file: &File, offset: u64, length: u64) -> io::Result<Log> {
         let end = offset.checked_add(length).filter(|_| length > 0);
         let there = file.metadata()?.len();
         if end.is_none_or(|end| end > there) {
             let message = format!("the log is {length} bytes at {offset}, its file has {there}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        if length > LONGEST {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the log is {length} bytes; none needs more than {LONGEST}"),
+            ));
         }
         Ok(Log { mapping: SharedMapping::new(file, offset, length)?, length, news: AtomicBool::new(false) })
     }

@@ -43,6 +43,16 @@ pub enum MapError {
         /// The first address of the later one.
         guest: u64,
     },
+    /// The regions are longer than all that is mapped for one driver.
+    #[error(
+        "with the memory region at {guest:#x} the driver shares more than {most} bytes, the most that is mapped for one"
+    )]
+    TooMuch {
+        /// The first address of the region that is too much.
+        guest: u64,
+        /// What is mapped for one driver.
+        most: u64,
+    },
     /// The file is shorter than what is said to be in it.
     #[error("the memory region at {guest:#x} ends beyond its file: {needed} bytes needed, {there} there")]
     Short {
@@ -120,6 +130,10 @@ impl Region {
         self.mapping.start()
     }
 }
+
+/// The most bytes of one driver, in all its regions: more than any machine has, and little of the address space, so that a
+/// driver whose files have holes only cannot take all of it.
+pub(crate) const MOST_MEMORY: u64 = 1 << 44;
 
 /// All regions. Shared by the rings that use them; unmapped when the last is gone.
 #[derive(Debug, Default)]

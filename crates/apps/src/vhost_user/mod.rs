@@ -14,7 +14,6 @@ use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Wat
 use bellows_packet::Vector;
 use bellows_virtio::ring::{Direction, Doorbell, RingError, Stop};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell};
-use bellows_wire::flow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -107,7 +106,7 @@ struct Watch(Arc<Doorbell>);
 
 impl Watched for Watch {
     fn word(&self) -> Option<&AtomicU32> {
-        self.0.word()
+        Some(self.0.word())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -156,11 +155,13 @@ struct Pair {
     receive: Option<Arc<Doorbell>>,
     /// The driver had no buffer free, and the slot tells when it has.
     full: bool,
+    /// What the app has counted of this transmit ring: empty, too long, bad header.
+    told: [u64; counted::ERRORS],
 }
 
 impl Pair {
     fn new() -> Pair {
-        Pair { waiting: Vector::new(), transmit: None, receive: None, full: false }
+        Pair { waiting: Vector::new(), transmit: None, receive: None, full: false, told: [0; counted::ERRORS] }
     }
 }
 
@@ -174,9 +175,15 @@ struct Running {
     packets: Vector,
     /// Whether a tick is due that brings the status up to date.
     noting: bool,
-    /// The rings as the counters of the app have been told of them: empty, too long, bad header, in all.
-    told: [u64; counted::ERRORS],
+    /// The pair that is pulled first, each in turn.
+    first: usize,
+    /// When the last ring was taken away that receives, if none does now.
+    gone_at: Option<u64>,
 }
+
+/// How long packets wait in the link when no ring receives: whenever the driver's side changes something about a ring, that is away
+/// for a moment.
+const AWAY: u64 = 2_000_000;
 
 /// A virtio-net device at a vhost-user socket.
 pub struct VhostUser {
@@ -193,6 +200,8 @@ impl App for VhostUser {
     const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the driver")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
     const PULLS: bool = true;
+    // What goes to the driver does not come back.
+    const GAIN: usize = 0;
     const DROPS: &'static [Counter] = &[
         Counter::new("no_driver", "packets for which there was no driver, or none that receives"),
         Counter::new("too_long", "packets that fit into no buffer of the driver"),
@@ -277,7 +286,7 @@ impl Running {
             Some(before) => before.succeed(config)?,
             None => Backend::start(config)?,
         };
-        Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, told: [0; counted::ERRORS] })
+        Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, first: 0, gone_at: None })
     }
 
     /// Exchanges rings with the control thread, if that wants something.
@@ -292,19 +301,38 @@ impl Running {
     /// Watches the rings that run now.
     #[cold]
     fn attach(&mut self, io: &Io<VhostUser>) {
-        let rings = self.port.transmit().iter().map(|ring| ring.as_ref().map(|ring| ring.doorbell()));
-        let transmit: Vec<_> = rings.collect();
-        let receive: Vec<_> =
-            self.port.receive().iter().map(|ring| ring.as_ref().map(|ring| ring.doorbell())).collect();
-        for (index, (pair, (transmit, receive))) in
-            self.pairs.iter_mut().zip(transmit.into_iter().zip(receive)).enumerate()
-        {
-            watch(io, transmit_slot(index), transmit.as_ref());
-            io.slot(receive_slot(index)).never();
-            *pair =
-                Pair { waiting: std::mem::replace(&mut pair.waiting, Vector::none()), transmit, receive, full: false };
-            if pair.waiting.is_none() {
-                pair.waiting = Vector::new();
+        let received = self.pairs.iter().any(|pair| pair.receive.is_some());
+        for (index, pair) in self.pairs.iter_mut().enumerate() {
+            let transmit = self.port.transmit()[index].as_ref().map(|ring| ring.doorbell());
+            if !same(&transmit, &pair.transmit) {
+                watch(io, transmit_slot(index), transmit.as_ref());
+                pair.transmit = transmit;
+                pair.told = [0; counted::ERRORS];
+            }
+            let receive = self.port.receive()[index].as_ref().map(|ring| ring.doorbell());
+            if !same(&receive, &pair.receive) {
+                io.slot(receive_slot(index)).never();
+                pair.receive = receive;
+                pair.full = false;
+            }
+        }
+        match self.pairs.iter().position(|pair| pair.receive.is_some()) {
+            Some(running) => {
+                self.gone_at = None;
+                self.move_stranded(io, running);
+            }
+            None if received => self.gone_at = Some(io.now()),
+            None => {}
+        }
+    }
+
+    /// What waits for a queue that has gone goes to one that runs.
+    fn move_stranded(&mut self, io: &Io<VhostUser>, running: usize) {
+        for index in 0..self.pairs.len() {
+            if self.pairs[index].receive.is_none() && !self.pairs[index].waiting.is_empty() {
+                let mut stranded = std::mem::take(&mut self.pairs[index].waiting);
+                self.pairs[running].waiting.append(&mut stranded, usize::MAX);
+                stranded.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
             }
         }
     }
@@ -316,8 +344,13 @@ impl Running {
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        for (index, ring) in self.port.transmit().iter_mut().enumerate() {
-            let (Some(ring), Some(doorbell)) = (ring, &self.pairs[index].transmit) else { continue };
+        let count = self.pairs.len();
+        // Another one each time, so that none takes all the room for ever.
+        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+        for step in 0..count {
+            let index = if self.first + step < count { self.first + step } else { self.first + step - count };
+            let pair = &mut self.pairs[index];
+            let (Some(ring), Some(doorbell)) = (&mut self.port.transmit()[index], &pair.transmit) else { continue };
             if left == 0 {
                 break;
             }
@@ -327,7 +360,7 @@ impl Running {
                     if used != brought {
                         let counters = ring.counters();
                         let now = [counters.empty, counters.too_long, counters.bad_header];
-                        count_strange(io, &mut self.told, now);
+                        count_strange(io, &mut pair.told, now);
                     }
                     left -= brought.min(left);
                     if linked {
@@ -354,6 +387,11 @@ impl Running {
         let mut input = io.input(0);
         let rings = self.port.receive().iter().flatten().count();
         if rings == 0 {
+            let until = self.gone_at.map_or(0, |gone| gone + AWAY);
+            if io.now() < until {
+                io.wake_at(until);
+                return;
+            }
             io.drop_all(&mut input, dropped::NO_DRIVER);
             for pair in &mut self.pairs {
                 for packet in pair.waiting.drain(usize::MAX) {
@@ -363,7 +401,9 @@ impl Running {
             return;
         }
         if rings > 1 {
-            self.share_out(io, &mut input, rings);
+            let running = self.pairs.iter_mut().filter(|pair| pair.receive.is_some());
+            let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.waiting).collect();
+            virtio::share_out(io, &mut input, &mut queues, dropped::QUEUE_FULL);
         }
         for index in 0..self.pairs.len() {
             if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
@@ -371,19 +411,6 @@ impl Running {
             }
         }
         self.will_note(io);
-    }
-
-    /// Shares packets out to several queues, those of one flow to one queue.
-    fn share_out(&mut self, io: &Io<VhostUser>, input: &mut Input<'_, VhostUser>, rings: usize) {
-        let running = self.port.receive().iter().enumerate().filter(|(_, ring)| ring.is_some());
-        let places: Vec<usize> = running.map(|(index, _)| index).collect();
-        self.pairs.iter_mut().for_each(|pair| pair.waiting.compact());
-        for packet in input {
-            let index = places[flow::share(flow::hash(packet.bytes()).unwrap_or(0), rings)];
-            if let Err(packet) = self.pairs[index].waiting.push(packet) {
-                io.drop(packet, dropped::QUEUE_FULL);
-            }
-        }
     }
 
     /// Gives one queue what waits for it, and what is in the link if it is the only one.
@@ -468,6 +495,15 @@ fn count_strange(io: &Io<VhostUser>, told: &mut [u64; counted::ERRORS], now: [u6
     for (index, (now, told)) in now.into_iter().zip(told).enumerate() {
         io.count(index, now.saturating_sub(*told));
         *told = now;
+    }
+}
+
+/// Whether two doorbells are those of one ring.
+fn same(one: &Option<Arc<Doorbell>>, other: &Option<Arc<Doorbell>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
     }
 }
 

@@ -4,9 +4,11 @@
 pub(crate) mod finish;
 
 use bellows_config::Mistake;
+use bellows_engine::{App, Input, Io};
+use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::vhost::Mode;
-use bellows_wire::MacAddr;
+use bellows_wire::{MacAddr, flow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -103,6 +105,23 @@ pub(crate) fn check_pairs(queues: u16) -> Result<u16, Mistake> {
     }
     let message = format!("{queues} pairs of queues");
     Err(Mistake::at("queues", message, format!("give a number from 1 to {MOST_PAIRS}")))
+}
+
+/// Shares packets out to several queues, those of one flow to one queue. Packets stay in the link when all queues are full; in
+/// a lossless network when the next one's is. Otherwise what finds its queue full is dropped for the given reason.
+pub(crate) fn share_out<A: App>(io: &Io<A>, input: &mut Input<'_, A>, queues: &mut [&mut Vector], queue_full: usize) {
+    queues.iter_mut().for_each(|queue| queue.compact());
+    while let Some(next) = input.packets().first() {
+        let index = flow::share(flow::hash(next.bytes()).unwrap_or(0), queues.len());
+        let all_full = || queues.iter().all(|queue| queue.room() == 0);
+        if queues[index].room() == 0 && (io.is_lossless() || all_full()) {
+            break;
+        }
+        let Some(packet) = input.into_iter().next() else { break };
+        if let Err(packet) = queues[index].push(packet) {
+            io.drop(packet, queue_full);
+        }
+    }
 }
 
 /// Reads an Ethernet address that a device can have.

@@ -16,7 +16,6 @@ use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
 use bellows_virtio::ring::Stop;
 use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig, Mode};
-use bellows_wire::flow;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -183,6 +182,8 @@ struct Running {
     packets: Vector,
     /// Whether a tick is due that brings the status up to date.
     noting: bool,
+    /// The pair that is pulled first, each in turn.
+    first: usize,
     totals: Arc<Totals>,
     /// What the app's counters have been told of this driver's queues: empty, too long, bad header, and without a buffer.
     told: [u64; 4],
@@ -203,6 +204,8 @@ impl App for VirtioUser {
     const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the device")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the device")]);
     const PULLS: bool = true;
+    // What goes to the device does not come back.
+    const GAIN: usize = 0;
     const DROPS: &'static [Counter] = &[
         Counter::new("no_device", "packets for which there was no device"),
         Counter::new("too_long", "packets that do not fit into the ring"),
@@ -216,19 +219,19 @@ impl App for VirtioUser {
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
-        let inherited = match old {
-            Some(old) if old.config == self.config => old.running.take(),
+        let made = match old {
+            Some(old) if old.config == self.config && old.running.is_some() => {
+                self.running = old.running.take();
+                return Ok(());
+            }
             Some(old) if self.config.mode == Mode::Server && old.config.socket == self.config.socket => {
                 // Only one can listen at the socket.
                 old.running = None;
-                None
+                Running::new(self.config.clone()).inspect_err(|_| old.listen_again())
             }
-            _ => None,
+            _ => Running::new(self.config.clone()),
         };
-        self.running = match inherited {
-            Some(running) => Some(running),
-            None => Some(Running::new(self.config.clone())?),
-        };
+        self.running = Some(made?);
         Ok(())
     }
 
@@ -242,8 +245,7 @@ impl App for VirtioUser {
         } else {
             // The old one gave up the socket for this one, and listens there anew.
             drop(running);
-            old.running = Running::new(old.config.clone()).ok();
-            old.watching = false;
+            old.listen_again();
         }
     }
 
@@ -291,6 +293,14 @@ impl App for VirtioUser {
     }
 }
 
+impl VirtioUser {
+    /// After another was to take its socket.
+    fn listen_again(&mut self) {
+        self.running = Running::new(self.config.clone()).ok();
+        self.watching = false;
+    }
+}
+
 impl Running {
     fn new(config: FrontendConfig) -> Result<Running, AppError> {
         let pair = |_| Pair { waiting: Vector::new(), bells: None, full: false };
@@ -299,7 +309,7 @@ impl Running {
         let (frontend, port) = Frontend::start(config, DriverLayout::default())
             .map_err(|error| format!("the socket {} cannot be used: {error}", socket.display()))?;
         let totals = Arc::default();
-        Ok(Running { frontend, port, pairs, packets: Vector::new(), noting: false, totals, told: [0; 4] })
+        Ok(Running { frontend, port, pairs, packets: Vector::new(), noting: false, first: 0, totals, told: [0; 4] })
     }
 
     /// Exchanges drivers with the control thread, if that wants something.
@@ -335,7 +345,12 @@ impl Running {
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        for (index, (queues, pair)) in driver.pairs.iter_mut().zip(&self.pairs).enumerate() {
+        let count = driver.pairs.len();
+        // Another one each time, so that none takes all the room for ever.
+        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
+        for step in 0..count {
+            let index = if self.first + step < count { self.first + step } else { self.first + step - count };
+            let (queues, pair) = (&mut driver.pairs[index], &self.pairs[index]);
             if left == 0 {
                 break;
             }
@@ -378,7 +393,9 @@ impl Running {
             return;
         };
         if queues > 1 {
-            self.share_out(io, &mut input, queues);
+            let mut places: Vec<&mut Vector> =
+                self.pairs.iter_mut().take(queues).map(|pair| &mut pair.waiting).collect();
+            virtio::share_out(io, &mut input, &mut places, dropped::QUEUE_FULL);
         }
         for index in 0..queues {
             if let Err(error) = self.push_pair(io, index, &mut input, queues == 1) {
@@ -387,17 +404,6 @@ impl Running {
             }
         }
         self.will_note(io);
-    }
-
-    /// Shares packets out to several queues, those of one flow to one queue.
-    fn share_out(&mut self, io: &Io<VirtioUser>, input: &mut Input<'_, VirtioUser>, queues: usize) {
-        self.pairs.iter_mut().for_each(|pair| pair.waiting.compact());
-        for packet in input {
-            let index = flow::share(flow::hash(packet.bytes()).unwrap_or(0), queues);
-            if let Err(packet) = self.pairs[index].waiting.push(packet) {
-                io.drop(packet, dropped::QUEUE_FULL);
-            }
-        }
     }
 
     /// Gives one queue what waits for it, and what is in the link if it is the only one.

@@ -1,7 +1,7 @@
 //! What happens when a file is cut short under its mapping: the kernel sends SIGBUS to the thread that touches what is gone.
 //!
-//! A table holds the ranges of all guarded mappings. The handler looks the faulting address up in it, puts a page of zeros
-//! where the hole is, marks the range as broken and lets the thread go on. Any other SIGBUS goes to whoever handled the signal
+//! A table holds the ranges of all guarded mappings. The handler looks the faulting address up in it, puts zeros where the hole
+//! is and behind it, marks the range as broken and lets the thread go on. Any other SIGBUS goes to whoever handled the signal
 //! before, and kills the process if nobody did.
 //!
 //! The handler takes no lock, allocates nothing, and makes one system call, so it may interrupt anything.
@@ -75,14 +75,14 @@ impl Entry {
         self.version.store(version.wrapping_add(2), Release);
     }
 
-    /// The size of the pages, if the address lies in the range.
-    fn page_at(&self, address: usize) -> Option<usize> {
+    /// The size of the pages and the end of the range, if the address lies in it.
+    fn find(&self, address: usize) -> Option<(usize, usize)> {
         let before = self.version.load(Acquire);
-        let inside = (self.start.load(Relaxed)..self.end.load(Relaxed)).contains(&address);
-        let page = self.page.load(Relaxed);
+        let (page, end) = (self.page.load(Relaxed), self.end.load(Relaxed));
+        let inside = (self.start.load(Relaxed)..end).contains(&address);
         fence(Acquire);
         let same = before.is_multiple_of(2) && self.version.load(Relaxed) == before;
-        (inside && same).then_some(page)
+        (inside && same).then_some((page, end))
     }
 }
 
@@ -159,20 +159,30 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     pass_on(signal, code, info, context);
 }
 
-/// Puts zeros where a guarded mapping has a hole. False if the address is nobody's.
+/// Puts zeros where a guarded mapping has a hole. False if the address is nobody's, or there is no memory for them.
+///
+/// All from there to the mapping's end is replaced at once, since who cuts a file short takes its end away: a mapping never
+/// falls into more than two parts, however many pages of it are touched in whatever order, and a process can have only so many
+/// (`vm.max_map_count`). Where the system does not promise that much memory, it is one page.
 fn fill(address: usize) -> bool {
     let used = USED.load(Acquire);
     for entry in &TABLE[..used] {
-        let Some(page) = entry.page_at(address) else { continue };
+        let Some((page, end)) = entry.find(address) else { continue };
         entry.broken.store(true, Relaxed);
         HOLES.fetch_add(1, Release);
-        let start = (address & !(page - 1)) as *mut libc::c_void;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: replaces one page of a mapping that its owner keeps (this thread is just touching it) by another one that
-        // is readable and writable too. A raw system call, which leaves errno alone.
-        return unsafe { mmap_anonymous(start, page, ProtFlags::READ | ProtFlags::WRITE, flags) }.is_ok();
+        let start = address & !(page - 1);
+        return put_zeros(start, end - start) || put_zeros(start, page);
     }
     false
+}
+
+fn put_zeros(start: usize, length: usize) -> bool {
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: fill() gives a part of a mapping that its owner keeps, since this thread is just touching it. It becomes another
+    // one that is readable and writable too; other threads find zeros as they would in the hole. A raw system call, which
+    // leaves errno alone.
+    unsafe { mmap_anonymous(start as *mut libc::c_void, length, access, flags) }.is_ok()
 }
 
 /// Does what would have been done without us.

@@ -38,7 +38,8 @@ impl SharedMapping {
     /// Maps `length` bytes of a file, from `offset`. It is left out of core dumps.
     ///
     /// # Errors
-    /// Those of `mmap(2)`; `InvalidInput` for a length of 0 or beyond the address space.
+    /// Those of `mmap(2)`; `Unsupported` for a file whose pages another process or machine has to bring, which a thread that
+    /// touches them would have to wait for; `InvalidInput` for a length of 0 or beyond the address space.
     pub fn new(file: &File, offset: u64, length: u64) -> io::Result<SharedMapping> {
         let page = file_page(file)?;
         let skip = offset % page as u64;
@@ -91,10 +92,30 @@ pub fn holes() -> u32 {
     guard::holes()
 }
 
+/// File systems whose pages come from another process or machine, whenever that likes to send them; as `statfs(2)` numbers
+/// them.
+const REMOTE: &[(u32, &str)] = &[
+    (0x6573_5546, "FUSE"),
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x0102_1997, "9P"),
+    (0x00c3_6400, "Ceph"),
+    (0x5346_414f, "AFS"),
+];
+
+fn refuse_remote(kind: u32) -> io::Result<()> {
+    let Some((_, name)) = REMOTE.iter().find(|(remote, _)| *remote == kind) else { return Ok(()) };
+    let message =
+        format!("the file is on {name}, whose pages may never come; use a memfd, or a file on tmpfs or hugetlbfs");
+    Err(io::Error::new(io::ErrorKind::Unsupported, message))
+}
+
 /// The size of the pages on which mappings of a file lie.
 fn file_page(file: &File) -> io::Result<usize> {
     const HUGETLBFS: u64 = 0x9584_58f6;
     let system = fstatfs(file)?;
+    refuse_remote(system.f_type as u32)?;
     let huge = system.f_type as u64 == HUGETLBFS;
     let page = usize::try_from(system.f_bsize).ok().filter(|page| huge && page.is_power_of_two());
     Ok(page.unwrap_or_else(page_size))
@@ -136,6 +157,15 @@ mod tests {
     }
 
     #[test]
+    fn files_whose_pages_may_never_come_are_refused() {
+        let error = refuse_remote(0x6573_5546).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().starts_with("the file is on FUSE, "), "{error}");
+        assert!(refuse_remote(0x6969).is_err() && refuse_remote(0xff53_4d42).is_err());
+        assert!(file_page(&plain_file(1)).is_ok());
+    }
+
+    #[test]
     fn nothing_impossible_is_mapped() {
         let file = plain_file(1);
         for (offset, length) in [(0, 0), (0, u64::MAX), (1, u64::MAX), (0, 1 << 63), (u64::MAX - 10, 5)] {
@@ -172,6 +202,31 @@ mod tests {
         drop(mapping);
         let again = SharedMapping::new(&other_file, 0, 1).unwrap();
         assert!(!again.is_broken());
+    }
+
+    /// A process can have only so many mappings. Holes that are not side by side do not use them up.
+    #[test]
+    fn however_many_holes_there_are_the_mapping_has_two_parts() {
+        const PAGES: usize = 400;
+        let page = page_size();
+        let orders: [fn(usize) -> usize; 3] = [|index| index, |index| PAGES - 2 - index, |index| index * 126 % PAGES];
+        for order in orders {
+            let file = plain_file(PAGES as u64);
+            let mapping = SharedMapping::new(&file, 0, (PAGES * page) as u64).unwrap();
+            let start = mapping.start().as_ptr() as usize;
+            let parts = || {
+                let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+                let starts =
+                    maps.lines().map(|line| usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap());
+                starts.filter(|address| (start..start + PAGES * page).contains(address)).count()
+            };
+            file.set_len(0).unwrap();
+            for index in (0..PAGES).step_by(2) {
+                assert_eq!(read(&mapping, order(index) * page), 0);
+                assert!(parts() <= 2, "{} parts after {index} pages", parts());
+            }
+            assert!(mapping.is_broken());
+        }
     }
 
     /// On huge pages a hole is a huge page, and lengths are whole ones. Where the system has none in reserve, there is nothing

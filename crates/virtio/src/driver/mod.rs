@@ -279,6 +279,8 @@ impl Slots {
     /// The queue's ring, and what the device is told about it.
     fn ring(self, space: &Arc<Space>, config: &DriverConfig) -> io::Result<(Queue, QueueLayout)> {
         let [kick, call] = [Event::new()?, Event::new()?];
+        // The device has it, too, so it is one that must not let us wait.
+        let kick = Event::from(kick.as_fd().try_clone_to_owned()?);
         let copy = |event: &Event| Ok::<_, io::Error>(File::from(event.as_fd().try_clone_to_owned()?));
         let areas: Areas = self.places.areas();
         let layout = QueueLayout { areas, size: self.size, call: Some(copy(&call)?), kick: Some(copy(&kick)?) };

@@ -17,11 +17,11 @@ use crate::inflight::Inflight;
 use crate::log::Log;
 use crate::memory::Memory;
 
-/// Descriptors of an indirect table that the device looks at. Linux and QEMU make no longer ones.
-const LONGEST_TABLE: usize = 1_024;
+/// Descriptors of a chain or of an indirect table that the device looks at. Linux and QEMU make no longer ones.
+const LONGEST_CHAIN: usize = 1_024;
 
 /// Used descriptors of a packed ring that are written together.
-const BATCH: usize = 1_024;
+pub(super) const BATCH: usize = 1_024;
 
 /// A place in a ring. Split rings: an index that counts on for ever; packed ones: a descriptor, and the wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,8 +164,8 @@ impl Core {
             used,
             window: Window::NONE,
             blitter: Blitter::new(),
-            pieces: Vec::with_capacity(LONGEST_TABLE),
-            chains: Vec::with_capacity(LONGEST_TABLE),
+            pieces: Vec::with_capacity(LONGEST_CHAIN),
+            chains: Vec::with_capacity(LONGEST_CHAIN),
             batch: Box::new([Used { index: 0, word: 0 }; BATCH]),
             call,
             signalled: None,
@@ -281,10 +281,20 @@ impl Core {
         if let Some(inflight) = &self.inflight {
             inflight.announce(self.position_at(progress.available, progress.used));
         }
-        for used in &self.batch[..progress.noted] {
-            self.show_used(used.index, used.word);
+        // The first one last: a driver that has seen it finds the others there, too, be they parts of one packet or not.
+        if let [first, others @ ..] = &self.batch[..progress.noted] {
+            others.iter().for_each(|used| self.show_used(used.index, used.word));
+            self.show_used(first.index, first.word);
         }
         progress.noted = 0;
+    }
+
+    /// Makes room for the used descriptors of one packet, which must be shown together.
+    #[inline(always)]
+    pub(super) fn make_room_for<K: Kind>(&mut self, progress: &mut Progress, chains: usize) {
+        if K::PACKED && progress.noted + chains > BATCH {
+            self.show_batch(progress);
+        }
     }
 
     #[inline(always)]
@@ -394,7 +404,8 @@ impl Core {
                     true => head + 1,
                     false => first.link,
                 };
-                if position >= self.size {
+                // A ring of one descriptor has no second one.
+                if position >= self.size || position == head {
                     return None;
                 }
                 // SAFETY: the position is below the size.
@@ -410,11 +421,13 @@ impl Core {
                 let table = window.find(first.address, first.length)?.cast_const();
                 // SAFETY: the table is mapped, with as many descriptors as its length has room for.
                 let entry = |index| unsafe { Descriptor::read_anywhere(K::PACKED, table.add(index * DESCRIPTOR)) };
+                // As in a walk.
+                let checked = if RECEIVE || !K::PACKED { WRITE | INDIRECT } else { INDIRECT };
                 match first.length as usize / DESCRIPTOR {
                     1 if first.length as usize == DESCRIPTOR => {
                         let only = entry(0);
                         let flags = if K::PACKED { only.flags & !NEXT } else { only.flags };
-                        if flags & (NEXT | WRITE | INDIRECT) != access {
+                        if flags & (NEXT | checked) != access {
                             return None;
                         }
                         one_buffer::<K>(window, only, chain)
@@ -424,7 +437,7 @@ impl Core {
                         if !K::PACKED && (header.flags & NEXT == 0 || header.link != 1 || data.flags & NEXT != 0) {
                             return None;
                         }
-                        let flags = (header.flags & (WRITE | INDIRECT), data.flags & (WRITE | INDIRECT));
+                        let flags = (header.flags & checked, data.flags & checked);
                         if flags != (access, access) {
                             return None;
                         }
@@ -463,7 +476,7 @@ impl Core {
             if descriptor.flags & NEXT == 0 {
                 return Ok(chain);
             }
-            if chain.descriptors >= self.size {
+            if usize::from(chain.descriptors) >= usize::from(self.size).min(LONGEST_CHAIN) {
                 return Err(RingError::ChainTooLong);
             }
             chain.descriptors += 1;
@@ -492,7 +505,7 @@ impl Core {
     ) -> Result<u64, RingError> {
         let (address, bytes) = (indirect.address, indirect.length);
         let count = bytes as usize / DESCRIPTOR;
-        if bytes == 0 || !(bytes as usize).is_multiple_of(DESCRIPTOR) || count > LONGEST_TABLE {
+        if bytes == 0 || !(bytes as usize).is_multiple_of(DESCRIPTOR) || count > LONGEST_CHAIN {
             return Err(RingError::IndirectLength);
         }
         let copy;

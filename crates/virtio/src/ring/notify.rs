@@ -117,22 +117,29 @@ impl Doorbell {
     }
 
     /// The word that changes when the driver makes a buffer available: `word & mask != quiet`. It moves along a packed ring.
-    ///
-    /// `None` for a ring whose driver put it where no word can be read.
-    pub fn word(&self) -> Option<&AtomicU32> {
+    pub fn word(&self) -> &AtomicU32 {
         let (area, offset) = if self.options.packed {
             (Area(self.descriptors), usize::from(self.next().index) * DESCRIPTOR + 12)
         } else {
-            (self.driver, 0)
+            (self.driver, if self.index_is_low() { 2 } else { 0 })
         };
-        // SAFETY: descriptors are aligned to 16 bytes and the position is below the size; a driver area that is aligned to four
-        // starts with flags and index.
-        area.0.cast::<u32>().is_aligned().then(|| unsafe { area.word(offset) })
+        // SAFETY: descriptors are aligned to 16 bytes and the position is below the size; a driver area starts with flags, index and
+        // at least one head, two bytes each, and is aligned to four bytes or to two and not four.
+        unsafe { area.word(offset) }
+    }
+
+    /// Whether the index of a split ring is the first half of the word that holds it, as the area's address has it.
+    fn index_is_low(&self) -> bool {
+        !self.driver.0.cast::<u32>().is_aligned()
     }
 
     /// The bits of the word that tell.
     pub fn mask(&self) -> u32 {
-        if self.options.packed { u32::from(AVAILABLE) << 16 } else { 0xffff_0000 }
+        match self.options.packed {
+            true => u32::from(AVAILABLE) << 16,
+            false if self.index_is_low() => 0x0000_ffff,
+            false => 0xffff_0000,
+        }
     }
 
     /// What the word says while nothing is available.
@@ -141,6 +148,7 @@ impl Doorbell {
         match self.options.packed {
             true if next.wrap => 0,
             true => self.mask(),
+            false if self.index_is_low() => next.index.into(),
             false => u32::from(next.index) << 16,
         }
     }

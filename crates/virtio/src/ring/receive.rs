@@ -2,7 +2,7 @@
 
 use bellows_packet::{Offload, Packet};
 
-use super::core::{Core, Progress, Spot};
+use super::core::{BATCH, Core, Progress, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u32, read_u64, write_u16, write_u32, write_u64};
 use super::options::Kind;
@@ -167,11 +167,11 @@ fn put_scattered<K: Kind>(
     let mut at = progress.available;
     let (mut capacity, mut descriptors) = (0, 0);
     while capacity < needed {
-        let exhausted = core.chains.len() > usize::from(u16::MAX - 1) || !K::PACKED && core.chains.len() == waiting;
+        // All of a packet is shown to the driver at once, so it must fit into one batch.
+        let exhausted = core.chains.len() == BATCH || !K::PACKED && core.chains.len() == waiting;
         let head = if exhausted { None } else { core.head::<K>(at)? };
         let Some((head, first)) = head else {
-            // A packet for which the whole ring has no room will never go.
-            let never = descriptors >= usize::from(core.size);
+            let never = core.chains.len() == BATCH;
             return Ok(Put::Stopped(if never { Stop::TooLong } else { Stop::Full }));
         };
         let chain = match (K::PACKED, K::INDIRECT) {
@@ -184,10 +184,7 @@ fn put_scattered<K: Kind>(
         descriptors += usize::from(chain.descriptors);
         core.chains.push(chain);
         at.advance::<K>(chain.descriptors, core.size);
-        if !K::MERGEABLE {
-            break;
-        }
-        if descriptors >= usize::from(core.size) {
+        if !K::MERGEABLE || descriptors >= usize::from(core.size) {
             break;
         }
     }
@@ -197,6 +194,7 @@ fn put_scattered<K: Kind>(
     if capacity < needed {
         return Ok(Put::Stopped(Stop::TooLong));
     }
+    core.make_room_for::<K>(progress, core.chains.len());
     scatter::<K>(core, packet);
     let mut left = needed;
     for index in 0..core.chains.len() {

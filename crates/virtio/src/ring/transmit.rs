@@ -39,24 +39,32 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
             }
         };
         // Without a buffer the chain stays where it is: there will be one later.
-        let Some(packet) = fresh.next() else { break };
-        let taken = match core.locate::<K, false>(&mut window, head, descriptor) {
-            Some(spot) if (1..=ROOM).contains(&(spot.room as usize)) => {
-                // SAFETY: locate() found header and data to be mapped; the data fits into an ordinary packet.
-                Ok((spot.chain, unsafe { take_spot::<K>(core, packet, spot) }))
-            }
-            _ => take_chain::<K>(core, &mut window, head, descriptor, packet),
-        };
-        match taken {
-            Ok((chain, Taken::Packet(packet))) => {
-                bytes += packet.len() as u64;
+        let Some(mut packet) = fresh.next() else { break };
+        let spot = core.locate::<K, false>(&mut window, head, descriptor);
+        if let Some(spot) = spot.filter(|spot| (1..=ROOM).contains(&(spot.room as usize))) {
+            // SAFETY: locate() found header and data to be mapped; the data fits into an ordinary packet.
+            if unsafe { take_spot::<K>(core, &mut packet, spot) } {
+                bytes += u64::from(spot.room);
                 made += 1;
                 // There is room: at most as many as there was are asked for.
                 let _ = packets.push(packet);
+            }
+            core.complete::<K, false>(&mut progress, spot.chain, 0);
+            continue;
+        }
+        match take_chain::<K>(core, &mut window, head, descriptor, packet) {
+            Ok((chain, taken)) => {
+                match taken {
+                    Taken::Packet(packet) => {
+                        bytes += packet.len() as u64;
+                        made += 1;
+                        let _ = packets.push(packet);
+                    }
+                    Taken::Dropped => {}
+                    Taken::NoBuffer => break,
+                }
                 core.complete::<K, false>(&mut progress, chain, 0);
             }
-            Ok((chain, Taken::Dropped)) => core.complete::<K, false>(&mut progress, chain, 0),
-            Ok((_, Taken::NoBuffer)) => break,
             Err(error) => {
                 core.fail(error);
                 break;
@@ -91,22 +99,24 @@ fn waiting<K: Kind>(core: &Core, most: usize) -> Result<usize, RingError> {
     }
 }
 
+/// Takes what lies as packets mostly do into a packet that is empty. False, and counted, if its header makes no sense.
+///
 /// Safety: header and data of the spot are mapped, the data from 1 to [`ROOM`] bytes.
 #[inline(always)]
-unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) -> Taken {
+unsafe fn take_spot<K: Kind>(core: &mut Core, packet: &mut Packet, spot: Spot) -> bool {
     let data = spot.room as usize;
     if K::OFFLOADS {
         // SAFETY: the header is mapped.
         let header = unsafe { decode(read_u64(spot.header), read_u16(spot.header.add(8))) };
-        if !accept(core, header, &mut packet, data) {
-            return Taken::Dropped;
+        if !accept(core, header, packet, data) {
+            return false;
         }
     }
     let target = packet.extend(data).as_mut_ptr();
     // SAFETY: the source by the caller's promise, valid as long as the core keeps the memory mapped; the target is the packet's
     // buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed until then).
     unsafe { core.blitter.copy(target, spot.data, data) };
-    Taken::Packet(packet)
+    true
 }
 
 /// Takes what lies in several buffers.

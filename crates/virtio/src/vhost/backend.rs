@@ -145,7 +145,7 @@ struct Control {
 
 impl Control {
     fn run(mut self) {
-        while let Some(socket) = self.endpoint.next(&self.signal) {
+        while let Some(socket) = self.endpoint.next(&self.signal, || self.device.free_memory()) {
             self.status.update(|snapshot| {
                 snapshot.connected = true;
                 snapshot.connections += 1;

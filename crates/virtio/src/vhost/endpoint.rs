@@ -36,15 +36,18 @@ impl Endpoint {
         })
     }
 
-    /// The next connection, as soon as there is one; `None` when the thread is to end.
-    pub(super) fn next(&mut self, signal: &Signal) -> Option<UnixStream> {
+    /// The next connection, as soon as there is one; `None` when the thread is to end. Meanwhile `look` is called now and
+    /// then, and says how soon it wants to be called again.
+    pub(super) fn next(&mut self, signal: &Signal, mut look: impl FnMut() -> Option<Duration>) -> Option<UnixStream> {
         loop {
             signal.clear();
             if signal.has_ended() {
                 return None;
             }
+            let pulse = look();
             let found = match self {
-                Endpoint::Server(server) => server.accept(signal),
+                Endpoint::Server(server) => server.accept(signal, pulse),
+                // It does not sleep for long anyway.
                 Endpoint::Client(client) => client.connect(signal),
             };
             match found {
@@ -122,15 +125,16 @@ impl Server {
         &self.listening.path
     }
 
-    fn accept(&self, signal: &Signal) -> Option<UnixStream> {
+    /// A connection, if there is one within this time.
+    fn accept(&self, signal: &Signal, time: Option<Duration>) -> Option<UnixStream> {
         if self.listening.turn.load(SeqCst) != self.number {
-            let _ = sleep_until_readable(&[signal.as_fd()], None);
+            let _ = sleep_until_readable(&[signal.as_fd()], time);
             return None;
         }
         match self.listening.listener.accept() {
             Ok((socket, _)) => return Some(socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let _ = sleep_until_readable(&[self.listening.listener.as_fd(), signal.as_fd()], None);
+                let _ = sleep_until_readable(&[self.listening.listener.as_fd(), signal.as_fd()], time);
             }
             // No descriptor left, or a client that has gone already: not a reason to ask without a pause.
             Err(_) => {
@@ -245,13 +249,13 @@ mod tests {
         let successor = first.successor();
         let client = UnixStream::connect(&path).unwrap();
         second.raise();
-        assert!(first.accept(&second).is_none());
-        assert!(successor.accept(&second).is_some());
+        assert!(first.accept(&second, None).is_none());
+        assert!(successor.accept(&second, None).is_some());
         drop(client);
         first.take_turn();
         let _client = UnixStream::connect(&path).unwrap();
-        assert!(successor.accept(&second).is_none());
-        assert!(first.accept(&second).is_some());
+        assert!(successor.accept(&second, None).is_none());
+        assert!(first.accept(&second, None).is_some());
         drop(first);
         assert!(path.exists());
         drop(successor);
@@ -268,13 +272,13 @@ mod tests {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| {
                 let mut client = Endpoint::open(&path, Mode::Client).unwrap();
-                let found = client.next(&signal).is_some();
+                let found = client.next(&signal, || None).is_some();
                 gone.wait();
-                (found, client.next(&signal).is_some())
+                (found, client.next(&signal, || None).is_some())
             });
             std::thread::sleep(Duration::from_millis(50));
             let mut server = Endpoint::open(&path, Mode::Server).unwrap();
-            assert!(server.next(&signal).is_some());
+            assert!(server.next(&signal, || None).is_some());
             drop(server);
             gone.wait();
             signal.end();

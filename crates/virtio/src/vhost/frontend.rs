@@ -161,7 +161,7 @@ struct Control<L: Layout> {
 impl<L: Layout> Control<L> {
     fn run(mut self) {
         let mut wait = FIRST_PAUSE;
-        while let Some(socket) = self.endpoint.next(&self.signal) {
+        while let Some(socket) = self.endpoint.next(&self.signal, || None) {
             let mut channel = Channel::new(socket, Arc::clone(&self.signal));
             match self.serve(&mut channel) {
                 Ok(()) => wait = FIRST_PAUSE,

@@ -171,6 +171,11 @@ impl<'a> Body<'a> {
         Body { request, size: bytes.len(), rest: bytes }
     }
 
+    /// How many bytes it has in all.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
     pub(super) fn error(&self) -> ProtocolError {
         ProtocolError::Size { request: self.request, size: self.size }
     }

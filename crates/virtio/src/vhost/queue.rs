@@ -1,6 +1,7 @@
 //! What the driver's process has said about one queue.
 
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 use bellows_sys::wake::Event;
@@ -11,6 +12,24 @@ use crate::{Features, Memory};
 
 use super::message::{VRING_LOG, VringAddresses};
 use super::status::QueueState;
+
+/// Why a queue has no ring.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    /// What the driver's process asks for can be no ring.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// A ring without it would wait for ever, or keep its driver waiting.
+    #[error(
+        "cannot duplicate the descriptor of the ring's {event}: {source}; allow the process more open files (ulimit -n)"
+    )]
+    Descriptor {
+        /// Which event it is of.
+        event: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
 
 #[derive(Default)]
 pub(super) struct Queue {
@@ -77,7 +96,7 @@ impl Queue {
         features: Features,
         inflight: Option<&Arc<InflightRegion>>,
         index: usize,
-    ) -> Result<(Setup, Option<Inflight>), SetupError> {
+    ) -> Result<(Setup, Option<Inflight>), Unusable> {
         let areas = self.areas(memory)?;
         let position = Position::from_base(features, self.base);
         let inflight = inflight.and_then(|region| Inflight::new(region, index, features, self.size));
@@ -86,15 +105,14 @@ impl Queue {
             Some(inflight) => inflight.resume(self.size, position, || ring.used_index(), |index| ring.flags(index)),
             None => ring.trusted(position),
         };
-        let clone = |file: &Option<File>| file.as_ref().and_then(|file| file.try_clone().ok());
         let setup = Setup {
             memory: Arc::clone(memory),
             features,
             size: self.size,
             areas,
             position,
-            call: clone(&self.call),
-            kick: self.kick.as_ref().and_then(clone),
+            call: duplicate("call", self.call.as_ref())?,
+            kick: duplicate("kick", self.kick.as_ref().and_then(Option::as_ref))?,
         };
         Ok((setup, inflight))
     }
@@ -123,6 +141,10 @@ impl Queue {
             inflight.forget();
         }
     }
+}
+
+fn duplicate(event: &'static str, file: Option<&File>) -> Result<Option<File>, Unusable> {
+    file.map(File::try_clone).transpose().map_err(|source| Unusable::Descriptor { event, source })
 }
 
 /// What a ring says of itself before it runs.
@@ -155,5 +177,39 @@ impl RingMemory<'_> {
             (Position::Split { .. }, Some(used)) => Position::Split { avail: used, used },
             (position, _) => position,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    #[ignore = "leaves the process without descriptors; run by a_ring_whose_event_cannot_be_had_is_refused"]
+    fn has_no_descriptor_left() {
+        let event = File::open("/dev/null").unwrap();
+        let mut taken = Vec::new();
+        let error = loop {
+            match duplicate("call", Some(&event)) {
+                Ok(file) => taken.push(file),
+                Err(error) => break error,
+            }
+        };
+        assert!(!taken.is_empty() && duplicate("call", None).unwrap().is_none());
+        let message = error.to_string();
+        assert!(message.starts_with("cannot duplicate the descriptor of the ring's call: "), "{message}");
+        assert!(message.ends_with("ulimit -n)"), "{message}");
+    }
+
+    #[test]
+    fn a_ring_whose_event_cannot_be_had_is_refused() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "vhost::queue::tests::has_no_descriptor_left", "--ignored"]);
+        let output = command.stderr(Stdio::piped()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.contains("1 passed"), "{told}");
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
+use crate::memory::MOST_MEMORY;
 use crate::{MapError, Memory, Region, RegionSpec};
 
 use super::ProtocolError;
@@ -43,7 +44,12 @@ impl Regions {
         }
         let same =
             |known: &&Shared| known.file == file_id && (known.message.offset, known.message.length) == (offset, length);
-        let known = self.0.iter().chain(&old.0).find(same);
+        let sum = self.0.iter().fold(length, |sum, known| sum.saturating_add(known.message.length));
+        if sum > MOST_MEMORY {
+            return Err(MapError::TooMuch { guest, most: MOST_MEMORY }.into());
+        }
+        // Once a part of a mapping is gone, it stays so although the file may be whole again.
+        let known = self.0.iter().chain(&old.0).filter(|known| !known.region.is_broken()).find(same);
         let region = match known.and_then(|known| known.region.moved(guest, user)) {
             Some(region) => region,
             None => Region::map(RegionSpec { guest, length, user, offset, file })?,

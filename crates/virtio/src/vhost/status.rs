@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Features;
@@ -15,8 +16,9 @@ pub struct BackendStatus {
     socket: PathBuf,
     mode: Mode,
     state: Mutex<State>,
-    /// What the rings that run have counted so far. The engine only tries to lock it.
-    running: Mutex<Vec<Counters>>,
+    /// What the rings that run have counted so far. The engine writes those of the rings that it holds, the control thread those
+    /// of the others.
+    running: Vec<Shared>,
 }
 
 /// A back end at one moment.
@@ -73,6 +75,24 @@ pub enum QueueState {
     Failed(String),
 }
 
+/// Counters that one thread writes and others read at any time.
+#[derive(Default)]
+struct Shared([AtomicU64; 7]);
+
+impl Shared {
+    fn store(&self, counters: Counters) {
+        let Counters { packets, bytes, chains, calls, empty, too_long, bad_header } = counters;
+        let counters = [packets, bytes, chains, calls, empty, too_long, bad_header];
+        self.0.iter().zip(counters).for_each(|(shared, counter)| shared.store(counter, Relaxed));
+    }
+
+    fn load(&self) -> Counters {
+        let [packets, bytes, chains, calls, empty, too_long, bad_header] =
+            self.0.each_ref().map(|counter| counter.load(Relaxed));
+        Counters { packets, bytes, chains, calls, empty, too_long, bad_header }
+    }
+}
+
 #[derive(Default)]
 struct State {
     snapshot: Snapshot,
@@ -100,7 +120,7 @@ impl BackendStatus {
             socket,
             mode,
             state: Mutex::new(State { snapshot, errors: Errors::default() }),
-            running: Mutex::new(vec![Counters::default(); queues]),
+            running: (0..queues).map(|_| Shared::default()).collect(),
         }
     }
 
@@ -119,9 +139,8 @@ impl BackendStatus {
         let state = self.lock();
         let mut snapshot = state.snapshot.clone();
         snapshot.errors = state.errors.list();
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        for (queue, counters) in snapshot.queues.iter_mut().zip(running.iter()) {
-            add(&mut queue.counters, *counters);
+        for (queue, counters) in snapshot.queues.iter_mut().zip(&self.running) {
+            add(&mut queue.counters, counters.load());
         }
         snapshot
     }
@@ -149,16 +168,13 @@ impl BackendStatus {
     /// A ring has ended: what it has counted is added up.
     pub(super) fn settle(&self, queue: usize, counters: Counters) {
         let mut state = self.lock();
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running[queue] = Counters::default();
+        self.running[queue].store(Counters::default());
         add(&mut state.snapshot.queues[queue].counters, counters);
     }
 
-    /// What a running ring has counted so far; nothing if somebody is just looking. Does not wait.
+    /// What running rings have counted so far. Does not wait.
     pub(super) fn note(&self, counters: impl Iterator<Item = (usize, Counters)>) {
-        if let Ok(mut running) = self.running.try_lock() {
-            counters.for_each(|(queue, counters)| running[queue] = counters);
-        }
+        counters.for_each(|(queue, counters)| self.running[queue].store(counters));
     }
 }
 
@@ -229,5 +245,26 @@ impl FrontendStatus {
         let mut state = self.lock();
         state.1.count(error.name());
         state.0.last_error = Some(error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The engine may tell at any moment, also while somebody looks, and no more than once.
+    #[test]
+    fn what_an_engine_notes_is_seen_whoever_looks_meanwhile() {
+        let status = BackendStatus::new("s".into(), Mode::Server, Features::NONE, 2);
+        let counters = |number| Counters { packets: number, bad_header: 7 * number, ..Counters::default() };
+        let looking = status.lock();
+        status.note([(1, counters(5))].into_iter());
+        drop(looking);
+        assert_eq!(status.snapshot().queues[1].counters, counters(5));
+        status.settle(1, counters(6));
+        assert_eq!(status.snapshot().queues[1].counters, counters(6));
+        status.note([(1, counters(3))].into_iter());
+        assert_eq!(status.snapshot().queues[1].counters, counters(9));
+        assert_eq!(status.snapshot().queues[0].counters, Counters::default());
     }
 }

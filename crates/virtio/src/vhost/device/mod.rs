@@ -5,6 +5,7 @@
 //! lent again; so a ring never changes while it runs.
 
 mod requests;
+mod retired;
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -22,12 +23,13 @@ use super::channel::Channel;
 use super::handover::{Lender, Recalled};
 use super::message::{Body, MOST_FILES, Message, ProtocolFeatures, Request, flags};
 use super::port::{Lent, Ring};
-use super::queue::Queue;
+use super::queue::{Queue, Unusable};
 use super::regions::Regions;
 use super::status::QueueState;
 use super::{BackendStatus, ProtocolError};
 
 use requests::{one, set_config};
+use retired::Retired;
 
 /// How long the engine may take to give a ring back before the status says so.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,6 +59,7 @@ pub(super) struct Device {
     lender: Lender<Lent>,
     status: Arc<BackendStatus>,
     session: Session,
+    retired: Retired,
 }
 
 /// What is known of one connection.
@@ -82,12 +85,25 @@ impl Device {
         status: Arc<BackendStatus>,
     ) -> Device {
         let queues = (0..2 * pairs).map(|_| Queue::default()).collect();
-        Device { offered, pairs, mac, lender, status, session: Session { queues, ..Session::default() } }
+        let session = Session { queues, ..Session::default() };
+        Device { offered, pairs, mac, lender, status, session, retired: Retired::default() }
     }
 
     /// How often [`look_around`](Device::look_around) is to be called even if nothing happens.
     pub(super) fn pulse(&self) -> Option<Duration> {
-        (self.session.log.is_some() && self.session.log_call.is_some()).then_some(LOG_PULSE)
+        let log = (self.session.log.is_some() && self.session.log_call.is_some()).then_some(LOG_PULSE);
+        self.retired.pulse().or(log)
+    }
+
+    /// Frees memory of which nobody has any use any more, and returns how soon to do so again if there is some left.
+    pub(super) fn free_memory(&mut self) -> Option<Duration> {
+        self.retired.free();
+        self.retired.pulse()
+    }
+
+    /// Other memory takes the place of what there is.
+    fn replace_memory(&mut self, memory: Memory) {
+        self.retired.add(std::mem::replace(&mut self.session.memory, Arc::new(memory)));
     }
 
     /// Does what a message asks for and replies to it.
@@ -107,7 +123,7 @@ impl Device {
             }
             Ok(Reply::Done) if may_ack => channel.send(request, flags::REPLY, &u64::from(!started).to_le_bytes(), &[]),
             Ok(Reply::Done) => Ok(()),
-            Err(error) if may_ack && error.is_refusal() => {
+            Err(error) if may_ack && error.is_refusal() && !has_own_reply(request) => {
                 self.status.protocol_error(&error);
                 channel.send(request, flags::REPLY, &1_u64.to_le_bytes(), &[])
             }
@@ -126,11 +142,13 @@ impl Device {
         {
             call.raise();
         }
+        self.retired.free();
     }
 
     /// The driver's process has gone: all is as at the start.
     pub(super) fn disconnect(&mut self) {
         self.pause_all();
+        self.replace_memory(Memory::default());
         let queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
         self.session = Session { queues, ..Session::default() };
         self.tell();
@@ -284,7 +302,7 @@ impl Device {
                     self.session.queues[index].running = true;
                     self.lender.offer(index, Lent::new(ring));
                 }
-                Err(error @ SetupError::Outside { .. }) if about_memory => {
+                Err(error @ Unusable::Setup(SetupError::Outside { .. })) if about_memory => {
                     self.session.queues[index].failed = Some(error.to_string());
                 }
                 Err(error) => {
@@ -296,7 +314,7 @@ impl Device {
         good
     }
 
-    fn make_ring(&self, index: usize) -> Result<Ring, SetupError> {
+    fn make_ring(&self, index: usize) -> Result<Ring, Unusable> {
         let session = &self.session;
         let queue = &session.queues[index];
         let (setup, inflight) = queue.setup(&session.memory, session.features, session.inflight.as_ref(), index)?;
@@ -328,6 +346,11 @@ impl Device {
             }
         });
     }
+}
+
+/// Whether a request is answered with what it asks for, so that there is no way to refuse it.
+fn has_own_reply(request: u32) -> bool {
+    Request::of(request).is_some_and(|request| request.name().starts_with("GET_"))
 }
 
 /// Whether a request changes the memory.

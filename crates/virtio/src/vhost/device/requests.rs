@@ -7,7 +7,6 @@ use std::sync::Arc;
 use bellows_sys::socket::is_event;
 use bellows_sys::wake::Event;
 
-use crate::Features;
 use crate::inflight::InflightRegion;
 use crate::log::Log;
 use crate::vhost::ProtocolError;
@@ -16,6 +15,7 @@ use crate::vhost::message::{
 };
 use crate::vhost::queue::Queue;
 use crate::vhost::regions::Regions;
+use crate::{Features, Memory};
 
 use super::{Device, Reply};
 
@@ -53,6 +53,11 @@ impl Device {
     pub(super) fn reset(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         body.end()?;
         self.pause_all();
+        // The rings start anew where SET_VRING_BASE says.
+        let session = &mut self.session;
+        for (index, queue) in session.queues.iter().enumerate() {
+            queue.forget_inflight(session.inflight.as_ref(), index, session.features);
+        }
         self.session.queues.fill_with(Queue::default);
         self.session.features = Features::NONE;
         self.session.negotiated = false;
@@ -74,7 +79,7 @@ impl Device {
         self.pause_all();
         // What there was is obsolete, whether the new regions are good for something or not.
         let old = std::mem::take(&mut self.session.regions);
-        self.session.memory = Arc::default();
+        self.replace_memory(Memory::default());
         for (region, file) in regions.into_iter().zip(files) {
             self.session.regions.add(region, file, &old)?;
         }
@@ -103,7 +108,8 @@ impl Device {
     }
 
     pub(super) fn map(&mut self) -> Result<Reply, ProtocolError> {
-        self.session.memory = Arc::new(self.session.regions.memory()?);
+        let memory = self.session.regions.memory()?;
+        self.replace_memory(memory);
         self.session.queues.iter_mut().for_each(Queue::forgive);
         Ok(Reply::Done)
     }
@@ -229,6 +235,7 @@ impl Device {
 
     pub(super) fn get_inflight(&mut self, body: Body<'_>) -> Result<Reply, ProtocolError> {
         let request = Request::GET_INFLIGHT_FD.name();
+        let size = body.size();
         let asked = InflightMessage::read(body)?;
         if asked.queues == 0 || usize::from(asked.queues) > 2 * self.pairs {
             return Err(ProtocolError::Value { request, value: asked.queues.into() });
@@ -239,7 +246,10 @@ impl Device {
         let file = InflightRegion::create(asked.queues, asked.queue_size);
         let file = file.map_err(|source| ProtocolError::Map { request, source })?;
         let length = InflightRegion::length(asked.queues, asked.queue_size);
-        Ok(Reply::Body(InflightMessage { length, offset: 0, ..asked }.bytes(), Some(file)))
+        let mut reply = InflightMessage { length, offset: 0, ..asked }.bytes();
+        // Padded as the question is: front ends expect the structure as their compiler lays it out.
+        reply.resize(size, 0);
+        Ok(Reply::Body(reply, Some(file)))
     }
 
     pub(super) fn set_inflight(&mut self, body: Body<'_>, file: &File) -> Result<Reply, ProtocolError> {

@@ -133,9 +133,12 @@ pub(super) enum Recalled<T> {
 }
 
 impl<T> Lender<T> {
-    /// Offers a thing to the engine. The slot is empty: what was in it has been recalled.
+    /// Offers a thing to the engine. The slot is empty: what was in it has been recalled. After the end nothing is offered.
     pub(super) fn offer(&self, slot: usize, thing: T) {
         let mut slots = self.0.lock();
+        if self.0.control.has_ended() {
+            return;
+        }
         debug_assert!(matches!(slots[slot], Slot::Empty), "slot {slot} is not empty");
         slots[slot] = Slot::Offered(thing);
         self.0.bell.ring();

@@ -154,6 +154,16 @@ const MISTAKES: &[Mistake] = &[
         let overlapping = RegionMessage { guest: GUEST + LENGTH - 1, ..Peer::region() };
         mem_table(peer, &[Peer::region(), overlapping], &[memory.as_fd(), memory.as_fd()]);
     }),
+    ("memory_unusable", |peer| {
+        let memory = memfd::create(1 << 46).unwrap();
+        one_region(peer, RegionMessage { length: 1 << 46, ..Peer::region() }, &memory);
+    }),
+    ("memory_unusable", |peer| {
+        let (first, second) = (memfd::create(1 << 44).unwrap(), memfd::create(LENGTH).unwrap());
+        let all = RegionMessage { guest: 0, length: 1 << 44, ..Peer::region() };
+        let more = RegionMessage { guest: 1 << 44, ..Peer::region() };
+        mem_table(peer, &[all, more], &[first.as_fd(), second.as_fd()]);
+    }),
     ("memory_unknown", |peer| {
         let mut body = vec![0; 8];
         Peer::region().write(&mut body);
@@ -162,6 +172,14 @@ const MISTAKES: &[Mistake] = &[
     ("mapping_unusable", |peer| {
         let body = [LENGTH.to_le_bytes(), 1_u64.to_le_bytes()].concat();
         peer.send(Request::SET_LOG_BASE, &body, &[memfd::create(LENGTH).unwrap().as_fd()]);
+    }),
+    ("mapping_unusable", |peer| {
+        let body = [(1_u64 << 46).to_le_bytes(), 0_u64.to_le_bytes()].concat();
+        peer.send(Request::SET_LOG_BASE, &body, &[memfd::create(1 << 46).unwrap().as_fd()]);
+    }),
+    ("mapping_unusable", |peer| {
+        let region = InflightMessage { length: 1 << 46, offset: 0, queues: 2, queue_size: 256 };
+        peer.send(Request::SET_INFLIGHT_FD, &region.bytes(), &[memfd::create(1 << 46).unwrap().as_fd()]);
     }),
     ("mapping_unusable", |peer| {
         let region = InflightMessage { length: 64, offset: 0, queues: 2, queue_size: 256 };
@@ -310,6 +328,26 @@ fn memory_that_is_cut_short_stops_its_rings() {
     host.expect_errors("memory_gone", 1);
     drop(peer);
     still_works(&host);
+}
+
+/// A process that makes its file whole again and shares it once more is served again.
+#[test]
+fn memory_that_is_whole_again_is_mapped_again() {
+    let host = Host::start();
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    peer.transmit(1, 0, 30);
+    until("packets", || peer.used(1) == 30);
+    peer.memory.set_len(0).unwrap();
+    host.expect_errors("memory_gone", 1);
+    peer.memory.set_len(LENGTH).unwrap();
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    peer.transmit(1, 0, 30);
+    until("packets", || peer.used(1) == 30);
+    assert_eq!(errors(&host.status.snapshot(), "memory_gone"), 1);
 }
 
 #[test]

@@ -321,6 +321,55 @@ fn a_region_for_what_has_begun_is_made_and_taken() {
 }
 
 #[test]
+fn a_reply_about_inflight_descriptors_is_as_long_as_the_question() {
+    let host = Host::start();
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    let asked = InflightMessage { queues: 2, queue_size: SIZE, ..InflightMessage::default() };
+    let exact = peer.ask(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+    let padded = peer.ask(Request::GET_INFLIGHT_FD, &[&asked.bytes()[..], &[7; 4]].concat(), &[]);
+    assert_eq!(exact.body.len(), 20);
+    assert_eq!(padded.body, [&exact.body[..], &[0; 4]].concat());
+}
+
+/// A packed ring cannot tell where it was; what was noted before a reset must not count after it.
+#[test]
+fn a_reset_forgets_where_rings_were() {
+    let host = Host::start();
+    for request in [Request::RESET_DEVICE, Request::RESET_OWNER] {
+        let mut peer = host.peer();
+        let features = FEATURES.with(Features::RING_PACKED);
+        peer.negotiate(features);
+        peer.share_memory();
+        let asked = InflightMessage { queues: 4, queue_size: SIZE, ..InflightMessage::default() };
+        let Message { body, files, .. } = peer.ask(Request::GET_INFLIGHT_FD, &asked.bytes(), &[]);
+        acknowledged(&mut peer, Request::SET_INFLIGHT_FD, &body, &[files[0].as_fd()]);
+        let start_at = |peer: &mut Peer, base: u32| {
+            peer.start_ring(1, base);
+            acknowledged(peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
+            until("the ring runs", || running(&host)[1]);
+        };
+        start_at(&mut peer, 0x8064_8064);
+        acknowledged(&mut peer, request, &[], &[]);
+        peer.set(Request::SET_FEATURES, features.0);
+        start_at(&mut peer, 0x8000_8000);
+        assert_eq!(peer.base(1), 0x8000_8000);
+    }
+}
+
+/// What has a reply of its own cannot be refused by another.
+#[test]
+fn a_question_that_cannot_be_answered_ends_the_connection() {
+    let host = Host::start();
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    peer.need_reply = true;
+    peer.vring(Request::GET_VRING_BASE, 77, 0);
+    assert!(peer.receive().is_none());
+    host.expect_errors("queue_unknown", 1);
+}
+
+#[test]
 fn what_is_written_is_logged_while_it_is_wanted() {
     let host = Host::start();
     let mut peer = with_ring(&host);
@@ -355,6 +404,32 @@ fn what_is_written_is_logged_while_it_is_wanted() {
     assert_eq!(marked(&log), []);
 }
 
+/// Its memory is unmapped when the engine has let go of the doorbells as well, although nothing else happens.
+#[test]
+fn a_driver_that_has_gone_leaves_no_memory_behind() {
+    let folder = Folder::new();
+    let (backend, mut port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+    let mut peer = Peer::connect(&folder.socket());
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    until("a ring", || port.sync());
+    let doorbell = port.transmit()[0].as_ref().unwrap().doorbell();
+    let inode = std::os::unix::fs::MetadataExt::ino(&peer.memory.metadata().unwrap()).to_string();
+    let mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| line.contains("memfd") && line.split_whitespace().nth(4) == Some(&inode))
+    };
+    drop(peer);
+    until("the end of the connection", || {
+        port.sync();
+        !backend.status().snapshot().connected
+    });
+    let _ = doorbell.word().load(std::sync::atomic::Ordering::Relaxed);
+    assert!(mapped());
+    drop(doorbell);
+    until("no mapping", || !mapped());
+}
+
 /// An engine that is busy elsewhere keeps the driver's process waiting, which the status says; nothing is lost.
 #[test]
 fn an_engine_that_does_not_answer_is_complained_about() {
@@ -374,6 +449,30 @@ fn an_engine_that_does_not_answer_is_complained_about() {
     let _engine = Engine::run(port);
     assert_eq!(peer.receive().unwrap().body[4..], 20_u32.to_le_bytes());
     until("no complaint", || status.snapshot().waits.is_none());
+}
+
+/// Nor does it keep the back end from ending, whatever that waits for and is asked meanwhile.
+#[test]
+fn an_engine_that_does_not_answer_does_not_delay_the_end() {
+    for request in [Request::GET_VRING_BASE, Request::SET_VRING_BASE, Request::SET_VRING_ENABLE] {
+        let folder = Folder::new();
+        let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+        let engine = Engine::run(port);
+        let mut peer = Peer::connect(&folder.socket());
+        peer.share_memory();
+        peer.start_ring(1, 0);
+        peer.transmit(1, 0, 20);
+        until("packets", || peer.used(1) == 20);
+        let mut port = engine.stop();
+        peer.vring(request, 1, 0);
+        let call = event();
+        peer.event(Request::SET_VRING_CALL, 1, Some(&call));
+        until("a wish", || port.doorbell().word().load(std::sync::atomic::Ordering::Relaxed) != port.expected());
+        drop(backend);
+        assert!(port.transmit()[0].is_some());
+        assert!(port.sync());
+        assert!(port.transmit()[0].is_none());
+    }
 }
 
 /// An engine that sleeps is woken by the bell's descriptor; while nothing is wanted it is silent.
