@@ -18,12 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What a program has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
+    /// All packets.
     pub packets: f64,
-    /// Clocks of the time-stamp counter that it took in the rounds that were measured.
-    pub clocks: f64,
-    pub rounds: f64,
-    pub measured_rounds: f64,
+    /// Of each kind of work that is measured: the clocks of the time-stamp counter that it took, and for how many packets.
+    pub measured: [[f64; 2]; KINDS],
 }
+
+/// Two apps, which bring packets in and take packets.
+const KINDS: usize = 4;
 
 /// How long the threads of a process have run, and waited for a processor, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -224,37 +226,39 @@ impl Work {
     /// Of a testpmd, which measures every round.
     pub fn of(testpmd: &mut Testpmd) -> Result<Work, Failure> {
         let (clocks, packets) = testpmd.forwarded().map_err(Failure::chore)?.cycles.unwrap_or_default();
-        Ok(Work { packets: packets as f64, clocks: clocks as f64, rounds: 1.0, measured_rounds: 1.0 })
+        let mut measured = [[0.0; 2]; KINDS];
+        measured[0] = [clocks as f64, packets as f64];
+        Ok(Work { packets: packets as f64, measured })
     }
 
     /// Packets since then, and clocks for each of them.
     pub fn since(&self, then: &Work) -> (f64, f64) {
-        let packets = self.packets - then.packets;
-        let scale = match self.measured_rounds - then.measured_rounds {
-            0.0 => 1.0,
-            measured => (self.rounds - then.rounds) / measured,
-        };
-        (packets, (self.clocks - then.clocks) * scale / packets)
+        let kinds = self.measured.iter().zip(&then.measured).filter(|(now, then)| now[1] > then[1]);
+        let clocks = kinds.map(|(now, then)| (now[0] - then[0]) / (now[1] - then[1])).sum();
+        (self.packets - then.packets, clocks)
     }
 
-    /// Reads what `bellows show --json` prints. The clocks of all calls of all apps are known in breaths drawn at random;
-    /// the packets are those of the first link.
+    /// Reads what `bellows show --json` prints: of each app the clocks and packets of its calls in breaths drawn at random,
+    /// and the packets of the first link.
     fn read(counters: &str) -> Work {
-        let (mut clocks, mut breaths, mut metered, mut packets) = (0.0, 0.0, 0.0, None);
+        let mut work = Work::default();
+        let (mut kinds, mut clocks) = (0, 0.0);
         let mut in_links = false;
         for line in counters.lines() {
             let Some((key, value)) = line.trim().trim_end_matches(',').split_once(": ") else { continue };
             let number = value.parse::<f64>().unwrap_or(0.0);
             match key {
-                "\"pull_clocks\"" | "\"push_clocks\"" => clocks += number,
-                "\"breaths\"" => breaths = number,
-                "\"metered_breaths\"" => metered = number,
+                "\"pull_clocks\"" | "\"push_clocks\"" => clocks = number,
+                "\"pull_packets\"" | "\"push_packets\"" if kinds < KINDS => {
+                    work.measured[kinds] = [clocks, number];
+                    kinds += 1;
+                }
                 "\"links\"" => in_links = true,
-                "\"packets\"" if in_links && packets.is_none() => packets = Some(number),
+                "\"packets\"" if in_links && work.packets == 0.0 => work.packets = number,
                 _ => {}
             }
         }
-        Work { packets: packets.unwrap_or(0.0), clocks, rounds: breaths, measured_rounds: metered }
+        work
     }
 }
 
@@ -270,21 +274,21 @@ mod tests {
     #[test]
     fn the_clocks_of_a_sample_stand_for_all() {
         let counters = r#"{
-  "engine": {
-    "breaths": 1280,
-    "metered_breaths": 10
-  },
   "apps": [
     {
       "account": {
         "pull_clocks": 700,
-        "push_clocks": 0
+        "pull_packets": 10,
+        "push_clocks": 0,
+        "push_packets": 0
       }
     },
     {
       "account": {
         "pull_clocks": 0,
-        "push_clocks": 300
+        "pull_packets": 0,
+        "push_clocks": 300,
+        "push_packets": 20
       }
     }
   ],
@@ -299,10 +303,13 @@ mod tests {
   ]
 }"#;
         let work = Work::read(counters);
-        assert_eq!(work, Work { packets: 4_000.0, clocks: 1_000.0, rounds: 1_280.0, measured_rounds: 10.0 });
-        assert_eq!(work.since(&Work::default()), (4_000.0, 32.0));
-        let measured = Work { packets: 10.0, clocks: 950.0, rounds: 1.0, measured_rounds: 1.0 };
-        assert_eq!(measured.since(&Work { packets: 5.0, clocks: 500.0, ..measured }), (5.0, 90.0));
+        assert_eq!(work.since(&Work::default()), (4_000.0, 85.0));
+        let measured = |clocks, packets| {
+            let mut work = Work { packets, ..Work::default() };
+            work.measured[0] = [clocks, packets];
+            work
+        };
+        assert_eq!(measured(950.0, 10.0).since(&measured(500.0, 5.0)), (5.0, 90.0));
         assert_eq!(Work::read("{}"), Work::default());
     }
 
