@@ -266,7 +266,7 @@ mod tests {
         let written = capture.path.with_extension("written.pcap");
         let all = subjects(&registry, "", &capture.path, &written);
         assert_eq!(all.len(), registry.entries().len() + 1, "and the tee once more");
-        for subject in &all {
+        for subject in all.iter().filter(|subject| !needs_another_side(&subject.name)) {
             let levels = Levels::simulated();
             let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
             let jobs = Options::default().jobs(subject, &residences, &registry).unwrap();
