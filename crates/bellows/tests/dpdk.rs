@@ -310,7 +310,7 @@ fn a_flood_is_counted_alike_on_both_sides() {
         let driver = Driver { packed, ..Driver::default() };
         let mut testpmd = launch(vec![driver.device(0, &port.display().to_string())]).start().unwrap();
         testpmd.commands(&["set fwd txonly", &format!("set txpkts {size}"), "start"]).unwrap();
-        eventually("a million packets", || carried(&running, "end.input") - before > 1_000_000);
+        eventually("many packets", || carried(&running, "end.input") - before > 300_000);
         testpmd.command("stop").unwrap();
         let sent = testpmd.command("show port stats 0").unwrap();
         let sent = sent.split("TX-packets:").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
@@ -323,7 +323,7 @@ fn a_flood_is_counted_alike_on_both_sides() {
 
 #[test]
 fn all_packets_for_the_driver_arrive() {
-    const PACKETS: u64 = 400_000;
+    const PACKETS: u64 = 300_000;
     if is_missing("all_packets_for_the_driver_arrive") {
         return;
     }
@@ -334,30 +334,35 @@ fn all_packets_for_the_driver_arrive() {
         ..Driver::default()
     });
     let sockets = [0, 1, 2, 3].map(|number| socket(&sandbox, &format!("port{number}")));
-    let network = (0..).zip(&sockets).fold(Network::default(), |network, (number, socket)| {
-        // Two seconds, so that a driver comes while there are packets. A source looks at room: nothing is dropped on the
-        // way to a full ring.
-        let keys = format!("mix = \"imix\"\nrate = \"200kpps\"\ncount = {PACKETS}");
-        network
-            .app(&format!("source{number}"), "source", &keys)
-            .port(&format!("port{number}"), socket, "")
-            .link(&format!("source{number}.output -> port{number}.input"))
-    });
-    let running = sandbox.start(&[&sandbox.write("fill.toml", &network.text())]);
+    let ports = |network: Network| {
+        let end = network.app("all", "join", "").app("end", "sink", "").link("all.output -> end.input");
+        sockets.iter().enumerate().fold(end, |network, (number, socket)| {
+            let name = format!("port{number}");
+            network.port(&name, socket, "").link(&format!("{name}.output -> all.{name}"))
+        })
+    };
+    // The driver throws away what is in its rings when it starts, so that the packets must come later.
+    let idle = Network::default().app("none", "source", "rate = 0.0003").link("none.output -> all.none");
+    let file = sandbox.write("fill.toml", &ports(idle).text());
+    let running = sandbox.start(&[&file]);
     let device =
         |(number, (driver, socket)): (usize, (&Driver, &PathBuf))| driver.device(number, &socket.display().to_string());
     let mut testpmd = launch(drivers.iter().zip(&sockets).enumerate().map(device).collect()).start().unwrap();
     testpmd.commands(&["set fwd rxonly", "start"]).unwrap();
-    let lost = |number: usize| {
-        let counters = running.counters();
-        let mut apps = counters["apps"].as_array().unwrap().iter();
-        let port = apps.find(|app| app["name"] == format!("port{number}")).unwrap();
-        port["drops"]["no_driver"].as_u64().unwrap()
-    };
+    sockets.iter().for_each(|socket| wait_for_driver(&sandbox, &running, socket));
+
+    // A source looks at room: nothing is dropped on the way to a full ring.
+    let keys = format!("mix = \"imix\"\ncount = {PACKETS}");
+    let full = (0..drivers.len()).fold(Network::default(), |network, number| {
+        let source = format!("source{number}");
+        network.app(&source, "source", &keys).link(&format!("{source}.output -> port{number}.input"))
+    });
+    sandbox.write("fill.toml", &ports(full).text());
+    sandbox.bellows(&["reload", &running.name]).fine();
     for (number, driver) in drivers.iter().enumerate() {
-        let received = |testpmd: &mut Testpmd| testpmd.forwarded().unwrap().port(number).0;
-        eventually(&format!("all packets with {driver:?}"), || received(&mut testpmd) + lost(number) == PACKETS);
-        assert!(received(&mut testpmd) > 0);
+        let mut received = || testpmd.forwarded().unwrap().port(number).0;
+        eventually(&format!("all packets with {driver:?}"), || received() >= PACKETS);
+        assert_eq!(received(), PACKETS, "{driver:?}");
     }
 }
 
