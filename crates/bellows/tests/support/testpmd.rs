@@ -157,14 +157,23 @@ impl Testpmd {
 
     /// Gives a command, waits until it is done and returns what was said meanwhile.
     pub fn command(&mut self, command: &str) -> Result<String, String> {
-        self.commands += 1;
-        let mark = format!("done{}", self.commands);
-        let written = write!(self.prompt, "{command}\n{mark}\n").and_then(|()| self.prompt.flush());
         let from = self.read;
-        // The prompt repeats what it reads, and ends the line in its own way.
-        let echo = self.said.wait(from, &format!("{mark}\r"), PATIENCE);
-        let echo = echo.map_err(|why| format!("{why}\nafter the command `{command}`"))?;
-        written.map_err(|error| format!("cannot write to dpdk-testpmd: {error}"))?;
+        let write = |prompt: &mut ChildStdin, line: &str| writeln!(prompt, "{line}").and_then(|()| prompt.flush());
+        let complain = |error: std::io::Error| format!("cannot write to dpdk-testpmd: {error}");
+        write(&mut self.prompt, command).map_err(complain)?;
+        let start = Instant::now();
+        let echo = loop {
+            self.commands += 1;
+            let mark = format!("done{}", self.commands);
+            write(&mut self.prompt, &mark).map_err(complain)?;
+            // The prompt repeats what it reads, and ends the line in its own way. What its drivers say may stand in the middle of
+            // a mark; then the next one is waited for.
+            match self.said.wait(from, &format!("{mark}\r"), Duration::from_secs(5)) {
+                Ok(echo) => break echo,
+                Err(why) if start.elapsed() > PATIENCE => return Err(format!("{why}\nafter the command `{command}`")),
+                Err(_) => {}
+            }
+        };
         self.read = self.said.wait(echo, UNKNOWN, PATIENCE)?;
         Ok(self.said.lock().text[from..echo].to_owned())
     }

@@ -69,6 +69,13 @@ pub fn port_status(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> V
     find(&shown, &socket).unwrap_or_else(|| panic!("no port at {socket} in {shown:#}")).clone()
 }
 
+/// The same of a process that may just be starting: `None` until it answers.
+fn early_status(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> Option<Value> {
+    let said = sandbox.bellows(&["show", "vhost", &running.name, "--json"]);
+    let shown = (said.code == Some(0)).then(|| said.json())?;
+    find(&shown, &socket.display().to_string()).cloned()
+}
+
 fn find<'a>(value: &'a Value, socket: &str) -> Option<&'a Value> {
     if value["socket"] == socket {
         return Some(value);
@@ -90,8 +97,8 @@ pub fn negotiated(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> BT
 /// Waits until a driver has started the rings of the port at a socket.
 pub fn wait_for_driver(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) {
     eventually("a driver at the port", || {
-        let status = port_status(sandbox, running, socket);
-        let rings = status["rings"].as_array();
+        let status = early_status(sandbox, running, socket);
+        let rings = status.as_ref().and_then(|status| status["rings"].as_array());
         rings.is_some_and(|rings| rings.len() >= 2 && rings.iter().any(|ring| ring["instance"].is_string()))
     });
 }
