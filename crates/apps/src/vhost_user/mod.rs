@@ -13,7 +13,7 @@ use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
 use bellows_packet::Vector;
 use bellows_virtio::ring::{Direction, Doorbell, RingError, Stop};
-use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell};
+use bellows_virtio::vhost::{self, Backend, BackendConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -122,19 +122,6 @@ impl Watched for Watch {
     }
 }
 
-/// What the control thread says.
-struct Control(Arc<Bell>);
-
-impl Watched for Control {
-    fn word(&self) -> Option<&AtomicU32> {
-        Some(self.0.word())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.descriptor())
-    }
-}
-
 /// The slots: one for the control thread, two for each pair.
 const CONTROL: usize = 0;
 
@@ -193,9 +180,6 @@ pub struct VhostUser {
     watching: bool,
 }
 
-/// How long what rings have counted may take to appear in the status.
-const NOTED_WITHIN: u64 = 20_000_000;
-
 impl App for VhostUser {
     const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the driver")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
@@ -251,7 +235,11 @@ impl App for VhostUser {
         if let Some(running) = &mut self.running {
             if !self.watching {
                 self.watching = true;
-                io.slot(CONTROL).watch(Arc::new(Control(running.port.doorbell())), u32::MAX, running.port.expected());
+                io.slot(CONTROL).watch(
+                    Arc::new(virtio::Control(running.port.doorbell())),
+                    u32::MAX,
+                    running.port.expected(),
+                );
                 running.attach(io);
             }
             running.noting = false;
@@ -344,11 +332,7 @@ impl Running {
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        let count = self.pairs.len();
-        // Another one each time, so that none takes all the room for ever.
-        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
-        for step in 0..count {
-            let index = if self.first + step < count { self.first + step } else { self.first + step - count };
+        for index in virtio::turns(&mut self.first, self.pairs.len()) {
             let pair = &mut self.pairs[index];
             let (Some(ring), Some(doorbell)) = (&mut self.port.transmit()[index], &pair.transmit) else { continue };
             if left == 0 {
@@ -363,12 +347,7 @@ impl Running {
                         count_strange(io, &mut pair.told, now);
                     }
                     left -= brought.min(left);
-                    if linked {
-                        output.send_from(&mut self.packets);
-                    } else {
-                        // Dropped as `unlinked`, so that the driver does not wait for ever.
-                        self.packets.drain(usize::MAX).for_each(|packet| output.push(packet));
-                    }
+                    virtio::deliver(&mut self.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some((index, error)),
             }
@@ -475,7 +454,7 @@ impl Running {
     fn will_note(&mut self, io: &Io<VhostUser>) {
         if !self.noting {
             self.noting = true;
-            io.wake_at(io.now() + NOTED_WITHIN);
+            io.wake_at(io.now() + virtio::NOTED_WITHIN);
         }
     }
 

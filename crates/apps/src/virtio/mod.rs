@@ -3,11 +3,15 @@
 
 pub(crate) mod finish;
 
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
 use bellows_config::Mistake;
-use bellows_engine::{App, Input, Io};
+use bellows_engine::{App, Input, Io, Output, Watched};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
-use bellows_virtio::vhost::Mode;
+use bellows_virtio::vhost::{Bell, Mode};
 use bellows_wire::{MacAddr, flow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -107,6 +111,40 @@ pub(crate) fn check_pairs(queues: u16) -> Result<u16, Mistake> {
     Err(Mistake::at("queues", message, format!("give a number from 1 to {MOST_PAIRS}")))
 }
 
+/// What the control thread says, as the engine watches it.
+pub(crate) struct Control(pub(crate) Arc<Bell>);
+
+impl Watched for Control {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(self.0.word())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.descriptor())
+    }
+}
+
+/// How long what queues have counted may take to appear in the status, in nanoseconds.
+pub(crate) const NOTED_WITHIN: u64 = 20_000_000;
+
+/// The pairs of queues in the order in which they are pulled: another one first each time, so that none takes all the room for
+/// ever.
+pub(crate) fn turns(first: &mut usize, count: usize) -> impl Iterator<Item = usize> + use<> {
+    *first = if *first + 1 < count { *first + 1 } else { 0 };
+    let first = *first;
+    (first..count).chain(0..first)
+}
+
+/// Sends what came from the other side. Without a link it is dropped as `unlinked`, so that the other side does not wait for ever.
+#[inline]
+pub(crate) fn deliver(packets: &mut Vector, output: &mut Output<'_>, is_linked: bool) {
+    if is_linked {
+        output.send_from(packets);
+    } else {
+        packets.drain(usize::MAX).for_each(|packet| output.push(packet));
+    }
+}
+
 /// Shares packets out to several queues, those of one flow to one queue. Packets stay in the link when all queues are full; in
 /// a lossless network when the next one's is. Otherwise what finds its queue full is dropped for the given reason.
 pub(crate) fn share_out<A: App>(io: &Io<A>, input: &mut Input<'_, A>, queues: &mut [&mut Vector], queue_full: usize) {
@@ -158,6 +196,14 @@ pub(crate) fn check_socket(path: &std::path::Path) -> Result<(), Mistake> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_pair_is_first_in_its_turn() {
+        let mut first = 0;
+        let orders: Vec<Vec<usize>> = (0..4).map(|_| turns(&mut first, 3).collect()).collect();
+        assert_eq!(orders, [[1, 2, 0], [2, 0, 1], [0, 1, 2], [1, 2, 0]]);
+        assert_eq!(turns(&mut 7, 1).collect::<Vec<_>>(), [0], "also when there are fewer than before");
+    }
 
     #[test]
     fn options_have_the_names_that_reports_use() {

@@ -15,7 +15,7 @@ use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
 use bellows_virtio::ring::Stop;
-use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig, Mode};
+use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, Mode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -133,19 +133,6 @@ impl Watched for Watch {
     }
 }
 
-/// What the control thread says.
-struct Control(Arc<Bell>);
-
-impl Watched for Control {
-    fn word(&self) -> Option<&AtomicU32> {
-        Some(self.0.word())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.descriptor())
-    }
-}
-
 /// The slots: one for the control thread, two for each pair.
 const CONTROL: usize = 0;
 
@@ -196,9 +183,6 @@ pub struct VirtioUser {
     /// Whether the slots are set, which each engine does anew.
     watching: bool,
 }
-
-/// How long what queues have counted may take to appear in the status.
-const NOTED_WITHIN: u64 = 20_000_000;
 
 impl App for VirtioUser {
     const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the device")]);
@@ -267,7 +251,11 @@ impl App for VirtioUser {
         if let Some(running) = &mut self.running {
             if !self.watching {
                 self.watching = true;
-                io.slot(CONTROL).watch(Arc::new(Control(running.port.doorbell())), u32::MAX, running.port.expected());
+                io.slot(CONTROL).watch(
+                    Arc::new(virtio::Control(running.port.doorbell())),
+                    u32::MAX,
+                    running.port.expected(),
+                );
                 running.attach(io);
             }
             running.note();
@@ -345,11 +333,7 @@ impl Running {
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        let count = driver.pairs.len();
-        // Another one each time, so that none takes all the room for ever.
-        self.first = if self.first + 1 < count { self.first + 1 } else { 0 };
-        for step in 0..count {
-            let index = if self.first + step < count { self.first + step } else { self.first + step - count };
+        for index in virtio::turns(&mut self.first, driver.pairs.len()) {
             let (queues, pair) = (&mut driver.pairs[index], &self.pairs[index]);
             if left == 0 {
                 break;
@@ -357,12 +341,7 @@ impl Running {
             match queues.receive.receive(&mut self.packets, left) {
                 Ok(count) => {
                     left -= count;
-                    if linked {
-                        output.send_from(&mut self.packets);
-                    } else {
-                        // Dropped as `unlinked`, so that the device does not wait for ever.
-                        self.packets.drain(usize::MAX).for_each(|packet| output.push(packet));
-                    }
+                    virtio::deliver(&mut self.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some(error),
             }
@@ -468,7 +447,7 @@ impl Running {
     fn will_note(&mut self, io: &Io<VirtioUser>) {
         if !self.noting {
             self.noting = true;
-            io.wake_at(io.now() + NOTED_WITHIN);
+            io.wake_at(io.now() + virtio::NOTED_WITHIN);
         }
     }
 

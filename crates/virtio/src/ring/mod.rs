@@ -5,7 +5,7 @@
 //! nothing in it asks what was negotiated. So a ring costs what its own options cost, and what other rings, or this one's
 //! drivers before, have done makes no difference.
 //!
-//! Copies are queued with a [`Blitter`] and done together before anything is published.
+//! Copies go through a [`Blitter`], and all of them are done before anything is published.
 //!
 //! Everything that is read from the driver's memory is read once, checked, and believed no further. A driver that breaks
 //! the rules stops its ring with a [`RingError`].

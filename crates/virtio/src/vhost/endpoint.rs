@@ -171,7 +171,11 @@ fn make_way(path: &Path) -> io::Result<()> {
 }
 
 fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
-    io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
+    let path = path.display();
+    io::Error::new(
+        error.kind(),
+        format!("{what} {path}: {error}; give a path in a folder that is there and may be written"),
+    )
 }
 
 /// A socket that the other side opens.
