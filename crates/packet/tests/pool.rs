@@ -39,6 +39,22 @@ fn large_packets_are_few_and_come_back() {
 }
 
 #[test]
+fn a_vector_that_was_emptied_into_others_has_all_its_room_again() {
+    let _turn = turn();
+    let (mut from, mut to) = (Vector::new(), Vector::new());
+    for round in 0..40 {
+        for _ in 0..100 {
+            from.push(Packet::from_bytes(&[round]).unwrap()).unwrap();
+        }
+        // Something is there already, so that packets are copied and not the memory exchanged.
+        to.push(Packet::from_bytes(&[round]).unwrap()).unwrap();
+        assert_eq!(to.append(&mut from, usize::MAX), 100);
+        assert_eq!((from.len(), from.room()), (0, CAPACITY));
+        free_all(&mut to);
+    }
+}
+
+#[test]
 fn packets_freed_on_other_threads_are_back_when_those_have_ended() {
     let _turn = turn();
     for round in 0..20 {
