@@ -320,6 +320,16 @@ impl Fresh {
         Some(unsafe { *self.magazine.addresses.get_unchecked(self.top) })
     }
 
+    /// The next packet, of this length; its bytes are whatever the buffer held before. `None` also if no ordinary buffer is so large.
+    #[inline(always)]
+    pub fn next_of(&mut self, length: usize) -> Option<Packet> {
+        if length > ROOM {
+            return None;
+        }
+        let address = self.next_address()?;
+        Some(Packet::from_free_buffer(pool::pointer(address), length as u64))
+    }
+
     #[inline(always)]
     fn next_address_elsewhere(&mut self) -> Option<usize> {
         self.used_before += self.full;

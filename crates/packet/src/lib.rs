@@ -37,7 +37,7 @@ pub use cache::{Fresh, Template, free_all, push_copies, push_filled, tidy};
 pub use evict::evict;
 pub use mark::{Fate, Mark, Passage, passages, settle_passages, take_passages};
 pub use offload::Offload;
-pub use packet::{Meta, Packet, prefetch};
+pub use packet::{Meta, Packet, prefetch, prefetch_to_write};
 pub use vector::{CAPACITY, Drain, Memory, Vector};
 
 /// Bytes in a cache line.

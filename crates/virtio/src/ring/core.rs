@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bellows_blit::Blitter;
+use bellows_packet::{prefetch, prefetch_to_write};
 use bellows_sys::wake::Event;
 
 use super::error::RingError;
@@ -17,11 +18,13 @@ use crate::inflight::Inflight;
 use crate::log::Log;
 use crate::memory::Memory;
 
-/// Descriptors of a chain or of an indirect table that the device looks at. Linux and QEMU make no longer ones.
-const LONGEST_CHAIN: usize = 1_024;
+/// Descriptors of a chain or of an indirect table that the device looks at, and chains for one packet. Linux and QEMU make no
+/// longer ones.
+pub(super) const LONGEST_CHAIN: usize = 1_024;
 
-/// Used descriptors of a packed ring that are written together.
-pub(super) const BATCH: usize = 1_024;
+/// How many descriptors further on the loops look while they work on one: as many as lie in a cache line. More of a packed ring would
+/// be lines that the driver is still writing.
+pub(super) const AHEAD: u16 = 4;
 
 /// A place in a ring. Split rings: an index that counts on for ever; packed ones: a descriptor, and the wrap counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,24 +77,19 @@ pub(super) struct Spot {
     pub(super) chain: Chain,
 }
 
-/// A used descriptor of a packed ring, as it will be written.
-#[derive(Clone, Copy)]
-struct Used {
-    index: u16,
-    word: u64,
-}
-
 /// How far a call has come.
 #[derive(Clone, Copy)]
 pub(super) struct Progress {
     pub(super) available: Cursor,
-    pub(super) used: Cursor,
+    /// Where the next used chain is shown.
+    used: Cursor,
     /// Chains taken.
     pub(super) chains: usize,
-    /// The last of them.
+    /// The last of them, if one entry will stand for all.
     last: u16,
-    /// Used descriptors noted.
-    noted: usize,
+    /// What the first used descriptor of a packed ring will say: it is written last, because a driver that has seen it finds the others
+    /// behind it, be they parts of one packet or not.
+    first: u64,
 }
 
 /// One ring.
@@ -110,7 +108,10 @@ pub(super) struct Core {
     pub(super) pieces: Vec<Piece>,
     /// The chains into which one packet goes.
     pub(super) chains: Vec<Chain>,
-    batch: Box<[Used; BATCH]>,
+    /// Used descriptors of a packed ring, by their place, that are written at the end of the call: those of a receive queue, whose
+    /// driver looks at the lines all the time, so that each store at another moment would have to fetch the line anew; and all if
+    /// the ring is inflight-tracked, where nothing may be shown before it has been announced.
+    later: Vec<(u16, u64)>,
     pub(super) call: Option<Event>,
     /// The used index at which the driver was last told, or would have been.
     pub(super) signalled: Option<u16>,
@@ -166,7 +167,7 @@ impl Core {
             blitter: Blitter::new(),
             pieces: Vec::with_capacity(LONGEST_CHAIN),
             chains: Vec::with_capacity(LONGEST_CHAIN),
-            batch: Box::new([Used { index: 0, word: 0 }; BATCH]),
+            later: Vec::with_capacity(setup.size.into()),
             call,
             signalled: None,
             doorbell: Arc::new(doorbell),
@@ -204,7 +205,7 @@ impl Core {
 
     #[inline(always)]
     pub(super) fn begin(&self) -> Progress {
-        Progress { available: self.available, used: self.used, chains: 0, last: 0, noted: 0 }
+        Progress { available: self.available, used: self.used, chains: 0, last: 0, first: 0 }
     }
 
     /// How many chains of a split ring wait.
@@ -226,8 +227,7 @@ impl Core {
         if K::PACKED {
             // SAFETY: positions of a packed ring are below its size (checked at setup, kept by advance()).
             let descriptor = unsafe { Descriptor::read(true, self.descriptors, at.index) };
-            let available = (descriptor.flags & AVAILABLE != 0) == at.wrap && (descriptor.flags & USED != 0) != at.wrap;
-            return Ok(available.then_some((at.index, descriptor)));
+            return Ok(is_available(descriptor, at.wrap).then_some((at.index, descriptor)));
         }
         let slot = usize::from(at.index & (self.size - 1));
         // SAFETY: the ring of heads, two bytes each, follows flags and index; the slot is below the size, a power of two.
@@ -239,6 +239,44 @@ impl Core {
         Ok(Some((head, unsafe { Descriptor::read(false, self.descriptors, head) })))
     }
 
+    /// Fetches what will be needed soon: the start of the buffer that is [`AHEAD`] descriptors further on, and of a packed ring the
+    /// line of descriptors there, to be written. For split rings the caller has seen that it is available.
+    ///
+    /// The driver's processor has just written all of it, so each line comes from there; a loop that asks for one when it needs it
+    /// waits as long for each packet as it works on several.
+    #[inline(always)]
+    pub(super) fn look_ahead<K: Kind, const RECEIVE: bool>(&self, window: &Window, mut at: Cursor) {
+        let descriptor = if K::PACKED {
+            at.advance::<K>(AHEAD, self.size);
+            if at.index >= self.size {
+                return;
+            }
+            // SAFETY: the position is below the size.
+            let descriptor = unsafe { Descriptor::read(true, self.descriptors, at.index) };
+            if !is_available(descriptor, at.wrap) {
+                return;
+            }
+            // The last of a line: the driver writes no more there. (Into a receive queue's lines it looks all the time.)
+            if !RECEIVE && !K::IN_ORDER && at.index % AHEAD == AHEAD - 1 {
+                prefetch_to_write(self.descriptors.as_ptr().wrapping_add(usize::from(at.index) * DESCRIPTOR));
+            }
+            descriptor
+        } else {
+            let slot = usize::from(at.index.wrapping_add(AHEAD) & (self.size - 1));
+            // SAFETY: as in head(); a head beyond the table is met there, and here becomes one below the size, a power of two.
+            let head = u16::from_le(unsafe { self.driver.half(4 + 2 * slot) }.load(Relaxed)) & (self.size - 1);
+            // SAFETY: the head is below the size.
+            unsafe { Descriptor::read(false, self.descriptors, head) }
+        };
+        let Some(host) = window.find(descriptor.address, 1) else { return };
+        prefetch(host);
+        if RECEIVE {
+            prefetch_to_write(host.wrapping_add(K::HEADER));
+        } else {
+            prefetch(host.wrapping_add(K::HEADER));
+        }
+    }
+
     /// Notes that a chain has been used, and how many bytes were written into it; the driver learns of it at the end of the call.
     #[inline(always)]
     pub(super) fn complete<K: Kind, const RECEIVE: bool>(
@@ -247,22 +285,23 @@ impl Core {
         chain: Chain,
         written: u32,
     ) {
-        progress.chains += 1;
         progress.available.advance::<K>(chain.descriptors, self.size);
         if K::IN_ORDER && !RECEIVE {
             // One entry will stand for all of them.
             progress.last = chain.id;
         } else if K::PACKED {
-            if progress.noted == BATCH {
-                self.show_batch(progress);
-            }
             let word = used_word::<RECEIVE>(progress.used.wrap, chain.id, written);
-            // SAFETY: noted < BATCH.
-            unsafe { *self.batch.get_unchecked_mut(progress.noted) = Used { index: progress.used.index, word } };
-            progress.noted += 1;
+            if progress.chains == 0 {
+                progress.first = word;
+            } else if RECEIVE || self.inflight.is_some() {
+                self.later.push((progress.used.index, word));
+            } else {
+                self.show_used(progress.used.index, word);
+            }
         } else {
             self.write_used(progress.used.index, chain.id, written);
         }
+        progress.chains += 1;
         progress.used.advance::<K>(chain.descriptors, self.size);
     }
 
@@ -274,29 +313,6 @@ impl Core {
         unsafe { write_u64(self.device.0.as_ptr().add(4 + 8 * slot), entry.to_le()) };
     }
 
-    /// Does the copies and shows the driver those used descriptors of a packed ring that have been noted.
-    #[inline(always)]
-    fn show_batch(&mut self, progress: &mut Progress) {
-        self.blitter.barrier();
-        if let Some(inflight) = &self.inflight {
-            inflight.announce(self.position_at(progress.available, progress.used));
-        }
-        // The first one last: a driver that has seen it finds the others there, too, be they parts of one packet or not.
-        if let [first, others @ ..] = &self.batch[..progress.noted] {
-            others.iter().for_each(|used| self.show_used(used.index, used.word));
-            self.show_used(first.index, first.word);
-        }
-        progress.noted = 0;
-    }
-
-    /// Makes room for the used descriptors of one packet, which must be shown together.
-    #[inline(always)]
-    pub(super) fn make_room_for<K: Kind>(&mut self, progress: &mut Progress, chains: usize) {
-        if K::PACKED && progress.noted + chains > BATCH {
-            self.show_batch(progress);
-        }
-    }
-
     #[inline(always)]
     fn show_used(&self, index: u16, word: u64) {
         // SAFETY: positions of a packed ring are below its size; its descriptors are aligned to 16 bytes (checked at setup).
@@ -306,22 +322,25 @@ impl Core {
 
     /// The end of a call: does the copies, publishes what was used, and tells the driver if it wants to know.
     #[inline(always)]
-    pub(super) fn finish<K: Kind, const RECEIVE: bool>(&mut self, mut progress: Progress) {
+    pub(super) fn finish<K: Kind, const RECEIVE: bool>(&mut self, progress: Progress) {
         self.blitter.barrier();
         if progress.chains == 0 {
             return;
         }
         if K::PACKED {
-            if K::IN_ORDER && !RECEIVE {
-                if let Some(inflight) = &self.inflight {
-                    inflight.announce(self.position_at(progress.available, progress.used));
-                }
-                self.show_used(self.used.index, used_word::<RECEIVE>(self.used.wrap, progress.last, 0));
-            } else {
-                self.show_batch(&mut progress);
+            if let Some(inflight) = &self.inflight {
+                inflight.announce(self.position_at(progress.available, progress.used));
             }
+            self.later.iter().for_each(|&(index, word)| self.show_used(index, word));
+            self.later.clear();
+            let first = match K::IN_ORDER && !RECEIVE {
+                true => used_word::<RECEIVE>(self.used.wrap, progress.last, 0),
+                false => progress.first,
+            };
+            self.show_used(self.used.index, first);
         } else {
             if K::IN_ORDER && !RECEIVE {
+                // One entry stands for all of them.
                 self.write_used(self.used.index, progress.last, 0);
             }
             // SAFETY: the device area of a split ring starts with flags and index, two bytes each.
@@ -610,6 +629,13 @@ fn two_buffers<K: Kind>(window: &mut Window, header: Descriptor, data: Descripto
     let header = window.find(header.address, header.length)?;
     let room = data.length;
     Some(Spot { header, data: window.find(data.address, room)?, room, chain })
+}
+
+/// Whether the driver has made a descriptor of a packed ring available (specification, 2.8.1), in a round with this wrap counter.
+#[inline(always)]
+fn is_available(descriptor: Descriptor, wrap: bool) -> bool {
+    let expected = if wrap { AVAILABLE } else { USED };
+    descriptor.flags & (AVAILABLE | USED) == expected
 }
 
 /// The second word of a used descriptor (specification, 2.8.8): length, id, flags.

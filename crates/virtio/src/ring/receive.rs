@@ -2,7 +2,7 @@
 
 use bellows_packet::{Offload, Packet};
 
-use super::core::{BATCH, Core, Progress, Spot};
+use super::core::{AHEAD, Core, LONGEST_CHAIN, Progress, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u32, read_u64, write_u16, write_u32, write_u64};
 use super::options::Kind;
@@ -45,6 +45,9 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
                 break;
             }
         };
+        if K::PACKED || waiting > usize::from(AHEAD) {
+            core.look_ahead::<K, true>(&window, progress.available);
+        }
         let length = packet.len();
         let spot = core.locate::<K, true>(&mut window, head, descriptor);
         if let Some(spot) = spot.filter(|spot| spot.room as usize >= length) {
@@ -53,8 +56,11 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             core.complete::<K, true>(&mut progress, spot.chain, (K::HEADER + length) as u32);
             waiting = waiting.wrapping_sub(1);
         } else {
-            match put_scattered::<K>(core, &mut window, &mut progress, packet, waiting) {
-                Ok(Put::Done(chains)) => waiting = waiting.wrapping_sub(chains),
+            match put_scattered::<K>(core, &mut window, progress, packet, waiting) {
+                Ok(Put::Done(after)) => {
+                    waiting = waiting.wrapping_sub(after.chains - progress.chains);
+                    progress = after;
+                }
                 Ok(Put::Stopped(why)) => {
                     stop = why;
                     break;
@@ -147,17 +153,20 @@ unsafe fn write_header<K: Kind>(target: *mut u8, (low, high): (u64, u16), buffer
 
 /// What became of a packet that does not go into one descriptor.
 enum Put {
-    /// It took so many chains.
-    Done(usize),
+    /// It is noted; so far has the call come with it.
+    Done(Progress),
     Stopped(Stop),
 }
 
 /// Puts a packet into a chain of several descriptors, or, if the driver merges buffers, into several chains.
+///
+/// The progress is taken and given by value: behind a reference it would live in memory throughout the loop, and there it would be
+/// read as a whole right after parts of it were written.
 #[inline(never)]
 fn put_scattered<K: Kind>(
     core: &mut Core,
     window: &mut Window,
-    progress: &mut Progress,
+    mut progress: Progress,
     packet: &Packet,
     waiting: usize,
 ) -> Result<Put, RingError> {
@@ -167,11 +176,10 @@ fn put_scattered<K: Kind>(
     let mut at = progress.available;
     let (mut capacity, mut descriptors) = (0, 0);
     while capacity < needed {
-        // All of a packet is shown to the driver at once, so it must fit into one batch.
-        let exhausted = core.chains.len() == BATCH || !K::PACKED && core.chains.len() == waiting;
+        let exhausted = core.chains.len() == LONGEST_CHAIN || !K::PACKED && core.chains.len() == waiting;
         let head = if exhausted { None } else { core.head::<K>(at)? };
         let Some((head, first)) = head else {
-            let never = core.chains.len() == BATCH;
+            let never = core.chains.len() == LONGEST_CHAIN;
             return Ok(Put::Stopped(if never { Stop::TooLong } else { Stop::Full }));
         };
         let chain = match (K::PACKED, K::INDIRECT) {
@@ -194,16 +202,15 @@ fn put_scattered<K: Kind>(
     if capacity < needed {
         return Ok(Put::Stopped(Stop::TooLong));
     }
-    core.make_room_for::<K>(progress, core.chains.len());
     scatter::<K>(core, packet);
     let mut left = needed;
     for index in 0..core.chains.len() {
         let chain = core.chains[index];
         let written = left.min(chain.length);
         left -= written;
-        core.complete::<K, true>(progress, chain, written as u32);
+        core.complete::<K, true>(&mut progress, chain, written as u32);
     }
-    Ok(Put::Done(core.chains.len()))
+    Ok(Put::Done(progress))
 }
 
 /// Queues the copies of header and data into the pieces. They have room for both.

@@ -2,9 +2,9 @@
 
 use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
 
-use super::core::{Chain, Core, Piece, Spot};
+use super::core::{AHEAD, Chain, Core, Cursor, Piece, Spot};
 use super::error::RingError;
-use super::guest::{Descriptor, Window, read_u16, read_u64};
+use super::guest::{Window, read_u16, read_u64};
 use super::options::Kind;
 use crate::features::Features;
 
@@ -29,8 +29,9 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     let mut fresh = Packet::fresh(most);
     let mut bytes = 0;
     let mut made = 0;
-    for _ in 0..most {
-        let (head, descriptor) = match core.head::<K>(progress.available) {
+    for index in 0..most {
+        let at = progress.available;
+        let (head, descriptor) = match core.head::<K>(at) {
             Ok(Some(found)) => found,
             Ok(None) => break,
             Err(error) => {
@@ -38,12 +39,15 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
                 break;
             }
         };
-        // Without a buffer the chain stays where it is: there will be one later.
-        let Some(mut packet) = fresh.next() else { break };
+        if K::PACKED || index + usize::from(AHEAD) < most {
+            core.look_ahead::<K, false>(&window, at);
+        }
         let spot = core.locate::<K, false>(&mut window, head, descriptor);
+        // Without a buffer the chain stays where it is: there will be one later.
         if let Some(spot) = spot.filter(|spot| (1..=ROOM).contains(&(spot.room as usize))) {
-            // SAFETY: locate() found header and data to be mapped; the data fits into an ordinary packet.
-            if unsafe { take_spot::<K>(core, &mut packet, spot) } {
+            let Some(packet) = fresh.next_of(spot.room as usize) else { break };
+            // SAFETY: locate() found header and data to be mapped; the packet is as long as the data.
+            if let Some(packet) = unsafe { take_spot::<K>(core, packet, spot) } {
                 bytes += u64::from(spot.room);
                 made += 1;
                 // There is room: at most as many as there was are asked for.
@@ -52,19 +56,16 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
             core.complete::<K, false>(&mut progress, spot.chain, 0);
             continue;
         }
-        match take_chain::<K>(core, &mut window, head, descriptor, packet) {
-            Ok((chain, taken)) => {
-                match taken {
-                    Taken::Packet(packet) => {
-                        bytes += packet.len() as u64;
-                        made += 1;
-                        let _ = packets.push(packet);
-                    }
-                    Taken::Dropped => {}
-                    Taken::NoBuffer => break,
-                }
+        let Some(packet) = fresh.next() else { break };
+        match take_chain::<K>(core, &mut window, at, packet) {
+            Ok(Taken::Packet(chain, packet)) => {
+                bytes += packet.len() as u64;
+                made += 1;
+                let _ = packets.push(packet);
                 core.complete::<K, false>(&mut progress, chain, 0);
             }
+            Ok(Taken::Dropped(chain)) => core.complete::<K, false>(&mut progress, chain, 0),
+            Ok(Taken::Nothing) => break,
             Err(error) => {
                 core.fail(error);
                 break;
@@ -81,11 +82,11 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
 
 /// What became of a chain.
 enum Taken {
-    Packet(Packet),
+    Packet(Chain, Packet),
     /// It holds nothing that can be passed on; counted.
-    Dropped,
-    /// The pool has no buffer that is large enough.
-    NoBuffer,
+    Dropped(Chain),
+    /// It stays where it is: the pool has no buffer that is large enough, or the driver has taken it back.
+    Nothing,
 }
 
 /// How many chains wait, at most `most`; for a packed ring `most` if there is one at all.
@@ -99,36 +100,35 @@ fn waiting<K: Kind>(core: &Core, most: usize) -> Result<usize, RingError> {
     }
 }
 
-/// Takes what lies as packets mostly do into a packet that is empty. False, and counted, if its header makes no sense.
+/// Takes what lies as packets mostly do into a packet. `None`, and counted, if its header makes no sense.
 ///
-/// Safety: header and data of the spot are mapped, the data from 1 to [`ROOM`] bytes.
+/// The packet is taken and given by value, so that it can live in registers.
+///
+/// Safety: header and data of the spot are mapped, and the packet has as many bytes as the data.
 #[inline(always)]
-unsafe fn take_spot<K: Kind>(core: &mut Core, packet: &mut Packet, spot: Spot) -> bool {
+unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) -> Option<Packet> {
     let data = spot.room as usize;
+    let target = packet.bytes_mut().as_mut_ptr();
     if K::OFFLOADS {
         // SAFETY: the header is mapped.
-        let header = unsafe { decode(read_u64(spot.header), read_u16(spot.header.add(8))) };
-        if !accept(core, header, packet, data) {
-            return false;
+        let low = unsafe { read_u64(spot.header) };
+        if asks(low) {
+            // SAFETY: all ten bytes of the header are.
+            packet = accept(core, decode(low, unsafe { read_u16(spot.header.add(8)) }), packet)?;
         }
     }
-    let target = packet.extend(data).as_mut_ptr();
     // SAFETY: the source by the caller's promise, valid as long as the core keeps the memory mapped; the target is the packet's
     // buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed until then).
     unsafe { core.blitter.copy(target, spot.data, data) };
-    true
+    Some(packet)
 }
 
-/// Takes what lies in several buffers.
+/// Takes what lies in several buffers, from a chain that is available.
 #[inline(never)]
-fn take_chain<K: Kind>(
-    core: &mut Core,
-    window: &mut Window,
-    head: u16,
-    first: Descriptor,
-    ordinary: Packet,
-) -> Result<(Chain, Taken), RingError> {
+fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinary: Packet) -> Result<Taken, RingError> {
     core.pieces.clear();
+    // What was read of it before is forgotten.
+    let Some((head, first)) = core.head::<K>(at)? else { return Ok(Taken::Nothing) };
     let chain = match (K::PACKED, K::INDIRECT) {
         (false, false) => core.walk::<false, false, false>(window, head, first),
         (false, true) => core.walk::<false, true, false>(window, head, first),
@@ -138,21 +138,25 @@ fn take_chain<K: Kind>(
     let data = chain.length.checked_sub(K::HEADER as u64).ok_or(RingError::NoHeader)? as usize;
     if data == 0 {
         core.counters.empty += 1;
-        return Ok((chain, Taken::Dropped));
+        return Ok(Taken::Dropped(chain));
     }
     if data > LARGEST_ROOM {
         core.counters.too_long += 1;
-        return Ok((chain, Taken::Dropped));
+        return Ok(Taken::Dropped(chain));
     }
     let mut packet = ordinary;
     if data > ROOM {
-        let Some(large) = Packet::with_room(data) else { return Ok((chain, Taken::NoBuffer)) };
+        let Some(large) = Packet::with_room(data) else { return Ok(Taken::Nothing) };
         packet = large;
     }
-    if K::OFFLOADS && !accept(core, gather_header(&core.pieces), &mut packet, data) {
-        return Ok((chain, Taken::Dropped));
-    }
     let mut target = packet.extend(data).as_mut_ptr();
+    if K::OFFLOADS {
+        let (low, high) = gather_header(&core.pieces);
+        if asks(low) {
+            let Some(accepted) = accept(core, decode(low, high), packet) else { return Ok(Taken::Dropped(chain)) };
+            packet = accepted;
+        }
+    }
     let mut skip = K::HEADER;
     for piece in &core.pieces {
         let length = piece.length as usize;
@@ -167,11 +171,11 @@ fn take_chain<K: Kind>(
             }
         }
     }
-    Ok((chain, Taken::Packet(packet)))
+    Ok(Taken::Packet(chain, packet))
 }
 
 /// The header at the start of the pieces, which hold one.
-fn gather_header(pieces: &[Piece]) -> Offload {
+fn gather_header(pieces: &[Piece]) -> (u64, u16) {
     let mut header = [0; OFFLOAD];
     let bytes = pieces.iter().flat_map(|piece| {
         // SAFETY: all of a piece is mapped.
@@ -179,7 +183,7 @@ fn gather_header(pieces: &[Piece]) -> Offload {
     });
     header.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
     let [a, b, c, d, e, f, g, h, i, j] = header;
-    decode(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u16::from_ne_bytes([i, j]))
+    (u64::from_ne_bytes([a, b, c, d, e, f, g, h]), u16::from_ne_bytes([i, j]))
 }
 
 /// The fields of a header from its first ten bytes as they lie in memory (specification, 5.1.6).
@@ -196,17 +200,15 @@ fn decode(low: u64, high: u16) -> Offload {
     }
 }
 
-/// Gives a packet, which is to get `length` bytes, what its header asks for. False, and counted, if the header makes no sense.
+/// Whether a header leaves anything to do, by its first eight bytes as they lie in memory: a flag, or a kind of segmentation.
 #[inline(always)]
-fn accept(core: &mut Core, header: Offload, packet: &mut Packet, length: usize) -> bool {
-    if header.flags & Offload::NEEDS_CHECKSUM == 0 && header.gso_type == Offload::GSO_NONE {
-        return true;
-    }
-    accept_wanted(core, header, packet, length)
+fn asks(low: u64) -> bool {
+    u64::from_le(low) & (u64::from(Offload::NEEDS_CHECKSUM) | 0xff << 8) != 0
 }
 
+/// Gives a packet what its header asks for. `None`, and counted, if the header makes no sense.
 #[inline(never)]
-fn accept_wanted(core: &mut Core, header: Offload, packet: &mut Packet, length: usize) -> bool {
+fn accept(core: &mut Core, header: Offload, mut packet: Packet) -> Option<Packet> {
     // What else the field says is for the other direction.
     let offload = Offload { flags: header.flags & Offload::NEEDS_CHECKSUM, ..header };
     let negotiated = match offload.gso_type & !Offload::GSO_ECN {
@@ -215,12 +217,12 @@ fn accept_wanted(core: &mut Core, header: Offload, packet: &mut Packet, length: 
         Offload::GSO_TCP6 => core.features.has(Features::HOST_TSO6),
         _ => false,
     };
-    if !negotiated || !core.features.has(Features::CSUM) || !offload.check(length) {
+    if !negotiated || !core.features.has(Features::CSUM) || !offload.check(packet.len()) {
         core.counters.bad_header += 1;
-        return false;
+        return None;
     }
     packet.set_offload(offload);
-    true
+    Some(packet)
 }
 
-const _: () = assert!(OFFLOAD == 10);
+const _: () = assert!(OFFLOAD == 10 && Offload::GSO_NONE == 0);
