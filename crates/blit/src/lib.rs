@@ -93,7 +93,8 @@ pub enum How {
     Blitter,
     /// One by one, each by a call of the C library's `memcpy`, as it would be done without this crate.
     Memcpy,
-    /// Not at all: what would be gained if copies cost nothing. For experiments; who relies on the copied bytes finds others.
+    /// Not at all, they are only noted: what would be gained if copies cost nothing. For experiments; who relies on the copied bytes
+    /// finds others.
     Nothing,
 }
 
@@ -187,12 +188,11 @@ impl Blitter {
     /// Safety: as for [`copy`](Blitter::copy).
     #[inline(never)]
     unsafe fn first_or_too_many(&mut self, destination: *mut u8, source: *const u8, length: usize) {
-        match self.how {
-            How::Blitter => {}
-            // Neither queues anything, so that every copy comes here.
+        if self.how == How::Memcpy {
+            // The next of this length is done without the detour, as it would be without this crate.
+            self.habit.other = length;
             // SAFETY: the caller's promise.
-            How::Memcpy => return unsafe { ptr::copy(source, destination, length) },
-            How::Nothing => return,
+            return unsafe { ptr::copy(source, destination, length) };
         }
         if self.stop == self.end() {
             self.run();
@@ -200,7 +200,7 @@ impl Blitter {
         self.stop = self.end();
         // SAFETY: the caller's promise; the queue is empty.
         unsafe {
-            if self.defers {
+            if self.defers || self.how == How::Nothing {
                 return self.note(destination, source, length);
             }
             self.habit.meet(length, 1);
@@ -222,6 +222,9 @@ impl Blitter {
 
     #[inline(never)]
     fn run(&mut self) {
+        if self.how == How::Nothing {
+            return self.next = self.queue.cast();
+        }
         let copies = self.queued();
         let count = copies.len();
         let length = habit::common_length(copies);

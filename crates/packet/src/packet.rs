@@ -425,9 +425,10 @@ pub fn prefetch(address: *const u8) {
 #[inline(always)]
 pub fn prefetch_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: PREFETCHW never faults and changes nothing that a program can see; where it does not exist it does nothing.
+    // SAFETY: PREFETCHW never faults and changes nothing that a program can see; where it does not exist it does nothing. (The
+    // compiler's own way to say it makes it a PREFETCHT0 unless all of the program is compiled for processors that have it.)
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(address.cast());
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

@@ -41,7 +41,7 @@ impl Status for Told {
             "state": state,
             "connections": connections,
             "offered": names(offered),
-            "features": names(features.unwrap_or_default()),
+            "features": features.map(names),
             "protocol_features": protocol.names().collect::<Vec<_>>(),
             "memory": {
                 "regions": regions.len(),

@@ -167,7 +167,7 @@ impl Core {
             blitter: Blitter::new(),
             pieces: Vec::with_capacity(LONGEST_CHAIN),
             chains: Vec::with_capacity(LONGEST_CHAIN),
-            later: Vec::with_capacity(setup.size.into()),
+            later: Vec::with_capacity(if options.packed { setup.size.into() } else { 0 }),
             call,
             signalled: None,
             doorbell: Arc::new(doorbell),
@@ -239,11 +239,12 @@ impl Core {
         Ok(Some((head, unsafe { Descriptor::read(false, self.descriptors, head) })))
     }
 
-    /// Fetches what will be needed soon: the start of the buffer that is [`AHEAD`] descriptors further on, and of a packed ring the
-    /// line of descriptors there, to be written. For split rings the caller has seen that it is available.
+    /// Fetches what will be needed soon: the descriptor that is [`AHEAD`] further on and the start of its buffer. For split rings the
+    /// caller has seen that it is available.
     ///
-    /// The driver's processor has just written all of it, so each line comes from there; a loop that asks for one when it needs it
-    /// waits as long for each packet as it works on several.
+    /// The driver's processor has just had all of it, so each line comes from there; a loop that asks for one when it needs it
+    /// waits as long for each packet as it works on several. (To fetch a packed ring's descriptors to be written takes them away from
+    /// a driver that is writing beside them, and cost more than it gained.)
     #[inline(always)]
     pub(super) fn look_ahead<K: Kind, const RECEIVE: bool>(&self, window: &Window, mut at: Cursor) {
         let descriptor = if K::PACKED {
@@ -256,10 +257,6 @@ impl Core {
             if !is_available(descriptor, at.wrap) {
                 return;
             }
-            // The last of a line: the driver writes no more there. (Into a receive queue's lines it looks all the time.)
-            if !RECEIVE && !K::IN_ORDER && at.index % AHEAD == AHEAD - 1 {
-                prefetch_to_write(self.descriptors.as_ptr().wrapping_add(usize::from(at.index) * DESCRIPTOR));
-            }
             descriptor
         } else {
             let slot = usize::from(at.index.wrapping_add(AHEAD) & (self.size - 1));
@@ -269,11 +266,14 @@ impl Core {
             unsafe { Descriptor::read(false, self.descriptors, head) }
         };
         let Some(host) = window.find(descriptor.address, 1) else { return };
-        prefetch(host);
-        if RECEIVE {
-            prefetch_to_write(host.wrapping_add(K::HEADER));
-        } else {
-            prefetch(host.wrapping_add(K::HEADER));
+        // Nobody reads the header of a packet that can ask for nothing.
+        let is_whole = descriptor.flags & (NEXT | INDIRECT) == 0;
+        if RECEIVE || K::OFFLOADS || !is_whole {
+            prefetch(host);
+        }
+        if is_whole {
+            let data = host.wrapping_add(K::HEADER);
+            if RECEIVE { prefetch_to_write(data) } else { prefetch(data) }
         }
     }
 

@@ -5,7 +5,8 @@
 //! nothing in it asks what was negotiated. So a ring costs what its own options cost, and what other rings, or this one's
 //! drivers before, have done makes no difference.
 //!
-//! Copies go through a [`Blitter`], and all of them are done before anything is published.
+//! Copies go through a [`Blitter`], and all of them are done before anything is published: before the index of a split ring moves, and
+//! before the first used descriptor of a packed one is written, behind which a driver sees no others.
 //!
 //! Everything that is read from the driver's memory is read once, checked, and believed no further. A driver that breaks
 //! the rules stops its ring with a [`RingError`].

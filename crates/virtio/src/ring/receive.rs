@@ -32,7 +32,9 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             stop = Stop::Offload;
             break;
         }
-        let head = if !K::PACKED && waiting == 0 { Ok(None) } else { core.head::<K>(progress.available) };
+        // A driver that offers a buffer anew which it has not been given back gets no more in this call than the ring holds.
+        let is_full = if K::PACKED { progress.chains >= core.size.into() } else { waiting == 0 };
+        let head = if is_full { Ok(None) } else { core.head::<K>(progress.available) };
         let (head, descriptor) = match head {
             Ok(Some(found)) => found,
             Ok(None) => {

@@ -134,8 +134,7 @@ struct Device {
     peer: Value,
     #[serde(default)]
     offered: Vec<String>,
-    #[serde(default)]
-    features: Vec<String>,
+    features: Option<Vec<String>>,
     #[serde(default)]
     protocol_features: Vec<String>,
     memory: Option<Memory>,
@@ -203,10 +202,11 @@ fn heading(device: &Device) -> String {
             text += &format!("  {what}: {}\n", names.join(" "));
         }
     };
-    if device.features.is_empty() {
-        list("offers", &device.offered);
+    match &device.features {
+        None => list("offers", &device.offered),
+        Some(features) if features.is_empty() => list("negotiated", &["no options".to_owned()]),
+        Some(features) => list("negotiated", features),
     }
-    list("negotiated", &device.features);
     list("protocol", &device.protocol_features);
     if let Some(memory) = device.memory.as_ref().filter(|memory| memory.regions > 0) {
         let mebibytes = count(memory.bytes.div_ceil(1 << 20));
@@ -329,6 +329,9 @@ mod tests {
             render(&device(waits), false),
             "guest (vhost-user): server on s\u{fffd}[2J, listening\n  offers: packed\n  no rings yet\n"
         );
+        let plain =
+            json!({ "kind": "vhost-user", "socket": "s", "mode": "server", "state": "connected", "features": [] });
+        assert!(render(&device(plain), false).contains("\n  negotiated: no options\n"));
         let nonsense = json!({ "kind": "vhost-user", "socket": 7 });
         assert!(render(&device(nonsense), false).starts_with("guest: what it says of itself cannot be read: "));
     }
