@@ -389,7 +389,8 @@ impl Control {
                 published.map_err(ReloadError::Unpublished)?;
                 Ok(report)
             }
-            Ok(Reply::Failed { app, error, world }) => {
+            Ok(Reply::Failed { app, error, mut world }) => {
+                world.stop_started();
                 drop(world);
                 Err(ReloadError::App(app, error))
             }

@@ -192,6 +192,7 @@ impl Engine {
         let shared = Shared::new(&world, &settings, home.clone(), names).map_err(StartError::Counters)?;
         shared.map_for_perf(&world.breath).map_err(StartError::PerfMap)?;
         if let Err((app, error)) = world.start(None) {
+            world.stop_started();
             return Err(StartError::App(app, error));
         }
         if let Some(home) = &home

@@ -133,6 +133,8 @@ pub(crate) struct World {
     pub(crate) origins: Vec<Origin>,
     /// For each link of the outline the one of the old outline that it continues.
     pub(crate) link_origins: Vec<Option<usize>>,
+    /// How many of the apps had started when one could not.
+    started: usize,
 }
 
 impl World {
@@ -194,7 +196,7 @@ impl World {
                     own_counters: own_drops + app.traits.drops.len(),
                     deadline: Cell::new(0),
                     prefetch: app.traits.prefetch,
-                    gain: app.traits.gain.max(1),
+                    gain: app.traits.gain,
                     name: names.map_or(0, |names| names.position(&app.name)),
                 }
             })
@@ -244,6 +246,7 @@ impl World {
             numbers,
             links: links_by_number,
             breath: Arc::new(breath),
+            started: 0,
         })
     }
 
@@ -326,7 +329,8 @@ impl World {
 
     /// Starts each app; `old` hands out those whose places they take.
     ///
-    /// If one cannot start, or panics, those before it have given back what they took, and have been stopped.
+    /// If one cannot start, or panics, those before it have given back what they took, and are to be
+    /// [stopped](World::stop_started): not here, because an engine that reloads has no time for that.
     pub(crate) fn start(&mut self, mut old: Option<&mut World>) -> Result<(), (String, AppError)> {
         for index in 0..self.apps.len() {
             let result = match (self.origins[index], &mut old) {
@@ -341,11 +345,8 @@ impl World {
                     if let (Origin::Replaces(app), Some(old)) = (self.origins[earlier], &mut old) {
                         let _ = answer(|| self.apps[earlier].give_back(&mut *old.apps[app]));
                     }
-                    if !matches!(self.origins[earlier], Origin::Kept(_)) {
-                        // The reason for giving up is reported; what an app that never ran cannot finish is not.
-                        let _ = stop_contained(&mut *self.apps[earlier]);
-                    }
                 }
+                self.started = index;
                 return Err((self.outline.apps[index].name.clone(), error));
             }
         }
@@ -355,6 +356,16 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Stops the apps that had started before one could not.
+    pub(crate) fn stop_started(&mut self) {
+        for index in 0..std::mem::take(&mut self.started) {
+            if !matches!(self.origins[index], Origin::Kept(_)) {
+                // The reason for giving up is reported; what an app that never ran cannot finish is not.
+                let _ = stop_contained(&mut *self.apps[index]);
+            }
+        }
     }
 }
 

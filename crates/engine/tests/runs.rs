@@ -212,6 +212,53 @@ fn a_lossless_loop_that_is_full_is_reported_as_stalled_not_waited_for() {
 }
 
 #[test]
+fn in_a_lossless_network_what_goes_into_a_port_does_not_wait_for_what_comes_out() {
+    let _turn = turn();
+    /// Takes everything in, and brings in a number of packets.
+    struct Interface(usize);
+    impl App for Interface {
+        const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets that leave here")]);
+        const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets that come in here")]);
+        const PULLS: bool = true;
+        const GAIN: usize = 0;
+
+        fn pull(&mut self, io: &Io<Self>) {
+            let mut output = io.output(0);
+            for packet in Packet::fresh(output.room().min(self.0)) {
+                output.push(packet);
+                self.0 -= 1;
+            }
+        }
+
+        fn push(&mut self, io: &Io<Self>) {
+            io.input(0).discard();
+        }
+
+        fn exhausted(&self) -> bool {
+            self.0 == 0
+        }
+    }
+    /// Takes nothing.
+    struct Wall;
+    impl App for Wall {
+        const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets that stay where they are")]);
+    }
+    let network = Network::new()
+        .app("numbers", Numbers { next: 0, count: 5_000 })
+        .app("interface", Interface(bellows_packet::CAPACITY))
+        .app("wall", Wall)
+        .link("numbers.output -> interface.input")
+        .unwrap()
+        .link("interface.output -> wall.input")
+        .unwrap();
+    let outcome = run(network, Settings { lossless: true, ..Settings::default() });
+    let End::Stalled(links) = outcome.end else { panic!("{:?}", outcome.end) };
+    assert_eq!(links, ["interface.output -> wall.input"]);
+    assert_eq!(outcome.snapshot.links[0].packets, 5_000);
+    assert_eq!(outcome.snapshot.dropped(), 0);
+}
+
+#[test]
 fn an_app_that_panics_stops_alone() {
     let _turn = turn();
     struct Fragile {

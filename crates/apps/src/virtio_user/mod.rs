@@ -15,7 +15,7 @@ use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
 use bellows_virtio::ring::Stop;
-use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, Mode};
+use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -203,33 +203,21 @@ impl App for VirtioUser {
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
-        let made = match old {
-            Some(old) if old.config == self.config && old.running.is_some() => {
-                self.running = old.running.take();
-                return Ok(());
+        self.running = match old {
+            Some(old) if old.config == self.config && old.running.is_some() => old.running.take(),
+            Some(VirtioUser { running: Some(running), .. }) => {
+                Some(Running::new(self.config.clone(), Some(&running.frontend))?)
             }
-            Some(old) if self.config.mode == Mode::Server && old.config.socket == self.config.socket => {
-                // Only one can listen at the socket.
-                old.running = None;
-                Running::new(self.config.clone()).inspect_err(|_| old.listen_again())
-            }
-            _ => Running::new(self.config.clone()),
+            _ => Some(Running::new(self.config.clone(), None)?),
         };
-        self.running = Some(made?);
         Ok(())
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        if old.running.is_some() {
-            return;
-        }
-        let running = self.running.take();
-        if old.config == self.config {
-            old.running = running;
-        } else {
-            // The old one gave up the socket for this one, and listens there anew.
-            drop(running);
-            old.listen_again();
+        match &old.running {
+            None => old.running = self.running.take(),
+            // This one ends when it is dropped, which is not done between two breaths.
+            Some(running) => running.frontend.resume(),
         }
     }
 
@@ -281,21 +269,19 @@ impl App for VirtioUser {
     }
 }
 
-impl VirtioUser {
-    /// After another was to take its socket.
-    fn listen_again(&mut self) {
-        self.running = Running::new(self.config.clone()).ok();
-        self.watching = false;
-    }
-}
-
 impl Running {
-    fn new(config: FrontendConfig) -> Result<Running, AppError> {
+    /// Starts, in place of a front end that runs if there is one.
+    fn new(config: FrontendConfig, before: Option<&Frontend>) -> Result<Running, AppError> {
         let pair = |_| Pair { waiting: Vector::new(), bells: None, full: false };
         let pairs = (0..config.pairs).map(pair).collect();
         let socket = config.socket.clone();
-        let (frontend, port) = Frontend::start(config, DriverLayout::default())
-            .map_err(|error| format!("the socket {} cannot be used: {error}", socket.display()))?;
+        let layout = DriverLayout::default();
+        let started = match before {
+            Some(before) => before.succeed(config, layout),
+            None => Frontend::start(config, layout),
+        };
+        let (frontend, port) =
+            started.map_err(|error| format!("the socket {} cannot be used: {error}", socket.display()))?;
         let totals = Arc::default();
         Ok(Running { frontend, port, pairs, packets: Vector::new(), noting: false, first: 0, totals, told: [0; 4] })
     }

@@ -9,7 +9,7 @@ use crate::Features;
 
 use super::channel::{Channel, Incoming};
 use super::device::Device;
-use super::endpoint::{Endpoint, Server};
+use super::endpoint::{Endpoint, Seat};
 use super::handover::{Ender, exchange};
 use super::port::{Lent, Port};
 use super::signal::Signal;
@@ -55,9 +55,7 @@ pub struct Backend {
     ender: Ender<Lent>,
     thread: Option<JoinHandle<()>>,
     status: Arc<BackendStatus>,
-    /// The socket, if it is ours.
-    server: Option<Server>,
-    signal: Arc<Signal>,
+    seat: Seat,
 }
 
 impl Backend {
@@ -77,25 +75,13 @@ impl Backend {
     /// # Errors
     /// As for [`start`](Backend::start); the old one goes on as before.
     pub fn succeed(&self, config: BackendConfig) -> io::Result<(Backend, Port)> {
-        match &self.server {
-            Some(server) if config.mode == Mode::Server && server.path() == config.socket => {
-                let started = Backend::start_at(Endpoint::Server(server.successor()), config);
-                if started.is_err() {
-                    self.resume();
-                }
-                self.signal.raise();
-                started
-            }
-            _ => Backend::start(config),
-        }
+        let (socket, mode) = (config.socket.clone(), config.mode);
+        self.seat.succeed(&socket, mode, |endpoint| Backend::start_at(endpoint, config))
     }
 
     /// Accepts connections again after another was to [succeed](Backend::succeed) it.
     pub fn resume(&self) {
-        if let Some(server) = &self.server {
-            server.take_turn();
-        }
-        self.signal.raise();
+        self.seat.resume();
     }
 
     fn start_at(endpoint: Endpoint, config: BackendConfig) -> io::Result<(Backend, Port)> {
@@ -108,15 +94,12 @@ impl Backend {
         let (lender, borrower, ender) = exchange(2 * pairs, Arc::clone(&signal))?;
         let offered = config.offered();
         let status = Arc::new(BackendStatus::new(config.socket.clone(), config.mode, offered, 2 * pairs));
-        let server = match &endpoint {
-            Endpoint::Server(server) => Some(server.clone()),
-            Endpoint::Client(_) => None,
-        };
+        let seat = Seat::new(&endpoint, &signal);
         let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status));
-        let control = Control { endpoint, device, signal: Arc::clone(&signal), status: Arc::clone(&status) };
+        let control = Control { endpoint, device, signal, status: Arc::clone(&status) };
         let thread = thread::Builder::new().name("vhost-user".into()).spawn(move || control.run())?;
         let port = Port::new(borrower, pairs, Arc::clone(&status));
-        Ok((Backend { ender, thread: Some(thread), status, server, signal }, port))
+        Ok((Backend { ender, thread: Some(thread), status, seat }, port))
     }
 
     /// What can be said about it.

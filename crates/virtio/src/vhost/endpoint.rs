@@ -111,17 +111,17 @@ impl Server {
     }
 
     /// One that takes this one's place.
-    pub(super) fn successor(&self) -> Server {
+    fn successor(&self) -> Server {
         Server::new(Arc::clone(&self.listening))
     }
 
     /// Accepts connections from now on. Who did before is to be [raised](Signal::raise).
-    pub(super) fn take_turn(&self) {
+    fn take_turn(&self) {
         self.listening.turn.store(self.number, SeqCst);
     }
 
     /// Where it listens.
-    pub(super) fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         &self.listening.path
     }
 
@@ -142,6 +142,54 @@ impl Server {
             }
         }
         None
+    }
+}
+
+/// What the owner of a control thread keeps of its endpoint, so that another thread can take its place there.
+pub(super) struct Seat {
+    /// The socket, if it is ours.
+    server: Option<Server>,
+    signal: Arc<Signal>,
+}
+
+impl Seat {
+    /// For a thread that listens to this signal.
+    pub(super) fn new(endpoint: &Endpoint, signal: &Arc<Signal>) -> Seat {
+        let server = match endpoint {
+            Endpoint::Server(server) => Some(server.clone()),
+            Endpoint::Client(_) => None,
+        };
+        Seat { server, signal: Arc::clone(signal) }
+    }
+
+    /// Starts another thread: if both are servers at one socket, that stays open, and new connections come to the new one. The one
+    /// that there is ends with the old thread.
+    ///
+    /// # Errors
+    /// Those of the start, and of opening another endpoint; the old one goes on as before.
+    pub(super) fn succeed<T>(
+        &self,
+        path: &Path,
+        mode: Mode,
+        start: impl FnOnce(Endpoint) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Some(server) = self.server.as_ref().filter(|server| mode == Mode::Server && server.path() == path) else {
+            return start(Endpoint::open(path, mode)?);
+        };
+        let started = start(Endpoint::Server(server.successor()));
+        if started.is_err() {
+            server.take_turn();
+        }
+        self.signal.raise();
+        started
+    }
+
+    /// Accepts connections again after another was to [succeed](Seat::succeed).
+    pub(super) fn resume(&self) {
+        if let Some(server) = &self.server {
+            server.take_turn();
+        }
+        self.signal.raise();
     }
 }
 

@@ -11,7 +11,7 @@ use crate::Features;
 use crate::ring::Areas;
 
 use super::channel::{Channel, Incoming};
-use super::endpoint::{Endpoint, FIRST_PAUSE, LONGEST_PAUSE, pause};
+use super::endpoint::{Endpoint, FIRST_PAUSE, LONGEST_PAUSE, Seat, pause};
 use super::handover::{Borrower, Lender, exchange};
 use super::negotiate::{hand_over, negotiate};
 use super::signal::Signal;
@@ -103,6 +103,7 @@ pub struct Frontend {
     end: Box<dyn Fn() + Send + Sync>,
     thread: Option<JoinHandle<()>>,
     status: Arc<FrontendStatus>,
+    seat: Seat,
 }
 
 impl Frontend {
@@ -112,6 +113,34 @@ impl Frontend {
     /// In server mode those of the socket: somebody listens there already, the folder does not exist or may not be written.
     /// `InvalidInput` for a number of queues or descriptors that cannot be.
     pub fn start<L: Layout>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
+        let endpoint = Endpoint::open(&config.socket, config.mode)?;
+        Frontend::start_at(endpoint, config, layout)
+    }
+
+    /// Starts in place of one that runs: if both are servers at one socket, that stays open, new connections come to the new one, and
+    /// the device that there is goes when the old one is dropped.
+    ///
+    /// # Errors
+    /// As for [`start`](Frontend::start); the old one goes on as before.
+    pub fn succeed<L: Layout>(
+        &self,
+        config: FrontendConfig,
+        layout: L,
+    ) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
+        let (socket, mode) = (config.socket.clone(), config.mode);
+        self.seat.succeed(&socket, mode, |endpoint| Frontend::start_at(endpoint, config, layout))
+    }
+
+    /// Accepts connections again after another was to [succeed](Frontend::succeed) it.
+    pub fn resume(&self) {
+        self.seat.resume();
+    }
+
+    fn start_at<L: Layout>(
+        endpoint: Endpoint,
+        config: FrontendConfig,
+        layout: L,
+    ) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
         let refuse = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         if config.pairs == 0 || config.pairs > MOST_PAIRS {
             return refuse(format!("{} pairs of queues; there can be 1 to {MOST_PAIRS}", config.pairs));
@@ -121,11 +150,11 @@ impl Frontend {
         }
         let signal = Arc::new(Signal::new()?);
         let (lender, borrower, ender) = exchange(1, Arc::clone(&signal))?;
-        let endpoint = Endpoint::open(&config.socket, config.mode)?;
+        let seat = Seat::new(&endpoint, &signal);
         let status = Arc::new(FrontendStatus::new(config.socket.clone(), config.mode));
         let control = Control { config, layout, lender, endpoint, signal, status: Arc::clone(&status) };
         let thread = thread::Builder::new().name("virtio-user".into()).spawn(move || control.run())?;
-        let frontend = Frontend { end: Box::new(move || ender.end()), thread: Some(thread), status };
+        let frontend = Frontend { end: Box::new(move || ender.end()), thread: Some(thread), status, seat };
         Ok((frontend, DriverPort { borrower, driver: None }))
     }
 
