@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use tracing::info;
+
 use crate::Features;
 
 use super::channel::{Channel, Incoming};
@@ -62,7 +64,7 @@ impl Backend {
     /// Starts the thread; the socket is open when this returns.
     ///
     /// # Errors
-    /// In server mode those of the socket: another process listens there, the folder is missing or may not be written.
+    /// In server mode those of the socket: somebody listens there already, the folder is missing or may not be written.
     /// `InvalidInput` for a number of queues that cannot be. Those of the system for want of descriptors or threads.
     pub fn start(config: BackendConfig) -> io::Result<(Backend, Port)> {
         let endpoint = Endpoint::open(&config.socket, config.mode)?;
@@ -128,7 +130,11 @@ struct Control {
 
 impl Control {
     fn run(mut self) {
-        while let Some(socket) = self.endpoint.next(&self.signal, || self.device.free_memory()) {
+        let status = Arc::clone(&self.status);
+        let waits = |why: Option<String>| status.update(|snapshot| snapshot.waits = why);
+        let socket_path = status.socket().display().to_string();
+        while let Some(socket) = self.endpoint.next(&self.signal, || self.device.free_memory(), waits) {
+            info!("{socket_path}: a driver has connected");
             self.status.update(|snapshot| {
                 snapshot.connected = true;
                 snapshot.connections += 1;
@@ -142,6 +148,7 @@ impl Control {
             drop(channel);
             self.device.disconnect();
             self.status.update(|snapshot| snapshot.connected = false);
+            info!("{socket_path}: the connection has ended");
         }
     }
 

@@ -37,8 +37,13 @@ impl Endpoint {
     }
 
     /// The next connection, as soon as there is one; `None` when the thread is to end. Meanwhile `look` is called now and
-    /// then, and says how soon it wants to be called again.
-    pub(super) fn next(&mut self, signal: &Signal, mut look: impl FnMut() -> Option<Duration>) -> Option<UnixStream> {
+    /// then, and says how soon it wants to be called again, and `waits` is told why there is none, or that there is.
+    pub(super) fn next(
+        &mut self,
+        signal: &Signal,
+        mut look: impl FnMut() -> Option<Duration>,
+        mut waits: impl FnMut(Option<String>),
+    ) -> Option<UnixStream> {
         loop {
             signal.clear();
             if signal.has_ended() {
@@ -48,7 +53,7 @@ impl Endpoint {
             let found = match self {
                 Endpoint::Server(server) => server.accept(signal, pulse),
                 // It does not sleep for long anyway.
-                Endpoint::Client(client) => client.connect(signal),
+                Endpoint::Client(client) => client.connect(signal, &mut waits),
             };
             match found {
                 Some(socket) if socket.set_nonblocking(true).is_ok() => return Some(socket),
@@ -212,7 +217,10 @@ fn make_way(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(explain(path, &error, "cannot ask who is at")),
         // Somebody accepts connections, or has a queue that is full of them.
         _ => {
-            let message = format!("another process listens at {}; end it, or give another path", path.display());
+            let message = format!(
+                "somebody listens at {} already: another process, or another app; end it, or give another path",
+                path.display()
+            );
             Err(io::Error::new(io::ErrorKind::AddrInUse, message))
         }
     }
@@ -234,12 +242,15 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn connect(&mut self, signal: &Signal) -> Option<UnixStream> {
+    fn connect(&mut self, signal: &Signal, waits: &mut impl FnMut(Option<String>)) -> Option<UnixStream> {
         pause(self.pause, signal);
         if signal.has_ended() {
             return None;
         }
-        let socket = socket::connect(&self.path).ok();
+        let socket = socket::connect(&self.path);
+        let why = |error| format!("cannot connect to {}: {error}; it is tried again and again", self.path.display());
+        waits(socket.as_ref().err().map(why));
+        let socket = socket.ok();
         self.pause = match socket {
             Some(_) => FIRST_PAUSE,
             None => (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE),
@@ -267,7 +278,7 @@ mod tests {
         let server = Endpoint::open(&path, Mode::Server).unwrap();
         let error = Endpoint::open(&path, Mode::Server).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-        assert!(error.to_string().contains("another process listens at"), "{error}");
+        assert!(error.to_string().contains("somebody listens at"), "{error}");
         assert!(path.exists());
         drop(server);
         assert!(!path.exists());
@@ -324,13 +335,13 @@ mod tests {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| {
                 let mut client = Endpoint::open(&path, Mode::Client).unwrap();
-                let found = client.next(&signal, || None).is_some();
+                let found = client.next(&signal, || None, |_| ()).is_some();
                 gone.wait();
-                (found, client.next(&signal, || None).is_some())
+                (found, client.next(&signal, || None, |_| ()).is_some())
             });
             std::thread::sleep(Duration::from_millis(50));
             let mut server = Endpoint::open(&path, Mode::Server).unwrap();
-            assert!(server.next(&signal, || None).is_some());
+            assert!(server.next(&signal, || None, |_| ()).is_some());
             drop(server);
             gone.wait();
             signal.end();

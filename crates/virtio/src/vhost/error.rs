@@ -80,7 +80,7 @@ pub enum ProtocolError {
     #[error("the driver accepted the features {0:#x}, which were not offered")]
     NotOffered(u64),
     /// There is no such queue.
-    #[error("{request} names queue {queue}; there are {queues}")]
+    #[error("{request} names ring {queue}; there are {queues}, from 0 on, two for each pair of queues")]
     Queue {
         /// The request.
         request: &'static str,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use tracing::info;
+
 use crate::Features;
 use crate::ring::Areas;
 
@@ -190,7 +192,9 @@ struct Control<L: Layout> {
 impl<L: Layout> Control<L> {
     fn run(mut self) {
         let mut wait = FIRST_PAUSE;
-        while let Some(socket) = self.endpoint.next(&self.signal, || None) {
+        let status = Arc::clone(&self.status);
+        let waits = |why: Option<String>| status.update(|snapshot| snapshot.waits = why);
+        while let Some(socket) = self.endpoint.next(&self.signal, || None, waits) {
             let mut channel = Channel::new(socket, Arc::clone(&self.signal));
             match self.serve(&mut channel) {
                 Ok(()) => wait = FIRST_PAUSE,
@@ -214,11 +218,13 @@ impl<L: Layout> Control<L> {
         // The other side and the driver have descriptors of their own.
         drop((memory, queues));
         self.lender.offer(0, driver);
+        info!("{}: a device is there", self.config.socket.display());
         self.status.update(|snapshot| {
             snapshot.negotiated = Some(negotiated);
             snapshot.connections += 1;
         });
         let end = self.watch(channel);
+        info!("{}: the device has gone", self.config.socket.display());
         // The driver is dropped here, after the engine has let go of it.
         let _ = self.lender.recall(0, PATIENCE, || self.complain());
         self.status.update(|snapshot| {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tracing::warn;
+
 use crate::Features;
 use crate::ring::Counters;
 
@@ -158,7 +160,7 @@ impl BackendStatus {
     pub(super) fn count(&self, name: &'static str, message: String) {
         let mut state = self.lock();
         state.errors.count(name);
-        state.snapshot.last_error = Some(message);
+        warn_once(&self.socket, &mut state.snapshot.last_error, message);
     }
 
     pub(super) fn protocol_error(&self, error: &ProtocolError) {
@@ -175,6 +177,14 @@ impl BackendStatus {
     /// What running rings have counted so far. Does not wait.
     pub(super) fn note(&self, counters: impl Iterator<Item = (usize, Counters)>) {
         counters.for_each(|(queue, counters)| self.running[queue].store(counters));
+    }
+}
+
+/// Says in the log what went wrong, unless it is what went wrong the last time: a peer may do it again and again.
+fn warn_once(socket: &Path, last: &mut Option<String>, message: String) {
+    if last.as_ref() != Some(&message) {
+        warn!("{}: {message}", socket.display());
+        *last = Some(message);
     }
 }
 
@@ -244,7 +254,7 @@ impl FrontendStatus {
     pub(super) fn protocol_error(&self, error: &ProtocolError) {
         let mut state = self.lock();
         state.1.count(error.name());
-        state.0.last_error = Some(error.to_string());
+        warn_once(&self.socket, &mut state.0.last_error, error.to_string());
     }
 }
 

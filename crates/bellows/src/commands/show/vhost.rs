@@ -131,8 +131,6 @@ struct Device {
     mode: String,
     state: String,
     #[serde(default)]
-    peer: Value,
-    #[serde(default)]
     offered: Vec<String>,
     features: Option<Vec<String>>,
     #[serde(default)]
@@ -191,12 +189,7 @@ fn render(device: &AppStatus, rich: bool) -> String {
 
 /// The device as a whole, in a few lines.
 fn heading(device: &Device) -> String {
-    let peer = match &device.peer {
-        Value::Null => String::new(),
-        Value::String(peer) => format!(" to {peer}"),
-        peer => format!(" to {peer}"),
-    };
-    let mut text = format!("{} on {}, {}{peer}\n", device.mode, device.socket, device.state);
+    let mut text = format!("{} on {}, {}\n", device.mode, device.socket, device.state);
     let mut list = |what: &str, names: &[String]| {
         if !names.is_empty() {
             text += &format!("  {what}: {}\n", names.join(" "));
@@ -282,7 +275,7 @@ mod tests {
     fn a_device_is_told_with_all_its_rings() {
         let text = render(
             &device(json!({
-                "kind": "vhost-user", "socket": "/run/vm.sock", "mode": "server", "state": "connected", "peer": "process 77",
+                "kind": "vhost-user", "socket": "/run/vm.sock", "mode": "server", "state": "connected",
                 "features": ["packed", "mergeable"], "protocol_features": ["reply-ack"],
                 "memory": { "regions": 2, "bytes": 268_435_456 },
                 "rings": [
@@ -295,7 +288,7 @@ mod tests {
             })),
             false,
         );
-        let expected = "guest (vhost-user): server on /run/vm.sock, connected to process 77\n  negotiated: packed mergeable\n  \
+        let expected = "guest (vhost-user): server on /run/vm.sock, connected\n  negotiated: packed mergeable\n  \
                         protocol: reply-ack\n  memory: 256 MiB in 2 regions\n";
         assert!(text.starts_with(expected), "{text}");
         for part in ["12,345  740,700", "failed", "\n  ring 1: the chain loops\n", "loop 1", "receive packed mergeable"]
@@ -324,7 +317,7 @@ mod tests {
     #[test]
     fn a_device_that_waits_or_talks_nonsense_is_told_too() {
         let offered = ["packed"];
-        let waits = json!({ "kind": "vhost-user", "offered": offered, "socket": "s\u{1b}[2J", "mode": "server", "state": "listening", "peer": null, "memory": null });
+        let waits = json!({ "kind": "vhost-user", "offered": offered, "socket": "s\u{1b}[2J", "mode": "server", "state": "listening", "memory": null });
         assert_eq!(
             render(&device(waits), false),
             "guest (vhost-user): server on s\u{fffd}[2J, listening\n  offers: packed\n  no rings yet\n"
