@@ -47,7 +47,7 @@ pub struct Config {
 
     /// How many pairs of queues the driver may use, from 1 to 32.
     #[serde(default = "one")]
-    #[schemars(extend("x-unit" = "pairs"))]
+    #[schemars(range(min = 1, max = 32), extend("x-unit" = "pairs"))]
     pub queues: u16,
 
     /// The Ethernet address that the driver is told. Without one the driver's side chooses.

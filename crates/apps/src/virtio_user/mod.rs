@@ -49,12 +49,12 @@ pub struct Config {
 
     /// How many pairs of queues are wanted, from 1 to 32; the device may have fewer.
     #[serde(default = "one")]
-    #[schemars(extend("x-unit" = "pairs"))]
+    #[schemars(range(min = 1, max = 32), extend("x-unit" = "pairs"))]
     pub queues: u16,
 
     /// How many descriptors each ring has: a power of two from 2 to 32768. Packets longer than 2,048 bytes take several.
     #[serde(default = "usual_size")]
-    #[schemars(extend("x-unit" = "descriptors"))]
+    #[schemars(range(min = 2, max = 32768), extend("x-unit" = "descriptors"))]
     pub queue_size: u16,
 
     /// The Ethernet address to be shown as this side's. Without one it is the device's, if that tells one.

@@ -41,7 +41,7 @@ pub struct Arguments {
     /// How packets lie in descriptors
     #[arg(long, value_name = "CHAIN,…", value_delimiter = ',', default_value = "single,chained,indirect")]
     chain: Vec<Chain>,
-    /// How the rings do their copies: blitter, memcpy, none; with all three, what the blitter gains is told
+    /// How the rings do their copies: blitter, memcpy, none; with all three, and rings of both directions, what the blitter gains is told
     #[arg(long, value_name = "HOW,…", value_delimiter = ',', default_value = "blitter")]
     copies: Vec<Copies>,
     /// Lengths of packets in bytes
