@@ -4,7 +4,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bellows_packet::{CAPACITY, Meta, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
+use bellows_packet::{CAPACITY, Meta, Packet, ROOM, Template, Vector, free_all, pool, push_copies, push_filled};
 use proptest::prelude::*;
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -36,6 +36,18 @@ fn large_packets_are_few_and_come_back() {
     vector.push(Packet::from_bytes(b"small").unwrap()).unwrap();
     free_all(&mut vector);
     assert_eq!(in_use(), 0);
+}
+
+#[test]
+fn a_new_packet_of_a_length_has_it_and_none_is_longer_than_its_buffer() {
+    let _turn = turn();
+    let mut fresh = Packet::fresh(3);
+    assert!(fresh.next_of(ROOM + 1).is_none());
+    for length in [0, 60, ROOM] {
+        let mut packet = fresh.next_of(length).unwrap();
+        assert_eq!((packet.len(), packet.bytes_mut().len(), packet.tailroom()), (length, length, ROOM - length));
+    }
+    assert!(fresh.next_of(60).is_none(), "no more were asked for");
 }
 
 #[test]

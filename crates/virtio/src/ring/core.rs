@@ -249,6 +249,7 @@ impl Core {
     pub(super) fn look_ahead<K: Kind, const RECEIVE: bool>(&self, window: &Window, mut at: Cursor) {
         let descriptor = if K::PACKED {
             at.advance::<K>(AHEAD, self.size);
+            // A ring of fewer has no descriptor so far on.
             if at.index >= self.size {
                 return;
             }

@@ -314,9 +314,8 @@ fn a_broken_ring_is_stopped_and_told_of() {
     until("packets", || peer.used(1) == 30);
 }
 
-/// Memory that is cut short stops the rings in it, and nothing else.
-#[test]
-fn memory_that_is_cut_short_stops_its_rings() {
+/// A device whose driver has sent packets and then cut its memory short.
+fn cut_short() -> (Host, Peer) {
     let host = Host::start();
     let mut peer = host.peer();
     peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
@@ -326,6 +325,13 @@ fn memory_that_is_cut_short_stops_its_rings() {
     until("packets", || peer.used(1) == 30);
     peer.memory.set_len(0).unwrap();
     host.expect_errors("memory_gone", 1);
+    (host, peer)
+}
+
+/// Memory that is cut short stops the rings in it, and nothing else.
+#[test]
+fn memory_that_is_cut_short_stops_its_rings() {
+    let (host, peer) = cut_short();
     drop(peer);
     still_works(&host);
 }
@@ -333,15 +339,7 @@ fn memory_that_is_cut_short_stops_its_rings() {
 /// A process that makes its file whole again and shares it once more is served again.
 #[test]
 fn memory_that_is_whole_again_is_mapped_again() {
-    let host = Host::start();
-    let mut peer = host.peer();
-    peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
-    peer.share_memory();
-    peer.start_ring(1, 0);
-    peer.transmit(1, 0, 30);
-    until("packets", || peer.used(1) == 30);
-    peer.memory.set_len(0).unwrap();
-    host.expect_errors("memory_gone", 1);
+    let (host, mut peer) = cut_short();
     peer.memory.set_len(LENGTH).unwrap();
     peer.share_memory();
     peer.start_ring(1, 0);
