@@ -66,12 +66,21 @@ pub struct Counter {
     pub name: &'static str,
     /// What it counts, in one line.
     pub help: &'static str,
+    /// Of a reason for drops: whether the network asks for these losses, as a rate limiter's. Others are losses that the
+    /// report of a run points out.
+    pub asked: bool,
 }
 
 impl Counter {
-    /// A counter of this name.
+    /// A counter of this name. As a reason for drops it is a loss that nobody has asked for.
     pub const fn new(name: &'static str, help: &'static str) -> Counter {
-        Counter { name, help }
+        Counter { name, help, asked: false }
+    }
+
+    /// A reason for drops that are what the network is for: whoever configured the app wants them.
+    #[must_use]
+    pub const fn asked(self) -> Counter {
+        Counter { asked: true, ..self }
     }
 }
 
@@ -91,7 +100,8 @@ pub type AppError = Box<dyn std::error::Error + Send + Sync>;
 /// app's links through [`Io`].
 ///
 /// Making an app (its constructor) must have no side effects: a network is checked by making its apps. Files,
-/// sockets and threads are opened in [`start`](App::start).
+/// sockets and threads are opened in [`start`](App::start), and what exists is changed in [`begin`](App::begin), when all
+/// apps have started.
 ///
 /// # Example
 /// ```
@@ -138,6 +148,11 @@ pub trait App: Send + Sized + 'static {
     /// out again, as a network interface: it is given packets however full its outputs are.
     const GAIN: usize = 1;
 
+    /// Whether packets end in the app without being dropped: it consumes them, or passes on others in their place. If not, every
+    /// packet that it frees must be in a count of [drops](App::DROPS), and one that is not is reported as a bug in the app. (An app without
+    /// inputs may free a packet that it has made too many: that one counts as not made.)
+    const ENDS: bool = Self::OUTPUTS.is_none();
+
     /// Why this app drops packets: one counter for each reason; [`Io::drop`] takes the position in this list.
     const DROPS: &'static [Counter] = &[];
 
@@ -170,7 +185,8 @@ pub trait App: Send + Sized + 'static {
         let _ = io;
     }
 
-    /// How many packets are inside the app. A run does not end before this is 0.
+    /// How many packets are inside the app: those that it has taken from its inputs or made, and neither sent nor freed. A run
+    /// does not end before this is 0, and the report checks it: packets that are neither here nor anywhere else are a bug.
     fn held(&self) -> usize {
         0
     }
@@ -191,13 +207,28 @@ pub trait App: Send + Sized + 'static {
         Ok(())
     }
 
+    /// The run begins: every app of the network has started, and in a reload nothing can fail any more. Called once,
+    /// before the first other call with an [`Io`].
+    ///
+    /// What exists outside and would be changed for good is changed here and not in [`start`](App::start): a file is
+    /// replaced, what lies in the way is removed, a pipe is read. So a network that cannot start leaves all as it was. What
+    /// can be refused is found out in `start`; what fails here all the same is for [`stop`](App::stop) to report.
+    fn begin(&mut self) {}
+
+    /// The run ends: the last call with an [`Io`], so that the counters tell all that the app has done. It is still to be
+    /// [stopped](App::stop). Not called for an app that a reload takes out, nor after a panic.
+    fn end(&mut self, io: &Io<Self>) {
+        let _ = io;
+    }
+
     /// What other threads may ask while the app runs: how a socket stands, what was negotiated. Asked for once, after
     /// [`start`](App::start); what is answered with `None` has nothing to tell but its counters.
     fn status(&self) -> Option<Arc<dyn Status>> {
         None
     }
 
-    /// Gives back to `old` what [`start`](App::start) took out of it: the reload failed elsewhere.
+    /// Gives back to `old` what [`start`](App::start) took out of it: the reload failed elsewhere. The app is
+    /// [stopped](App::stop) then, without having [begun](App::begin).
     fn give_back(&mut self, old: &mut Self) {
         let _ = old;
     }
@@ -233,6 +264,8 @@ pub struct Traits {
     pub prefetch: usize,
     /// [`App::GAIN`].
     pub gain: usize,
+    /// [`App::ENDS`].
+    pub ends: bool,
     /// [`App::DROPS`].
     pub drops: &'static [Counter],
     /// [`App::COUNTERS`].
@@ -248,6 +281,7 @@ impl Traits {
             pulls: A::PULLS,
             prefetch: A::PREFETCH,
             gain: A::GAIN,
+            ends: A::ENDS,
             drops: A::DROPS,
             counters: A::COUNTERS,
         }
@@ -315,6 +349,8 @@ pub(crate) trait Erased: Send {
     fn held(&self) -> usize;
     fn exhausted(&self) -> bool;
     fn start(&mut self, old: Option<&mut dyn Erased>) -> Result<(), AppError>;
+    fn begin(&mut self);
+    fn end(&mut self, place: &Place);
     fn status(&self) -> Option<Arc<dyn Status>>;
     fn give_back(&mut self, old: &mut dyn Erased);
     fn stop(&mut self) -> Result<(), AppError>;
@@ -331,30 +367,33 @@ pub(crate) fn answer<T>(question: impl FnOnce() -> T) -> Option<T> {
 unsafe extern "C" fn pull<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
-    place.count_call(account::PULL);
+    place.begin_call(account::PULL);
     if answer(|| app.pull(&Io::new(place))).is_none() {
         place.report_panic();
     }
+    place.end_call();
 }
 
 /// Safety: as for [`Call`], for the type A.
 unsafe extern "C" fn push<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
-    place.count_call(account::PUSH);
+    place.begin_call(account::PUSH);
     if answer(|| app.push(&Io::new(place))).is_none() {
         place.report_panic();
     }
+    place.end_call();
 }
 
 /// Safety: as for [`Call`], for the type A.
 unsafe extern "C" fn tick<A: App>(place: &Place) {
     // SAFETY: the caller's promise.
     let app = unsafe { &mut *place.app.get().cast::<A>() };
-    place.count_call(account::TICK);
+    place.begin_call(account::TICK);
     if answer(|| app.tick(&Io::new(place))).is_none() {
         place.report_panic();
     }
+    place.end_call();
 }
 
 /// In a lossless network: gives the app no more packets than fit on every output of what it makes of them.
@@ -412,6 +451,14 @@ impl<A: App> Erased for A {
 
     fn start(&mut self, old: Option<&mut dyn Erased>) -> Result<(), AppError> {
         App::start(self, old.and_then(|old| old.as_any().downcast_mut::<A>()))
+    }
+
+    fn begin(&mut self) {
+        App::begin(self);
+    }
+
+    fn end(&mut self, place: &Place) {
+        App::end(self, &Io::new(place));
     }
 
     fn status(&self) -> Option<Arc<dyn Status>> {

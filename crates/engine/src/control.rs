@@ -13,7 +13,7 @@ use bellows_sys::wake::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::app::{AppError, Status, answer};
-use crate::counters::Slab;
+use crate::counters::{Pulse, Slab};
 use crate::engine::{Settings, retire};
 use crate::home::Home;
 use crate::listing::Listing;
@@ -22,7 +22,7 @@ use crate::schedule::Breath;
 use crate::snapshot::Snapshot;
 use crate::timeline::Names;
 use crate::watch::{MOST_TRACED, Order, Tap, Trace, TraceOrder, WatchError, new_tap, new_trace};
-use crate::world::{Origin, Outline, World};
+use crate::world::{Before, Origin, Outline, World};
 
 /// What other threads want of the engine, as bits.
 pub(crate) mod attention {
@@ -38,7 +38,7 @@ pub(crate) struct Request {
 }
 
 pub(crate) enum Reply {
-    Committed { old: Box<World>, dropped: u64, pause: Duration },
+    Committed { old: Box<World>, revived: Vec<String>, dropped: u64, pause: Duration },
     Failed { app: String, error: AppError, world: Box<World> },
 }
 
@@ -132,6 +132,12 @@ impl Shared {
         let _ = answer(|| drop(before));
     }
 
+    /// The app that the engine is calling, unless somebody is exchanging the view just now.
+    pub(crate) fn app_at_work(&self) -> Option<String> {
+        let slab = Arc::clone(&self.view.try_lock().ok()?.slab);
+        Some(Pulse::of(&slab).doing?.app)
+    }
+
     /// Names the code that runs now. A map that cannot be renewed is out of date, which perf shows as unknown code.
     pub(crate) fn renew_map_for_perf(&self) {
         let breath = Arc::clone(&lock(&self.view).breath);
@@ -177,6 +183,9 @@ pub struct Reloaded {
     pub kept: Vec<String>,
     /// Apps that took the place of one of the same name and type.
     pub replaced: Vec<String>,
+    /// Apps that had panicked and were started again.
+    #[serde(default)]
+    pub revived: Vec<String>,
     /// Apps that are new.
     pub added: Vec<String>,
     /// Apps that are gone.
@@ -261,6 +270,12 @@ impl Control {
         Snapshot::of(&slab)
     }
 
+    /// What the engine is doing. A busy engine has to be asked to [write its gauges](Control::refresh) for this to be news.
+    pub fn pulse(&self) -> Pulse {
+        let slab = Arc::clone(&lock(&self.shared.view).slab);
+        Pulse::of(&slab)
+    }
+
     /// How the breaths are taken: the calls in order, and their machine code.
     pub fn listing(&self) -> Listing {
         let breath = Arc::clone(&lock(&self.shared.view).breath);
@@ -291,6 +306,16 @@ impl Control {
             && !lock(&self.shared.current).outline.apps.iter().any(|known| known.name == *app)
         {
             return Err(WatchError::NoApp(app.clone()));
+        }
+        if let Some(app) = &order.app {
+            let outline = Arc::clone(&lock(&self.shared.current).outline);
+            if !outline.links.iter().any(|link| link.from.app == *app) {
+                let before = outline.links.iter().filter(|link| link.to.app == *app);
+                let mut before: Vec<String> = before.map(|link| link.from.app.clone()).collect();
+                before.sort();
+                before.dedup();
+                return Err(WatchError::SendsNothing { app: app.clone(), before });
+            }
         }
         let mut watchers = lock(&self.shared.watchers);
         if watchers.closed {
@@ -344,6 +369,15 @@ impl Control {
     /// # Errors
     /// See [`ReloadError`].
     pub fn reload(&self, network: Network) -> Result<Reloaded, ReloadError> {
+        self.reload_restarting(network, &[])
+    }
+
+    /// As [`Control::reload`], but the apps of these names do not run on though they have not changed: new ones take their
+    /// places. Apps that have panicked are started again in any case.
+    ///
+    /// # Errors
+    /// See [`ReloadError`].
+    pub fn reload_restarting(&self, network: Network, restart: &[String]) -> Result<Reloaded, ReloadError> {
         let start = Instant::now();
         let faults = network.faults();
         if !faults.is_empty() {
@@ -353,8 +387,10 @@ impl Control {
         let home = self.shared.home.as_deref();
         let generation = current.generation + 1;
         let names = self.shared.names.as_deref();
-        let world = World::prepare(network, &current.outline, generation, home, &self.shared.settings, names)
-            .map_err(ReloadError::Counters)?;
+        let slab = Arc::clone(&lock(&self.shared.view).slab);
+        let before = Before { outline: &current.outline, directory: &slab.directory, restart, generation };
+        let world =
+            World::prepare(network, &before, home, &self.shared.settings, names).map_err(ReloadError::Counters)?;
         let outline = Arc::clone(&world.outline);
         let mut report = compare(&current.outline, &world);
         let origins = world.origins.clone();
@@ -379,7 +415,11 @@ impl Control {
             home.discard(generation);
         }
         match reply {
-            Ok(Reply::Committed { old, dropped, pause }) => {
+            Ok(Reply::Committed { old, revived, dropped, pause }) => {
+                for names in [&mut report.kept, &mut report.replaced] {
+                    names.retain(|name| !revived.contains(name));
+                }
+                report.revived = revived;
                 current.outline = outline;
                 self.shared.renew_map_for_perf();
                 let published = home.map_or(Ok(()), |home| home.publish(generation));

@@ -12,6 +12,7 @@
 //!       5        where the counters start (in cells)
 //! ```
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -27,7 +28,7 @@ use crate::histogram::CELLS;
 use crate::home::Home;
 
 /// "BELLOWS" and the version of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x02");
+const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x03");
 const HEADER: usize = 8;
 const SUPERSEDED: usize = 2;
 
@@ -43,13 +44,17 @@ pub(crate) mod engine {
     pub(crate) const NAPS: usize = 2;
     pub(crate) const NAP_NANOS: usize = 3;
     pub(crate) const RELOADS: usize = 4;
-    pub(crate) const RELOAD_DROPS: usize = 5;
-    pub(crate) const RETIRED_DROPS: usize = 6;
-    pub(crate) const STARTED: usize = 7;
-    pub(crate) const UPDATED: usize = 8;
-    pub(crate) const BUFFERS: usize = 9;
-    pub(crate) const BUFFERS_IN_USE: usize = 10;
-    pub(crate) const METERED: usize = 11;
+    pub(crate) const FORGOTTEN_DROPS: usize = 5;
+    pub(crate) const STARTED: usize = 6;
+    pub(crate) const UPDATED: usize = 7;
+    pub(crate) const BUFFERS: usize = 8;
+    pub(crate) const BUFFERS_IN_USE: usize = 9;
+    pub(crate) const METERED: usize = 10;
+    pub(crate) const ALIVE: usize = 11;
+    pub(crate) const DOING: usize = 12;
+
+    /// This one is no number for people: a snapshot tells it in words.
+    pub(crate) const DOING_NAME: &str = "doing";
 
     pub(crate) const COUNTERS: &[Counter] = &[
         Counter::new("breaths", "breaths taken"),
@@ -57,14 +62,96 @@ pub(crate) mod engine {
         Counter::new("naps", "times the engine slept"),
         Counter::new("nap_nanos", "time slept, in nanoseconds"),
         Counter::new("reloads", "configurations swapped in while running"),
-        Counter::new("reload", "packets dropped because a reload removed the link or app they were in"),
-        Counter::new("retired", "packets that apps and links dropped before a reload removed them"),
+        Counter::new(
+            "forgotten_drops",
+            "packets dropped in apps and links that reloads removed and that are not listed any more",
+        ),
         Counter::new("started", "when the run began, in nanoseconds since the Unix epoch"),
         Counter::new("updated", "when the gauges were last written, in nanoseconds since the Unix epoch"),
         Counter::new("buffers", "packet buffers in the pool"),
         Counter::new("buffers_in_use", "packet buffers that hold packets"),
         Counter::new("metered_breaths", "breaths in which the clocks of every call were booked"),
+        Counter::new("alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch"),
+        Counter::new(DOING_NAME, "what the engine is doing: see the module `doing`"),
     ];
+}
+
+/// What the engine's thread is doing, as one number: the activity in the upper half, one more than the app's position in the
+/// lower half, 0 between calls. It is written before and after each call, so that a reader finds the app in which an engine
+/// hangs, also when the process has been stopped or killed.
+pub(crate) mod doing {
+    use super::{Activity, Directory, Doing};
+
+    pub(crate) const NOTHING: u64 = 0;
+    /// It waits until something is due.
+    pub(crate) const ASLEEP: u64 = 4 << 32;
+
+    /// A call of an app's `pull`, `push` or `tick`.
+    pub(crate) const fn calling(app: usize) -> u64 {
+        app as u64 + 1
+    }
+
+    pub(crate) fn with(activity: Activity, app: usize) -> u64 {
+        calling(app) | (activity as u64) << 32
+    }
+
+    /// What a number says.
+    pub(crate) fn read(number: u64, directory: &Directory) -> Option<Doing> {
+        let activity = match number >> 32 {
+            0 => Activity::Call,
+            1 => Activity::Question,
+            2 => Activity::Start,
+            3 => Activity::Stop,
+            _ => return None,
+        };
+        let app = usize::try_from(number & 0xffff_ffff).ok()?.checked_sub(1)?;
+        Some(Doing { app: directory.apps.get(app)?.name.clone(), activity })
+    }
+}
+
+/// For what the engine has called an app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activity {
+    /// To move packets: `pull`, `push` or `tick`.
+    Call,
+    /// To ask it something: `held` or `exhausted`.
+    Question,
+    /// To start it or its successor in a reload.
+    Start,
+    /// To stop it.
+    Stop,
+}
+
+/// The app in which an engine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doing {
+    /// The app's name.
+    pub app: String,
+    /// What it was called for.
+    pub activity: Activity,
+}
+
+/// What an engine's counters say of what it is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pulse {
+    /// The app in which the engine is, if it is in one.
+    pub doing: Option<Doing>,
+    /// Whether it sleeps.
+    pub asleep: bool,
+    /// When it was last seen outside of apps, in nanoseconds since the Unix epoch.
+    pub alive: u64,
+}
+
+impl Pulse {
+    pub(crate) fn of(slab: &Slab) -> Pulse {
+        let number = slab.get(engine::DOING);
+        Pulse {
+            doing: doing::read(number, &slab.directory),
+            asleep: number == doing::ASLEEP,
+            alive: slab.get(engine::ALIVE),
+        }
+    }
 }
 
 /// Counters of each link, by position.
@@ -74,7 +161,9 @@ pub(crate) mod link {
     pub(crate) const DROPS: usize = 2;
     pub(crate) const WAITING: usize = 3;
     pub(crate) const WAITING_BYTES: usize = 4;
-    pub(crate) const NAMES: [&str; 5] = ["packets", "bytes", "txdrop", "waiting", "waiting_bytes"];
+    /// Of a link that a reload removed: packets that waited in it.
+    pub(crate) const REMOVED: usize = 5;
+    pub(crate) const NAMES: [&str; 6] = ["packets", "bytes", "txdrop", "waiting", "waiting_bytes", "removed"];
 }
 
 /// What is accounted for each app, by position: exact numbers first, then for each entry what the instrumented breaths have
@@ -87,10 +176,31 @@ pub(crate) mod account {
     pub(crate) const PUSH: usize = 1;
     pub(crate) const TICK: usize = 2;
 
-    /// Calls at each entry, naps that the app ended, whether it has panicked.
+    /// Calls at each entry, naps that the app ended, whether it has panicked and is called no more, how often it has.
     pub(crate) const CALLS: usize = 0;
     pub(crate) const NAPS: usize = ENTRIES;
     pub(crate) const FAILED: usize = ENTRIES + 1;
+    pub(crate) const PANICS: usize = ENTRIES + 2;
+
+    /// The books: buffers that it took from the pool and gave back; drops of packets that never had a buffer; packets that it
+    /// got from and gave to others than links and the pool; and when the gauges were written, the packets inside and what is
+    /// wrong: packets that are nowhere, and freed ones that are in no count (both in two's complement).
+    pub(crate) const TAKEN: usize = ENTRIES + 3;
+    pub(crate) const FREED: usize = ENTRIES + 4;
+    pub(crate) const UNMADE: usize = ENTRIES + 5;
+    pub(crate) const BROUGHT_IN: usize = ENTRIES + 6;
+    pub(crate) const HANDED_OFF: usize = ENTRIES + 7;
+    pub(crate) const HELD: usize = ENTRIES + 8;
+    pub(crate) const LEAKED: usize = ENTRIES + 9;
+    pub(crate) const UNCOUNTED: usize = ENTRIES + 10;
+
+    /// What passed through links of the app that reloads removed: received, sent, and dropped because they were full.
+    pub(crate) const PAST_IN: usize = ENTRIES + 11;
+    pub(crate) const PAST_IN_BYTES: usize = ENTRIES + 12;
+    pub(crate) const PAST_OUT: usize = ENTRIES + 13;
+    pub(crate) const PAST_OUT_BYTES: usize = ENTRIES + 14;
+    pub(crate) const PAST_TXDROP: usize = ENTRIES + 15;
+    const EXACT: usize = ENTRIES + 16;
 
     /// What the instrumented breaths book for each call, by name: calls, packets and clocks of those that took no longer than
     /// could be expected, calls and clocks of the others. Then come the packets of calls in which events were counted.
@@ -103,7 +213,7 @@ pub(crate) mod account {
 
     /// Where the samples of an entry begin.
     pub(crate) const fn samples(entry: usize, events: usize) -> usize {
-        ENTRIES + 2 + entry * (COUNTED + 1 + OF_AN_EVENT * events)
+        EXACT + entry * (COUNTED + 1 + OF_AN_EVENT * events)
     }
 
     /// Where those of an event begin.
@@ -131,11 +241,26 @@ pub(crate) mod common {
     pub(crate) const NO_BUFFER: usize = 0;
     pub(crate) const UNLINKED: usize = 1;
     pub(crate) const APP_FAILED: usize = 2;
+    pub(crate) const REMOVED: usize = 3;
     pub(crate) const DROPS: &[Counter] = &[
         Counter::new("no_buffer", "the pool had no buffer for a packet or a copy"),
-        Counter::new("unlinked", "the output is not linked"),
-        Counter::new("app_failed", "the app has panicked and takes no more packets"),
+        Counter::new("unlinked", "the output is not linked").asked(),
+        Counter::new("app_failed", "the app has panicked: packets inside it, and those that came since"),
+        Counter::new("removed", "packets inside the app when a reload removed or replaced it").asked(),
     ];
+}
+
+/// What one of the engine's own counters counts.
+pub fn counter_help(name: &str) -> Option<&'static str> {
+    engine::COUNTERS.iter().find(|counter| counter.name == name).map(|counter| counter.help)
+}
+
+/// What a reason means for which any app may drop packets.
+pub fn drop_help(reason: &str) -> Option<&'static str> {
+    if reason == link::NAMES[link::DROPS] {
+        return Some("a link out of the app was full");
+    }
+    common::DROPS.iter().find(|counter| counter.name == reason).map(|counter| counter.help)
 }
 
 /// One app in the directory.
@@ -153,6 +278,12 @@ pub struct AppEntry {
     pub cell: usize,
     /// Names of its drop counters, from the first cell on.
     pub drops: Vec<String>,
+    /// Those of them that count losses which nobody has asked for, and what they count.
+    pub losses: BTreeMap<String, String>,
+    /// Whether packets end in the app.
+    pub ends: bool,
+    /// Whether it only brings packets in: what it frees without a reason is a buffer that it did not need after all.
+    pub brings_in: bool,
     /// Names of its other counters, in the cells that follow.
     pub counters: Vec<String>,
 }
@@ -193,6 +324,10 @@ pub struct Directory {
     pub apps: Vec<AppEntry>,
     /// The links, in the network's order.
     pub links: Vec<LinkEntry>,
+    /// Apps that reloads have removed, those that were removed first first.
+    pub gone_apps: Vec<AppEntry>,
+    /// Links that reloads have removed.
+    pub gone_links: Vec<LinkEntry>,
     /// The first cell of the histograms.
     pub histograms: usize,
     /// Number of counter cells.
@@ -206,6 +341,7 @@ impl Directory {
     pub(crate) fn lay_out<'a>(
         apps: impl Iterator<Item = (&'a str, &'a str, Traits, bool)>,
         links: impl Iterator<Item = (String, String)>,
+        gone: &Gone<'_>,
         events: &[Event],
     ) -> Directory {
         let names = |counters: &[Counter]| counters.iter().map(|counter| counter.name.to_owned()).collect::<Vec<_>>();
@@ -228,13 +364,28 @@ impl Directory {
                 let account = claim(account::cells(events.len()));
                 let cell = claim(drops.len() + counters.len());
                 let [name, kind, state] = [name, kind, state].map(str::to_owned);
-                AppEntry { name, kind, state, account, cell, drops, counters }
+                let losses = common::DROPS.iter().chain(traits.drops).filter(|drop| !drop.asked);
+                let losses = losses.map(|drop| (drop.name.to_owned(), drop.help.to_owned())).collect();
+                let (ends, brings_in) = (traits.ends, traits.inputs.is_none());
+                AppEntry { name, kind, state, account, cell, drops, losses, ends, brings_in, counters }
             })
             .collect();
         let counters = link::NAMES.map(str::to_owned);
         let links = links
             .map(|(from, to)| LinkEntry { from, to, cell: claim(counters.len()), counters: counters.to_vec() })
             .collect();
+        let gone_apps = gone
+            .apps
+            .iter()
+            .map(|entry| {
+                let account = claim(account::cells(events.len()));
+                let cell = claim(entry.drops.len() + entry.counters.len());
+                AppEntry { account, cell, ..AppEntry::clone(entry) }
+            })
+            .collect();
+        let gone_links = gone.links.iter();
+        let gone_links =
+            gone_links.map(|entry| LinkEntry { cell: claim(counters.len()), ..LinkEntry::clone(entry) }).collect();
         Directory {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -242,6 +393,8 @@ impl Directory {
             events: events.iter().map(Event::to_string).collect(),
             apps,
             links,
+            gone_apps,
+            gone_links,
             histograms,
             cells: cell,
             ticks_per_second: clock::ticks_per_second(),
@@ -262,13 +415,23 @@ impl Directory {
         fits(0, self.engine.len())
             && fits(self.histograms, histogram::NAMES.len() * CELLS)
             && self.ticks_per_second > 0
-            && self.apps.iter().all(|app| {
+            && self.apps.iter().chain(&self.gone_apps).all(|app| {
                 fits(app.cell, app.drops.len() + app.counters.len())
                     && fits(app.account, account::cells(self.events.len()))
             })
-            && self.links.iter().all(|entry| fits(entry.cell, link::NAMES.len()))
+            && self.links.iter().chain(&self.gone_links).all(|entry| fits(entry.cell, link::NAMES.len()))
     }
 }
+
+/// The apps and links that are no more in a configuration, as the directories of those before it describe them.
+#[derive(Default)]
+pub(crate) struct Gone<'a> {
+    pub(crate) apps: Vec<&'a AppEntry>,
+    pub(crate) links: Vec<&'a LinkEntry>,
+}
+
+/// How many apps and how many links that are gone a directory lists.
+pub(crate) const MOST_GONE: usize = 128;
 
 enum Memory {
     Private(Vec<AtomicU64>),
@@ -442,6 +605,7 @@ mod tests {
         Directory::lay_out(
             [("a", "k", traits, false), ("b", "k", traits, true)].into_iter(),
             ends.into_iter(),
+            &Gone::default(),
             &[Event::PageFaults],
         )
     }

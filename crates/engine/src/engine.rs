@@ -7,25 +7,26 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-use bellows_packet::{Fixed, pool};
+use bellows_packet::{BufferUse, Fixed, buffer_use, pool};
 use bellows_pmu::{Event, OpenError, Pmu};
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 
 use crate::app::{AppError, Entry, Erased, Failed, Occupant, answer};
 use crate::control::{Control, Reply, Shared, attention};
-use crate::counters::{account, common, engine as cells, histogram, link};
+use crate::counters::{Activity, Directory, Slab, account, common, doing, engine as cells, histogram, link};
 use crate::histogram::CELLS;
 use crate::home::Home;
 use crate::io::Core;
 use crate::meter::{self, Meter, metered_pull, metered_tick};
-use crate::network::{Fault, Network};
+use crate::network::{Fault, Network, Side};
+use crate::panics;
 use crate::place::Place;
 use crate::schedule::Schedule;
 use crate::slots::{Expects, Listened, Slot};
 use crate::snapshot::Snapshot;
 use crate::timeline::Timeline;
-use crate::world::{Origin, Outline, World};
+use crate::world::{Before, ChangedEnd, Origin, Outline, World};
 
 /// How an engine runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,6 +178,7 @@ impl Engine {
         }
         clock::calibrate();
         pool::ensure()?;
+        panics::watch();
         let meter = match Meter::new(settings.events()) {
             // What nobody has asked for does not keep a network from running.
             Err(_) if settings.events.is_none() => Meter::new(&[])?,
@@ -187,7 +189,9 @@ impl Engine {
         let timeline = timeline.transpose().map_err(StartError::Counters)?;
         let names = timeline.as_ref().map(Timeline::names);
         let home_folder = home.as_deref();
-        let mut world = World::prepare(network, &Outline::default(), 0, home_folder, &settings, names.as_deref())
+        let nothing =
+            Before { outline: &Outline::default(), directory: &Directory::default(), restart: &[], generation: 0 };
+        let mut world = World::prepare(network, &nothing, home_folder, &settings, names.as_deref())
             .map_err(StartError::Counters)?;
         let shared = Shared::new(&world, &settings, home.clone(), names).map_err(StartError::Counters)?;
         shared.map_for_perf(&world.breath).map_err(StartError::PerfMap)?;
@@ -205,13 +209,16 @@ impl Engine {
             return Err(StartError::Counters(error));
         }
         shared.show(&world);
-        world.fabric().slab.set(cells::STARTED, clock::unix_nanos());
+        let now = clock::unix_nanos();
+        world.fabric().slab.set(cells::STARTED, now);
+        world.fabric().slab.set(cells::ALIVE, now);
+        world.fabric().slab.set(cells::DOING, doing::NOTHING);
         let core = Core::new(settings.burst.clamp(1, bellows_packet::CAPACITY), settings.lossless, meter);
         let core = Fixed::new(core);
         core.meter.timeline.replace(timeline);
         world.seat(&core);
         let until_drawn = if settings.metering { core.meter.draw() } else { meter::EVERY };
-        Ok(Engine {
+        let mut engine = Engine {
             core,
             world,
             settings,
@@ -226,7 +233,18 @@ impl Engine {
             busy: false,
             idle_since: None,
             holdout: 0,
-        })
+        };
+        engine.begin();
+        Ok(engine)
+    }
+
+    /// Tells apps that have just come into the network that the run begins.
+    fn begin(&mut self) {
+        let panicked = self.world.begin();
+        panicked.iter().for_each(|&app| self.core.report_panic(app));
+        if !panicked.is_empty() {
+            self.bury();
+        }
     }
 
     /// A handle by which other threads stop and reload the engine and read its counters.
@@ -254,6 +272,7 @@ impl Engine {
     fn take_breaths(&mut self, most: u64, attention: &AtomicU32) {
         let core = &self.core;
         core.forget_time();
+        core.settle_buffers();
         let mut most = most;
         if core.next_deadline.get() == u64::MAX {
             self.until_look = 0;
@@ -368,22 +387,39 @@ impl Engine {
     #[cold]
     fn bury(&mut self) {
         let failed = self.core.failed.take();
+        let in_hand_is_unknown = self.core.unwatched_panic.take();
         self.core.failures.set(0);
         for app in failed {
-            let held = answer(|| self.world.apps[app].held()).unwrap_or(0) as u64;
-            self.world.fabric().slab.add(self.world.places[app].cell + common::APP_FAILED, held);
             self.panicked.push(self.world.outline.apps[app].name.clone());
             let name = self.world.places[app].name;
             self.core.meter.on_timeline(|timeline| timeline.panic(name, clock::ticks()));
             let dead = self.world.replace(app, Occupant::from(Box::new(Failed) as Box<dyn Erased>));
             // What it holds may be in any state: its packets are freed, and a second panic ends with it.
-            let _ = Place::dropping(common::APP_FAILED, || answer(|| drop(dead)));
+            let buffers = buffer_use();
+            let is_whole = Place::dropping(common::APP_FAILED, || answer(|| drop(dead))).is_some();
+            let place = &self.world.places[app];
+            let change = buffer_use().since(buffers);
+            place.book(change);
+            let mut lost = change.freed.wrapping_sub(change.taken);
+            if !is_whole {
+                // Packets that a second panic kept from being freed are never seen again.
+                let leaked = place.books(&self.world.traits[app], 0).leaked.max(0).cast_unsigned();
+                place.book(BufferUse { taken: 0, freed: leaked });
+                lost += leaked;
+            }
+            self.world.fabric().slab.add(place.cell + common::APP_FAILED, lost);
+            if in_hand_is_unknown {
+                // Of an app in which no packets end, all that was freed without a reason was in its hand.
+                let in_hand = place.books(&self.world.traits[app], 0).uncounted.max(0).cast_unsigned();
+                self.world.fabric().slab.add(place.cell + common::APP_FAILED, in_hand);
+            }
             self.core.meter.buried(&self.world.places[app]);
         }
         self.world.recompile(&self.settings);
         self.shared.show(&self.world);
         self.shared.renew_map_for_perf();
         self.idle_since = None;
+        self.core.settle_buffers();
         if self.core.halfway.replace(false) {
             self.world.finish(&self.core);
             if self.core.failures.get() > 0 {
@@ -398,6 +434,7 @@ impl Engine {
     /// earliest deadline comes, or another thread calls. Then [`Engine::finish`] it: from its end on the run takes no
     /// more reloads, so that nobody waits for one.
     pub fn run(&mut self) -> End {
+        panics::runs(&self.shared);
         let end = self.run_to_the_end();
         self.shared.close();
         end
@@ -462,7 +499,13 @@ impl Engine {
 
     /// Asks every app something between breaths. `None` if one panicked over it: it has been buried, and the run goes on.
     fn ask<T>(&mut self, question: impl Fn(&dyn Erased) -> T) -> Option<Vec<T>> {
-        let answers: Vec<Option<T>> = self.world.apps.iter().map(|app| answer(|| question(&**app))).collect();
+        let slab = &self.world.fabric().slab;
+        let ask = |(index, app): (usize, &Occupant)| {
+            slab.set(cells::DOING, doing::with(Activity::Question, index));
+            answer(|| question(&**app))
+        };
+        let answers: Vec<Option<T>> = self.world.apps.iter().enumerate().map(ask).collect();
+        slab.set(cells::DOING, doing::NOTHING);
         let mut failed = false;
         for app in (0..answers.len()).filter(|&app| answers[app].is_none()) {
             self.core.report_panic(app);
@@ -539,7 +582,11 @@ impl Engine {
         for (app, listened) in &listened {
             descriptors.extend(listened.descriptor().inspect(|_| owners.push(*app)));
         }
-        match sleep_until_readable(&descriptors, timeout) {
+        fabric.slab.set(cells::DOING, doing::ASLEEP);
+        let slept = sleep_until_readable(&descriptors, timeout);
+        fabric.slab.set(cells::ALIVE, clock::unix_nanos());
+        fabric.slab.set(cells::DOING, doing::NOTHING);
+        match slept {
             Ok(readable) => {
                 let owners = owners.into_iter().zip(readable.into_iter().skip(1));
                 let mut woken: Vec<usize> =
@@ -566,6 +613,7 @@ impl Engine {
     /// Pulls apps whose descriptors woke the engine, whatever their words say: only they can make these unreadable again.
     fn pull(&mut self, apps: &[usize]) {
         self.core.forget_time();
+        self.core.settle_buffers();
         let is_metered = self.begin_metered();
         for &app in apps {
             let call = self.world.apps[app].entry(Entry::Pull, self.settings.lossless);
@@ -578,8 +626,18 @@ impl Engine {
         }
     }
 
-    /// Writes the counters that are not written as things happen.
-    fn write_gauges(&self) {
+    /// Writes the counters that are not written as things happen, and looks whether the books balance.
+    fn write_gauges(&mut self) {
+        // An app that panics over the question is buried, and its stand-in holds nothing.
+        let held = loop {
+            if let Some(held) = self.ask(|app| app.held()) {
+                break held;
+            }
+        };
+        self.write_gauges_with(&held.into_iter().map(Some).collect::<Vec<_>>());
+    }
+
+    fn write_gauges_with(&self, held: &[Option<usize>]) {
         let fabric = self.world.fabric();
         let slab = &fabric.slab;
         slab.set(cells::BREATHS, self.breaths);
@@ -587,10 +645,8 @@ impl Engine {
         let usage = pool::usage();
         slab.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
         slab.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
-        for place in self.world.places.iter() {
-            for (entry, calls) in place.calls.iter().enumerate() {
-                slab.set(place.account + account::CALLS + entry, calls.get());
-            }
+        for (app, held) in held.iter().enumerate() {
+            self.world.write_books(app, *held);
         }
         for &number in &self.world.numbers {
             let cell = fabric.links[number].cell;
@@ -599,7 +655,9 @@ impl Engine {
             slab.set(cell + link::WAITING_BYTES, vector.bytes());
             fabric.put(number as u32, vector, &self.core);
         }
-        slab.set(cells::UPDATED, clock::unix_nanos());
+        let now = clock::unix_nanos();
+        slab.set(cells::UPDATED, now);
+        slab.set(cells::ALIVE, now);
     }
 
     /// Swaps in the configuration that waits in the mailbox.
@@ -609,19 +667,17 @@ impl Engine {
         let (start, start_ticks) = (Instant::now(), clock::ticks());
         let mut new = request.world;
         new.prefetch();
+        let revived = new.revive(&self.world);
         if let Err((app, error)) = new.start(Some(&mut self.world)) {
             let _ = request.reply.send(Reply::Failed { app, error, world: new });
             return;
         }
         let dropped = self.hand_over(&mut new);
-        if new.has_stand_ins() {
-            new.recompile(&self.settings);
-        }
         new.seat(&self.core);
         let old = std::mem::replace(&mut self.world, *new);
         let slab = &self.world.fabric().slab;
         slab.add(cells::RELOADS, 1);
-        slab.add(cells::RELOAD_DROPS, dropped);
+        slab.set(cells::DOING, doing::NOTHING);
         old.fabric().slab.supersede();
         self.core.next_deadline.set(0);
         self.idle_since = None;
@@ -636,38 +692,127 @@ impl Engine {
             watch.find(&self.world);
             meter.watching.set(!watch.is_empty());
         }
+        // Nothing can fail any more.
+        self.begin();
+        let meter = &self.core.meter;
         meter.on_timeline(|timeline| timeline.reload(start_ticks, clock::ticks() - start_ticks, dropped));
-        let _ = request.reply.send(Reply::Committed { old: Box::new(old), dropped, pause: start.elapsed() });
+        let _ = request.reply.send(Reply::Committed { old: Box::new(old), revived, dropped, pause: start.elapsed() });
     }
 
     /// Moves what stays from the running configuration to a new one. Returns how many packets have no place in it.
     fn hand_over(&mut self, new: &mut World) -> u64 {
         let old = &mut self.world;
-        let (from, to) = (&old.fabric().slab, &new.fabric().slab);
+        let burials = std::mem::take(&mut new.burials);
+        let (from, to) = (Arc::clone(&old.fabric().slab), Arc::clone(&new.fabric().slab));
         let copy = |first: usize, target: usize, count: usize| {
             (0..count).for_each(|index| to.set(target + index, from.get(first + index)));
         };
+        let add = |first: usize, target: usize, count: usize| {
+            (0..count).for_each(|index| to.add(target + index, from.get(first + index)));
+        };
         copy(0, 0, from.directory.engine.len());
         copy(from.directory.histograms, to.directory.histograms, histogram::NAMES.len() * CELLS);
+        let account_cells = account::cells(from.directory.events.len());
 
-        let mut stays = vec![false; old.apps.len()];
+        // Packets inside the apps that go are dropped now, as are those that a successor has not taken over.
+        let mut dropped = 0;
+        let replaced = new.origins.iter().filter_map(|origin| match *origin {
+            Origin::Replaces(app) => Some((app, false)),
+            _ => None,
+        });
+        for (app, is_gone) in replaced.chain(burials.apps.iter().map(|burial| (burial.from, true))) {
+            let held = answer(|| old.apps[app].held()).unwrap_or(0);
+            if is_gone {
+                old.write_books(app, Some(held));
+            }
+            let (place, held) = (&old.places[app], held as u64);
+            place.book(BufferUse { taken: 0, freed: held });
+            from.add(place.cell + common::REMOVED, held);
+            from.set(place.account + account::FREED, place.freed.get());
+            from.set(place.account + account::HELD, 0);
+            dropped += held;
+        }
+        let gone = burials.apps.iter().map(|burial| (burial, &from.directory.apps[burial.from]));
+        let before = burials.gone_apps.iter().map(|burial| (burial, &from.directory.gone_apps[burial.from]));
+        for (burial, entry) in gone.chain(before) {
+            match burial.to {
+                Some((account, cell)) => {
+                    add(entry.account, account, account_cells);
+                    add(entry.cell, cell, entry.drops.len() + entry.counters.len());
+                }
+                None => {
+                    let past = from.get(entry.account + account::PAST_TXDROP);
+                    let drops = (0..entry.drops.len()).map(|drop| from.get(entry.cell + drop));
+                    to.add(cells::FORGOTTEN_DROPS, drops.fold(past, u64::wrapping_add));
+                }
+            }
+        }
+
         for (index, origin) in new.origins.iter().enumerate() {
             let (Origin::Kept(app) | Origin::Replaces(app)) = *origin else { continue };
-            stays[app] = true;
             let (before, after) = (&old.places[app], &new.places[index]);
+            // What was dropped while it started is there already.
+            let removed = to.get(after.cell + common::REMOVED);
             copy(before.cell, after.cell, after.own_counters - after.cell + new.traits[index].counters.len());
-            copy(before.account, after.account, account::cells(from.directory.events.len()));
+            to.add(after.cell + common::REMOVED, removed);
+            copy(before.account, after.account, account_cells);
             for (before, after) in before.calls.iter().zip(&after.calls) {
                 after.set(before.get());
             }
+            after.book(BufferUse { taken: before.taken.get(), freed: before.freed.get() });
             if !matches!(origin, Origin::Kept(_)) {
                 to.set(after.account + account::FAILED, 0);
             }
         }
-        let mut link_stays = vec![false; old.outline.links.len()];
+
+        // What passed through links that go stays with the apps at their ends; packets in them are dropped now.
+        for (burial, ends) in burials.links.iter().zip(&burials.ends) {
+            let [sender, receiver] = ends;
+            let link = old.numbers[burial.from];
+            let cell = old.fabric().links[link].cell;
+            let waiting = u64::from(old.fabric().waiting[link].get());
+            let waiting_bytes = old.fabric().links[link].bytes.get();
+            let passed = PassedThrough::of(&from, cell, waiting, waiting_bytes);
+            match sender {
+                Some(sender) => passed.add_to_sender(&to, *sender),
+                None => to.add(cells::FORGOTTEN_DROPS, passed.refused),
+            }
+            if let Some(receiver) = receiver {
+                passed.add_to_receiver(&to, *receiver);
+            }
+            from.set(cell + link::WAITING, 0);
+            from.set(cell + link::WAITING_BYTES, 0);
+            from.set(cell + link::REMOVED, waiting);
+            dropped += waiting;
+        }
+        let gone = burials.links.iter().map(|burial| (burial, &from.directory.links[burial.from]));
+        let before = burials.gone_links.iter().map(|burial| (burial, &from.directory.gone_links[burial.from]));
+        for (burial, entry) in gone.chain(before) {
+            match burial.to {
+                Some((cell, _)) => add(entry.cell, cell, link::NAMES.len()),
+                None => to.add(cells::FORGOTTEN_DROPS, from.get(entry.cell + link::REMOVED)),
+            }
+        }
+
+        // A link may stay though another app has got its end, which is not to count what passed before.
+        for &(link, side, ChangedEnd { gone, new }) in &burials.changed_ends {
+            let number = old.numbers[link];
+            let (cell, waiting) = (old.fabric().links[number].cell, u64::from(old.fabric().waiting[number].get()));
+            let passed = PassedThrough::of(&from, cell, waiting, old.fabric().links[number].bytes.get());
+            match (side, gone) {
+                (Side::Output, Some(gone)) => passed.add_to_sender(&to, gone),
+                (Side::Input, Some(gone)) => passed.add_to_receiver(&to, gone),
+                (Side::Output, None) => to.add(cells::FORGOTTEN_DROPS, passed.refused),
+                (Side::Input, None) => {}
+            }
+            match side {
+                Side::Output => passed.negative().add_to_sender(&to, new),
+                Side::Input => passed.negative().add_to_receiver(&to, new),
+            }
+        }
+
         for (index, origin) in new.link_origins.iter().enumerate() {
             let Some(link) = *origin else { continue };
-            link_stays[link] = true;
             let (before, after) = (old.numbers[link], new.numbers[index]);
             let (from, to) = (old.fabric(), new.fabric());
             copy(from.links[before].cell, to.links[after].cell, link::NAMES.len());
@@ -675,38 +820,14 @@ impl Engine {
             from.waiting[before].set(0);
         }
 
-        // The books of what goes: packets inside it are dropped now, and its drop counters are kept as one sum.
-        let mut retired = 0;
-        let mut dropped = 0;
-        for (app, stays) in stays.iter().enumerate() {
-            if !stays {
-                let drops = from.directory.apps[app].drops.len();
-                retired += (0..drops).map(|drop| from.get(old.places[app].cell + drop)).sum::<u64>();
-                dropped += answer(|| old.apps[app].held()).unwrap_or(0) as u64;
-            }
-        }
-        for (index, stays) in link_stays.iter().enumerate() {
-            if !stays {
-                let number = old.numbers[index];
-                retired += from.get(old.fabric().links[number].cell + link::DROPS);
-                dropped += u64::from(old.fabric().waiting[number].get());
-            }
-        }
-        to.add(cells::RETIRED_DROPS, retired);
-
         for (index, origin) in new.origins.iter().enumerate() {
-            match *origin {
-                Origin::Kept(app) => {
-                    std::mem::swap(&mut new.apps[index], &mut old.apps[app]);
-                    let (before, after) = (&old.places[app], &new.places[index]);
-                    after.deadline.set(before.deadline.get());
-                    new.statuses[index] = old.statuses[app].clone();
-                    for (before, after) in before.slots(old.fabric()).iter().zip(after.slots(new.fabric())) {
-                        after.take_over(before);
-                    }
-                }
-                Origin::Replaces(app) => dropped += answer(|| old.apps[app].held()).unwrap_or(0) as u64,
-                Origin::New => {}
+            let Origin::Kept(app) = *origin else { continue };
+            std::mem::swap(&mut new.apps[index], &mut old.apps[app]);
+            let (before, after) = (&old.places[app], &new.places[index]);
+            after.deadline.set(before.deadline.get());
+            new.statuses[index] = old.statuses[app].clone();
+            for (before, after) in before.slots(old.fabric()).iter().zip(after.slots(new.fabric())) {
+                after.take_over(before);
             }
         }
         dropped
@@ -715,12 +836,25 @@ impl Engine {
     /// Ends the run: stops the apps, frees the packets that are left, and says what happened.
     pub fn finish(mut self, end: End) -> Outcome {
         let mut unfinished = Vec::new();
-        for (app, identity) in self.world.apps.iter_mut().zip(&self.world.outline.apps) {
+        let slab = Arc::clone(&self.world.fabric().slab);
+        for (app, place) in self.world.apps.iter_mut().zip(self.world.places.iter()) {
+            slab.set(cells::ALIVE, clock::unix_nanos());
+            slab.set(cells::DOING, doing::with(Activity::Stop, place.index));
+            self.core.settle_buffers();
+            // One that panics over it says the rest when it is stopped.
+            let _ = answer(|| app.end(place));
+            place.end_call();
+        }
+        // What the apps hold now they hold at the end: stopping them may free it.
+        self.write_gauges();
+        for (index, (app, identity)) in self.world.apps.iter_mut().zip(&self.world.outline.apps).enumerate() {
+            slab.set(cells::ALIVE, clock::unix_nanos());
+            slab.set(cells::DOING, doing::with(Activity::Stop, index));
             if let Err(why) = stop_contained(&mut **app) {
                 unfinished.push((identity.name.clone(), why));
             }
         }
-        self.write_gauges();
+        slab.set(cells::DOING, doing::NOTHING);
         self.shared.close();
         let slab = &self.world.fabric().slab;
         let started = slab.get(cells::STARTED);
@@ -735,7 +869,8 @@ impl Engine {
 
     /// All counters as they are now.
     pub fn snapshot(&self) -> Snapshot {
-        self.write_gauges();
+        let held = self.world.apps.iter().map(|app| answer(|| app.held()));
+        self.write_gauges_with(&held.collect::<Vec<_>>());
         Snapshot::of(&self.world.fabric().slab)
     }
 
@@ -747,6 +882,44 @@ impl Engine {
     /// The engine's folder, if it has one.
     pub fn home(&self) -> Option<&Home> {
         self.home.as_deref()
+    }
+}
+
+/// What has passed through a link. Sums wrap, so that it can be taken off as well.
+struct PassedThrough {
+    packets: u64,
+    bytes: u64,
+    refused: u64,
+    received: u64,
+    received_bytes: u64,
+}
+
+impl PassedThrough {
+    fn of(slab: &Slab, cell: usize, waiting: u64, waiting_bytes: u64) -> PassedThrough {
+        let [packets, bytes, refused] = [link::PACKETS, link::BYTES, link::DROPS].map(|count| slab.get(cell + count));
+        let (received, received_bytes) = (packets.wrapping_sub(waiting), bytes.wrapping_sub(waiting_bytes));
+        PassedThrough { packets, bytes, refused, received, received_bytes }
+    }
+
+    fn negative(&self) -> PassedThrough {
+        PassedThrough {
+            packets: self.packets.wrapping_neg(),
+            bytes: self.bytes.wrapping_neg(),
+            refused: self.refused.wrapping_neg(),
+            received: self.received.wrapping_neg(),
+            received_bytes: self.received_bytes.wrapping_neg(),
+        }
+    }
+
+    fn add_to_sender(&self, slab: &Slab, app: usize) {
+        slab.add(app + account::PAST_OUT, self.packets);
+        slab.add(app + account::PAST_OUT_BYTES, self.bytes);
+        slab.add(app + account::PAST_TXDROP, self.refused);
+    }
+
+    fn add_to_receiver(&self, slab: &Slab, app: usize) {
+        slab.add(app + account::PAST_IN, self.received);
+        slab.add(app + account::PAST_IN_BYTES, self.received_bytes);
     }
 }
 

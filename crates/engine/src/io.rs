@@ -4,11 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 
-use bellows_packet::{Drain, Memory, Packet, Template, Vector, free_all, push_copies, push_filled};
+use bellows_packet::{
+    BufferUse, Drain, Memory, Packet, Template, Vector, buffer_use, free_all, push_copies, push_filled,
+};
 use bellows_sys::clock;
 
 use crate::app::App;
-use crate::counters::{common, link as counters};
+use crate::counters::{account, common, link as counters};
 use crate::meter::Meter;
 use crate::place::{OPEN, Place};
 use crate::slots::SlotHandle;
@@ -30,6 +32,8 @@ pub(crate) struct Core {
     pub(crate) progress: Cell<bool>,
     /// Whether a breath was interrupted between its pulls and its pushes.
     pub(crate) halfway: Cell<bool>,
+    /// Whether it is not known what one of them had in hand.
+    pub(crate) unwatched_panic: Cell<bool>,
     /// Which apps have panicked.
     pub(crate) failed: RefCell<Vec<usize>>,
     /// The time as a test sets it; `None` for the real one.
@@ -40,6 +44,9 @@ pub(crate) struct Core {
     pub(crate) next_deadline: Cell<u64>,
     /// Vectors without a link, the last used on top: a chain of any length lives in a few hot ones.
     spare: RefCell<Vec<Memory>>,
+    /// What this thread had taken from the pool and given back when the last call was over: what has changed since then is the
+    /// doing of the next.
+    pub(crate) buffers: Cell<BufferUse>,
     pub(crate) burst: usize,
     pub(crate) lossless: bool,
     pub(crate) meter: Meter,
@@ -54,11 +61,13 @@ impl Core {
             failures: Cell::new(0),
             progress: Cell::new(false),
             halfway: Cell::new(false),
+            unwatched_panic: Cell::new(false),
             failed: RefCell::default(),
             manual_time: Cell::new(None),
             budget: Cell::new(usize::MAX),
             next_deadline: Cell::new(0),
             spare: RefCell::new(Vec::with_capacity(64)),
+            buffers: Cell::default(),
             burst,
             lossless,
             meter,
@@ -83,6 +92,12 @@ impl Core {
     pub(crate) fn end_breath(&self) {
         self.moved.set(self.moved.get() + u64::from(self.progress.replace(false)));
         self.now.set(0);
+    }
+
+    /// What has been taken from the pool and given back until now was not the doing of the next call.
+    #[inline]
+    pub(crate) fn settle_buffers(&self) {
+        self.buffers.set(buffer_use());
     }
 
     pub(crate) fn report_panic(&self, app: usize) {
@@ -174,8 +189,9 @@ impl Fabric {
 
 /// What an app works with while it is called.
 ///
-/// All packets that an app takes from an [`Input`] and does not send to an [`Output`] or keep must be given to
-/// [`Io::drop`], or counted by the app itself: a packet that is merely dropped is freed, but in no report.
+/// All packets that an app takes from an [`Input`] and does not send to an [`Output`] or keep must be given to [`Io::drop`]:
+/// a packet that is merely dropped is freed, but in no count, and the report of the run names that as a bug in the app. Only in
+/// apps in which packets [end](App::ENDS), as all do without outputs, is a packet that is freed one that has arrived.
 pub struct Io<'a, A> {
     place: &'a Place,
     _app: PhantomData<fn(A)>,
@@ -339,9 +355,31 @@ impl<'a, A: App> Io<'a, A> {
         self.place.fabric().slab.add(self.place.own_drops + reason, count);
     }
 
+    /// Counts packets as dropped that the app took earlier and has no more: what it had written was lost, say.
+    ///
+    /// # Panics
+    /// If there is no such reason.
+    pub fn lost(&self, count: u64, reason: usize) {
+        assert!(reason < A::DROPS.len(), "the app has no reason {reason} to drop a packet");
+        self.place.fabric().slab.add(self.place.own_drops + reason, count);
+    }
+
     /// Counts packets that were not made because the pool had no buffer for them, as `no_buffer`.
     pub fn missed(&self, count: usize) {
         self.place.count_common(common::NO_BUFFER, count);
+        self.place.count_unmade(count);
+    }
+
+    /// Tells that the app has got packets which it did not take from an input and did not make in this call: another thread has
+    /// made them, say. They count as made.
+    pub fn brought_in(&self, count: usize) {
+        self.place.fabric().slab.add(self.place.account + account::BROUGHT_IN, count as u64);
+    }
+
+    /// Tells that the app has given packets to others without sending or freeing them: another thread has them now, say. They
+    /// count as having ended here.
+    pub fn handed_off(&self, count: usize) {
+        self.place.fabric().slab.add(self.place.account + account::HANDED_OFF, count as u64);
     }
 
     /// Adds to a counter of the app's own: the position in [`App::COUNTERS`].
@@ -533,11 +571,8 @@ impl Output<'_> {
     pub fn push_copies(&mut self, packets: &[Packet]) {
         let fitting = packets.len().min(self.room());
         let made = push_copies(&mut self.vector, packets);
-        if made < fitting {
-            self.place.count_common(common::NO_BUFFER, fitting - made);
-        }
-        if fitting < packets.len() {
-            refuse_many(self.place, self.link, packets.len() - fitting);
+        if made < packets.len() {
+            count_missing_copies(self.place, self.link, packets.len() - fitting, fitting - made);
         }
     }
 
@@ -600,6 +635,19 @@ fn refuse(place: &Place, index: u32, packet: Packet) {
 /// Why a link does not take packets: it is full, or missing.
 fn refusal(index: u32) -> usize {
     if index == OPEN { common::UNLINKED } else { TXDROP as usize }
+}
+
+/// Counts copies that were not made, because of a full or missing link or for want of buffers.
+#[cold]
+#[inline(never)]
+fn count_missing_copies(place: &Place, index: u32, refused: usize, no_buffer: usize) {
+    place.count_unmade(refused + no_buffer);
+    if no_buffer > 0 {
+        place.count_common(common::NO_BUFFER, no_buffer);
+    }
+    if refused > 0 {
+        refuse_many(place, index, refused);
+    }
 }
 
 /// Counts packets that a full or missing link did not take.

@@ -2,31 +2,53 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bellows_packet::{CAPACITY, passages, settle_passages};
+use bellows_packet::{BufferUse, CAPACITY, buffer_use, passages, settle_passages};
 
-use crate::counters::{account, common};
+use crate::app::Traits;
+use crate::counters::{account, common, doing, link};
 use crate::io::Core;
 use crate::meter::Usual;
+use crate::panics;
 use crate::slots::Slot;
-use crate::world::Fabric;
+use crate::world::{Fabric, Link};
 
 /// Stands for the link of a port that is not linked.
 pub(crate) const OPEN: u32 = u32::MAX;
 
+/// What is wrong with the books of an app: nothing, unless the app has a bug.
+pub(crate) struct Books {
+    /// Packets that came in or were made, and were neither sent nor freed and are not held; less than none if it is the other
+    /// way round.
+    pub(crate) leaked: i64,
+    /// Packets that were freed and are in no count; less than none if more were counted as dropped than were freed.
+    pub(crate) uncounted: i64,
+}
+
+fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::wrapping_add)
+}
+
 /// One app's seat: its links, its slots, its counters, and the way to the app itself. Calls get nothing else.
 ///
-/// Invariant: between [`World::seat`](crate::world::World::seat) and the end of the world that owns the place, `core` and
-/// `fabric` lead to the engine's core and that world's fabric, and `app` to the app that sits here. Only the engine's
+/// Invariant: between [`World::seat`](crate::world::World::seat) and the end of the world that owns the place, `core`,
+/// `fabric` and `doing` lead to the engine's core, that world's fabric and a cell of its counters, and `app` to the app that
+/// sits here. Only the engine's
 /// thread follows them, while it breathes.
 pub(crate) struct Place {
     pub(crate) app: Cell<*mut ()>,
     /// How often it has been called: to pull, to push, to tick.
     pub(crate) calls: [Cell<u64>; account::ENTRIES],
+    /// Buffers that these calls have taken from the pool, and those that they have given back.
+    pub(crate) taken: Cell<u64>,
+    pub(crate) freed: Cell<u64>,
     /// What these calls usually take, as far as the instrumented breaths know.
     pub(crate) usual: [Usual; account::ENTRIES],
     pub(crate) core: NonNull<Core>,
     pub(crate) fabric: NonNull<Fabric>,
+    /// The cell of the counters that says what the engine is doing.
+    pub(crate) doing: NonNull<AtomicU64>,
     /// Its links by port, or [`OPEN`].
     pub(crate) inputs: Box<[u32]>,
     pub(crate) outputs: Box<[u32]>,
@@ -65,10 +87,74 @@ impl Place {
         unsafe { self.fabric.as_ref() }
     }
 
+    /// A call of the app begins.
     #[inline(always)]
-    pub(crate) fn count_call(&self, entry: usize) {
+    pub(crate) fn begin_call(&self, entry: usize) {
+        self.doing().store(doing::calling(self.index), Relaxed);
         let calls = &self.calls[entry];
         calls.set(calls.get() + 1);
+    }
+
+    /// The call is over: what was taken from the pool and given back since the one before was its doing.
+    #[inline(always)]
+    pub(crate) fn end_call(&self) {
+        self.doing().store(doing::NOTHING, Relaxed);
+        let (now, buffers) = (buffer_use(), &self.core().buffers);
+        if now != buffers.get() {
+            self.book(now.since(buffers.replace(now)));
+        }
+    }
+
+    /// Puts buffers that were taken and freed on the account of the app.
+    #[inline(always)]
+    pub(crate) fn book(&self, change: BufferUse) {
+        self.taken.set(self.taken.get().wrapping_add(change.taken));
+        self.freed.set(self.freed.get().wrapping_add(change.freed));
+    }
+
+    /// Whether every packet of the app is somewhere: to be asked between two calls, of an app that holds so many.
+    pub(crate) fn books(&self, traits: &Traits, held: u64) -> Books {
+        let fabric = self.fabric();
+        let slab = &fabric.slab;
+        let account = |cell: usize| slab.get(self.account + cell);
+        let of = |ports: &[u32], count: &dyn Fn(&Link, u32) -> u64| {
+            let links = ports.iter().filter_map(|&link| Some((fabric.links.get(link as usize)?, link)));
+            links.map(|(link, index)| count(link, index)).fold(0, u64::wrapping_add)
+        };
+        let sent = |link: &Link, _: u32| slab.get(link.cell + link::PACKETS);
+        let received =
+            |link: &Link, index: u32| sent(link, index).wrapping_sub(fabric.waiting[index as usize].get().into());
+        let refused = |link: &Link, _: u32| slab.get(link.cell + link::DROPS);
+        let came =
+            [of(&self.inputs, &received), account(account::PAST_IN), account(account::BROUGHT_IN), self.taken.get()];
+        let went = [
+            of(&self.outputs, &sent),
+            account(account::PAST_OUT),
+            account(account::HANDED_OFF),
+            self.freed.get(),
+            held,
+        ];
+        let dropped = (self.cell..self.own_counters).map(|cell| slab.get(cell));
+        let dropped = dropped.chain([of(&self.outputs, &refused), account(account::PAST_TXDROP)]);
+        let dropped = sum(dropped).wrapping_sub(account(account::UNMADE));
+        let uncounted = self.freed.get().wrapping_sub(dropped).cast_signed();
+        Books {
+            leaked: sum(came).wrapping_sub(sum(went)).cast_signed(),
+            // An app that only brings packets in may have made one too many and given it back.
+            uncounted: if traits.ends || traits.inputs.is_none() { uncounted.min(0) } else { uncounted },
+        }
+    }
+
+    /// Counts drops of packets that never had a buffer.
+    #[cold]
+    pub(crate) fn count_unmade(&self, count: usize) {
+        self.fabric().slab.add(self.account + account::UNMADE, count as u64);
+    }
+
+    #[inline(always)]
+    fn doing(&self) -> &AtomicU64 {
+        // SAFETY: the type's invariant.
+        unsafe { self.doing.as_ref() }
     }
 
     pub(crate) fn slots<'a>(&self, fabric: &'a Fabric) -> &'a [Slot] {
@@ -134,10 +220,15 @@ impl Place {
         drops.get(reason as usize).map_or("txdrop", |name| name).to_owned()
     }
 
-    /// Tells the engine that the app has panicked.
+    /// Tells the engine that the app has panicked. What it had in hand has been freed by now, and is counted as dropped.
     #[cold]
     #[inline(never)]
     pub(crate) fn report_panic(&self) {
+        match panics::freed_since_the_last() {
+            Some(0) => {}
+            Some(in_hand) => self.count_common(common::APP_FAILED, in_hand as usize),
+            None => self.core().unwatched_panic.set(true),
+        }
         self.core().report_panic(self.index);
     }
 }

@@ -50,16 +50,13 @@ impl App for Feed {
         let room = output.room();
         with_queue(&self.0, |queue| {
             let count = queue.len().min(room);
+            io.brought_in(count);
             queue.drain(..count).for_each(|packet| output.push(packet));
         });
     }
 
-    fn held(&self) -> usize {
-        with_queue(&self.0, |queue| queue.len())
-    }
-
     fn exhausted(&self) -> bool {
-        true
+        with_queue(&self.0, |queue| queue.is_empty())
     }
 }
 
@@ -70,13 +67,18 @@ impl App for Collect {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets for the test")]);
 
     fn push(&mut self, io: &Io<Self>) {
-        with_queue(&self.0, |queue| queue.extend(&mut io.input(0)));
+        let mut input = io.input(0);
+        io.handed_off(input.len());
+        with_queue(&self.0, |queue| queue.extend(&mut input));
     }
 }
 
 /// One app in a network of its own.
+///
+/// It checks the app's books at its end: every packet that came in or was made has been sent, dropped for a reason, or is held.
 pub struct Rig {
-    engine: Engine,
+    /// `None` once it is finished.
+    engine: Option<Engine>,
     inputs: Vec<(String, Queue)>,
     outputs: Vec<(String, Queue)>,
 }
@@ -110,7 +112,7 @@ impl Rig {
         }
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| panic!("{error}"));
         engine.set_time(1_000_000_000);
-        Rig { engine, inputs, outputs }
+        Rig { engine: Some(engine), inputs, outputs }
     }
 
     fn queue<'a>(queues: &'a [(String, Queue)], port: &str) -> &'a Queue {
@@ -136,12 +138,12 @@ impl Rig {
 
     /// Sets the time, in nanoseconds.
     pub fn set_time(&mut self, nanos: u64) {
-        self.engine.set_time(nanos);
+        self.engine().set_time(nanos);
     }
 
     /// Takes one breath. False if no packet moved in it.
     pub fn breathe(&mut self) -> bool {
-        self.engine.breathe()
+        self.engine.as_mut().is_some_and(Engine::breathe)
     }
 
     /// Breathes until no packet moves, at most a million times.
@@ -170,7 +172,7 @@ impl Rig {
 
     /// All counters.
     pub fn snapshot(&self) -> Snapshot {
-        self.engine.snapshot()
+        self.engine().snapshot()
     }
 
     /// The app's counters.
@@ -180,16 +182,37 @@ impl Rig {
 
     /// What the app tells of itself, if it does.
     pub fn status(&self) -> Option<serde_json::Value> {
-        self.engine.control().statuses().into_iter().find(|status| status.app == "app").map(|status| status.status)
+        self.engine().control().statuses().into_iter().find(|status| status.app == "app").map(|status| status.status)
     }
 
     /// Whether the app says that it will bring in nothing more and holds nothing.
     pub fn is_done(&self) -> bool {
-        self.engine.is_done()
+        self.engine().is_done()
     }
 
     /// Ends the run: stops the app.
-    pub fn finish(self) -> crate::Outcome {
-        self.engine.finish(crate::End::Done)
+    ///
+    /// # Panics
+    /// If the app has lost count of its packets.
+    pub fn finish(mut self) -> crate::Outcome {
+        let engine = self.engine.take().expect("the engine is there until here");
+        let outcome = engine.finish(crate::End::Done);
+        assert_eq!(outcome.snapshot.imbalances(), []);
+        outcome
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the engine is there until the rig is finished")
+    }
+}
+
+impl Drop for Rig {
+    /// Fails the test if the app has lost count of its packets.
+    fn drop(&mut self) {
+        if let Some(engine) = &self.engine
+            && !std::thread::panicking()
+        {
+            assert_eq!(engine.snapshot().imbalances(), []);
+        }
     }
 }

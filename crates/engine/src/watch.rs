@@ -107,6 +107,19 @@ pub struct TapRecord {
 /// Why packets cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
+    /// Packets end at the app, so none can be followed from there.
+    #[error("app `{app}` sends no packets: they end there{}", .before.first().map_or_else(String::new, |first| {
+        format!("; follow those that {} to it: `--app {first}`", match &before[..] {
+            [one] => format!("`{one}` sends"),
+            all => format!("one of {} sends", all.iter().map(|app| format!("`{app}`")).collect::<Vec<_>>().join(", ")),
+        })
+    }))]
+    SendsNothing {
+        /// The app.
+        app: String,
+        /// Those that send packets to it.
+        before: Vec<String>,
+    },
     /// There is no such app.
     #[error("there is no app `{0}` in the running network")]
     NoApp(String),

@@ -4,17 +4,21 @@
 
 use std::any::TypeId;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use bellows_packet::{Fixed, LINE, Vector, prefetch};
+use bellows_packet::{BufferUse, Fixed, LINE, Vector, buffer_use, prefetch};
+use bellows_sys::clock;
 
 use crate::app::{AppError, Entry, Occupant, Ports, Status, Textbook, Traits, answer};
-use crate::counters::{Directory, Slab, account, common};
+use crate::counters::{
+    Activity, AppEntry, Directory, Gone, LinkEntry, MOST_GONE, Slab, account, common, doing, engine as cells,
+};
 use crate::engine::{Settings, start_contained, stop_contained};
 use crate::home::Home;
 use crate::io::Core;
@@ -98,6 +102,136 @@ impl Outline {
     }
 }
 
+/// Where the counters of an app or a link go that is no more.
+pub(crate) struct Burial {
+    /// Its position in the old directory: in the lists of what runs, or in those of what is gone.
+    pub(crate) from: usize,
+    /// The cells of its row in the new directory (those of an app's account, and the others), if it still has one.
+    pub(crate) to: Option<(usize, usize)>,
+}
+
+/// Where the counters of all apps and links go that are no more once a configuration runs.
+#[derive(Default)]
+pub(crate) struct Burials {
+    /// Apps that it removes, and those that were gone before.
+    pub(crate) apps: Vec<Burial>,
+    pub(crate) gone_apps: Vec<Burial>,
+    /// The same of links.
+    pub(crate) links: Vec<Burial>,
+    pub(crate) gone_links: Vec<Burial>,
+    /// For each link that it removes the accounts in the new directory of the apps that sent and received.
+    pub(crate) ends: Vec<[Option<usize>; 2]>,
+    /// Links that stay, as positions in the old directory, of which other apps have got the ends (sends, receives): what has
+    /// passed through them so far is the gone app's and not the new one's.
+    pub(crate) changed_ends: Vec<(usize, Side, ChangedEnd)>,
+}
+
+/// The accounts of two apps of one name, in the new directory.
+#[derive(Clone, Copy)]
+pub(crate) struct ChangedEnd {
+    /// That of the one that is gone, if it is listed.
+    pub(crate) gone: Option<usize>,
+    pub(crate) new: usize,
+}
+
+/// What a configuration removes from the one before it, as positions in that one's directory.
+struct Removal {
+    apps: Vec<usize>,
+    links: Vec<usize>,
+}
+
+/// What tells one app that is gone from another: one that comes and goes under a name is the same.
+fn app_key(entry: &AppEntry) -> (&str, &str, &[String], &[String]) {
+    (&entry.name, &entry.kind, &entry.drops, &entry.counters)
+}
+
+fn link_key(entry: &LinkEntry) -> (&str, &str) {
+    (&entry.from, &entry.to)
+}
+
+/// Each item once, the last of them if there are more than are listed.
+fn last<'a, T, K: Hash + Eq>(items: impl Iterator<Item = &'a T>, key: impl Fn(&'a T) -> K) -> Vec<&'a T> {
+    let mut known = HashSet::new();
+    let mut items: Vec<&T> = items.filter(|item| known.insert(key(item))).collect();
+    items.drain(..items.len().saturating_sub(MOST_GONE));
+    items
+}
+
+impl Removal {
+    fn find(origins: &[Origin], link_origins: &[Option<usize>], old: &Directory) -> Removal {
+        let mut app_stays = vec![false; old.apps.len()];
+        for origin in origins {
+            if let Origin::Kept(app) | Origin::Replaces(app) = *origin {
+                app_stays[app] = true;
+            }
+        }
+        let mut link_stays = vec![false; old.links.len()];
+        link_origins.iter().flatten().for_each(|&link| link_stays[link] = true);
+        let gone = |stays: Vec<bool>| (0..stays.len()).filter(|&index| !stays[index]).collect();
+        Removal { apps: gone(app_stays), links: gone(link_stays) }
+    }
+
+    /// What the next directory lists as gone.
+    fn listed<'a>(&self, old: &'a Directory) -> Gone<'a> {
+        let apps = old.gone_apps.iter().chain(self.apps.iter().map(|&app| &old.apps[app]));
+        let links = old.gone_links.iter().chain(self.links.iter().map(|&link| &old.links[link]));
+        Gone { apps: last(apps, app_key), links: last(links, link_key) }
+    }
+
+    fn burials(&self, old: &Outline, origins: &[Origin], before: &Directory, after: &Directory) -> Burials {
+        if self.apps.is_empty() && self.links.is_empty() && before.gone_apps.is_empty() && before.gone_links.is_empty()
+        {
+            return Burials::default();
+        }
+        let apps: HashMap<_, _> =
+            after.gone_apps.iter().map(|entry| (app_key(entry), (entry.account, entry.cell))).collect();
+        let links: HashMap<_, _> =
+            after.gone_links.iter().map(|entry| (link_key(entry), (entry.cell, entry.cell))).collect();
+        let app = |from: usize, entry: &AppEntry| Burial { from, to: apps.get(&app_key(entry)).copied() };
+        let link = |from: usize, entry: &LinkEntry| Burial { from, to: links.get(&link_key(entry)).copied() };
+        // Where the account of each app of the old configuration goes.
+        let mut accounts: HashMap<&str, usize> = HashMap::new();
+        for &index in &self.apps {
+            let entry = &before.apps[index];
+            accounts.extend(apps.get(&app_key(entry)).map(|(account, _)| (&*entry.name, *account)));
+        }
+        for (origin, entry) in origins.iter().zip(&after.apps) {
+            if let Origin::Kept(_) | Origin::Replaces(_) = origin {
+                accounts.insert(&entry.name, entry.account);
+            }
+        }
+        let mut new_accounts: HashMap<&str, usize> = HashMap::new();
+        for (origin, entry) in origins.iter().zip(&after.apps) {
+            if *origin == Origin::New {
+                new_accounts.insert(&entry.name, entry.account);
+            }
+        }
+        let removed: HashSet<usize> = self.links.iter().copied().collect();
+        let stay = (0..old.links.len()).filter(|link| !removed.contains(link));
+        let changed_ends = stay.flat_map(|index| {
+            let spec = &old.links[index];
+            let changed = |(side, end): (Side, &End)| {
+                let new = *new_accounts.get(&*end.app)?;
+                Some((index, side, ChangedEnd { gone: accounts.get(&*end.app).copied(), new }))
+            };
+            [(Side::Output, &spec.from), (Side::Input, &spec.to)].map(changed).into_iter().flatten().collect::<Vec<_>>()
+        });
+        let changed_ends = changed_ends.collect();
+        let ends = self.links.iter().map(|&index| {
+            let spec = &old.links[index];
+            [&spec.from, &spec.to].map(|end| accounts.get(&*end.app).copied())
+        });
+        Burials {
+            changed_ends,
+            ends: ends.collect(),
+            apps: self.apps.iter().map(|&index| app(index, &before.apps[index])).collect(),
+            gone_apps: before.gone_apps.iter().enumerate().map(|(index, entry)| app(index, entry)).collect(),
+            links: self.links.iter().map(|&index| link(index, &before.links[index])).collect(),
+            gone_links: before.gone_links.iter().enumerate().map(|(index, entry)| link(index, entry)).collect(),
+        }
+    }
+}
+
 /// Where an app of a new configuration comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -107,6 +241,16 @@ pub(crate) enum Origin {
     Kept(usize),
     /// It takes the place of this app of the old configuration.
     Replaces(usize),
+}
+
+/// What a configuration follows.
+pub(crate) struct Before<'a> {
+    pub(crate) outline: &'a Outline,
+    pub(crate) directory: &'a Directory,
+    /// Apps that are not to run on as they are, though they have not changed.
+    pub(crate) restart: &'a [String],
+    /// The new configuration's generation.
+    pub(crate) generation: u64,
 }
 
 /// A configuration that is ready to run.
@@ -133,6 +277,8 @@ pub(crate) struct World {
     pub(crate) origins: Vec<Origin>,
     /// For each link of the outline the one of the old outline that it continues.
     pub(crate) link_origins: Vec<Option<usize>>,
+    /// Where the counters of what it removes go.
+    pub(crate) burials: Burials,
     /// How many of the apps had started when one could not.
     started: usize,
 }
@@ -141,19 +287,29 @@ impl World {
     /// Lays out a network that has no [faults](Network::faults), in relation to the one that runs now.
     pub(crate) fn prepare(
         network: Network,
-        old: &Outline,
-        generation: u64,
+        before: &Before<'_>,
         home: Option<&Home>,
         settings: &Settings,
         names: Option<&Names>,
     ) -> io::Result<World> {
+        let &Before { outline: old, directory: old_directory, restart, generation } = before;
         let outline = Arc::new(Outline::of(&network));
         let Network { apps, links, source, text } = network;
         let slots: Vec<usize> = apps.iter().map(|app| answer(|| app.app.slots()).unwrap_or(0)).collect();
         let laid_out = apps.iter().zip(&slots);
         let laid_out = laid_out.map(|(app, &slots)| (app.name.as_str(), app.kind.as_str(), app.traits, slots > 0));
         let ends = links.iter().map(|link| (link.from.to_string(), link.to.to_string()));
-        let mut directory = Directory::lay_out(laid_out, ends, settings.events());
+        let mut origins = outline.origins(old);
+        for (origin, identity) in origins.iter_mut().zip(&outline.apps) {
+            match *origin {
+                Origin::Kept(app) if restart.contains(&identity.name) => *origin = Origin::Replaces(app),
+                _ => {}
+            }
+        }
+        let link_origins = outline.link_origins(old);
+        let removal = Removal::find(&origins, &link_origins, old_directory);
+        let mut directory = Directory::lay_out(laid_out, ends, &removal.listed(old_directory), settings.events());
+        let burials = removal.burials(old, &origins, old_directory, &directory);
         directory.source = source;
         directory.config = text;
 
@@ -182,9 +338,12 @@ impl World {
                 Place {
                     app: Cell::new(std::ptr::null_mut()),
                     calls: Default::default(),
+                    taken: Cell::new(0),
+                    freed: Cell::new(0),
                     usual: Default::default(),
                     core: NonNull::dangling(),
                     fabric: NonNull::dangling(),
+                    doing: NonNull::dangling(),
                     inputs: numbered(&wiring[index].0),
                     outputs: numbered(&wiring[index].1),
                     index,
@@ -231,8 +390,9 @@ impl World {
             slab: Arc::new(Slab::create(directory, generation, home)?),
         };
         Ok(World {
-            origins: outline.origins(old),
-            link_origins: outline.link_origins(old),
+            origins,
+            link_origins,
+            burials,
             outline,
             traits,
             places,
@@ -272,9 +432,11 @@ impl World {
     /// Gives each app its place in a world that an engine is about to run.
     pub(crate) fn seat(&mut self, core: &Core) {
         let fabric = NonNull::from(self.fabric());
+        let doing = NonNull::from(&self.fabric().slab.cells()[cells::DOING]);
         for (place, app) in self.places.iter_mut().zip(&self.apps) {
             place.core = NonNull::from(core);
             place.fabric = fabric;
+            place.doing = doing;
             place.app.set(app.address());
         }
     }
@@ -304,6 +466,7 @@ impl World {
         self.places[app].app.set(successor.address());
         self.places[app].deadline.set(u64::MAX);
         self.fabric().slab.set(self.places[app].account + account::FAILED, 1);
+        self.fabric().slab.add(self.places[app].account + account::PANICS, 1);
         // Other threads may still be asking it; whoever is the last ends it.
         let status = self.statuses[app].take();
         let _ = answer(|| drop(status));
@@ -312,11 +475,6 @@ impl World {
             let _ = answer(|| slot.never());
         }
         std::mem::replace(&mut self.apps[app], successor)
-    }
-
-    /// Whether stand-ins sit here, kept from a configuration in which apps panicked: the breath was compiled for the apps.
-    pub(crate) fn has_stand_ins(&self) -> bool {
-        self.apps.iter().zip(&self.outline.apps).any(|(app, identity)| (**app).type_id() != identity.of_type)
     }
 
     /// Compiles the breath again, for the apps that are here now.
@@ -333,6 +491,19 @@ impl World {
     /// [stopped](World::stop_started): not here, because an engine that reloads has no time for that.
     pub(crate) fn start(&mut self, mut old: Option<&mut World>) -> Result<(), (String, AppError)> {
         for index in 0..self.apps.len() {
+            // In a reload the counters of the old configuration are those that others see, and its names. An app that is
+            // new has none there.
+            let seen = match (self.origins[index], &old) {
+                (Origin::Kept(_), _) => None,
+                (Origin::Replaces(app), Some(old)) => Some((&old.fabric().slab, doing::with(Activity::Start, app))),
+                (_, Some(old)) => Some((&old.fabric().slab, doing::NOTHING)),
+                (_, None) => Some((&self.fabric().slab, doing::with(Activity::Start, index))),
+            };
+            if let Some((slab, number)) = seen {
+                slab.set(cells::ALIVE, clock::unix_nanos());
+                slab.set(cells::DOING, number);
+            }
+            let buffers = buffer_use();
             let result = match (self.origins[index], &mut old) {
                 (Origin::Kept(_), _) => Ok(()),
                 (Origin::Replaces(app), Some(old)) => {
@@ -340,11 +511,10 @@ impl World {
                 }
                 _ => start_contained(&mut *self.apps[index], None),
             };
+            self.book_start(index, buffer_use().since(buffers));
             if let Err(error) = result {
-                for earlier in 0..index {
-                    if let (Origin::Replaces(app), Some(old)) = (self.origins[earlier], &mut old) {
-                        let _ = answer(|| self.apps[earlier].give_back(&mut *old.apps[app]));
-                    }
+                if let Some(old) = &mut old {
+                    self.undo_starts(index, old);
                 }
                 self.started = index;
                 return Err((self.outline.apps[index].name.clone(), error));
@@ -356,6 +526,78 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Puts what an app has made or freed when it was started on its account. What it has freed was inside the app whose place
+    /// it takes.
+    fn book_start(&self, index: usize, change: BufferUse) {
+        let place = &self.places[index];
+        let freed = change.freed.saturating_sub(change.taken);
+        place.book(BufferUse { taken: change.taken.saturating_sub(change.freed), freed });
+        self.fabric().slab.add(place.cell + common::REMOVED, freed);
+    }
+
+    /// The app of this index could not start: those before it give back what they took. What has become of packets meanwhile
+    /// is on the accounts of those that run on.
+    fn undo_starts(&mut self, failed: usize, old: &mut World) {
+        for index in 0..=failed {
+            let Origin::Replaces(app) = self.origins[index] else { continue };
+            let buffers = buffer_use();
+            if index < failed {
+                let _ = answer(|| self.apps[index].give_back(&mut *old.apps[app]));
+            }
+            let change = buffer_use().since(buffers);
+            let (place, successor) = (&old.places[app], &self.places[index]);
+            let kept = answer(|| self.apps[index].held()).unwrap_or(0) as u64;
+            place.book(BufferUse {
+                taken: change.taken + successor.taken.get(),
+                freed: change.freed + successor.freed.get() + kept,
+            });
+            let lost = change.freed + kept + self.fabric().slab.get(successor.cell + common::REMOVED);
+            old.fabric().slab.add(place.cell + common::REMOVED, lost);
+        }
+        old.fabric().slab.set(cells::DOING, doing::NOTHING);
+    }
+
+    /// Takes the apps that have panicked for such as are to be started anew, though they have not changed. Returns their names.
+    pub(crate) fn revive(&mut self, old: &World) -> Vec<String> {
+        let mut revived = Vec::new();
+        for (origin, identity) in self.origins.iter_mut().zip(&self.outline.apps) {
+            let (Origin::Kept(app) | Origin::Replaces(app)) = *origin else { continue };
+            if old.fabric().slab.get(old.places[app].account + account::FAILED) > 0 {
+                *origin = Origin::Replaces(app);
+                revived.push(identity.name.clone());
+            }
+        }
+        revived
+    }
+
+    /// Writes what is counted in an app's place, and of its books what they are worth now that it holds so many packets.
+    pub(crate) fn write_books(&self, app: usize, held: Option<usize>) {
+        let (place, slab) = (&self.places[app], &self.fabric().slab);
+        for (entry, calls) in place.calls.iter().enumerate() {
+            slab.set(place.account + account::CALLS + entry, calls.get());
+        }
+        slab.set(place.account + account::TAKEN, place.taken.get());
+        slab.set(place.account + account::FREED, place.freed.get());
+        let Some(held) = held else { return };
+        slab.set(place.account + account::HELD, held as u64);
+        let books = place.books(&self.traits[app], held as u64);
+        slab.set(place.account + account::LEAKED, books.leaked.cast_unsigned());
+        slab.set(place.account + account::UNCOUNTED, books.uncounted.cast_unsigned());
+    }
+
+    /// Tells the apps that are new here that the run begins. Returns those that panicked over it.
+    pub(crate) fn begin(&mut self) -> Vec<usize> {
+        let is_new = |index: &usize| !matches!(self.origins[*index], Origin::Kept(_));
+        let new: Vec<usize> = (0..self.apps.len()).filter(is_new).collect();
+        let mut begin = |index: usize| {
+            let buffers = buffer_use();
+            let has_begun = answer(|| self.apps[index].begin()).is_some();
+            self.book_start(index, buffer_use().since(buffers));
+            has_begun
+        };
+        new.into_iter().filter(|&index| !begin(index)).collect()
     }
 
     /// Stops the apps that had started before one could not.

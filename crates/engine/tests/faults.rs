@@ -169,7 +169,9 @@ fn run_with(network: Network, work: impl FnOnce(&Control) + Send) -> Outcome {
         engine.run()
     });
     drop(over);
-    engine.finish(end)
+    let outcome = engine.finish(end);
+    assert_eq!(outcome.snapshot.imbalances(), []);
+    outcome
 }
 
 fn naps_in_a_while(control: &Control) -> u64 {
@@ -457,8 +459,8 @@ fn apps_are_stopped_again_when_the_counters_cannot_be_published() {
 }
 
 #[test]
-fn an_app_that_panicked_stays_away_through_reloads_that_do_not_change_it() {
-    /// Remembers what passed, and fails over the first packets.
+fn a_reload_starts_an_app_that_panicked_again_though_it_has_not_changed() {
+    /// Fails over the first packets of its life.
     #[derive(Default)]
     struct Fragile {
         packets: u64,
@@ -468,7 +470,7 @@ fn an_app_that_panicked_stays_away_through_reloads_that_do_not_change_it() {
 
         fn push(&mut self, io: &Io<Self>) {
             self.packets += io.input(0).discard() as u64;
-            panic!("an app of this test fails on purpose");
+            assert!(self.packets > 8, "an app of this test fails on purpose");
         }
     }
     let network = || {
@@ -479,23 +481,43 @@ fn an_app_that_panicked_stays_away_through_reloads_that_do_not_change_it() {
     for schedule in Schedule::ALL {
         let mut engine = Engine::new(network(), Settings { schedule, ..Settings::default() }, None).unwrap();
         engine.breathe_times(5);
-        for _ in 0..2 {
+        let listed = engine.control().listing().calls.pop().unwrap().function;
+        assert!(listed.contains("Failed"), "{schedule}: {listed}");
+        for round in 1..=2 {
             let control = engine.control();
             thread::scope(|scope| {
                 let reloading = scope.spawn(move || control.reload(network()).unwrap());
                 while !reloading.is_finished() {
                     engine.attend();
                 }
-                assert_eq!(reloading.join().unwrap().kept, ["source", "fragile"]);
+                let report = reloading.join().unwrap();
+                assert_eq!((report.kept, report.revived), (vec!["source".to_owned()], vec!["fragile".to_owned()]));
             });
+            let fragile = &engine.snapshot().apps[1];
+            assert_eq!(
+                (fragile.state.as_str(), fragile.panics),
+                ("active", round),
+                "{schedule}: until its next packets"
+            );
             engine.breathe_times(5);
-            let listed = engine.control().listing().calls.pop().unwrap().function;
-            assert!(listed.contains("Failed"), "{schedule}: {listed}");
+            assert_eq!(engine.snapshot().apps[1].state, "failed");
         }
         let outcome = engine.finish(End::Stopped);
-        assert_eq!(outcome.panicked, ["fragile"], "{schedule}");
-        assert_eq!(outcome.snapshot.apps[1].drops["app_failed"], 14 * 8, "{schedule}");
+        assert_eq!(outcome.panicked, ["fragile"; 3], "{schedule}");
+        assert_eq!(outcome.snapshot.imbalances(), []);
+        // Of five vectors each time, the first was taken.
+        assert_eq!((outcome.snapshot.apps[1].drops["app_failed"], outcome.snapshot.apps[1].ended), (3 * 4 * 8, 3 * 8));
     }
+}
+
+#[test]
+fn an_app_is_restarted_though_it_has_not_changed_if_it_is_named() {
+    let network = || beside(Source { lasts: true, ..Source::default() }, Sink::open(), Idle);
+    run_with(network(), |control| {
+        let report = control.reload_restarting(network(), &["app".to_owned()]).unwrap();
+        control.stop();
+        assert_eq!((report.kept.len(), report.replaced), (2, vec!["app".to_owned()]));
+    });
 }
 
 /// An index that the other side of a ring writes, and that nothing else tells of.
@@ -586,4 +608,104 @@ fn an_app_that_panics_when_it_is_dropped_takes_neither_a_reload_nor_the_end_with
         assert!(removed.is_ok() && added.is_ok());
     });
     assert_eq!((outcome.end, outcome.snapshot.engine("reloads")), (End::Stopped, 2));
+}
+
+/// Writes down what it is told, and cannot start, or panics when the run begins, if it is to.
+struct Diary {
+    name: &'static str,
+    lines: Arc<std::sync::Mutex<Vec<String>>>,
+    starts: bool,
+    begins: bool,
+}
+
+impl Diary {
+    fn note(&self, what: &str) {
+        self.lines.lock().unwrap().push(format!("{} {what}", self.name));
+    }
+}
+
+impl App for Diary {
+    const PULLS: bool = false;
+
+    fn start(&mut self, _: Option<&mut Self>) -> Result<(), AppError> {
+        self.note("start");
+        if self.starts { Ok(()) } else { Err("it is not to start".into()) }
+    }
+
+    fn begin(&mut self) {
+        self.note("begin");
+        assert!(self.begins, "not to begin");
+    }
+
+    fn tick(&mut self, _: &Io<Self>) {
+        self.note("tick");
+    }
+
+    fn end(&mut self, _: &Io<Self>) {
+        self.note("end");
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        self.note("stop");
+        Ok(())
+    }
+}
+
+/// Keeps a run from ending.
+struct Endless;
+impl App for Endless {}
+
+/// A network of these apps: each has a name, whether it can start, and whether it can begin.
+fn diaries(lines: &Arc<std::sync::Mutex<Vec<String>>>, apps: &[(&'static str, bool, bool)]) -> Network {
+    let mut network = Network::new();
+    for &(name, starts, begins) in apps {
+        let diary = Diary { name, lines: Arc::clone(lines), starts, begins };
+        network.apps.push(AppSpec::new(name, "diary", name, diary));
+    }
+    network
+}
+
+#[test]
+fn an_app_begins_when_all_have_started_and_never_if_one_cannot() {
+    let lines = Arc::default();
+    let engine = |apps: &[_]| Engine::new(diaries(&lines, apps), Settings::default(), None);
+    let told = || mem::take(&mut *lines.lock().unwrap());
+
+    assert!(engine(&[("a", true, true), ("b", false, true)]).is_err());
+    assert_eq!(told(), ["a start", "b start", "a stop"]);
+
+    let mut fine = engine(&[("a", true, true), ("b", true, true)]).unwrap();
+    assert_eq!(told(), ["a start", "b start", "a begin", "b begin"]);
+    fine.breathe();
+    assert_eq!(told(), ["a tick", "b tick"]);
+    assert_eq!(fine.finish(End::Done).panicked, [""; 0]);
+    assert_eq!(told(), ["a end", "b end", "a stop", "b stop"]);
+
+    let panics = engine(&[("a", true, true), ("b", true, false)]).unwrap();
+    assert_eq!(told(), ["a start", "b start", "a begin", "b begin"]);
+    assert_eq!(panics.finish(End::Done).panicked, ["b"]);
+}
+
+#[test]
+fn in_a_reload_only_what_is_new_begins_and_only_if_all_of_it_starts() {
+    let lines = Arc::default();
+    let network = |apps: &[_]| {
+        let mut network = diaries(&lines, apps);
+        network.apps.push(AppSpec::new("endless", "endless", "", Endless));
+        network
+    };
+    let told = || {
+        let all = mem::take(&mut *lines.lock().unwrap());
+        all.into_iter().filter(|line: &String| !line.ends_with("tick")).collect::<Vec<_>>()
+    };
+    let (a, b) = (("a", true, true), ("b", true, true));
+    run_with(network(&[a]), |control| {
+        assert_eq!(told(), ["a start", "a begin"]);
+        assert!(control.reload(network(&[a, b, ("c", false, true)])).is_err());
+        assert_eq!(told(), ["b start", "c start", "b stop"]);
+        control.reload(network(&[a, b])).unwrap();
+        assert_eq!(told(), ["b start", "b begin"]);
+        control.stop();
+    });
+    assert_eq!(told(), ["a end", "b end", "a stop", "b stop"]);
 }

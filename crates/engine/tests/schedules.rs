@@ -62,6 +62,7 @@ impl<const GAIN: usize> App for Node<GAIN> {
     const OUTPUTS: Ports = Ports::Any { at_least: 0, help: "" };
     const PULLS: bool = true;
     const GAIN: usize = GAIN;
+    const ENDS: bool = true;
     const DROPS: &'static [Counter] = &[Counter::new("sieved", "")];
 
     fn slots(&self) -> usize {
@@ -258,6 +259,7 @@ fn run(case: &Case, schedule: Schedule) -> Result {
         reload(&mut engine, network(case, strangers, &unused));
     }
     engine.breathe_times((case.breaths - taken) as u64);
+    assert_eq!(engine.snapshot().imbalances(), []);
     let Snapshot { schedule: used, refusal, apps, links, .. } = engine.snapshot();
     assert_eq!((used, refusal.as_str()), (schedule.to_string(), ""));
     let own = |name: &str| name.starts_with('a');

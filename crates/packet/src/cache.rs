@@ -88,6 +88,35 @@ impl Tally {
     }
 }
 
+/// What a thread has taken from and given back to the pool since its first packet: see [`buffer_use`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferUse {
+    /// Buffers taken: packets made.
+    pub taken: u64,
+    /// Buffers given back: packets freed.
+    pub freed: u64,
+}
+
+impl BufferUse {
+    /// What was taken and freed from an earlier moment on.
+    #[inline(always)]
+    pub fn since(self, earlier: BufferUse) -> BufferUse {
+        BufferUse { taken: self.taken.wrapping_sub(earlier.taken), freed: self.freed.wrapping_sub(earlier.freed) }
+    }
+}
+
+/// How many packets this thread has made and freed. Exact at any moment, for a few loads: whoever reads it before and after
+/// some work knows how many packets the work made and freed, whatever it says of itself.
+#[inline(always)]
+pub fn buffer_use() -> BufferUse {
+    // SAFETY: a non-null TALLY points into the tally that the thread's cache owns, whose end clears it first. All of a tally
+    // is atomics, so it may be read whoever else refers to it.
+    match unsafe { TALLY.get().as_ref() } {
+        Some(tally) => BufferUse { taken: tally.taken.load(Relaxed), freed: tally.freed.load(Relaxed) },
+        None => BufferUse::default(),
+    }
+}
+
 struct Cache {
     current: Fixed<Magazine>,
     /// Full or partly full magazines, the most recently used last.
@@ -220,6 +249,8 @@ impl Drop for Cache {
 thread_local! {
     /// The thread's cache once it has one; null before, and again when the thread ends.
     static CACHE: Cell<*mut Cache> = const { Cell::new(std::ptr::null_mut()) };
+    /// The tally of that cache: null whenever CACHE is.
+    static TALLY: Cell<*const Tally> = const { Cell::new(std::ptr::null()) };
     /// Owns what CACHE points to.
     static OWNER: Owner = Owner::new();
 }
@@ -228,7 +259,9 @@ struct Owner(*mut Cache);
 
 impl Owner {
     fn new() -> Owner {
-        let cache = Box::into_raw(Box::new(Cache::new(pool::get())));
+        let cache = Box::new(Cache::new(pool::get()));
+        TALLY.set(Arc::as_ptr(&cache.tally));
+        let cache = Box::into_raw(cache);
         CACHE.set(cache);
         Owner(cache)
     }
@@ -237,6 +270,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         CACHE.set(std::ptr::null_mut());
+        TALLY.set(std::ptr::null());
         // SAFETY: the pointer came from Box::into_raw in new(), nothing else frees it, and with CACHE cleared
         // nothing can reach it any more.
         drop(unsafe { Box::from_raw(self.0) });

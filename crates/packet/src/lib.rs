@@ -33,7 +33,7 @@ mod vector;
 
 pub use arena::Fixed;
 pub use bulk::instruction_set;
-pub use cache::{Fresh, Template, free_all, push_copies, push_filled, tidy};
+pub use cache::{BufferUse, Fresh, Template, buffer_use, free_all, push_copies, push_filled, tidy};
 pub use evict::evict;
 pub use mark::{Fate, Mark, Passage, passages, settle_passages, take_passages};
 pub use offload::Offload;

@@ -16,12 +16,42 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Lets the calling thread run on these processors, as [`allowed`] gives them.
+///
+/// # Errors
+/// What `sched_setaffinity(2)` says: `EINVAL` when the machine has none of them.
+pub fn allow(cpus: &[usize]) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < rustix::thread::CpuSet::MAX_CPU) {
+        set.set(cpu);
+    }
+    rustix::thread::sched_setaffinity(None, &set)?;
+    Ok(())
+}
+
 /// The processors on which the calling thread may run, in ascending order.
 pub fn allowed() -> Vec<usize> {
     match rustix::thread::sched_getaffinity(None) {
         Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect(),
         Err(_) => Vec::new(),
     }
+}
+
+/// Processors as they are listed: `0-3, 8`.
+pub fn ranges(cpus: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let text = |(first, last): (usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// The processor's name as the kernel gives it, or the architecture where it gives none.
@@ -90,13 +120,24 @@ mod tests {
     #[test]
     fn a_thread_can_be_pinned_to_each_processor_it_may_use() {
         std::thread::spawn(|| {
-            for cpu in allowed() {
+            let all = allowed();
+            for &cpu in &all {
                 pin_to(cpu).unwrap();
                 assert_eq!(allowed(), [cpu]);
             }
+            allow(&all).unwrap();
+            assert_eq!(allowed(), all);
+            assert!(allow(&[]).is_err());
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn processors_in_a_row_are_listed_as_a_range() {
+        assert_eq!(ranges(&[0, 1]), "0, 1");
+        assert_eq!(ranges(&[0, 1, 2, 3, 8, 10, 11]), "0-3, 8, 10, 11");
+        assert_eq!((ranges(&[5]), ranges(&[])), ("5".to_owned(), String::new()));
     }
 
     #[test]

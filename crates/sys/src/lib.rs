@@ -5,6 +5,7 @@
 //!
 //! | module | what it gives |
 //! |---|---|
+//! | [`access`] | what may be done with a file, without doing it |
 //! | [`cache`] | putting data out of the processor's caches |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
 //! | [`code`] | memory at a wanted address that is written, then sealed and run |
@@ -15,8 +16,10 @@
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
 //! | [`socket`] | Unix sockets that carry descriptors, without ever waiting |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
+//! | [`way_out`] | what a person can do about an error |
 //! | [`cpu`] | pinning a thread, asking what the processor is |
 
+pub mod access;
 pub mod cache;
 pub mod clock;
 pub mod code;
@@ -28,3 +31,6 @@ pub mod perf;
 pub mod shared;
 pub mod socket;
 pub mod wake;
+mod way_out;
+
+pub use way_out::way_out;
