@@ -293,7 +293,7 @@ pub enum ErrorKind {
     /// Writing failed.
     #[error("writing failed, {offset} bytes into the file: {source}")]
     Write {
-        /// Bytes given to the writer before, some of which may still have been in its buffer.
+        /// How many bytes the file had taken.
         offset: u64,
         /// The system's error.
         source: io::Error,

@@ -1,7 +1,7 @@
 //! The writer of capture files.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,21 +50,35 @@ impl WriterOptions {
 /// Writes records to a capture file, through a buffer of 256 KiB.
 ///
 /// [`finish`](Self::finish) it to learn whether all was written; a writer that is dropped writes what it holds, but cannot tell.
+///
+/// # When writing fails
+/// Nothing is lost that was written before: what the sink has not taken stays in the buffer, and the next
+/// [`flush`](Self::flush) goes on where the last one failed, such as on a disk that has room again. Meanwhile
+/// [`records_taken`](Self::records_taken) are whole in the sink; behind them there may be a part of one more, which
+/// [`step_back`](Self::step_back) helps to cut off.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     name: Arc<str>,
-    sink: BufWriter<W>,
     options: WriterOptions,
     /// The most bytes to keep of a packet, and the link type, for each interface.
     interfaces: Vec<(u32, LinkType)>,
-    bytes: u64,
-    /// How many of the bytes the sink has taken; they end with a whole record.
-    taken: u64,
     records: u64,
+    /// Gone only when it was given back.
+    sink: Option<W>,
+    /// What follows in the file: whole records and blocks.
+    buffer: Vec<u8>,
+    /// How many of these bytes the sink has taken.
+    sent: usize,
+    /// Bytes of the file before the buffer, and the records in them.
+    base: u64,
+    base_records: u64,
 }
 
 /// The most bytes that a format puts around the data of a packet.
 const MOST_AROUND: usize = 40;
+
+/// Bytes in the buffer beyond which it is flushed first: the largest packets of most link types fit.
+const FULL: usize = CAPACITY + MOST_AROUND;
 
 impl Writer<File> {
     /// Creates the file at `path`, or empties it, and writes the start of a capture from `interfaces`.
@@ -98,10 +112,19 @@ impl<W: Write> Writer<W> {
     ) -> Result<Self, Error> {
         let name: Arc<str> = name.as_ref().into();
         check(options, &[], interfaces).map_err(|kind| Error::new(&name, kind))?;
-        let sink = BufWriter::with_capacity(CAPACITY, sink);
-        let mut writer = Self { name, sink, options, interfaces: Vec::new(), bytes: 0, taken: 0, records: 0 };
+        let mut writer = Self {
+            name,
+            options,
+            interfaces: Vec::new(),
+            records: 0,
+            sink: Some(sink),
+            buffer: Vec::with_capacity(FULL),
+            sent: 0,
+            base: 0,
+            base_records: 0,
+        };
         match options.format {
-            OutputFormat::Pcapng => writer.write_section_header()?,
+            OutputFormat::Pcapng => writer.write_section_header(),
             _ => writer.write_file_header(interfaces)?,
         }
         for interface in interfaces {
@@ -119,7 +142,7 @@ impl<W: Write> Writer<W> {
         check(self.options, &self.interfaces, std::slice::from_ref(interface))
             .map_err(|kind| Error::new(&self.name, kind))?;
         if self.options.format == OutputFormat::Pcapng {
-            self.write_interface_description(interface)?;
+            self.write_interface_description(interface);
         }
         self.interfaces.push((self.limit(interface.link_type), interface.link_type));
         Ok(self.interfaces.len() as u32 - 1)
@@ -137,12 +160,11 @@ impl<W: Write> Writer<W> {
             return Err(self.unknown_interface(record.interface));
         };
         let data = &record.data[..record.data.len().min(limit as usize)];
-        // What the sink is given ends with a whole record, so that there is a clean end to go back to.
-        if self.sink.capacity() - self.sink.buffer().len() < data.len() + MOST_AROUND {
+        if !self.has_room(data.len()) {
             self.flush()?;
         }
         match self.options.format {
-            OutputFormat::Pcapng => self.write_enhanced_packet(record, data)?,
+            OutputFormat::Pcapng => self.write_enhanced_packet(record, data),
             OutputFormat::PcapMicroseconds => self.write_pcap_record(record, data, 1000)?,
             OutputFormat::PcapNanoseconds => self.write_pcap_record(record, data, 1)?,
         }
@@ -150,22 +172,90 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// Whether a packet of so many bytes is [written](Self::write) without the sink. An empty buffer takes any.
+    #[inline]
+    pub fn has_room(&self, length: usize) -> bool {
+        self.buffer.is_empty() || self.buffer.len() + length + MOST_AROUND <= FULL
+    }
+
     /// Hands all that was written to the sink, and flushes that.
     ///
     /// # Errors
     ///
-    /// If writing fails.
+    /// If writing fails. What the sink has not taken is kept for the next time.
     pub fn flush(&mut self) -> Result<(), Error> {
-        let offset = self.bytes;
-        self.sink.flush().map_err(|source| Error::new(&self.name, ErrorKind::Write { offset, source }))?;
-        self.taken = self.bytes;
+        let Some(sink) = &mut self.sink else { return Ok(()) };
+        let mut done = Ok(());
+        while done.is_ok() && self.sent < self.buffer.len() {
+            match sink.write(&self.buffer[self.sent..]) {
+                Ok(0) => done = Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => done = Err(error),
+            }
+        }
+        if let Err(source) = done.and_then(|()| sink.flush()) {
+            return Err(self.write_failed(source));
+        }
+        self.base += self.buffer.len() as u64;
+        self.base_records = self.records;
+        self.sent = 0;
+        self.buffer.clear();
+        self.buffer.shrink_to(FULL);
         Ok(())
     }
 
-    /// Gives the sink back after a failure, without what is in the buffer, and how many bytes of it are whole records:
-    /// what is behind them is a part of one, to be cut off.
-    pub fn abandon(self) -> (W, u64) {
-        (self.sink.into_parts().0, self.taken)
+    /// Gives back to the buffer the part of a record that the sink took before it failed, if it took one. Returns where
+    /// in the file the last whole record ends: the sink is to be cut there and to go on there.
+    pub fn step_back(&mut self) -> u64 {
+        let (whole, records) = self.whole();
+        self.buffer.drain(..whole);
+        self.base += whole as u64;
+        self.base_records += records;
+        self.sent = 0;
+        self.base
+    }
+
+    /// Of what the buffer has sent, the bytes of whole records and blocks, and how many records these are.
+    fn whole(&self) -> (usize, u64) {
+        let (mut end, mut records) = (0, 0);
+        loop {
+            let rest = &self.buffer[end..self.sent];
+            let field = |at: usize| Some(self.options.endianness.u32(rest.get(..at + 4)?, at));
+            let (length, is_record) = match self.options.format {
+                OutputFormat::Pcapng => (field(4), field(0) == Some(pcapng::ENHANCED_PACKET)),
+                _ if self.base == 0 && end == 0 => (Some(pcap::FILE_HEADER as u32), false),
+                _ => (field(8).map(|captured| captured + pcap::RECORD_HEADER as u32), true),
+            };
+            let Some(length) = length.map(|length| length as usize).filter(|&length| length <= rest.len()) else {
+                return (end, records);
+            };
+            end += length;
+            records += u64::from(is_record);
+            if length == 0 {
+                return (end, records);
+            }
+        }
+    }
+
+    /// The sink, to do with it what no writing is: to cut it, say.
+    ///
+    /// # Panics
+    ///
+    /// Never: it is there until the writer is given up.
+    pub fn sink_mut(&mut self) -> &mut W {
+        let Some(sink) = &mut self.sink else { unreachable!("the sink is there") };
+        sink
+    }
+
+    /// Gives the sink back as it is, without what is in the buffer.
+    ///
+    /// # Panics
+    ///
+    /// Never, as [`sink_mut`](Self::sink_mut).
+    pub fn abandon(mut self) -> W {
+        let Some(sink) = self.sink.take() else { unreachable!("the sink is there") };
+        sink
     }
 
     /// Flushes, and gives the sink back.
@@ -175,18 +265,22 @@ impl<W: Write> Writer<W> {
     /// If writing fails.
     pub fn finish(mut self) -> Result<W, Error> {
         self.flush()?;
-        let Self { name, sink, bytes: offset, .. } = self;
-        sink.into_inner().map_err(|error| Error::new(&name, ErrorKind::Write { offset, source: error.into_error() }))
+        Ok(self.abandon())
     }
 
     /// Size of the file so far, what is still in the buffer included.
     pub fn bytes_written(&self) -> u64 {
-        self.bytes
+        self.base + self.buffer.len() as u64
     }
 
-    /// Records written so far.
+    /// Records written so far, those that are still in the buffer included.
     pub fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Records that the sink has taken whole.
+    pub fn records_taken(&self) -> u64 {
+        self.base_records + if self.sent == 0 { 0 } else { self.whole().1 }
     }
 
     /// How many interfaces the file has.
@@ -211,13 +305,14 @@ impl<W: Write> Writer<W> {
         header[0..4].copy_from_slice(&e.put_u32(seconds));
         header[4..8].copy_from_slice(&e.put_u32(fraction));
         header[8..12].copy_from_slice(&e.put_u32(data.len() as u32));
-        header[12..16].copy_from_slice(&e.put_u32(record.original_length));
-        self.put(&header)?;
-        self.put(data)
+        header[12..16].copy_from_slice(&e.put_u32(original_length(record, data)));
+        self.put(&header);
+        self.put(data);
+        Ok(())
     }
 
     #[inline]
-    fn write_enhanced_packet(&mut self, record: &Record<'_>, data: &[u8]) -> Result<(), Error> {
+    fn write_enhanced_packet(&mut self, record: &Record<'_>, data: &[u8]) {
         let e = self.options.endianness;
         let padding = data.len().wrapping_neg() & 3;
         // A header of 28 bytes, the packet, padding, the length again.
@@ -229,23 +324,17 @@ impl<W: Write> Writer<W> {
         header[12..16].copy_from_slice(&e.put_u32((record.timestamp >> 32) as u32));
         header[16..20].copy_from_slice(&e.put_u32(record.timestamp as u32));
         header[20..24].copy_from_slice(&e.put_u32(data.len() as u32));
-        header[24..28].copy_from_slice(&e.put_u32(record.original_length));
+        header[24..28].copy_from_slice(&e.put_u32(original_length(record, data)));
         let mut trailer = [0; 8];
         trailer[padding..padding + 4].copy_from_slice(&total);
-        self.put(&header)?;
-        self.put(data)?;
-        self.put(&trailer[..padding + 4])
+        self.put(&header);
+        self.put(data);
+        self.put(&trailer[..padding + 4]);
     }
 
     #[inline]
-    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        match self.sink.write_all(bytes) {
-            Ok(()) => {
-                self.bytes += bytes.len() as u64;
-                Ok(())
-            }
-            Err(source) => Err(self.write_failed(source)),
-        }
+    fn put(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
     }
 
     fn write_file_header(&mut self, interfaces: &[Interface]) -> Result<(), Error> {
@@ -271,10 +360,11 @@ impl<W: Write> Writer<W> {
         header[6..8].copy_from_slice(&e.put_u16(4));
         header[16..20].copy_from_slice(&e.put_u32(snap_length));
         header[20..24].copy_from_slice(&e.put_u32(first.link_type.0 | flags));
-        self.put(&header)
+        self.put(&header);
+        Ok(())
     }
 
-    fn write_section_header(&mut self) -> Result<(), Error> {
+    fn write_section_header(&mut self) {
         let e = self.options.endianness;
         let mut body = Vec::with_capacity(16);
         body.extend(e.put_u32(pcapng::BYTE_ORDER_MAGIC));
@@ -282,10 +372,10 @@ impl<W: Write> Writer<W> {
         body.extend(e.put_u16(0));
         // Section length: not given.
         body.extend([0xff; 8]);
-        self.write_block(pcapng::SECTION_HEADER, &body)
+        self.write_block(pcapng::SECTION_HEADER, &body);
     }
 
-    fn write_interface_description(&mut self, interface: &Interface) -> Result<(), Error> {
+    fn write_interface_description(&mut self, interface: &Interface) {
         let e = self.options.endianness;
         let mut body = Vec::new();
         body.extend(e.put_u16(interface.link_type.0 as u16));
@@ -305,17 +395,17 @@ impl<W: Write> Writer<W> {
             option(pcapng::OPTION_IF_FCSLEN, &[length]);
         }
         option(0, &[]);
-        self.write_block(pcapng::INTERFACE_DESCRIPTION, &body)
+        self.write_block(pcapng::INTERFACE_DESCRIPTION, &body);
     }
 
     /// `body` is a multiple of 4 long.
-    fn write_block(&mut self, block_type: u32, body: &[u8]) -> Result<(), Error> {
+    fn write_block(&mut self, block_type: u32, body: &[u8]) {
         let e = self.options.endianness;
         let total = e.put_u32(body.len() as u32 + 12);
-        self.put(&e.put_u32(block_type))?;
-        self.put(&total)?;
-        self.put(body)?;
-        self.put(&total)
+        self.put(&e.put_u32(block_type));
+        self.put(&total);
+        self.put(body);
+        self.put(&total);
     }
 
     /// The most bytes to keep of a packet.
@@ -336,7 +426,7 @@ impl<W: Write> Writer<W> {
 
     #[cold]
     fn write_failed(&self, source: io::Error) -> Error {
-        Error::new(&self.name, ErrorKind::Write { offset: self.bytes, source })
+        Error::new(&self.name, ErrorKind::Write { offset: self.base + self.sent as u64, source })
     }
 
     #[cold]
@@ -348,6 +438,18 @@ impl<W: Write> Writer<W> {
     fn timestamp_out_of_range(&self, timestamp: u64) -> Error {
         Error::new(&self.name, ErrorKind::TimestampOutOfRange { timestamp })
     }
+}
+
+impl<W: Write> Drop for Writer<W> {
+    fn drop(&mut self) {
+        let _ = self.flush();
+    }
+}
+
+/// The length that a record's packet had: not less than what is there of it, which readers take for damage.
+#[inline]
+fn original_length(record: &Record<'_>, data: &[u8]) -> u32 {
+    record.original_length.max(data.len() as u32)
 }
 
 /// Whether a file of this kind that has the interfaces `present` can have those of `more`, too.

@@ -145,12 +145,18 @@ fn written_back_captures_are_the_same() {
             assert!(!copy.exists(), "{error}");
             continue;
         }
-        let (original, mut again) = (Transcript::of(Reader::open(&path)), Transcript::of(Reader::open(&copy)));
+        let (mut original, mut again) = (Transcript::of(Reader::open(&path)), Transcript::of(Reader::open(&copy)));
+        // A packet that was shorter than what is there of it is damage, which is not written again.
+        let mut is_mended = false;
+        for record in &mut original.records {
+            is_mended |= record.original_length < record.data.len() as u32;
+            record.original_length = record.original_length.max(record.data.len() as u32);
+        }
         for (after, before) in again.interfaces.iter_mut().zip(&original.interfaces) {
             after.resolution = before.resolution;
         }
         assert_eq!(again, original, "{}", path.display());
-        if !has_known_difference(&path) {
+        if !has_known_difference(&path) && !is_mended {
             originals.push(path);
             copies.push(copy);
         }

@@ -388,6 +388,7 @@ proptest! {
             if pcap {
                 interface = 0;
             }
+            let original_length = original_length.max(data.len() as u32);
             expected.push(Owned { data, timestamp, original_length, interface });
         }
         let transcript = Transcript::of_bytes(&writer.finish().unwrap());
@@ -476,26 +477,41 @@ impl Write for Small {
 }
 
 #[test]
-fn a_file_whose_disk_is_full_can_be_cut_back_to_whole_records() {
-    let data = [7; 1_000];
+fn a_file_whose_disk_is_full_holds_whole_records_and_goes_on_when_there_is_room() {
     for format in [OutputFormat::PcapMicroseconds, OutputFormat::PcapNanoseconds, OutputFormat::Pcapng] {
-        for room in [300, 100_000, 1_000_000] {
+        for room in [10, 300, 100_000, 1_000_000] {
             let options = WriterOptions { format, ..WriterOptions::default() };
             let disk = Small { file: Vec::new(), room };
             let mut writer = Writer::new(disk, "small", options, &[Interface::new(LinkType::ETHERNET)]).unwrap();
-            let record = Record { data: &data, timestamp: 1_000_000_000, original_length: 1_000, interface: 0 };
-            let failed = (0..2_000).map(|_| writer.write(&record)).find_map(Result::err);
-            assert!(failed.is_some_and(|error| error.to_string().contains("small")), "{format:?}, {room}");
-            let (disk, whole) = writer.abandon();
-            let whole = disk.file[..whole as usize].to_vec();
-            assert!(whole.len() <= room && (room < 600_000 || whole.len() > room / 2), "{} of {room}", whole.len());
-            if !whole.is_empty() {
-                let mut reader = Reader::new(io::Cursor::new(whole), "cut").unwrap();
+            let mut wrote = 0_u64;
+            let mut write = |writer: &mut Writer<Small>| {
+                let data = [wrote as u8; 1_001];
+                let record = Record { data: &data, timestamp: 1_000_000_000, original_length: 0, interface: 0 };
+                writer.write(&record).inspect(|()| wrote += 1)
+            };
+            let failed = (0..2_000).map(|_| write(&mut writer)).find_map(Result::err).expect("a full disk");
+            assert_eq!(failed.offset(), Some(room as u64), "{format:?}");
+            let taken = writer.records_taken();
+            let whole = writer.step_back() as usize;
+            assert!(whole <= room && (room < 2_000 || room - whole < 2_000), "{whole} of {room}");
+            writer.sink_mut().file.truncate(whole);
+            assert_eq!(writer.records_taken(), taken);
+            let read = |file: &[u8]| {
+                let mut reader = Reader::new(io::Cursor::new(file.to_vec()), "cut").unwrap();
+                let mut seen = 0_u64;
                 while let Some(record) = reader.next_record().unwrap() {
-                    assert_eq!(record.data, data);
+                    let number = (record.data[0], record.data.len(), record.original_length);
+                    assert_eq!(number, ((seen % 256) as u8, 1_001, 1_001));
+                    seen += 1;
                 }
-                assert!(reader.records() > 400);
+                reader.records()
+            };
+            if whole > 0 {
+                assert_eq!(read(&writer.sink_mut().file[..whole]), taken);
             }
+            writer.sink_mut().room = 10_000_000;
+            write(&mut writer).unwrap();
+            assert_eq!(read(&writer.finish().unwrap().file), wrote);
         }
     }
 }
