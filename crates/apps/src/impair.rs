@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{Configure, Context, Duration, Mistake};
+use bellows_config::{Configure, Context, Duration, Fraction, Mistake};
 use bellows_engine::{App, AppError, Counter, Io, Output, Port, Ports};
 use bellows_packet::Packet;
 use fastrand::Rng;
@@ -24,25 +24,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// How likely a packet is lost: 0 for never, 1 for always.
+    /// How likely a packet is lost: 0 for never, 1 or `"100%"` for always.
     #[serde(default)]
-    #[schemars(extend("x-unit" = "probability"), range(min = 0, max = 1))]
-    pub loss: f64,
+    pub loss: Fraction,
 
     /// How likely a bit of a packet is flipped.
     #[serde(default)]
-    #[schemars(extend("x-unit" = "probability"), range(min = 0, max = 1))]
-    pub corrupt: f64,
+    pub corrupt: Fraction,
 
     /// How likely a packet is sent twice.
     #[serde(default)]
-    #[schemars(extend("x-unit" = "probability"), range(min = 0, max = 1))]
-    pub duplicate: f64,
+    pub duplicate: Fraction,
 
     /// How likely a packet is held back.
     #[serde(default)]
-    #[schemars(extend("x-unit" = "probability"), range(min = 0, max = 1))]
-    pub reorder: f64,
+    pub reorder: Fraction,
 
     /// Behind how many packets one that is held back comes, from 1 to 65,536.
     #[serde(default = "default_gap")]
@@ -147,7 +143,7 @@ impl App for Impair {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "what is left of them")]);
     /// Itself, its copy, and another with its copy that was held back behind it.
     const GAIN: usize = 4;
-    const DROPS: &'static [Counter] = &[Counter::new("lost", "packets that were lost at random")];
+    const DROPS: &'static [Counter] = &[Counter::new("lost", "packets that were lost at random").asked()];
     const COUNTERS: &'static [Counter] = &[
         Counter::new("corrupted", "packets of which a bit was flipped"),
         Counter::new("duplicated", "packets that were sent twice"),
@@ -224,22 +220,15 @@ impl Configure for Impair {
 
     fn configure(config: Config, _: &Context) -> Result<Impair, Mistake> {
         let Config { loss, corrupt, duplicate, reorder, gap, hold, seed } = config;
-        for (key, probability) in [("loss", loss), ("corrupt", corrupt), ("duplicate", duplicate), ("reorder", reorder)]
-        {
-            if !(0.0..=1.0).contains(&probability) {
-                let help = "give a number from 0 to 1, such as 0.01 for one in a hundred";
-                return Err(Mistake::at(key, format!("{probability} is no probability"), help));
-            }
-        }
         if !(1..=MOST_GAP).contains(&gap) {
             return Err(Mistake::at("gap", format!("{gap} packets are no gap"), format!("give 1 to {MOST_GAP}")));
         }
         let mut random = Rng::with_seed(seed);
         Ok(Impair {
-            loss: Chance::new(loss, &mut random),
-            corrupt: Chance::new(corrupt, &mut random),
-            duplicate: Chance::new(duplicate, &mut random),
-            reorder: Chance::new(reorder, &mut random),
+            loss: Chance::new(loss.get(), &mut random),
+            corrupt: Chance::new(corrupt.get(), &mut random),
+            duplicate: Chance::new(duplicate.get(), &mut random),
+            reorder: Chance::new(reorder.get(), &mut random),
             gap,
             hold: hold.nanos(),
             seed,
@@ -332,11 +321,13 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_their_key() {
-        for (config, key) in
-            [(r#"{"loss": 1.1}"#, "loss"), (r#"{"corrupt": -0.5}"#, "corrupt"), (r#"{"gap": 0}"#, "gap")]
+        assert_eq!(impair(r#"{"gap": 0}"#).err().and_then(|mistake| mistake.key), Some("gap"));
+        for (loss, answer) in [("5", "write `5%` or `0.05`"), ("-0.5", "is no fraction"), ("\"101%\"", "at most 100%")]
         {
-            assert_eq!(impair(config).err().and_then(|mistake| mistake.key), Some(key));
+            let error = serde_json::from_str::<Config>(&format!(r#"{{"loss": {loss}}}"#)).unwrap_err();
+            assert!(error.to_string().contains(answer), "{error}");
         }
+        assert_eq!(serde_json::from_str::<Config>(r#"{"loss": "1%"}"#).unwrap().loss.get(), 0.01);
     }
 
     fn probability() -> impl Strategy<Value = f64> {

@@ -17,6 +17,7 @@ pub mod delay;
 pub mod impair;
 pub mod join;
 pub mod matching;
+mod pace;
 pub mod pcap_reader;
 pub mod pcap_writer;
 pub mod rate_limiter;

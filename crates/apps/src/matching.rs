@@ -133,6 +133,7 @@ impl App for Match {
     const OUTPUTS: Ports =
         Ports::Named(&[Port::optional("mismatch", "packets of `actual` that differ or were not expected")]);
     const PREFETCH: usize = 8;
+    const ENDS: bool = true;
     const COUNTERS: &'static [Counter] = &[
         Counter::new("matched", "pairs of equal packets"),
         Counter::new("mismatched", "pairs in the same place of the order that differ"),

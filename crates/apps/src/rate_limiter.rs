@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{BitRate, Bytes, Configure, Context, Mistake, Rate};
+use bellows_config::{Bytes, Configure, Context, Mistake, Rate, TrafficRate, wire_bytes};
 use bellows_engine::{App, AppError, Counter, Io, Output, Port, Ports};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -20,23 +20,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Bits per second of the packets' data, above 0. This or `packets` must be given.
+    /// The rate, above 0, with its unit: bits per second of the packets' data (`"100Mb/s"`), bits on an Ethernet wire
+    /// (`"100Mb/s L1"`), a share of a line rate (`"30% of 10Gb/s"`), which counts as on the wire, or packets per second
+    /// (`"250kpps"`). This or `packets` must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-unit" = "bits/s"))]
-    pub rate: Option<BitRate>,
+    pub rate: Option<TrafficRate>,
 
-    /// Packets per second: from one in a thousand seconds to 1 T.
+    /// A limit in packets per second, to be kept besides `rate` in bits: from one in a thousand seconds to 1 T.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "packets/s"))]
     pub packets: Option<Rate>,
 
-    /// The most that can be saved of `rate`, 1 byte or more. By default what it gives in 10 ms, but at least 96 KiB,
-    /// so that the largest packets fit.
+    /// The most that can be saved of a `rate` in bits, 1 byte or more. By default what it gives in 10 ms, but at least
+    /// 96 KiB, so that the largest packets fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "bytes"))]
     pub burst: Option<Bytes>,
 
-    /// The most that can be saved of `packets`, 1 or more. By default what it gives in 10 ms, but at least 128.
+    /// The most that can be saved of a rate in packets, 1 or more. By default what it gives in 10 ms, but at least 128.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "packets"), range(min = 1))]
     pub burst_packets: Option<u64>,
@@ -47,15 +48,12 @@ pub struct Config {
     pub queue: usize,
 
     /// Count what a packet takes on an Ethernet wire, as link speeds do: at least 60 bytes of frame, and with them 24
-    /// bytes of preamble, start delimiter, frame check sequence and gap between packets (IEEE 802.3).
+    /// bytes of preamble, start delimiter, frame check sequence and gap between packets (IEEE 802.3). A `rate` that
+    /// ends in `L1` or is a share of a line rate says so by itself.
     #[serde(default)]
     pub layer1: bool,
 }
 
-/// The shortest Ethernet frame, without its check sequence.
-const SHORTEST_FRAME: usize = 60;
-/// Preamble and start delimiter 8, check sequence 4, gap 12.
-const LAYER1_OVERHEAD: usize = 24;
 const MOST_QUEUED: usize = 1 << 20;
 
 /// Tokens that come at a steady rate and are saved up to a limit.
@@ -119,7 +117,7 @@ impl RateLimiter {
     /// What a packet takes of each bucket.
     fn costs(&self, packet: &Packet) -> [u128; 2] {
         let length = packet.len();
-        let bytes = if self.layer1 { length.max(SHORTEST_FRAME) + LAYER1_OVERHEAD } else { length };
+        let bytes = if self.layer1 { wire_bytes(length) } else { length };
         [bytes as u128 * 8, PER_PACKET]
     }
 
@@ -180,9 +178,9 @@ impl App for RateLimiter {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets at any rate")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "those that keep to the rate")]);
     const DROPS: &'static [Counter] = &[
-        Counter::new("over_rate", "packets that came too fast, without a queue"),
-        Counter::new("queue_full", "packets that found no place in the queue"),
-        Counter::new("over_burst", "packets larger than a whole burst"),
+        Counter::new("over_rate", "packets that came too fast, without a queue").asked(),
+        Counter::new("queue_full", "packets that found no place in the queue").asked(),
+        Counter::new("over_burst", "packets larger than a whole burst").asked(),
     ];
 
     fn push(&mut self, io: &Io<Self>) {
@@ -242,15 +240,31 @@ impl Configure for RateLimiter {
     fn configure(config: Config, _: &Context) -> Result<RateLimiter, Mistake> {
         let Config { rate, packets, burst, burst_packets, queue, layer1 } = config;
         if rate.is_none() && packets.is_none() {
-            let help = "add `rate = \"100Mb/s\"` or `packets = \"10k\"`, say";
+            let help = "add `rate = \"100Mb/s\"` or `rate = \"10kpps\"`, say";
             return Err(Mistake { key: None, message: "there is no rate to limit to".into(), help: help.into() });
         }
-        if rate.is_some_and(|rate| rate.bits_per_second() == 0) {
-            return Err(Mistake::at("rate", "at 0 bits per second nothing ever leaves", "give a rate above 0"));
+        if rate.is_some_and(TrafficRate::is_zero) {
+            return Err(Mistake::at("rate", "at a rate of 0 nothing ever leaves", "give a rate above 0"));
         }
+        let (bits, by_number, layer1) = match rate {
+            None => (None, None, layer1),
+            Some(TrafficRate::Bits(bits)) => (Some(bits), None, layer1),
+            Some(TrafficRate::WireBits(bits)) => (Some(bits), None, true),
+            Some(TrafficRate::Packets(rate)) => (None, Some(rate), layer1),
+            Some(TrafficRate::Unitless(number)) => {
+                let help = format!("write \"{number}b/s\" for bits or \"{number}pps\" for packets per second");
+                return Err(Mistake::at("rate", format!("`{number}` does not say of what"), help));
+            }
+        };
+        if by_number.is_some() && packets.is_some() {
+            let help = "give `rate` in bits per second, or leave one of them out";
+            return Err(Mistake::at("packets", "`rate` limits packets per second already", help));
+        }
+        let key = if by_number.is_some() { "rate" } else { "packets" };
+        let packets = by_number.or(packets);
         if packets.is_some_and(|rate| !(0.001..=1e12).contains(&rate.per_second())) {
             let help = "give packets per second between 0.001 and 1e12";
-            return Err(Mistake::at("packets", "the rate is out of its range", help));
+            return Err(Mistake::at(key, "the rate is out of its range", help));
         }
         if burst == Some(Bytes::new(0)) {
             return Err(Mistake::at("burst", "a burst of 0 bytes lets nothing through", "give 1 byte or more"));
@@ -258,20 +272,23 @@ impl Configure for RateLimiter {
         if burst_packets == Some(0) {
             return Err(Mistake::at("burst_packets", "a burst of 0 packets lets nothing through", "give 1 or more"));
         }
-        for (key, without, alone) in [
-            ("burst", "rate", burst.is_some() && rate.is_none()),
-            ("burst_packets", "packets", burst_packets.is_some() && packets.is_none()),
-        ] {
-            if alone {
-                let help = format!("add `{without}`, or leave `{key}` out");
-                return Err(Mistake::at(key, format!("`{key}` works together with `{without}` only"), help));
-            }
+        if burst.is_some() && bits.is_none() {
+            let help = "give `rate` in bits per second, or `burst_packets` in place of `burst`";
+            return Err(Mistake::at("burst", "`burst` counts bytes, and no rate is in bits", help));
+        }
+        if burst_packets.is_some() && packets.is_none() {
+            let help = "add `packets`, or give `burst` in bytes in place of `burst_packets`";
+            return Err(Mistake::at(
+                "burst_packets",
+                "`burst_packets` counts packets, and no rate is in packets",
+                help,
+            ));
         }
         if queue > MOST_QUEUED {
             let message = format!("a queue of {queue} packets is more than the {MOST_QUEUED} that are possible");
             return Err(Mistake::at("queue", message, "give a shorter queue"));
         }
-        let bits = rate.map(|rate| {
+        let bits = bits.map(|rate| {
             let default = (rate.bits_per_second() / 800).max(96 << 10);
             Bucket::new(rate.bits_per_second(), u128::from(burst.map_or(default, Bytes::bytes)) * 8)
         });
@@ -344,18 +361,22 @@ mod tests {
 
     #[test]
     fn packets_are_counted_by_number_or_with_what_they_take_on_the_wire() {
-        let mut by_number = rig(r#"{"packets": 10, "burst_packets": 2, "queue": 10}"#);
-        by_number.send("input", [[1; 1]; 4]);
-        by_number.settle();
-        assert_eq!(lengths(&mut by_number), [1, 1]);
-        set_time(&mut by_number, 100);
-        by_number.settle();
-        assert_eq!(lengths(&mut by_number), [1]);
+        for rate in [r#""packets": 10"#, r#""rate": "10pps""#] {
+            let mut by_number = rig(&format!(r#"{{{rate}, "burst_packets": 2, "queue": 10}}"#));
+            by_number.send("input", [[1; 1]; 4]);
+            by_number.settle();
+            assert_eq!(lengths(&mut by_number), [1, 1]);
+            set_time(&mut by_number, 100);
+            by_number.settle();
+            assert_eq!(lengths(&mut by_number), [1]);
+        }
 
-        let mut on_the_wire = rig(r#"{"rate": "1Mb/s", "burst": 168, "layer1": true}"#);
-        on_the_wire.send("input", [[1; 1]; 3]);
-        on_the_wire.settle();
-        assert_eq!(lengths(&mut on_the_wire), [1, 1]);
+        for rate in [r#""1Mb/s", "layer1": true"#, r#""1Mb/s L1""#, r#""10% of 10Mb/s""#] {
+            let mut on_the_wire = rig(&format!(r#"{{"rate": {rate}, "burst": 168}}"#));
+            on_the_wire.send("input", [[1; 1]; 3]);
+            on_the_wire.settle();
+            assert_eq!(lengths(&mut on_the_wire), [1, 1], "{rate}");
+        }
     }
 
     #[test]
@@ -376,13 +397,16 @@ mod tests {
     fn mistakes_are_told_with_their_key() {
         for (config, key) in [
             ("{}", None),
-            (r#"{"rate": 0}"#, Some("rate")),
+            (r#"{"rate": "0b/s"}"#, Some("rate")),
+            (r#"{"rate": 8000}"#, Some("rate")),
+            (r#"{"rate": "1pps", "packets": 1}"#, Some("packets")),
+            (r#"{"rate": "1pps", "burst": 10}"#, Some("burst")),
             (r#"{"packets": 1e-9}"#, Some("packets")),
-            (r#"{"rate": 1, "burst": 0}"#, Some("burst")),
+            (r#"{"rate": "1b/s", "burst": 0}"#, Some("burst")),
             (r#"{"packets": 1, "burst": 10}"#, Some("burst")),
-            (r#"{"rate": 1, "burst_packets": 10}"#, Some("burst_packets")),
+            (r#"{"rate": "1b/s", "burst_packets": 10}"#, Some("burst_packets")),
             (r#"{"packets": 1, "burst_packets": 0}"#, Some("burst_packets")),
-            (r#"{"rate": 1, "queue": 10000000}"#, Some("queue")),
+            (r#"{"rate": "1b/s", "queue": 10000000}"#, Some("queue")),
         ] {
             assert_eq!(limiter(config).err().map(|mistake| mistake.key), Some(key), "{config}");
         }
@@ -401,7 +425,7 @@ mod tests {
             traffic in traffic(),
             (kilobits, burst, queue) in (1u64..4_000, 400u64..3_000, 0usize..20),
         ) {
-            let mut rig = rig(&format!(r#"{{"rate": {}, "burst": {burst}, "queue": {queue}}}"#, kilobits * 1_000));
+            let mut rig = rig(&format!(r#"{{"rate": "{kilobits}kb/s", "burst": {burst}, "queue": {queue}}}"#));
             let (mut now, mut sent) = (1_000_000_000, Vec::<(u64, usize)>::new());
             // Bits that the bucket of the model holds, times 1,000,000.
             let (mut saved, mut model) = (u128::from(burst) * 8_000_000, Vec::new());

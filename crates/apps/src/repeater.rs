@@ -2,11 +2,13 @@
 
 use std::slice;
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, Mistake, TrafficRate};
 use bellows_engine::{App, Counter, Io, Output, Port, Ports};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::pace::{Due, Pace};
 
 /// Sends what it receives again and again: the stored sequence for ever, or each packet several times in a row.
 ///
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// A full output makes the app wait. Copies carry tag and metadata; those for which the pool has no buffer are counted
 /// as `no_buffer`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// How many times in a row to send each packet, in place of storing the packets.
@@ -29,16 +31,28 @@ pub struct Config {
     /// pool.
     #[schemars(extend("x-unit" = "packets"), range(min = 1))]
     pub limit: usize,
+
+    /// How fast packets are sent: packets per second (`"1.5Mpps"`, or a number), bits per second of their data
+    /// (`"10Gb/s"`), bits on an Ethernet wire (`"10Gb/s L1"`), or a share of a line rate (`"30% of 10Gb/s"`), which
+    /// counts as on the wire. What falls behind is caught up with, up to a tenth of a second of it. As fast as they
+    /// are taken by default.
+    pub rate: Option<TrafficRate>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { times: None, limit: 1024 }
+        Config { times: None, limit: 1024, rate: None }
     }
 }
 
 /// Sends packets again.
-pub enum Repeater {
+pub struct Repeater {
+    what: What,
+    pace: Option<Pace>,
+}
+
+/// What is sent again.
+enum What {
     /// Stores packets and sends them for ever.
     Loop {
         /// What to send.
@@ -66,26 +80,33 @@ impl App for Repeater {
     const DROPS: &'static [Counter] = &[Counter::new("over_limit", "packets that came when `limit` were stored")];
 
     fn pull(&mut self, io: &Io<Self>) {
-        match self {
-            Repeater::Loop { stored, next, .. } => {
+        let pace = if self.held() > 0 { self.pace.as_mut() } else { None };
+        let mut due = pace.map(|pace| pace.due(io.now()));
+        match &mut self.what {
+            What::Loop { stored, next, .. } => {
                 let mut output = io.output(0);
                 let mut wanted = if stored.is_empty() { 0 } else { io.burst().min(output.room()) };
                 while wanted > 0 {
-                    let end = stored.len().min(*next + wanted);
-                    output.push_copies(&stored[*next..end]);
-                    wanted -= end - *next;
-                    *next = end % stored.len();
+                    let run = &stored[*next..stored.len().min(*next + wanted)];
+                    let count = match &mut due {
+                        Some(due) => run.iter().take_while(|packet| due.take(packet.len(), 1) == 1).count(),
+                        None => run.len(),
+                    };
+                    output.push_copies(&run[..count]);
+                    wanted = if count < run.len() { 0 } else { wanted - count };
+                    *next = (*next + count) % stored.len();
                 }
             }
-            Repeater::Row { current, .. } => send_current(current, &mut io.output(0)),
+            What::Row { current, .. } => send_current(current, due.as_mut(), &mut io.output(0)),
         }
-        self.set_slot(io);
+        self.settle(due, io);
     }
 
     fn push(&mut self, io: &Io<Self>) {
         let mut input = io.input(0);
-        match self {
-            Repeater::Loop { stored, limit, .. } => {
+        let mut due = None;
+        match &mut self.what {
+            What::Loop { stored, limit, .. } => {
                 let free = *limit - stored.len();
                 stored.extend((&mut input).into_iter().take(free).map(|mut packet| {
                     packet.end_mark();
@@ -95,20 +116,28 @@ impl App for Repeater {
                     io.drop_all(&mut input, OVER_LIMIT);
                 }
             }
-            Repeater::Row { times, current } => {
+            What::Row { times, current } => {
+                due = self.pace.as_mut().map(|pace| pace.due(io.now()));
                 let mut output = io.output(0);
-                send_current(current, &mut output);
+                send_current(current, due.as_mut(), &mut output);
                 let ready = if current.is_some() { 0 } else { usize::MAX };
                 for packet in (&mut input).into_iter().take(ready) {
                     *current = Some((packet, *times));
-                    send_current(current, &mut output);
+                    send_current(current, due.as_mut(), &mut output);
                     if current.is_some() {
                         break;
                     }
                 }
             }
         }
-        self.set_slot(io);
+        self.settle(due, io);
+    }
+
+    /// A packet is due.
+    fn tick(&mut self, io: &Io<Self>) {
+        if self.held() > 0 {
+            io.slot(0).always();
+        }
     }
 
     fn slots(&self) -> usize {
@@ -116,40 +145,49 @@ impl App for Repeater {
     }
 
     fn held(&self) -> usize {
-        match self {
-            Repeater::Loop { stored, .. } => stored.len(),
-            Repeater::Row { current, .. } => usize::from(current.is_some()),
+        match &self.what {
+            What::Loop { stored, .. } => stored.len(),
+            What::Row { current, .. } => usize::from(current.is_some()),
         }
     }
 
     fn exhausted(&self) -> bool {
-        match self {
-            Repeater::Loop { stored, .. } => stored.is_empty(),
-            Repeater::Row { .. } => true,
+        match &self.what {
+            What::Loop { stored, .. } => stored.is_empty(),
+            What::Row { .. } => true,
         }
     }
 }
 
 impl Repeater {
-    /// There is something to pull while a packet is to be repeated.
-    fn set_slot(&self, io: &Io<Self>) {
-        match self.held() {
-            0 => io.slot(0).never(),
+    /// Books what was sent. There is something to pull while a packet is to be repeated, as soon as it is due.
+    fn settle(&mut self, due: Option<Due>, io: &Io<Self>) {
+        if let (Some(pace), Some(due)) = (&mut self.pace, &due) {
+            pace.sent(due);
+        }
+        match &self.pace {
+            _ if self.held() == 0 => io.slot(0).never(),
+            Some(pace) if pace.next() > io.now() => {
+                io.wake_at(pace.next());
+                io.slot(0).never();
+            }
             _ => io.slot(0).always(),
         }
     }
 }
 
-/// Sends the packet as often as there is room, copies first and then the packet itself.
-fn send_current(current: &mut Option<(Packet, u64)>, output: &mut Output<'_>) {
+/// Sends the packet as often as there is room and it is due, copies first and then the packet itself.
+fn send_current(current: &mut Option<(Packet, u64)>, mut due: Option<&mut Due>, output: &mut Output<'_>) {
     let Some((packet, left)) = current else { return };
-    let copies = (*left - 1).min(output.room() as u64);
-    for _ in 0..copies {
+    let wanted = usize::try_from(*left).unwrap_or(usize::MAX).min(output.room());
+    let count = due.as_mut().map_or(wanted, |due| due.take(packet.len(), wanted)) as u64;
+    let is_last = count == *left;
+    for _ in 0..count - u64::from(is_last) {
         output.push_copies(slice::from_ref(packet));
     }
-    *left -= copies;
-    if *left == 1
-        && output.room() > 0
+    *left -= count;
+    if is_last
+        && count > 0
         && let Some((packet, _)) = current.take()
     {
         output.push(packet);
@@ -161,16 +199,23 @@ impl Configure for Repeater {
     type Config = Config;
 
     fn configure(config: Config, _: &Context) -> Result<Repeater, Mistake> {
-        match config {
-            Config { times: Some(0), .. } => {
-                Err(Mistake::at("times", "0 times is never", "give 1 to send each packet once, or more"))
-            }
-            Config { times: Some(times), .. } => Ok(Repeater::Row { times, current: None }),
-            Config { times: None, limit: 0 } => {
-                Err(Mistake::at("limit", "with a limit of 0 there is nothing to send", "give 1 or more packets"))
-            }
-            Config { times: None, limit } => Ok(Repeater::Loop { stored: Vec::new(), next: 0, limit }),
+        let Config { times, limit, rate } = config;
+        if rate.is_some_and(TrafficRate::is_zero) {
+            let help = "leave `rate` out to send as fast as possible";
+            return Err(Mistake::at("rate", "at a rate of 0 nothing is ever sent", help));
         }
+        let what = match times {
+            Some(0) => {
+                return Err(Mistake::at("times", "0 times is never", "give 1 to send each packet once, or more"));
+            }
+            Some(times) => What::Row { times, current: None },
+            None if limit == 0 => {
+                let help = "give 1 or more packets";
+                return Err(Mistake::at("limit", "with a limit of 0 there is nothing to send", help));
+            }
+            None => What::Loop { stored: Vec::new(), next: 0, limit },
+        };
+        Ok(Repeater { what, pace: rate.map(Pace::new) })
     }
 }
 
@@ -221,9 +266,33 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_kept_in_packets_and_in_bits() {
+        for (times, rate, expected) in [
+            (None, "1kpps", 101),
+            (None, "8Mb/s", 1_999),
+            (Some(1_000_000), "8Mb/s", 1_001),
+            (Some(1_000_000), "8Mb/s L1", 807),
+        ] {
+            let mut rig = rig(Config { times, rate: rate.parse().ok(), ..Config::default() }, false);
+            rig.send("input", [vec![1; 100]]);
+            if times.is_none() {
+                rig.send("input", [vec![1; 30], vec![2; 20]]);
+            }
+            let mut sent = 0;
+            for tenth in 0..=1000 {
+                rig.set_time(1_000_000_000 + tenth * 100_000);
+                rig.breathe();
+                sent += rig.received("output").len();
+            }
+            assert!((sent as i64 - expected).abs() <= 1, "{sent} packets at {rate}");
+        }
+    }
+
+    #[test]
     fn nothing_to_send_is_refused() {
         let key = |config| Repeater::configure(config, &Context::default()).err().unwrap().key;
         assert_eq!(key(Config { times: Some(0), ..Config::default() }), Some("times"));
         assert_eq!(key(Config { limit: 0, ..Config::default() }), Some("limit"));
+        assert_eq!(key(Config { rate: "0b/s".parse().ok(), ..Config::default() }), Some("rate"));
     }
 }

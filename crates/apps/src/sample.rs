@@ -1,6 +1,6 @@
 //! `sample`: some packets of many.
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, Fraction, Mistake};
 use bellows_engine::{App, Counter, Io, Port, Ports};
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -16,9 +16,8 @@ pub struct Config {
     #[schemars(extend("x-unit" = "packets"), range(min = 1))]
     pub every: Option<u64>,
 
-    /// Lets each packet pass with this probability, from 0 to 1, whatever happened to those before it.
-    #[schemars(range(min = 0, max = 1))]
-    pub probability: Option<f64>,
+    /// Lets each packet pass with this probability, whatever happened to those before it.
+    pub probability: Option<Fraction>,
 
     /// Where the random choice starts: the same seed chooses the same packets.
     pub seed: u64,
@@ -65,7 +64,7 @@ const NOT_SAMPLED: usize = 0;
 impl App for Sample {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to choose from")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets that were chosen")]);
-    const DROPS: &'static [Counter] = &[Counter::new("not_sampled", "packets that were not chosen")];
+    const DROPS: &'static [Counter] = &[Counter::new("not_sampled", "packets that were not chosen").asked()];
 
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
@@ -89,18 +88,14 @@ impl Configure for Sample {
                 return Err(Mistake::at("every", "one packet in 0 is not a choice", "give 1 to let all pass, or more"));
             }
             (Some(every), None) => Choice::Every { every, left: 0 },
-            (None, Some(probability)) if (0.0..=1.0).contains(&probability) => {
-                Choice::Random { probability, random: Rng::with_seed(config.seed) }
-            }
             (None, Some(probability)) => {
-                let message = format!("{probability} is no probability");
-                return Err(Mistake::at("probability", message, "give a number from 0 to 1, such as 0.01"));
+                Choice::Random { probability: probability.get(), random: Rng::with_seed(config.seed) }
             }
             (Some(_), Some(_)) => {
                 return Err(Mistake::at("probability", "there are both `every` and `probability`", "give one of them"));
             }
             (None, None) => {
-                let help = "give `every = 100`, say, or `probability = 0.01`";
+                let help = "give `every = 100`, say, or `probability = \"1%\"`";
                 return Err(Mistake {
                     key: None,
                     message: "it is not said which packets to choose".into(),
@@ -144,7 +139,8 @@ mod tests {
 
     #[test]
     fn a_probability_is_kept_and_its_choice_repeats() {
-        let with = |probability, seed| chosen(Config { probability: Some(probability), seed, ..Config::default() });
+        let part = |probability| Fraction::new(probability).ok();
+        let with = |probability, seed| chosen(Config { probability: part(probability), seed, ..Config::default() });
         assert_eq!((with(0.0, 1).len(), with(1.0, 1).len()), (0, 3000));
         // The standard deviation is 25.
         assert!(with(0.3, 1).len().abs_diff(900) < 125);
@@ -156,9 +152,9 @@ mod tests {
     fn mistakes_name_their_key() {
         let mistake = |every, probability| sample(Config { every, probability, seed: 0 }).err().unwrap().key;
         assert_eq!(mistake(Some(0), None), Some("every"));
-        assert_eq!(mistake(Some(1), Some(0.5)), Some("probability"));
+        assert_eq!(mistake(Some(1), "50%".parse().ok()), Some("probability"));
         for probability in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
-            assert_eq!(mistake(None, Some(probability)), Some("probability"));
+            assert!(Fraction::new(probability).is_err());
         }
         assert_eq!(mistake(None, None), None);
     }

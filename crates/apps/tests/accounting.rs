@@ -95,7 +95,7 @@ proptest! {
         run::<Counter>(counter::Config::default(), &one, &out, batches, lossless, times(1))?;
         let every = sample::Config { every: Some(3), ..Default::default() };
         run::<Sample>(every, &one, &out, batches, lossless, times(1))?;
-        let probability = sample::Config { probability: Some(0.5), ..Default::default() };
+        let probability = sample::Config { probability: "50%".parse().ok(), ..Default::default() };
         run::<Sample>(probability, &one, &out, batches, lossless, times(1))?;
         let row = repeater::Config { times: Some(2), ..Default::default() };
         run::<Repeater>(row, &one, &out, batches, lossless, times(2))?;

@@ -27,7 +27,7 @@ fn every_app_explains_itself() {
         let traits = app.traits();
         check_ports(name, traits.inputs);
         check_ports(name, traits.outputs);
-        for Counter { name: counter, help } in traits.drops.iter().chain(traits.counters) {
+        for Counter { name: counter, help, .. } in traits.drops.iter().chain(traits.counters) {
             assert!(is_name(counter, '_') && !help.is_empty(), "{name}: {counter}");
         }
         for key in app.keys() {

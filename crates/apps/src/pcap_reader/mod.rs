@@ -1,6 +1,7 @@
 //! `pcap-reader`: packets from a capture file.
 
 mod pace;
+mod pipe;
 #[cfg(test)]
 mod tests;
 
@@ -8,17 +9,22 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use bellows_capture::{LinkType, Progress, Reader};
-use bellows_config::{Configure, Context, Mistake, Rate};
+use bellows_config::{Configure, Context, Mistake, Resource, TrafficRate};
 use bellows_engine::{App, AppError, Counter, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports};
 use bellows_packet::{LARGEST_ROOM, Meta, Packet, ROOM, pool};
+use bellows_sys::way_out;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use self::pace::{Pace, Verdict};
+use self::pipe::{Pipe, Place};
+
+pub use self::pipe::reserve_stdin;
 
 /// Brings the packets of a capture file into the network: pcap in both byte orders with microseconds or nanoseconds,
 /// and pcapng with any number of interfaces, plain or compressed with gzip or zstd. The format is told by the file's
@@ -32,12 +38,15 @@ use self::pace::{Pace, Verdict};
 /// before the damage are sent, the counter `damaged` becomes 1, and the run ends with an error that names the file
 /// and the offset.
 ///
+/// The path may also be a pipe, or `-` for standard input: `tcpdump -U -w - | bellows run NETWORK`. Packets leave as they
+/// come, the network runs until the pipe is closed, and the engine sleeps while nothing comes. A capture that ends inside a
+/// packet is a damaged one.
+///
 /// A reload that leaves `path` as it is goes on where the file was; new settings hold from there.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The file, relative to the network file. It must be a regular one: a pipe would hold up the whole network
-    /// while it has nothing to give.
+    /// The file or pipe, relative to the network file, or `-` for standard input.
     pub path: PathBuf,
 
     /// When the packets leave: `max` for as soon as there is room, `recorded` with the pauses that they had when
@@ -50,14 +59,15 @@ pub struct Config {
     #[schemars(extend("x-unit" = "times"))]
     pub factor: f64,
 
-    /// Send at this rate, evenly. What falls behind is caught up with, up to a tenth of a second of it. Not together
-    /// with `speed = "recorded"`.
+    /// Send at this rate, evenly: packets per second (`"1.5Mpps"`, or a number), bits per second of their data
+    /// (`"10Gb/s"`), bits on an Ethernet wire (`"10Gb/s L1"`), or a share of a line rate (`"30% of 10Gb/s"`), which
+    /// counts as on the wire. Of packets that were cut when they were recorded, what is there counts. What falls behind
+    /// is caught up with, up to a tenth of a second of it. Not together with `speed = "recorded"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("x-unit" = "packets/s"))]
-    pub rate: Option<Rate>,
+    pub rate: Option<TrafficRate>,
 
     /// How many times to send the whole file, 1 or more, or `"forever"`. The packets carry their recorded times each
-    /// time; in recorded time each pass begins when the one before has ended.
+    /// time; in recorded time each pass begins when the one before has ended. What comes through a pipe can be sent once.
     #[serde(default)]
     #[schemars(extend("x-unit" = "passes"))]
     pub repeat: Repeat,
@@ -171,7 +181,10 @@ pub struct PcapReader {
     repeat: Repeat,
     /// `None` before the start, and when another app took the place of this one.
     reading: Option<Reading>,
-    _claim: Claim,
+    /// Where packets come from, if not from a file, and from the start on what has come.
+    place: Option<Place>,
+    pipe: Option<Pipe>,
+    _claim: Option<Claim>,
 }
 
 /// Keeps a `pcap-writer` of any process from overwriting a file that is to be read, as far as the file system
@@ -234,18 +247,28 @@ impl App for PcapReader {
             io.slot(0).never();
             return;
         }
+        if let Some(pipe) = &mut self.pipe {
+            let mut output = io.output(0);
+            let (now, pace) = (io.now(), &mut self.pace);
+            return pipe.send(io, &mut output, |timestamp, length| match pace.judge(now, 0, timestamp, length) {
+                Verdict::Go => Ok(()),
+                Verdict::Wait { until } => Err(until),
+            });
+        }
         let Some(reading) = &mut self.reading else { return };
         let mut output = io.output(0);
         if let Pace::Max = self.pace {
-            reading.send(io, &mut output, self.repeat, |_, _| true);
+            reading.send(io, &mut output, self.repeat, |_, _, _| true);
         } else {
             let now = io.now();
-            reading.send(io, &mut output, self.repeat, |pass, timestamp| match self.pace.judge(now, pass, timestamp) {
-                Verdict::Go => true,
-                Verdict::Wait { until } => {
-                    io.wake_at(until);
-                    io.slot(0).never();
-                    false
+            reading.send(io, &mut output, self.repeat, |pass, timestamp, length| {
+                match self.pace.judge(now, pass, timestamp, length) {
+                    Verdict::Go => true,
+                    Verdict::Wait { until } => {
+                        io.wake_at(until);
+                        io.slot(0).never();
+                        false
+                    }
                 }
             });
         }
@@ -257,7 +280,10 @@ impl App for PcapReader {
 
     /// A packet is due.
     fn tick(&mut self, io: &Io<Self>) {
-        io.slot(0).always();
+        match &mut self.pipe {
+            Some(pipe) => pipe.watch(io),
+            None => io.slot(0).always(),
+        }
     }
 
     fn slots(&self) -> usize {
@@ -270,10 +296,21 @@ impl App for PcapReader {
     }
 
     fn exhausted(&self) -> bool {
-        self.reading.as_ref().is_none_or(|reading| reading.is_over(self.repeat))
+        match &self.pipe {
+            Some(pipe) => pipe.is_over(),
+            None => self.reading.as_ref().is_none_or(|reading| reading.is_over(self.repeat)),
+        }
     }
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
+        if let Some(place) = &self.place {
+            let inherited = old.filter(|old| old.place == self.place).and_then(|old| old.pipe.take());
+            self.pipe = Some(match inherited {
+                Some(pipe) => pipe,
+                None => Pipe::new(place.clone())?,
+            });
+            return Ok(());
+        }
         let inherited = old.filter(|old| old.path == self.path).and_then(|old| old.reading.take());
         self.reading = Some(match inherited {
             Some(reading) => reading,
@@ -282,13 +319,25 @@ impl App for PcapReader {
         Ok(())
     }
 
+    fn begin(&mut self) {
+        if let Some(pipe) = &mut self.pipe {
+            pipe.begin();
+        }
+    }
+
     fn give_back(&mut self, old: &mut Self) {
+        if old.pipe.is_none() && old.place.is_some() && old.place == self.place {
+            old.pipe = self.pipe.take();
+        }
         if old.reading.is_none() {
             old.reading = self.reading.take();
         }
     }
 
     fn stop(&mut self) -> Result<(), AppError> {
+        if let Some(error) = self.pipe.take().and_then(|mut pipe| pipe.error.take()) {
+            return Err(error);
+        }
         match self.reading.take().and_then(|reading| reading.error) {
             Some(error) => Err(error.into()),
             None => Ok(()),
@@ -307,15 +356,15 @@ impl Reading {
         self.waiting.is_none() && (self.error.is_some() || last_pass_is_over)
     }
 
-    /// Sends a burst, as far as there is room, there are buffers, and `goes` says so when it is shown the pass and a
-    /// packet's time; the first that it refuses waits. Hot.
+    /// Sends a burst, as far as there is room, there are buffers, and `goes` says so when it is shown the pass, a
+    /// packet's time and its length; the first that it refuses waits. Hot.
     #[inline(always)]
     fn send(
         &mut self,
         io: &Io<PcapReader>,
         output: &mut Output<'_>,
         repeat: Repeat,
-        mut goes: impl FnMut(u64, u64) -> bool,
+        mut goes: impl FnMut(u64, u64, usize) -> bool,
     ) {
         let mut left = io.burst().min(output.room());
         if left == 0 {
@@ -324,7 +373,7 @@ impl Reading {
         if let Some(waiting) = self.waiting.take() {
             let Some(packet) = self.make(waiting) else { return };
             let timestamp = packet.meta().map_or(0, |meta| meta.timestamp);
-            if !goes(self.passes, timestamp) {
+            if !goes(self.passes, timestamp, packet.len()) {
                 self.waiting = Some(Waiting::Packet(packet));
                 return;
             }
@@ -354,7 +403,7 @@ impl Reading {
             let ingress_port = record.interface;
             let mut meta = Meta {
                 timestamp: record.timestamp,
-                original_length: record.original_length,
+                original_length: record.original_length.max(record.data.len() as u32),
                 ingress_port,
                 link_type: 0,
             };
@@ -373,7 +422,7 @@ impl Reading {
             }
             meta.link_type = self.link_type(ingress_port);
             packet.set_meta(meta);
-            if !goes(self.passes, meta.timestamp) {
+            if !goes(self.passes, meta.timestamp, packet.len()) {
                 self.waiting = Some(Waiting::Packet(packet));
                 return;
             }
@@ -454,6 +503,14 @@ impl Configure for PcapReader {
     const NAME: &'static str = "pcap-reader";
     type Config = Config;
 
+    fn resources(config: &Config, context: &Context) -> Vec<Resource> {
+        vec![if pipe::is_stdin(&config.path) {
+            Resource::standard_input("path")
+        } else {
+            Resource::reads("path", context.path(&config.path))
+        }]
+    }
+
     fn configure(config: Config, context: &Context) -> Result<PcapReader, Mistake> {
         if !(config.factor > 0.0 && config.factor.is_finite()) {
             let message = format!("{} is no factor for time", config.factor);
@@ -470,16 +527,31 @@ impl Configure for PcapReader {
                 let help = "give a rate above 0, or leave it out to send as fast as possible";
                 return Err(Mistake::at("rate", "at a rate of 0 nothing is ever sent", help));
             }
-            (Speed::Max, Some(rate)) => Pace::rate(rate.interval_nanos()),
+            (Speed::Max, Some(rate)) => Pace::rate(rate),
             (Speed::Recorded, Some(_)) => {
                 let help = "leave one of `rate` and `speed` out";
                 return Err(Mistake::at("rate", "packets leave in recorded time or at a rate, not both", help));
             }
         };
         let path = context.path(&config.path);
-        let claim = look_into(&path)?;
-        Ok(PcapReader { path, pace, repeat: config.repeat, reading: None, _claim: claim })
+        let place = if pipe::is_stdin(&config.path) { Some(Place::Stdin) } else { fifo(&path) };
+        if place == Some(Place::Stdin) && pipe::stdin_is_network() {
+            let help = "give the path of a file or of a named pipe, or read the network from a file";
+            return Err(Mistake::at("path", "the network itself comes from standard input", help));
+        }
+        if place.is_some() && config.repeat != Repeat::default() {
+            let help = "leave `repeat` out, or save the capture to a file first";
+            return Err(Mistake::at("repeat", "what comes through a pipe cannot be sent again", help));
+        }
+        let claim = if place.is_some() { None } else { Some(look_into(&path)?) };
+        Ok(PcapReader { path, pace, repeat: config.repeat, reading: None, place, pipe: None, _claim: claim })
     }
+}
+
+/// A pipe, if that is what is there. It is not touched.
+fn fifo(path: &Path) -> Option<Place> {
+    let is_fifo = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
+    is_fifo.then(|| Place::Fifo(path.to_owned()))
 }
 
 /// Checks that a file is there and its start is that of a capture.
@@ -488,13 +560,13 @@ fn look_into(path: &Path) -> Result<Claim, Mistake> {
     let cannot_open = |error: io::Error| {
         wrong(
             format!("{}: cannot be opened: {error}", path.display()),
-            "check the path; it is relative to the network file",
+            way_out(&error, "check the path; it is relative to the network file"),
         )
     };
     // A look before opening, which would wait for ever on a pipe.
     if !std::fs::metadata(path).map_err(cannot_open)?.is_file() {
         let message = format!("{} is not a regular file", path.display());
-        return Err(wrong(message, "give a capture file; save what comes through a pipe into one first"));
+        return Err(wrong(message, "give a capture file, a pipe, or `-` for standard input"));
     }
     let file = File::open(path).map_err(cannot_open)?;
     Reader::open(path).map_err(|error| wrong(error.to_string(), "give a pcap or pcapng file"))?;

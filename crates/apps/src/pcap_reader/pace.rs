@@ -1,7 +1,8 @@
 //! When packets leave.
 
-/// What falls behind a rate by more than this is given up.
-const PATIENCE: u64 = 100_000_000;
+use bellows_config::TrafficRate;
+
+use crate::pace;
 
 /// Decides when packets leave.
 pub(super) enum Pace {
@@ -14,13 +15,8 @@ pub(super) enum Pace {
         /// A pass, when its first packet went, and the time that that carried.
         anchor: Option<(u64, u64, u64)>,
     },
-    /// Evenly.
-    Rate {
-        /// Nanoseconds from one packet to the next.
-        interval: f64,
-        /// The moment from which packets are counted, and how many went since.
-        anchor: Option<(u64, u64)>,
-    },
+    /// At a steady rate.
+    Rate(pace::Pace),
 }
 
 /// Whether a packet may go.
@@ -35,13 +31,13 @@ impl Pace {
         Pace::Recorded { factor, anchor: None }
     }
 
-    pub(super) fn rate(interval: f64) -> Pace {
-        Pace::Rate { interval, anchor: None }
+    pub(super) fn rate(rate: TrafficRate) -> Pace {
+        Pace::Rate(pace::Pace::new(rate))
     }
 
-    /// Whether a packet that was recorded at `timestamp` may go `now`, in this pass over the file; if so, it is taken
-    /// to go. Times are in nanoseconds.
-    pub(super) fn judge(&mut self, now: u64, pass: u64, timestamp: u64) -> Verdict {
+    /// Whether a packet of this length that was recorded at `timestamp` may go `now`, in this pass over the file; if so,
+    /// it is taken to go. Times are in nanoseconds.
+    pub(super) fn judge(&mut self, now: u64, pass: u64, timestamp: u64, length: usize) -> Verdict {
         let due = match self {
             Pace::Max => now,
             // A simple packet block of pcapng carries no time.
@@ -53,15 +49,11 @@ impl Pace {
                 };
                 start.saturating_add((timestamp.saturating_sub(first) as f64 / *factor) as u64)
             }
-            Pace::Rate { interval, anchor } => {
-                let (start, count) = anchor.get_or_insert((now, 0));
-                let mut due = start.saturating_add((*count as f64 * *interval) as u64);
-                if now.saturating_sub(due) > PATIENCE {
-                    (*start, *count) = (now - PATIENCE, 0);
-                    due = *start;
+            Pace::Rate(pace) => {
+                if pace.take_one(now, length) {
+                    return Verdict::Go;
                 }
-                *count += u64::from(due <= now);
-                due
+                pace.next()
             }
         };
         if due <= now { Verdict::Go } else { Verdict::Wait { until: due } }
@@ -77,9 +69,9 @@ mod tests {
     fn departures(mut pace: Pace, start: u64, times: &[u64]) -> Vec<u64> {
         let mut now = start;
         let departure = |&timestamp: &u64| {
-            if let Verdict::Wait { until } = pace.judge(now, 0, timestamp) {
+            if let Verdict::Wait { until } = pace.judge(now, 0, timestamp, 60) {
                 now = until;
-                assert_eq!(pace.judge(now, 0, timestamp), Verdict::Go);
+                assert_eq!(pace.judge(now, 0, timestamp, 60), Verdict::Go);
             }
             now
         };
@@ -100,27 +92,29 @@ mod tests {
     #[test]
     fn a_pass_begins_when_the_one_before_has_ended() {
         let mut pace = Pace::recorded(1.0);
-        assert_eq!(pace.judge(0, 0, 1_000), Verdict::Go);
-        assert_eq!(pace.judge(5, 0, 1_010), Verdict::Wait { until: 10 });
-        assert_eq!(pace.judge(10, 1, 1_000), Verdict::Go);
-        assert_eq!(pace.judge(10, 1, 1_010), Verdict::Wait { until: 20 });
+        assert_eq!(pace.judge(0, 0, 1_000, 60), Verdict::Go);
+        assert_eq!(pace.judge(5, 0, 1_010, 60), Verdict::Wait { until: 10 });
+        assert_eq!(pace.judge(10, 1, 1_000, 60), Verdict::Go);
+        assert_eq!(pace.judge(10, 1, 1_010, 60), Verdict::Wait { until: 20 });
     }
 
     #[test]
     fn a_long_delay_is_not_made_up_for() {
-        let mut pace = Pace::rate(1e6);
-        assert_eq!(pace.judge(0, 0, 0), Verdict::Go);
-        let late = (0..1_000).take_while(|_| pace.judge(60_000_000_000, 0, 0) == Verdict::Go).count();
+        let mut pace = Pace::rate("1kpps".parse().unwrap());
+        assert_eq!(pace.judge(0, 0, 0, 60), Verdict::Go);
+        let late = (0..1_000).take_while(|_| pace.judge(60_000_000_000, 0, 0, 60) == Verdict::Go).count();
         assert_eq!(late, 101);
     }
 
     proptest! {
         /// Any rate is kept to the nanosecond, however many packets have gone.
         #[test]
-        fn rates_do_not_drift(start in 0u64..1 << 60, interval in 1.0..1e9f64, count in 1usize..2_000) {
-            let departures = departures(Pace::rate(interval), start, &vec![7; count]);
+        fn rates_do_not_drift(start in 0u64..1 << 60, rate in 1u32..1_000_000_000, count in 1usize..2_000) {
+            let pace = Pace::rate(format!("{rate}pps").parse().unwrap());
+            let departures = departures(pace, start, &vec![7; count]);
             for (index, departure) in departures.iter().enumerate() {
-                prop_assert_eq!(*departure, start + (index as f64 * interval) as u64);
+                let exact = index as u128 * 1_000_000_000 / u128::from(rate);
+                prop_assert!((u128::from(departure - start)).abs_diff(exact) <= 1);
             }
         }
     }

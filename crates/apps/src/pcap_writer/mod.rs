@@ -1,14 +1,17 @@
 //! `pcap-writer`: packets into a capture file.
 
 mod output;
+mod place;
 #[cfg(test)]
 mod tests;
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellows_capture::{OutputFormat, WriterOptions};
-use bellows_config::{Bytes, Configure, Context, Mistake};
+use bellows_config::{Bytes, Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,9 +20,16 @@ use self::output::{OpenError, Output, Refusal, Rotation, Written};
 
 /// Writes packets to a capture file that tcpdump and Wireshark read. The packets end here.
 ///
-/// The file is created, or emptied, when the network starts, and written through a buffer that is flushed every
-/// second, so that it can be read while it grows. A run without packets leaves a valid file without packets. A file
-/// that a `pcap-reader` or another `pcap-writer` has open is refused and not touched.
+/// The file is made beside the old one, and takes its place when every app has started, with its permissions: a network
+/// that cannot start, or a reload that is refused, leaves the old file as it was. (A file with several names, or one
+/// whose folder cannot be written, is emptied at that moment instead. A symbolic link stays, and what it leads to is
+/// replaced. A file `out.pcap.bellows-new-PID-N` is what a process left that was killed while it started; the next run
+/// removes it.) It is written through a buffer that is flushed every second, so that it can be read while it grows. A run
+/// without packets leaves a valid file without packets. A file that a `pcap-reader` or another `pcap-writer` has open is
+/// refused and not touched.
+///
+/// With `path = "-"` the capture goes to standard output: `bellows run NETWORK | tcpdump -n -r -`. The report goes to
+/// standard error then, and packets wait in the link while the reader does not keep up.
 ///
 /// A packet that was read from a capture keeps its time, its length on the wire, and its link type; all others are
 /// Ethernet frames of their own length, recorded now. A pcap file has one link type, that of its first packet:
@@ -27,8 +37,10 @@ use self::output::{OpenError, Output, Refusal, Rotation, Written};
 /// packets came from; packets beyond 1,024 of them are dropped as `link_type`, too. Packets of a time that pcap cannot
 /// express, after 2106-02-07, are dropped as `timestamp`.
 ///
-/// When writing fails (a full disk), all packets from then on are dropped as `write_failed`, and the run ends
-/// with an error that names the file.
+/// When writing fails (a full disk), the file is cut back to its last whole packet, which the log says, and it is tried
+/// again every second: what is in the buffer is written as soon as there is room, and packets for which there is no more
+/// room in the buffer are dropped as `write_failed`. What is counted as `written` is in the file. A run that has lost
+/// packets so ends with an error that names the file.
 ///
 /// With `rotate`, a file that is full gets a number in its name, and a new one takes its place: of `out.pcap`,
 /// the oldest is `out.1.pcap`, the next `out.2.pcap`, and `out.pcap` is the one being written. Files that an earlier
@@ -38,7 +50,7 @@ use self::output::{OpenError, Output, Refusal, Rotation, Written};
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The file, relative to the network file. Its folder must exist.
+    /// The file, relative to the network file, or `-` for standard output. Its folder must exist.
     pub path: PathBuf,
 
     /// The format: `pcap`, which every tool reads, or `pcapng`, which can hold several interfaces and link types.
@@ -128,6 +140,24 @@ const WRITE_FAILED: usize = 2;
 
 const FILES: usize = 0;
 const CUT: usize = 1;
+const WRITTEN: usize = 2;
+
+/// The path that stands for standard output.
+const STDOUT: &str = "-";
+
+/// How long packets may stay in the buffer on their way to standard output, in nanoseconds.
+const FLUSH_STDOUT_EVERY: u64 = 50_000_000;
+
+/// When a pipe that is full is looked at again, in nanoseconds.
+const LOOK_AGAIN: u64 = 1_000_000;
+
+/// An app writes to standard output.
+static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether a capture goes to standard output in this process, so that nothing else may be written there.
+pub fn has_stdout() -> bool {
+    STDOUT_IS_TAKEN.load(Relaxed)
+}
 
 impl App for PcapWriter {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to write")]);
@@ -135,19 +165,26 @@ impl App for PcapWriter {
     const DROPS: &'static [Counter] = &[
         Counter::new("link_type", "packets of a link type or port that the file has no room for"),
         Counter::new("timestamp", "packets of a time that the file cannot express"),
-        Counter::new("write_failed", "packets that came when the file could not be written any more"),
+        Counter::new("write_failed", "packets that were lost because the file could not be written"),
     ];
     const COUNTERS: &'static [Counter] = &[
         Counter::new("full_files", "files that were full and gave way to another"),
         Counter::new("cut", "packets of which only the first bytes were written"),
+        Counter::new("written", "packets that are in the files; up to a second behind while the network runs"),
     ];
 
     fn push(&mut self, io: &Io<Self>) {
+        let flush_every = if self.is_stdout() { FLUSH_STDOUT_EVERY } else { FLUSH_EVERY };
         let Some(output) = &mut self.output else { return };
         let mut now = None;
         let mut now = || *now.get_or_insert_with(wall_clock);
         let mut cut = 0;
-        for packet in &mut io.input(0) {
+        let mut input = io.input(0);
+        if !output.accepts() {
+            io.wake_at(io.now().saturating_add(LOOK_AGAIN));
+            return;
+        }
+        for packet in &mut input {
             let meta = packet.meta();
             let timestamp = match (self.timestamps, meta) {
                 (Timestamps::Original, Some(meta)) => meta.timestamp,
@@ -160,19 +197,44 @@ impl App for PcapWriter {
                 Err(Refusal::Timestamp) => io.drop(packet, TIMESTAMP),
                 Err(Refusal::Failed) => io.drop(packet, WRITE_FAILED),
             }
+            if !output.accepts() {
+                break;
+            }
         }
+        drop(input);
         io.set(FILES, output.full_files());
         io.count(CUT, cut);
         if !self.will_flush {
             self.will_flush = true;
-            io.wake_at(io.now().saturating_add(FLUSH_EVERY));
+            io.wake_at(io.now().saturating_add(flush_every));
+        }
+        account(io, output);
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        self.will_flush = false;
+        if let Some(output) = &mut self.output {
+            if !output.flush() {
+                // It is tried again, whether packets come or not.
+                self.will_flush = true;
+                io.wake_at(io.now().saturating_add(FLUSH_EVERY));
+            }
+            account(io, output);
+            io.set(WRITTEN, output.written());
         }
     }
 
-    fn tick(&mut self, _: &Io<Self>) {
-        self.will_flush = false;
+    fn begin(&mut self) {
         if let Some(output) = &mut self.output {
-            output.flush();
+            output.begin();
+        }
+    }
+
+    fn end(&mut self, io: &Io<Self>) {
+        if let Some(output) = &mut self.output {
+            output.end();
+            account(io, output);
+            io.set(WRITTEN, output.written());
         }
     }
 
@@ -183,6 +245,15 @@ impl App for PcapWriter {
                 return Err(OpenError::OtherFormat { path: self.path.clone() }.into());
             }
             Some(old) => old.output.take(),
+            None if self.is_stdout() => {
+                if std::io::stdout().is_terminal() {
+                    return Err(OpenError::Terminal.into());
+                }
+                if STDOUT_IS_TAKEN.swap(true, Relaxed) {
+                    return Err(OpenError::StdoutTaken.into());
+                }
+                Some(Output::stdout(self.options)?)
+            }
             None => Some(Output::open(&self.path, self.options)?),
         };
         Ok(())
@@ -199,6 +270,20 @@ impl App for PcapWriter {
     }
 }
 
+impl PcapWriter {
+    fn is_stdout(&self) -> bool {
+        self.path == Path::new(STDOUT)
+    }
+}
+
+/// Counts what was lost from the buffer.
+fn account(io: &Io<PcapWriter>, output: &mut Output) {
+    let lost = output.take_untold();
+    if lost > 0 {
+        io.lost(lost, WRITE_FAILED);
+    }
+}
+
 /// Nanoseconds since the Unix epoch.
 fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
@@ -208,9 +293,24 @@ impl Configure for PcapWriter {
     const NAME: &'static str = "pcap-writer";
     type Config = Config;
 
-    fn configure(config: Config, context: &Context) -> Result<PcapWriter, Mistake> {
+    fn resources(config: &Config, context: &Context) -> Vec<Resource> {
         let path = context.path(&config.path);
-        look_at(&path)?;
+        vec![match config.rotate {
+            _ if config.path.as_os_str() == "-" => Resource::standard_output("path"),
+            Some(_) => Resource::writes_numbered("path", path),
+            None => Resource::writes("path", path),
+        }]
+    }
+
+    fn configure(config: Config, context: &Context) -> Result<PcapWriter, Mistake> {
+        let is_stdout = config.path == Path::new(STDOUT);
+        let path = if is_stdout { config.path.clone() } else { context.path(&config.path) };
+        if !is_stdout {
+            look_at(&path)?;
+        } else if config.rotate.is_some() {
+            let message = "standard output cannot give way to another file";
+            return Err(Mistake::at("rotate", message, "leave `rotate` out, or give the path of a file"));
+        }
         let ends_in = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
         let by_name = if ends_in("pcapng") { Format::Pcapng } else { Format::Pcap };
         if config.snaplen == Some(0) {

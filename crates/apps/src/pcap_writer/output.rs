@@ -3,11 +3,16 @@
 use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::AppError;
-use bellows_packet::Meta;
+use bellows_packet::{LARGEST_ROOM, Meta};
+use bellows_sys::way_out;
+use tracing::{error, info, warn};
+
+use super::place::{Sink, Staged, stage};
 
 /// Interfaces of a pcapng file. Without a limit, packets of ever new ports would fill the memory.
 const MOST_INTERFACES: usize = 1_024;
@@ -39,7 +44,11 @@ pub(super) enum Refusal {
 /// Why a file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
-    #[error("{}: cannot be created: {source}; check the folder's permissions, or give another path", .path.display())]
+    #[error(
+        "{}: cannot be created: {source}; {}",
+        .path.display(),
+        way_out(.source, "check the folder's permissions, or give another path")
+    )]
     Create { path: PathBuf, source: io::Error },
     #[error("{}: is being read or written by an app of this or another network; give another path", .path.display())]
     InUse { path: PathBuf },
@@ -49,8 +58,21 @@ pub(super) enum OpenError {
         .path.display()
     )]
     OtherFormat { path: PathBuf },
-    #[error("{}: cannot give way to the next file: {source}; check the folder's permissions", .path.display())]
+    #[error(
+        "{}: cannot give way to the next file: {source}; {}",
+        .path.display(),
+        way_out(.source, "check the folder's permissions")
+    )]
     Rotate { path: PathBuf, source: io::Error },
+    #[error("standard output cannot be written: {0}; {help}", help = way_out(.0, "send it on with `| tcpdump -n -r -`"))]
+    Stdout(io::Error),
+    #[error(
+        "standard output is a terminal, which cannot show a capture; send it on with `| tcpdump -n -r -`, or give the \
+         path of a file"
+    )]
+    Terminal,
+    #[error("standard output is written by another `pcap-writer`; give one of them the path of a file")]
+    StdoutTaken,
 }
 
 /// Where a packet came from: its port, if it carries one, and its link type.
@@ -58,13 +80,29 @@ type Origin = (Option<u32>, LinkType);
 
 /// A file that is being written.
 pub(super) struct Output {
+    /// As the network names it.
+    name: String,
+    /// The file that symbolic links lead to.
     path: PathBuf,
     options: WriterOptions,
+    /// What is to happen when the run begins.
+    staged: Option<Staged>,
     /// The file while it is empty: what comes first in it depends on the first packet.
-    blank: Option<File>,
-    writer: Option<Writer<File>>,
-    /// Why nothing can be written any more.
-    failure: Option<AppError>,
+    blank: Option<Sink>,
+    writer: Option<Writer<Sink>>,
+    /// The next file of a rotation could not be made, which is tried again.
+    is_between: bool,
+    /// Nothing can be written at the moment: since then so many packets were lost.
+    trouble: Option<u64>,
+    /// What went wrong first.
+    failure: Option<String>,
+    /// Nothing can be written any more.
+    is_dead: bool,
+    /// Packets that were not written because writing failed, and how many of them the app's counters have not been told of.
+    lost: u64,
+    untold: u64,
+    /// Packets in files that have given way.
+    before: u64,
     /// Those of the file, in order, and which of them the packets of an origin belong to.
     interfaces: Vec<Interface>,
     numbers: HashMap<Origin, u32>,
@@ -74,19 +112,75 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// Creates the file, or empties it.
+    /// Makes ready to write a file. One that is there is not touched before [`begin`](Output::begin).
     pub(super) fn open(path: &Path, options: WriterOptions) -> Result<Output, OpenError> {
-        Ok(Output {
-            path: path.to_owned(),
+        let (sink, staged) = stage(path)?;
+        let target = staged.target.clone();
+        Ok(Output::new(path.display().to_string(), target, options, Some(staged), sink))
+    }
+
+    /// Makes ready to write to standard output.
+    pub(super) fn stdout(options: WriterOptions) -> Result<Output, OpenError> {
+        let sink = Sink::stdout().map_err(OpenError::Stdout)?;
+        Ok(Output::new("standard output".to_owned(), PathBuf::new(), options, None, sink))
+    }
+
+    fn new(name: String, path: PathBuf, options: WriterOptions, staged: Option<Staged>, sink: Sink) -> Output {
+        Output {
+            name,
+            path,
             options,
-            blank: Some(create(path)?),
+            staged,
+            blank: Some(sink),
             writer: None,
+            is_between: false,
+            trouble: None,
             failure: None,
+            is_dead: false,
+            lost: 0,
+            untold: 0,
+            before: 0,
             interfaces: Vec::new(),
             numbers: HashMap::new(),
             last: None,
             full_files: 0,
-        })
+        }
+    }
+
+    /// The run begins: the new file takes the place of the old one.
+    pub(super) fn begin(&mut self) {
+        let (Some(mut staged), Some(sink)) = (self.staged.take(), &mut self.blank) else { return };
+        if let Err((is_at, source)) = staged.begin(sink) {
+            let place = is_at.display();
+            self.failure = Some(format!("{}: cannot be replaced: {source}; the capture is in {place}", self.name));
+            error!("{}: cannot be replaced: {source}; the capture is written to {place}", self.name);
+            self.path = is_at;
+        }
+    }
+
+    /// Whether the run has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.staged.is_none()
+    }
+
+    /// Packets that are in the files.
+    pub(super) fn written(&self) -> u64 {
+        self.before + self.writer.as_ref().map_or(0, Writer::records_taken)
+    }
+
+    /// Packets that were lost from the buffer since the last call.
+    pub(super) fn take_untold(&mut self) -> u64 {
+        mem::take(&mut self.untold)
+    }
+
+    /// Whether packets may be written: a pipe that is full is waited for.
+    pub(super) fn accepts(&mut self) -> bool {
+        let Some(writer) = &mut self.writer else { return true };
+        if !writer.sink_mut().is_pipe() || self.is_dead || writer.has_room(LARGEST_ROOM) {
+            return true;
+        }
+        self.flush();
+        self.writer.as_ref().is_none_or(|writer| writer.has_room(LARGEST_ROOM))
     }
 
     /// How many files have given way to another.
@@ -107,7 +201,7 @@ impl Output {
             // A pcap file does not tell ports apart.
             Some(meta) => {
                 let port = self.is_pcapng().then_some(meta.ingress_port);
-                ((port, LinkType(meta.link_type)), meta.original_length)
+                ((port, LinkType(meta.link_type)), meta.original_length.max(data.len() as u32))
             }
             None => ((None, LinkType::ETHERNET), data.len() as u32),
         };
@@ -118,7 +212,10 @@ impl Output {
         if let Some(limit) = rotation.limit {
             self.make_room(data.len(), limit, rotation.keep);
         }
-        let Some(writer) = &mut self.writer else { return Err(Refusal::Failed) };
+        let stuck = self.trouble.is_some();
+        let Some(writer) = self.writer.as_mut().filter(|writer| !stuck || writer.has_room(data.len())) else {
+            return Err(self.lose_one());
+        };
         match writer.write(&Record { data, timestamp, original_length, interface }) {
             Ok(()) if data.len() > self.kept(origin.1) => Ok(Written::Cut),
             Ok(()) => Ok(Written::Whole),
@@ -142,26 +239,76 @@ impl Output {
     fn refuse(&mut self, error: Error) -> Refusal {
         match error.kind() {
             ErrorKind::TimestampOutOfRange { .. } => Refusal::Timestamp,
-            _ => self.fail(error.into()),
+            _ => {
+                self.stumble(&error);
+                self.lose_one()
+            }
         }
     }
 
-    /// Gives the file up.
     #[cold]
-    fn fail(&mut self, error: AppError) -> Refusal {
-        self.failure = Some(error);
-        if let Some(writer) = self.writer.take() {
-            cut_back(writer);
-        }
-        self.last = None;
+    fn lose_one(&mut self) -> Refusal {
+        self.lost += 1;
+        self.trouble = self.trouble.map(|lost| lost + 1);
         Refusal::Failed
+    }
+
+    /// Writing has failed: the file is cut back to whole packets, and the rest stays in the buffer for the next attempt.
+    #[cold]
+    fn stumble(&mut self, error: &Error) {
+        let kind = match error.kind() {
+            ErrorKind::Write { source, .. } => source.kind(),
+            _ => io::ErrorKind::Other,
+        };
+        let mut is_over = kind == io::ErrorKind::BrokenPipe;
+        if let Some(writer) = &mut self.writer {
+            if writer.sink_mut().is_pipe() && kind == io::ErrorKind::WouldBlock {
+                return;
+            }
+            if writer.sink_mut().is_regular {
+                let whole = writer.step_back();
+                is_over |= writer.sink_mut().cut(whole).is_err();
+            }
+        }
+        let help = match error.kind() {
+            ErrorKind::Write { source, .. } => way_out(source, "see that the file can be written"),
+            _ => "see that the file can be written",
+        };
+        self.trip(format!("{error}"), help, is_over);
+    }
+
+    /// Notes what has gone wrong, and says so once.
+    fn trip(&mut self, what: String, help: &str, is_over: bool) {
+        if self.trouble.is_none() {
+            let outlook = if is_over { "packets are dropped from now on" } else { "it is tried again every second" };
+            error!("{what}; {help}; {outlook}");
+            self.trouble = Some(0);
+        }
+        self.failure.get_or_insert(what);
+        if is_over {
+            self.give_up();
+        }
+    }
+
+    /// Nothing can be written any more: what is in the buffer is lost.
+    fn give_up(&mut self) {
+        self.is_dead = true;
+        self.last = None;
+        if let Some(writer) = self.writer.take() {
+            let taken = writer.records_taken();
+            let lost = writer.records() - taken;
+            self.before += taken;
+            self.lost += lost;
+            self.untold += lost;
+            drop(writer.abandon());
+        }
     }
 
     /// Finds the interface of packets from somewhere, or adds it to the file.
     #[cold]
     fn interface_of(&mut self, origin: Origin) -> Result<u32, Refusal> {
-        if self.failure.is_some() {
-            return Err(Refusal::Failed);
+        if self.is_dead {
+            return Err(self.lose_one());
         }
         let number = match self.numbers.get(&origin) {
             Some(&number) => number,
@@ -181,87 +328,134 @@ impl Output {
         let number = self.interfaces.len() as u32;
         self.interfaces.push(interface.clone());
         let added = match (self.blank.take(), &mut self.writer) {
-            (Some(file), _) => self.begin(file),
+            (Some(file), _) => self.begin_file(file),
             (None, Some(writer)) => writer.add_interface(&interface).map(drop),
             (None, None) => Ok(()),
         };
-        added.map_err(|error| self.fail(error.into()))?;
+        added.map_err(|error| self.refuse(error))?;
         self.numbers.insert(origin, number);
         Ok(number)
     }
 
     /// Writes the start of a file.
-    fn begin(&mut self, file: File) -> Result<(), Error> {
-        self.writer = Some(Writer::new(file, self.path.to_string_lossy(), self.options, &self.interfaces)?);
+    fn begin_file(&mut self, sink: Sink) -> Result<(), Error> {
+        self.writer = Some(Writer::new(sink, &self.name, self.options, &self.interfaces)?);
         Ok(())
     }
 
     /// Begins the next file if the one being written is full.
     fn make_room(&mut self, length: usize, limit: u64, keep: Option<u64>) {
         let record = if self.is_pcapng() { 32 + length.next_multiple_of(4) } else { 16 + length };
-        let full = |writer: &Writer<File>| writer.records() > 0 && writer.bytes_written() + record as u64 > limit;
-        if self.writer.as_ref().is_some_and(full)
-            && let Err(error) = self.rotate(keep)
-        {
-            self.fail(error);
+        let full = |writer: &Writer<Sink>| writer.records() > 0 && writer.bytes_written() + record as u64 > limit;
+        if self.trouble.is_none() && self.writer.as_ref().is_some_and(full) {
+            self.rotate(keep);
         }
     }
 
     #[cold]
-    fn rotate(&mut self, keep: Option<u64>) -> Result<(), AppError> {
-        self.close()?;
+    fn rotate(&mut self, keep: Option<u64>) {
+        if !self.flush() {
+            return;
+        }
+        self.close();
         self.full_files += 1;
         let failed = |source| OpenError::Rotate { path: self.path.clone(), source };
-        fs::rename(&self.path, numbered(&self.path, self.full_files)).map_err(failed)?;
+        let mut given_way = fs::rename(&self.path, numbered(&self.path, self.full_files)).map_err(failed);
         // Those that are numbered, and the one that follows.
         if let Some(too_old) =
             keep.and_then(|keep| (self.full_files + 1).checked_sub(keep)).filter(|&number| number > 0)
         {
             match fs::remove_file(numbered(&self.path, too_old)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error).into()),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => given_way = given_way.and(Err(failed(error))),
                 _ => {}
             }
         }
-        let file = create(&self.path)?;
-        Ok(self.begin(file)?)
-    }
-
-    /// Writes what is in the buffer, and lets others have the file.
-    fn close(&mut self) -> Result<(), Error> {
-        let Some(mut writer) = self.writer.take() else { return Ok(()) };
-        if let Err(error) = writer.flush() {
-            cut_back(writer);
-            return Err(error);
-        }
-        let file = writer.finish()?;
-        // Closing it would leave it locked for as long as a process that is just being spawned has it, too.
-        let _ = file.unlock();
-        Ok(())
-    }
-
-    /// Hands what was written to the system.
-    pub(super) fn flush(&mut self) {
-        if let Some(Err(error)) = self.writer.as_mut().map(Writer::flush) {
-            self.fail(error.into());
+        match given_way {
+            Ok(()) => {
+                self.is_between = true;
+                self.next_file();
+            }
+            Err(error) => self.trip(error.to_string(), "packets cannot be written any more", true),
         }
     }
 
-    /// Writes what is in the buffer, and says what went wrong since the start.
-    pub(super) fn finish(mut self) -> Result<(), AppError> {
-        if let Some(file) = self.blank.take() {
+    /// Begins the next file of a rotation. Whether it could be made.
+    fn next_file(&mut self) -> bool {
+        let made = create(&self.path)
+            .and_then(|file| Sink::of(file).map_err(|source| OpenError::Create { path: self.path.clone(), source }));
+        match made {
+            Ok(sink) => {
+                self.is_between = false;
+                self.begin_file(sink).is_ok()
+            }
+            Err(error) => {
+                self.trip(error.to_string(), "the next file is missing", false);
+                false
+            }
+        }
+    }
+
+    /// Lets others have the file, in which all is written.
+    fn close(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            self.before += writer.records_taken();
+            drop(writer.abandon());
+        }
+    }
+
+    /// Hands what was written to the system. Whether all of it could be.
+    pub(super) fn flush(&mut self) -> bool {
+        if self.is_between && !self.next_file() {
+            return false;
+        }
+        match self.writer.as_mut().map(Writer::flush) {
+            Some(Err(error)) => {
+                self.stumble(&error);
+                return false;
+            }
+            Some(Ok(())) => {}
+            None => return !self.is_dead,
+        }
+        if let Some(lost) = self.trouble.take() {
+            info!("{}: can be written again; {lost} packets were dropped meanwhile", self.name);
+        }
+        true
+    }
+
+    /// The run ends: writes what is in the buffer, and counts as lost what cannot be written.
+    pub(super) fn end(&mut self) {
+        if let Some(mut sink) = self.blank.take() {
             self.interfaces.push(Interface::new(LinkType::ETHERNET));
-            self.begin(file)?;
+            sink.patient = true;
+            if let Err(error) = self.begin_file(sink) {
+                self.stumble(&error);
+            }
         }
-        self.close()?;
-        self.failure.map_or(Ok(()), Err)
+        if let Some(writer) = &mut self.writer {
+            writer.sink_mut().patient = true;
+        }
+        if self.flush() {
+            self.close();
+        } else {
+            self.give_up();
+        }
     }
-}
 
-/// Cuts a file that could not be written to its end back to the last whole packet.
-fn cut_back(writer: Writer<File>) {
-    let (file, whole) = writer.abandon();
-    // A device cannot be cut, and needs not to be.
-    let _ = file.set_len(whole);
+    /// Ends, and says what went wrong since the start.
+    pub(super) fn finish(mut self) -> Result<(), AppError> {
+        if !self.has_begun() {
+            return Ok(());
+        }
+        self.end();
+        let Some(failure) = self.failure.take() else { return Ok(()) };
+        if self.lost == 0 && !self.is_dead {
+            warn!("{failure}; all packets could be written in the end");
+            return Ok(());
+        }
+        let packets = |count: u64| if count == 1 { "1 packet".to_owned() } else { format!("{count} packets") };
+        let before = packets(self.written());
+        Err(format!("{failure}; {} could not be written, the capture holds {before}", packets(self.lost)).into())
+    }
 }
 
 /// Creates a file or empties it, unless an app has it open.

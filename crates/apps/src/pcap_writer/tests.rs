@@ -19,7 +19,7 @@ impl Scratch {
 
     fn writer(&self, name: &str, keys: &str) -> Result<PcapWriter, Mistake> {
         let config = serde_json::from_str(&format!(r#"{{"path": "{name}"{keys}}}"#));
-        let context = Context { folder: self.0.clone(), app: "out".into() };
+        let context = Context::new(self.0.clone(), "out");
         PcapWriter::configure(config.expect("keys that can be read"), &context)
     }
 
@@ -202,10 +202,151 @@ fn a_full_disk_is_counted_drops_and_an_error() {
     rig.settle();
     rig.send("input", ["three", "four"]);
     rig.settle();
-    assert_eq!(rig.counts().drops["write_failed"], 2);
     let outcome = rig.finish();
+    let app = &outcome.snapshot.apps[0];
+    assert_eq!((app.in_packets, app.drops["write_failed"], app.counters["written"]), (4, 4, 0));
     let [(_, error)] = &outcome.unfinished[..] else { panic!("{outcome:?}") };
-    assert!(error.starts_with("/dev/full: writing failed"), "{error}");
+    assert!(error.starts_with("/dev/full: writing failed, 0 bytes into the file"), "{error}");
+    assert!(error.ends_with("4 packets could not be written, the capture holds 0 packets"), "{error}");
+}
+
+/// A small file system of the test's own.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn new(scratch: &Scratch, bytes: u64) -> Option<Disk> {
+        let path = scratch.0.join("disk");
+        fs::create_dir(&path).unwrap();
+        let options = format!("size={bytes}");
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&path);
+        if mount.status().is_ok_and(|status| status.success()) {
+            return Some(Disk(path));
+        }
+        eprintln!("skipped: a small disk needs the right to mount one");
+        None
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Sends so many packets of 1,000 bytes.
+fn send_many(rig: &mut Rig, count: usize) {
+    for _ in 0..count / 100 {
+        rig.send("input", (0..100).map(|_| [7; 1_000]));
+        rig.settle();
+    }
+}
+
+#[test]
+fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
+    for format in ["pcap", "pcapng"] {
+        let scratch = Scratch::new(&format!("disk-{format}"));
+        let Some(_disk) = Disk::new(&scratch, 1_000_000) else { return };
+        let mut rig = scratch.rig("disk/out.pcap", &format!(r#", "format": "{format}""#));
+        send_many(&mut rig, 2_000);
+        let outcome = rig.finish();
+        let app = &outcome.snapshot.apps[0];
+        let (written, lost) = (app.counters["written"], app.drops["write_failed"]);
+        assert_eq!((app.in_packets, written + lost), (2_000, 2_000));
+        let records = scratch.read("disk/out.pcap");
+        assert!(records.len() as u64 == written && written > 800, "{written}, {}", records.len());
+        let [(_, error)] = &outcome.unfinished[..] else { panic!("{outcome:?}") };
+        let size = fs::metadata(scratch.0.join("disk/out.pcap")).unwrap().len();
+        let offset: u64 = error.split_once("failed, ").unwrap().1.split_once(' ').unwrap().0.parse().unwrap();
+        assert!((size..size + 1_100).contains(&offset) && offset < 1_010_000, "{error}, {size}");
+        assert!(error.contains(&format!("{lost} packets could not be written")), "{error}");
+    }
+}
+
+#[test]
+fn writing_goes_on_when_a_full_disk_has_room_again() {
+    let scratch = Scratch::new("disk-again");
+    let Some(_disk) = Disk::new(&scratch, 1_000_000) else { return };
+    let ballast = scratch.0.join("disk/ballast");
+    fs::write(&ballast, vec![0; 600_000]).unwrap();
+    let mut rig = scratch.rig("disk/out.pcap", "");
+    send_many(&mut rig, 1_000);
+    let lost = rig.counts().drops["write_failed"];
+    assert!(lost > 100, "{lost}");
+    fs::remove_file(&ballast).unwrap();
+    rig.set_time(4 * FLUSH_EVERY);
+    rig.settle();
+    send_many(&mut rig, 100);
+    let outcome = rig.finish();
+    let app = &outcome.snapshot.apps[0];
+    assert_eq!((app.drops["write_failed"], app.counters["written"]), (lost, 1_100 - lost));
+    assert_eq!(scratch.read("disk/out.pcap").len() as u64, 1_100 - lost);
+    assert_eq!(outcome.unfinished.len(), 1, "packets were lost");
+}
+
+#[test]
+fn a_file_is_replaced_when_the_run_begins_and_never_if_it_does_not() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    let scratch = Scratch::new("begin");
+    let path = |name: &str| scratch.0.join(name);
+    fs::write(path("real.pcap"), "old").unwrap();
+    fs::set_permissions(path("real.pcap"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("real.pcap", path("out.pcap")).unwrap();
+    symlink("nowhere.pcap", path("new.pcap")).unwrap();
+    let before = scratch.files();
+    let old = fs::File::open(path("real.pcap")).unwrap();
+    for name in ["out.pcap", "new.pcap", "absent.pcap"] {
+        let mut writer = scratch.writer(name, "").unwrap();
+        writer.start(None).unwrap();
+        assert_eq!(scratch.files().len(), before.len() + 1);
+        let mut second = scratch.writer(name, "").unwrap();
+        assert!(second.start(None).unwrap_err().to_string().contains("is being read or written"));
+        writer.stop().unwrap();
+        assert_eq!(scratch.files(), before);
+        scratch.writer(name, "").unwrap().start(None).unwrap();
+        assert_eq!(scratch.files(), before, "an app that is dropped leaves nothing either");
+    }
+    assert_eq!(fs::read(path("real.pcap")).unwrap(), b"old");
+
+    for name in ["out.pcap", "new.pcap"] {
+        let mut rig = scratch.rig(name, "");
+        rig.send("input", ["one"]);
+        rig.settle();
+        rig.finish();
+        assert_eq!(scratch.read(name).len(), 1);
+        assert!(fs::symlink_metadata(path(name)).unwrap().is_symlink());
+    }
+    let new = fs::metadata(path("real.pcap")).unwrap();
+    assert_eq!(new.permissions().mode() & 0o777, 0o640);
+    assert!(old.metadata().unwrap().ino() != new.ino() && old.metadata().unwrap().len() == 3, "the old one is whole");
+
+    fs::hard_link(path("real.pcap"), path("twin.pcap")).unwrap();
+    scratch.rig("real.pcap", "").finish();
+    assert_eq!(scratch.read("twin.pcap").len(), 0, "both names lead to the new capture");
+    assert_eq!(fs::metadata(path("twin.pcap")).unwrap().nlink(), 2);
+}
+
+#[test]
+fn what_a_killed_process_left_is_removed_and_nothing_else() {
+    let scratch = Scratch::new("stale");
+    for name in ["out.pcap.bellows-new-1-0", "out.pcap.bellows-new-mine", "other.pcap.bellows-new-1-0"] {
+        fs::write(scratch.0.join(name), "left").unwrap();
+    }
+    scratch.rig("out.pcap", "").finish();
+    assert_eq!(scratch.files(), ["other.pcap.bellows-new-1-0", "out.pcap", "out.pcap.bellows-new-mine"]);
+}
+
+#[test]
+fn a_packet_that_has_grown_is_as_long_as_it_is() {
+    let scratch = Scratch::new("grown");
+    let mut rig = scratch.rig("out.pcap", "");
+    rig.send_packets(
+        "input",
+        [packet(b"longer", Meta { timestamp: TIME, original_length: 4, ingress_port: 0, link_type: 1 })],
+    );
+    rig.settle();
+    rig.finish();
+    assert_eq!(scratch.read("out.pcap")[0].2, 6);
 }
 
 #[test]
@@ -234,6 +375,7 @@ fn a_successor_goes_on_in_the_same_file() {
     };
     let mut old = scratch.writer("out.pcap", "").unwrap();
     old.start(None).unwrap();
+    old.begin();
     write(&mut old, b"one");
     let mut new = scratch.writer("out.pcap", r#", "rotate": "1MB""#).unwrap();
     new.start(Some(&mut old)).unwrap();

@@ -1,4 +1,4 @@
-//! What packets hold: their headers, their payload, and the turn in which their sizes come.
+//! What packets hold: their headers and their payload.
 
 use std::iter;
 use std::net::IpAddr;
@@ -10,7 +10,9 @@ use bellows_packet::{LARGEST_ROOM, Packet, Template};
 use bellows_wire::{EtherType, EthernetHeader, MacAddr, Stamp, UdpFrame, VlanHeader, ethernet};
 use fastrand::Rng;
 
+use super::order::Order;
 use super::{Config, Headers, Mix, Payload};
+use crate::pace::Due;
 
 pub(super) const DEFAULT_SIZE: u32 = 60;
 pub(super) const SRC_MAC: &str = "02:00:00:00:00:01";
@@ -31,9 +33,11 @@ const IMIX: [(u32, u32); 3] = [(60, 7), (590, 4), (1514, 1)];
 /// The packets to make, and which is next.
 pub(super) struct Frames {
     shapes: Vec<Shape>,
+    order: Order,
     /// The shape whose run this is, and how many packets are left of it.
     turn: usize,
     left: usize,
+    mean_length: usize,
     payload: Filling,
     layout: Layout,
 }
@@ -41,7 +45,6 @@ pub(super) struct Frames {
 /// Packets of one size.
 struct Shape {
     bytes: Vec<u8>,
-    run: usize,
     /// Writes the number and the checksum that goes with it; `None` if there is no checksum.
     stamp: Option<Stamp>,
     /// For packets that fit into an ordinary buffer.
@@ -71,20 +74,36 @@ impl Frames {
             Payload::Random => Filling::Random(Rng::with_seed(config.seed)),
         };
         let range = layout.sizes(config.payload);
-        let Sizes { key, runs } = Sizes::of(config, *range.start())?;
-        let shape = |(size, run): (u32, u32)| {
+        let Sizes { key, runs, shuffled } = Sizes::of(config, *range.start())?;
+        let shape = |&(size, _): &(u32, u32)| {
             let size = size as usize;
             if !range.contains(&size) {
                 let (least, most) = range.clone().into_inner();
                 let message = format!("a packet with these headers and this payload cannot have {size} bytes");
                 return Err(Mistake::at(key, message, format!("give a size from {least} to {most}")));
             }
-            Shape::new(&layout, size, run as usize, matches!(payload, Filling::Sequence))
+            Shape::new(&layout, size, matches!(payload, Filling::Sequence))
                 .map_err(|message| Mistake::at(key, message, "change the size or the headers"))
         };
-        let shapes = runs.into_iter().map(shape).collect::<Result<Vec<Shape>, Mistake>>()?;
-        let left = shapes.first().map_or(0, |shape| shape.run);
-        Ok(Frames { shapes, turn: 0, left, payload, layout })
+        let shapes = runs.iter().map(shape).collect::<Result<Vec<Shape>, Mistake>>()?;
+        let weights: Vec<u32> = runs.iter().map(|&(_, weight)| weight).collect();
+        let mut order = if shuffled {
+            Order::shuffled(&weights, config.seed).map_err(|most| {
+                let message = format!("the weights add up to more than {most}, so that they cannot be shuffled");
+                Mistake::at("weights", message, "give smaller weights, or set `shuffle = false`")
+            })?
+        } else {
+            Order::in_turn(&weights)
+        };
+        let all: u64 = weights.iter().map(|&weight| u64::from(weight)).sum();
+        let bytes: u64 = runs.iter().map(|&(size, weight)| u64::from(size) * u64::from(weight)).sum();
+        let (turn, left) = order.next_run();
+        Ok(Frames { shapes, order, turn, left, mean_length: (bytes / all.max(1)) as usize, payload, layout })
+    }
+
+    /// How long a packet is on average.
+    pub(super) fn mean_length(&self) -> usize {
+        self.mean_length
     }
 
     /// Makes the templates. Not before the app starts: they depend on the pool.
@@ -94,23 +113,39 @@ impl Frames {
         }
     }
 
-    /// Sends `count` packets, the first of them with this number. Returns how many there were buffers for. Hot.
-    pub(super) fn make(&mut self, count: usize, number: u64, output: &mut Output<'_>) -> usize {
+    /// Sends `count` packets, the first of them with this number, or those of them that are due. Returns how many were
+    /// sent, and for how many there was no buffer. Hot.
+    pub(super) fn make(
+        &mut self,
+        count: usize,
+        number: u64,
+        mut due: Option<&mut Due>,
+        output: &mut Output<'_>,
+    ) -> (usize, usize) {
         let mut made = 0;
         while made < count {
+            let length = self.shapes[self.turn].bytes.len();
             let wanted = self.left.min(count - made);
+            let wanted = due.as_mut().map_or(wanted, |due| due.take(length, wanted));
+            if wanted == 0 {
+                break;
+            }
             let now = self.make_alike(wanted, number + made as u64, output);
             made += now;
             self.left -= now;
-            if self.left == 0 {
-                self.turn = (self.turn + 1) % self.shapes.len();
-                self.left = self.shapes[self.turn].run;
-            }
             if now < wanted {
+                if let Some(due) = due {
+                    due.put_back(length, wanted - now);
+                    return (made, wanted - now);
+                }
+                return (made, count - made);
+            }
+            if self.left > 0 {
                 break;
             }
+            (self.turn, self.left) = self.order.next_run();
         }
-        made
+        (made, 0)
     }
 
     /// Sends packets of the size whose turn it is. Hot.
@@ -147,14 +182,16 @@ impl Frames {
 struct Sizes {
     /// The key that they come from.
     key: &'static str,
-    /// Each size, and how many packets of it follow one another.
+    /// Each size, and its weight.
     runs: Vec<(u32, u32)>,
+    /// Whether they come in random order.
+    shuffled: bool,
 }
 
 impl Sizes {
     /// Packets cannot be shorter than `least`.
     fn of(config: &Config, least: usize) -> Result<Sizes, Mistake> {
-        let Config { size, sizes, weights, mix, .. } = config;
+        let Config { size, sizes, weights, mix, shuffle, .. } = config;
         if !weights.is_empty() && weights.len() != sizes.len() {
             let message = format!("there are {} weights for {} sizes", weights.len(), sizes.len());
             return Err(Mistake::at("weights", message, "give as many `weights` as `sizes`, or none"));
@@ -175,18 +212,21 @@ impl Sizes {
         }
         let (key, runs) = match mix {
             Some(Mix::Imix) => ("mix", IMIX.map(|(size, run)| (size.max(least as u32), run)).to_vec()),
+            None if sizes.is_empty() && *shuffle == Some(true) => {
+                return Err(Mistake::at("shuffle", "there is one size only", "add `sizes` or `mix`, or leave it out"));
+            }
             None if sizes.is_empty() => ("size", vec![(size.unwrap_or(DEFAULT_SIZE), u32::MAX)]),
             None => {
                 let weights = weights.iter().copied().chain(iter::repeat(1));
                 ("sizes", sizes.iter().copied().zip(weights).collect())
             }
         };
-        Ok(Sizes { key, runs })
+        Ok(Sizes { key, runs, shuffled: shuffle.unwrap_or(mix.is_some()) })
     }
 }
 
 impl Shape {
-    fn new(layout: &Layout, size: usize, run: usize, numbered: bool) -> Result<Shape, String> {
+    fn new(layout: &Layout, size: usize, numbered: bool) -> Result<Shape, String> {
         let pattern = |payload: &mut [u8]| payload.iter_mut().zip(0u32..).for_each(|(byte, index)| *byte = index as u8);
         let bytes = match layout {
             Layout::Udp(headers) => headers.build(size, pattern).map_err(|error| error.to_string())?,
@@ -202,7 +242,7 @@ impl Shape {
             Layout::Udp(headers) if numbered => Some(Stamp::new(headers, &bytes).map_err(|error| error.to_string())?),
             _ => None,
         };
-        Ok(Shape { bytes, run, stamp, template: None })
+        Ok(Shape { bytes, stamp, template: None })
     }
 
     fn write_number(&self, layout: &Layout, frame: &mut [u8], number: u64) {
@@ -326,7 +366,8 @@ impl Layout {
 fn link_values(config: &Config) -> Result<(MacAddr, MacAddr, Option<u16>), Mistake> {
     let address = |key: &'static str, given: &Option<String>, default: &str| {
         given.as_deref().unwrap_or(default).parse().map_err(|error: bellows_wire::MacAddrError| {
-            Mistake::at(key, error.to_string(), format!("write it like \"{default}\""))
+            let message = format!("`{}` is no Ethernet address", error.text);
+            Mistake::at(key, message, format!("write it like \"{default}\""))
         })
     };
     if let Some(id) = config.vlan.filter(|id| *id > 4094) {

@@ -1,20 +1,20 @@
 //! `source`: packets made here.
 //!
-//! `frames` lays out what the packets hold, `pace` says when they are due. Packets that are alike are made from a
-//! template, many at a time and without a look at any of them.
+//! `frames` lays out what the packets hold, `order` in which order their sizes come. Packets that are alike are made
+//! from a template, many at a time and without a look at any of them.
 
 mod frames;
-mod pace;
+mod order;
 
 use std::net::IpAddr;
 
-use bellows_config::{Configure, Context, Mistake, Rate};
+use bellows_config::{Configure, Context, Mistake, TrafficRate};
 use bellows_engine::{App, AppError, Counter, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::pace::Pace;
 use frames::Frames;
-use pace::Pace;
 
 /// Makes packets: of one size or a mix of sizes, at a rate or as fast as they are taken, a given number or for ever.
 ///
@@ -36,18 +36,26 @@ pub struct Config {
     #[schemars(extend("x-unit" = "bytes", "default" = ()), inner(range(min = 1, max = 73_600)))]
     pub sizes: Vec<u32>,
 
-    /// For each of `sizes`, how many packets of it follow one another before the next has its turn. One each by
-    /// default.
+    /// For each of `sizes`, how many packets of it follow one another before the next has its turn; in shuffled order,
+    /// how many there are among the sum of all weights. One each by default.
     #[schemars(extend("x-unit" = "packets", "default" = ()), inner(range(min = 1)))]
     pub weights: Vec<u32>,
 
-    /// A well-known mix, in place of `size`.
+    /// A well-known mix, in place of `size`. Its sizes come in shuffled order.
     pub mix: Option<Mix>,
 
-    /// Packets per second, evenly spaced. A source that was kept from sending catches up
-    /// with a tenth of a second; what was due before is counted as `skipped`. As
-    /// fast as they are taken by default.
-    pub rate: Option<Rate>,
+    /// Whether the sizes come in a random order that depends on `seed`: among as many packets as the weights add up
+    /// to, each size still comes as often as its weight says. A regular order falls into step with the engine's burst,
+    /// so that what a full link or a queue drops is always of the same sizes. By default `true` with `mix` and `false`
+    /// with `sizes`.
+    pub shuffle: Option<bool>,
+
+    /// How fast packets are made: packets per second (`"1.5Mpps"`, or a number), bits per second of their data
+    /// (`"10Gb/s"`), bits on an Ethernet wire (`"10Gb/s L1"`), which are 24 bytes a packet more, or a share of a line
+    /// rate (`"30% of 10Gb/s"`), which counts as on the wire. Each packet leaves when the one before it is over. A
+    /// source that was kept from sending catches up with a tenth of a second; what was due before is counted as
+    /// `skipped`. As fast as they are taken by default.
+    pub rate: Option<TrafficRate>,
 
     /// How many packets to make; then the source is dry, and the run may end. No end by default.
     #[schemars(extend("x-unit" = "packets"))]
@@ -56,7 +64,7 @@ pub struct Config {
     /// What the packets hold behind their headers.
     pub payload: Payload,
 
-    /// Where the random payload starts: the same seed gives the same packets.
+    /// Where random payload and order start: the same seed gives the same packets.
     pub seed: u64,
 
     /// The headers that each packet has.
@@ -155,21 +163,19 @@ impl App for Source {
     fn pull(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         let left = usize::try_from(self.count - self.made).unwrap_or(usize::MAX);
-        let mut wanted = io.burst().min(output.room()).min(left);
-        if let Some(pace) = &mut self.pace {
-            wanted = wanted.min(pace.due(io.now(), pace.tenth()));
-            match pace.take_skipped() {
+        let wanted = io.burst().min(output.room()).min(left);
+        let mut due = self.pace.as_mut().map(|pace| pace.due(io.now()));
+        let (made, missed) = self.frames.make(wanted, self.made, due.as_mut(), &mut output);
+        self.made += made as u64;
+        if missed > 0 {
+            io.missed(missed);
+        }
+        if let (Some(pace), Some(due)) = (&mut self.pace, &due) {
+            pace.sent(due);
+            match pace.take_skipped(self.frames.mean_length()) {
                 0 => {}
                 skipped => io.count(SKIPPED, skipped),
             }
-        }
-        let made = self.frames.make(wanted, self.made, &mut output);
-        self.made += made as u64;
-        if made < wanted {
-            io.missed(wanted - made);
-        }
-        if let Some(pace) = &mut self.pace {
-            pace.sent(made);
             if pace.next() > io.now() && self.made < self.count {
                 io.wake_at(pace.next());
                 io.slot(0).never();
@@ -209,7 +215,7 @@ impl Configure for Source {
     type Config = Config;
 
     fn configure(config: Config, _: &Context) -> Result<Source, Mistake> {
-        if config.rate.is_some_and(Rate::is_zero) {
+        if config.rate.is_some_and(TrafficRate::is_zero) {
             return Err(Mistake::at(
                 "rate",
                 "a rate of 0 sends nothing",
@@ -269,11 +275,59 @@ mod tests {
 
     #[test]
     fn imix_is_seven_small_four_middling_and_one_large() {
-        let mut rig = rig(Config { mix: Some(Mix::Imix), count: Some(24), ..Config::default() });
-        rig.settle();
-        let lengths: Vec<usize> = rig.received("output").iter().map(Vec::len).collect();
+        let lengths = |shuffle, seed| -> Vec<usize> {
+            let config = Config { mix: Some(Mix::Imix), count: Some(1_200), shuffle, seed, ..Config::default() };
+            let mut rig = rig(config);
+            rig.settle();
+            rig.received("output").iter().map(Vec::len).collect()
+        };
         let once = [vec![60; 7], vec![590; 4], vec![1514]].concat();
-        assert_eq!(lengths, [once.clone(), once].concat());
+        assert_eq!(lengths(Some(false), 0), once.repeat(100));
+        let shuffled = lengths(None, 0);
+        for dozen in shuffled.chunks(12) {
+            let mut sorted = dozen.to_vec();
+            sorted.sort();
+            assert_eq!(sorted, once);
+        }
+        assert!(shuffled.chunks(12).collect::<std::collections::HashSet<_>>().len() > 50, "no order comes again soon");
+        assert_eq!(shuffled, lengths(Some(true), 0));
+        assert_ne!(shuffled, lengths(None, 1));
+    }
+
+    #[test]
+    fn a_source_that_is_paced_in_bits_sends_mixed_sizes_at_that_rate() {
+        for (rate, mean) in [("100Mb/s", 357.833), ("100Mb/s L1", 381.833), ("10% of 1Gb/s", 381.833)] {
+            let rate = Some(rate.parse().unwrap());
+            let mut rig = rig(Config { mix: Some(Mix::Imix), rate, ..Config::default() });
+            let mut sent = 0;
+            for millisecond in 0..=100 {
+                rig.set_time(1_000_000_000 + millisecond * 1_000_000);
+                rig.breathe();
+                sent += rig.received("output").len();
+            }
+            let expected = 10e6 / 8.0 / mean;
+            assert!((sent as f64 / expected - 1.0).abs() < 0.003, "{sent} packets instead of {expected}");
+        }
+    }
+
+    proptest! {
+        /// What is seen of each burst, be it only its first packets, has the mix's average length.
+        #[test]
+        fn a_mix_keeps_out_of_step_with_any_burst(burst in 1usize..1024, seen in 1usize..1024, seed in 0u64..4) {
+            let settings = Settings { burst, ..Settings::default() };
+            let mut rig = rig_with(Config { mix: Some(Mix::Imix), seed, ..Config::default() }, settings);
+            let (mut bytes, mut packets) = (0, 0);
+            while packets < 30_000 {
+                rig.breathe();
+                for packet in rig.received_packets("output").iter().take(seen) {
+                    bytes += packet.len();
+                    packets += 1;
+                }
+            }
+            let average = bytes as f64 / packets as f64;
+            // The deviation of 30,000 that are drawn at random is 2.3 bytes.
+            prop_assert!((average - 357.833).abs() < 12.0, "{average} bytes on average");
+        }
     }
 
     #[test]
@@ -289,7 +343,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_kept_and_a_tenth_of_a_second_is_caught_up_with() {
-        let rate = Rate::new(1000.0).unwrap();
+        let rate = "1kpps".parse().unwrap();
         let mut rig = rig(Config { rate: Some(rate), ..Config::default() });
         let mut sent = |milliseconds: u64| {
             rig.set_time(1_000_000_000 + milliseconds * 1_000_000);
@@ -335,7 +389,10 @@ mod tests {
         assert_eq!(mistake(Config { sizes: vec![60, 70], weights: vec![1], ..plain.clone() }).0, Some("weights"));
         assert_eq!(mistake(Config { sizes: vec![60], weights: vec![0], ..plain.clone() }).0, Some("weights"));
         assert_eq!(mistake(Config { weights: vec![1], ..plain.clone() }).0, Some("weights"));
-        assert_eq!(mistake(Config { rate: Some(Rate::default()), ..plain.clone() }).0, Some("rate"));
+        assert_eq!(mistake(Config { rate: "0pps".parse().ok(), ..plain.clone() }).0, Some("rate"));
+        assert_eq!(mistake(Config { shuffle: Some(true), ..plain.clone() }).0, Some("shuffle"));
+        let many = Config { sizes: vec![60, 70], weights: vec![u32::MAX, 1], shuffle: Some(true), ..plain.clone() };
+        assert_eq!(mistake(many).0, Some("weights"));
         assert_eq!(mistake(Config { ttl: Some(1), ..plain.clone() }).0, Some("ttl"));
         assert_eq!(mistake(Config { vlan: Some(1), ..plain }).0, Some("vlan"));
         assert_eq!(mistake(Config { vlan: Some(4095), ..v4.clone() }).0, Some("vlan"));

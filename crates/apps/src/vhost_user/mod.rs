@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
 use bellows_packet::Vector;
 use bellows_virtio::ring::{Direction, Doorbell, RingError, Stop};
@@ -186,6 +186,7 @@ impl App for VhostUser {
     const PULLS: bool = true;
     // What goes to the driver does not come back.
     const GAIN: usize = 0;
+    const ENDS: bool = true;
     const DROPS: &'static [Counter] = &[
         Counter::new("no_driver", "packets for which there was no driver, or none that receives"),
         Counter::new("too_long", "packets that fit into no buffer of the driver"),
@@ -214,6 +215,12 @@ impl App for VhostUser {
             None => old.running = self.running.take(),
             // This one ends when it is dropped, which is not done between two breaths.
             Some(running) => running.backend.resume(),
+        }
+    }
+
+    fn begin(&mut self) {
+        if let Some(running) = &self.running {
+            running.backend.begin();
         }
     }
 
@@ -499,6 +506,10 @@ fn watch(io: &Io<VhostUser>, slot: usize, doorbell: Option<&Arc<Doorbell>>) {
 impl Configure for VhostUser {
     const NAME: &'static str = "vhost-user";
     type Config = Config;
+
+    fn resources(config: &Config, context: &Context) -> Vec<Resource> {
+        vec![config.mode.resource(context.path(&config.socket))]
+    }
 
     fn configure(config: Config, context: &Context) -> Result<VhostUser, Mistake> {
         let socket = context.path(&config.socket);

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use bellows_config::Mistake;
+use bellows_config::{Mistake, Resource};
 use bellows_engine::{App, Input, Io, Output, Watched};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
@@ -25,6 +25,16 @@ pub enum Side {
     Server,
     /// The other side opens it; this app connects, again and again until it is there.
     Client,
+}
+
+impl Side {
+    /// The socket, as the app uses it.
+    pub(crate) fn resource(self, socket: std::path::PathBuf) -> Resource {
+        match self {
+            Side::Server => Resource::listens("socket", socket),
+            Side::Client => Resource::connects("socket", socket),
+        }
+    }
 }
 
 impl From<Side> for Mode {
@@ -166,7 +176,7 @@ pub(crate) fn share_out<A: App>(io: &Io<A>, input: &mut Input<'_, A>, queues: &m
 pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, Mistake> {
     let Some(text) = text else { return Ok(None) };
     let MacAddr(bytes) = text.parse().map_err(|error: bellows_wire::MacAddrError| {
-        Mistake::at("mac", error.to_string(), "write it as in 02:00:00:00:00:01")
+        Mistake::at("mac", format!("`{}` is no Ethernet address", error.text), "write it like 02:00:00:00:00:01")
     })?;
     if bytes[0] & 1 != 0 {
         let help = "a device needs the address of one station: an even first byte, such as 02";

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
@@ -190,6 +190,7 @@ impl App for VirtioUser {
     const PULLS: bool = true;
     // What goes to the device does not come back.
     const GAIN: usize = 0;
+    const ENDS: bool = true;
     const DROPS: &'static [Counter] = &[
         Counter::new("no_device", "packets for which there was no device"),
         Counter::new("too_long", "packets that do not fit into the ring"),
@@ -218,6 +219,12 @@ impl App for VirtioUser {
             None => old.running = self.running.take(),
             // This one ends when it is dropped, which is not done between two breaths.
             Some(running) => running.frontend.resume(),
+        }
+    }
+
+    fn begin(&mut self) {
+        if let Some(running) = &self.running {
+            running.frontend.begin();
         }
     }
 
@@ -484,6 +491,10 @@ fn watch(io: &Io<VirtioUser>, slot: usize, bell: Option<&Arc<UsedBell>>) {
 impl Configure for VirtioUser {
     const NAME: &'static str = "virtio-user";
     type Config = Config;
+
+    fn resources(config: &Config, context: &Context) -> Vec<Resource> {
+        vec![config.mode.resource(context.path(&config.socket))]
+    }
 
     fn configure(config: Config, context: &Context) -> Result<VirtioUser, Mistake> {
         let socket = context.path(&config.socket);

@@ -1,0 +1,389 @@
+//! Captures that come through a pipe: a thread reads them, so that the engine never waits.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use bellows_capture::{LinkType, Reader, Record};
+use bellows_engine::{AppError, Io, Output, Watched};
+use bellows_packet::{Meta, Packet, ROOM};
+use bellows_sys::wake::{Event, sleep_until_readable};
+use bellows_sys::way_out;
+use rustix::fs::{Access, OFlags, access};
+
+use super::{DAMAGED, PcapReader, SENT, TOO_LONG, exceeds_buffers};
+
+/// Bytes of packets that wait for the engine; the thread reads no more meanwhile.
+const MOST_WAITING: usize = 1 << 20;
+
+/// Where the bytes come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Stdin,
+    Fifo(PathBuf),
+}
+
+/// The names of standard input.
+pub(super) fn is_stdin(path: &Path) -> bool {
+    ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
+}
+
+/// What an app reads from standard input, or a network is read from there.
+static STDIN_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+static STDIN_IS_NETWORK: AtomicBool = AtomicBool::new(false);
+
+/// From now on no app may read standard input: the network is read from there.
+pub fn reserve_stdin() {
+    STDIN_IS_NETWORK.store(true, SeqCst);
+}
+
+pub(super) fn stdin_is_network() -> bool {
+    STDIN_IS_NETWORK.load(SeqCst)
+}
+
+impl Place {
+    fn name(&self) -> String {
+        match self {
+            Place::Stdin => "standard input".to_owned(),
+            Place::Fifo(path) => path.display().to_string(),
+        }
+    }
+
+    /// Finds out what can be known without touching the pipe.
+    fn look(&self) -> Result<(), AppError> {
+        match self {
+            Place::Stdin if io::IsTerminal::is_terminal(&io::stdin()) => Err(
+                "standard input is a terminal, which sends no capture; put `tcpdump -w - |` in front, or name a file"
+                    .into(),
+            ),
+            Place::Stdin if STDIN_IS_TAKEN.swap(true, SeqCst) => {
+                Err("standard input is read by another app already, or was; give one of them the path of a file".into())
+            }
+            Place::Stdin => Ok(()),
+            Place::Fifo(path) => access(path, Access::READ_OK).map_err(|error| {
+                let error = io::Error::from(error);
+                let help = way_out(&error, "check the path");
+                format!("{}: cannot be opened: {error}; {help}", path.display()).into()
+            }),
+        }
+    }
+
+    fn open(&self) -> io::Result<File> {
+        match self {
+            Place::Stdin => Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?)),
+            // Opening does not wait for somebody who writes.
+            Place::Fifo(path) => File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path),
+        }
+    }
+}
+
+/// A packet that waits: its bytes lie one after the other in the batch.
+struct Head {
+    length: usize,
+    meta: Meta,
+}
+
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    heads: Vec<Head>,
+    /// Bytes that were read of the pipe.
+    consumed: u64,
+    end: Option<Result<(), bellows_capture::Error>>,
+}
+
+/// What the thread and the engine share.
+struct Feed {
+    batch: Mutex<Batch>,
+    /// The engine has taken a batch, or the thread is to end.
+    taken: Condvar,
+    /// Counts the packets that were put in, and the end.
+    added: AtomicU32,
+    is_asleep: AtomicBool,
+    event: Event,
+    is_over: AtomicBool,
+    over: Event,
+}
+
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, Batch> {
+        self.batch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        self.added.fetch_add(1, SeqCst);
+        fence(SeqCst);
+        if self.is_asleep.swap(false, SeqCst) {
+            self.event.raise();
+        }
+    }
+
+    /// Puts a packet in, as soon as there is room. False if nobody wants it any more.
+    fn add(&self, record: &Record<'_>, link_type: u32, consumed: u64) -> bool {
+        let mut batch = self.lock();
+        while batch.bytes.len() + record.data.len() > MOST_WAITING && !batch.heads.is_empty() {
+            if self.is_over.load(SeqCst) {
+                return false;
+            }
+            batch = self.taken.wait(batch).unwrap_or_else(PoisonError::into_inner);
+        }
+        batch.bytes.extend_from_slice(record.data);
+        let length = record.data.len();
+        let meta = Meta {
+            timestamp: record.timestamp,
+            original_length: record.original_length.max(length as u32),
+            ingress_port: record.interface,
+            link_type,
+        };
+        batch.heads.push(Head { length, meta });
+        batch.consumed = consumed;
+        drop(batch);
+        self.tell();
+        !self.is_over.load(SeqCst)
+    }
+}
+
+impl Watched for Feed {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(&self.added)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
+    }
+
+    fn arm(&self) {
+        self.is_asleep.store(true, SeqCst);
+        fence(SeqCst);
+    }
+
+    fn disarm(&self) {
+        self.is_asleep.store(false, SeqCst);
+        self.event.clear();
+    }
+}
+
+/// The pipe, as the thread reads it: until the app ends.
+struct Stream {
+    file: File,
+    feed: Arc<Feed>,
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            sleep_until_readable(&[self.file.as_fd(), self.feed.over.as_fd()], None)?;
+            if self.feed.is_over.load(SeqCst) {
+                return Err(io::Error::other("the run is over"));
+            }
+            match self.file.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+/// The thread.
+fn read(file: File, name: &str, feed: &Arc<Feed>) -> Result<(), bellows_capture::Error> {
+    let stream = Stream { file, feed: Arc::clone(feed) };
+    let mut reader = Reader::new(stream, name)?;
+    let mut link_types: Vec<u32> = Vec::new();
+    loop {
+        let consumed = reader.progress().consumed;
+        let known = link_types.len();
+        let Some(record) = reader.next_record()? else { return Ok(()) };
+        let link_type = match link_types.get(record.interface as usize) {
+            Some(link_type) => *link_type,
+            None => {
+                // Interfaces that were described since: asked for when the record is done with.
+                let data = record.data.to_vec();
+                let record = Record { data: &data, ..record };
+                let more = reader.interfaces().get(known..).unwrap_or_default();
+                link_types.extend(more.iter().map(|interface| interface.link_type.0));
+                let link_type = link_types.get(record.interface as usize).copied();
+                if !feed.add(&record, link_type.unwrap_or(LinkType::ETHERNET.0), consumed) {
+                    return Ok(());
+                }
+                continue;
+            }
+        };
+        if !feed.add(&record, link_type, consumed) {
+            return Ok(());
+        }
+    }
+}
+
+/// A pipe and what has come through it.
+pub(super) struct Pipe {
+    place: Place,
+    feed: Arc<Feed>,
+    has_begun: bool,
+    batch: Batch,
+    /// Of the batch, the packets and the bytes that have gone.
+    next: usize,
+    at: usize,
+    /// What the feed's word says when all has been taken.
+    seen: u32,
+    is_watching: bool,
+    is_over: bool,
+    pub(super) error: Option<AppError>,
+}
+
+impl Pipe {
+    /// Finds out whether the pipe can be read, and does not touch it.
+    pub(super) fn new(place: Place) -> Result<Pipe, AppError> {
+        place.look()?;
+        let feed = Feed {
+            batch: Mutex::default(),
+            taken: Condvar::new(),
+            added: AtomicU32::new(0),
+            is_asleep: AtomicBool::new(false),
+            event: Event::new()?,
+            is_over: AtomicBool::new(false),
+            over: Event::new()?,
+        };
+        Ok(Pipe {
+            place,
+            feed: Arc::new(feed),
+            has_begun: false,
+            batch: Batch::default(),
+            next: 0,
+            at: 0,
+            seen: 0,
+            is_watching: false,
+            is_over: false,
+            error: None,
+        })
+    }
+
+    /// The run begins: opens the pipe and starts the thread.
+    pub(super) fn begin(&mut self) {
+        if mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let name = self.place.name();
+        let feed = Arc::clone(&self.feed);
+        let started = self.place.open().and_then(|file| {
+            let work = move || {
+                let end = read(file, &name, &feed);
+                feed.lock().end = Some(end);
+                feed.tell();
+            };
+            thread::Builder::new().name("pcap-reader".to_owned()).spawn(work)
+        });
+        if let Err(error) = started {
+            let help = way_out(&error, "check the path");
+            self.error = Some(format!("{}: cannot be opened: {error}; {help}", self.place.name()).into());
+            self.is_over = true;
+        }
+    }
+
+    /// Whether all has been sent that will ever come.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The engine is to look at the pipe again.
+    pub(super) fn watch(&mut self, io: &Io<PcapReader>) {
+        self.is_watching = true;
+        io.slot(0).watch(Arc::clone(&self.feed), u32::MAX, self.seen);
+    }
+
+    /// Sends a burst of what is there, as far as `goes` says so when it is shown a packet's time. Hot.
+    pub(super) fn send(
+        &mut self,
+        io: &Io<PcapReader>,
+        output: &mut Output<'_>,
+        mut goes: impl FnMut(u64, usize) -> Result<(), u64>,
+    ) {
+        if self.next == self.batch.heads.len() && !self.take() {
+            return;
+        }
+        let mut left = io.burst().min(output.room());
+        let mut fresh = Packet::fresh(left.min(self.batch.heads.len() - self.next));
+        while left > 0
+            && let Some(head) = self.batch.heads.get(self.next)
+            && let Some(mut packet) = fresh.next()
+        {
+            let data = &self.batch.bytes[self.at..self.at + head.length];
+            if let Err(until) = goes(head.meta.timestamp, head.length) {
+                io.wake_at(until);
+                io.slot(0).never();
+                self.is_watching = false;
+                return;
+            }
+            let mut is_too_long = false;
+            if data.len() <= ROOM {
+                packet.append(data);
+            } else if let Some(large) = Packet::from_bytes(data) {
+                packet = large;
+            } else if exceeds_buffers(data.len()) {
+                is_too_long = true;
+            } else {
+                break;
+            }
+            packet.set_meta(head.meta);
+            self.at += head.length;
+            self.next += 1;
+            self.seen = self.seen.wrapping_add(1);
+            if is_too_long {
+                io.drop(packet, TOO_LONG);
+            } else {
+                output.push(packet);
+                left -= 1;
+            }
+        }
+        drop(fresh);
+        self.look_for_end(io);
+        if self.is_watching {
+            io.slot(0).expect(self.seen);
+        }
+        io.set(SENT, self.batch.consumed);
+    }
+
+    /// Takes what the thread has put in. False if that is nothing, or the thread is just putting something in.
+    fn take(&mut self) -> bool {
+        let Ok(mut shared) = self.feed.batch.try_lock() else { return false };
+        self.batch.bytes.clear();
+        self.batch.heads.clear();
+        self.batch.end = None;
+        mem::swap(&mut *shared, &mut self.batch);
+        drop(shared);
+        self.feed.taken.notify_one();
+        (self.next, self.at) = (0, 0);
+        true
+    }
+
+    fn look_for_end(&mut self, io: &Io<PcapReader>) {
+        if self.next < self.batch.heads.len() {
+            return;
+        }
+        if let Some(end) = self.batch.end.take() {
+            self.is_over = true;
+            self.seen = self.seen.wrapping_add(1);
+            if let Err(error) = end {
+                io.set(DAMAGED, 1);
+                self.error = Some(error.into());
+            }
+        }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.feed.is_over.store(true, SeqCst);
+        self.feed.over.raise();
+        drop(self.feed.lock());
+        self.feed.taken.notify_all();
+        if !self.has_begun && self.place == Place::Stdin {
+            STDIN_IS_TAKEN.store(false, SeqCst);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Where a capture goes: a file that is made beside the old one and takes its place when the run begins, a device, or
+//! standard output.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, TryLockError};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::output::OpenError;
+
+/// What stands between the name of a file and the number of a process in the name of the file that is to replace it.
+const MARK: &str = ".bellows-new-";
+
+/// The most bytes of a file's name.
+const LONGEST_NAME: usize = 255;
+
+/// Symbolic links that are followed, one after the other.
+const MOST_LINKS: usize = 40;
+
+/// Attempts to get hold of a file that another process replaces at the same time.
+const ATTEMPTS: usize = 10;
+
+/// How many bytes a pipe takes that is ready to be written.
+const PIPE: usize = 4096;
+
+/// What is written to.
+pub(super) struct Sink {
+    pub(super) file: File,
+    /// It is a regular file, which can be cut back to whole packets.
+    pub(super) is_regular: bool,
+    /// It is standard output, which is not waited for.
+    is_pipe: bool,
+    /// Unless the run ends.
+    pub(super) patient: bool,
+}
+
+impl Sink {
+    /// Standard output.
+    pub(super) fn stdout() -> io::Result<Sink> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        let is_regular = false;
+        Ok(Sink { file, is_regular, is_pipe: true, patient: false })
+    }
+
+    /// A file that is open.
+    pub(super) fn of(file: File) -> io::Result<Sink> {
+        let is_regular = file.metadata()?.is_file();
+        Ok(Sink { file, is_regular, is_pipe: false, patient: false })
+    }
+
+    pub(super) fn is_pipe(&self) -> bool {
+        self.is_pipe
+    }
+
+    /// Forgets all behind this offset.
+    pub(super) fn cut(&mut self, offset: u64) -> io::Result<()> {
+        self.file.set_len(offset)?;
+        self.file.seek(SeekFrom::Start(offset)).map(drop)
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_pipe || self.patient {
+            return self.file.write(bytes);
+        }
+        let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        if polled[0].revents().is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.file.write(&bytes[..bytes.len().min(PIPE)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        // Closing it would leave it locked for as long as a process that is just being spawned has it, too.
+        if self.is_regular {
+            let _ = self.file.unlock();
+        }
+    }
+}
+
+/// What is to happen when the run begins.
+pub(super) struct Staged {
+    /// The file to be written, which symbolic links lead to.
+    pub(super) target: PathBuf,
+    how: How,
+    /// The file that is there, locked so that nobody else touches it meanwhile.
+    old: Option<File>,
+}
+
+enum How {
+    /// It is a device: nothing.
+    Device,
+    /// The file that is there is emptied: it has several names, or its folder or its owner does not allow another one.
+    InPlace,
+    /// This file takes the place of the old one.
+    Replace(PathBuf),
+    /// All is done.
+    Done,
+}
+
+impl Staged {
+    /// Replaces the old file. Until now nothing has been touched.
+    ///
+    /// # Errors
+    /// Why the old one is still there, and the name under which the new one is.
+    pub(super) fn begin(&mut self, sink: &mut Sink) -> Result<(), (PathBuf, io::Error)> {
+        let result = match &self.how {
+            How::Device | How::Done => Ok(()),
+            How::InPlace => sink.cut(0).map_err(|error| (self.target.clone(), error)),
+            How::Replace(new) => fs::rename(new, &self.target).map_err(|error| (new.clone(), error)),
+        };
+        self.how = How::Done;
+        self.release();
+        result
+    }
+
+    fn release(&mut self) {
+        if let Some(old) = self.old.take() {
+            let _ = old.unlock();
+        }
+    }
+}
+
+impl Drop for Staged {
+    /// The run has not begun: all is as it was.
+    fn drop(&mut self) {
+        if let How::Replace(new) = &self.how {
+            let _ = fs::remove_file(new);
+        }
+        self.release();
+    }
+}
+
+/// Makes ready to write a file, and touches nothing that exists.
+pub(super) fn stage(path: &Path) -> Result<(Sink, Staged), OpenError> {
+    let failed = |source| OpenError::Create { path: path.to_owned(), source };
+    let target = follow(path).map_err(failed)?;
+    for _ in 0..ATTEMPTS {
+        let old = match File::options().write(true).open(&target) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let before = old.as_ref().map(File::metadata).transpose().map_err(failed)?;
+        if let (Some(device), Some(_)) = (&old, before.as_ref().filter(|before| !before.is_file())) {
+            let sink = Sink::of(device.try_clone().map_err(failed)?).map_err(failed)?;
+            return Ok((sink, Staged { target, how: How::Device, old: None }));
+        }
+        let old = old.map(|old| Held::lock(old, path)).transpose()?;
+        let new = beside(&target, path, before.as_ref()).map_err(failed)?;
+        if is_claimed(&target, new.as_ref().map(|(_, name)| name.as_path())) {
+            drop_new(new);
+            return Err(OpenError::InUse { path: path.to_owned() });
+        }
+        // Another process may have replaced it before it was locked.
+        if identity(fs::metadata(&target).ok().as_ref()) != identity(before.as_ref()) {
+            drop_new(new);
+            continue;
+        }
+        let old = old.map(Held::keep);
+        return match (new, old) {
+            (Some((file, name)), old) => {
+                let sink = Sink::of(file).map_err(failed)?;
+                Ok((sink, Staged { target, how: How::Replace(name), old }))
+            }
+            (None, Some(old)) => Ok((Sink::of(old).map_err(failed)?, Staged { target, how: How::InPlace, old: None })),
+            (None, None) => Err(failed(io::ErrorKind::PermissionDenied.into())),
+        };
+    }
+    Err(OpenError::InUse { path: path.to_owned() })
+}
+
+/// A file that is locked until this is dropped.
+struct Held(Option<File>);
+
+impl Held {
+    fn lock(file: File, path: &Path) -> Result<Held, OpenError> {
+        // A file system without locks does without this protection.
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
+            _ => Ok(Held(Some(file))),
+        }
+    }
+
+    fn keep(mut self) -> File {
+        let Some(file) = self.0.take() else { unreachable!("it is there until it is kept") };
+        file
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(file) = &self.0 {
+            let _ = file.unlock();
+        }
+    }
+}
+
+fn drop_new(new: Option<(File, PathBuf)>) {
+    if let Some((file, name)) = new {
+        let _ = fs::remove_file(name);
+        let _ = file.unlock();
+    }
+}
+
+fn identity(metadata: Option<&Metadata>) -> Option<(u64, u64)> {
+    metadata.map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// The file that symbolic links lead to, whether it is there or not.
+fn follow(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match fs::read_link(&path) {
+            Ok(link) => path = path.parent().unwrap_or(Path::new("")).join(link),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(rustix::io::Errno::LOOP.into())
+}
+
+/// The start of the names of files that are to replace this one.
+fn prefix(target: &Path) -> OsString {
+    let mut name = target.file_name().unwrap_or_default().as_bytes().to_vec();
+    // Room for the numbers.
+    name.truncate(LONGEST_NAME - MARK.len() - 24);
+    name.extend(MARK.as_bytes());
+    OsString::from_vec(name)
+}
+
+/// Makes a file in the same folder that can replace the old one; none if that cannot be, but the old one can be written.
+fn beside(target: &Path, path: &Path, old: Option<&Metadata>) -> io::Result<Option<(File, PathBuf)>> {
+    if old.is_some_and(|old| old.nlink() > 1) {
+        return Ok(None);
+    }
+    let mut number = 0;
+    let (file, name) = loop {
+        let mut name = prefix(target);
+        name.push(format!("{}-{number}", std::process::id()));
+        let name = target.with_file_name(name);
+        match File::options().write(true).create_new(true).open(&name) {
+            Ok(file) => {
+                let _ = file.try_lock();
+                // Another process may have taken it for one that was left behind.
+                if file.metadata()?.nlink() > 0 {
+                    break (file, name);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                let is_refused = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+                return if old.is_some() && is_refused.contains(&error.kind()) { Ok(None) } else { Err(error) };
+            }
+        }
+        number += 1;
+        if number > 10_000 {
+            return Err(io::Error::other(format!("{} has too many files beside it", path.display())));
+        }
+    };
+    if let Some(old) = old {
+        let mine = file.metadata()?;
+        let is_mine = (mine.uid(), mine.gid()) == (old.uid(), old.gid());
+        let like_old = if is_mine { Ok(()) } else { fchown(&file, Some(old.uid()), Some(old.gid())) };
+        if like_old.and_then(|()| file.set_permissions(old.permissions())).is_err() {
+            drop_new(Some((file, name)));
+            return Ok(None);
+        }
+    }
+    Ok(Some((file, name)))
+}
+
+/// Whether somebody else is about to replace this file. What processes left that have died is removed.
+fn is_claimed(target: &Path, mine: Option<&Path>) -> bool {
+    let prefix = prefix(target);
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mine = mine.and_then(Path::file_name);
+    let Ok(entries) = fs::read_dir(folder) else { return false };
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let others: Vec<OsString> =
+        names.filter(|name| is_other(name, &prefix) && Some(name.as_os_str()) != mine).collect();
+    others.into_iter().any(|name| {
+        let path = folder.join(&name);
+        let Ok(file) = File::open(&path) else { return false };
+        match file.try_lock() {
+            Ok(()) => {
+                let _ = fs::remove_file(&path);
+                let _ = file.unlock();
+                false
+            }
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(_)) => false,
+        }
+    })
+}
+
+/// Whether a name is that of a file that is to replace another: the prefix, a process, a number.
+fn is_other(name: &OsStr, prefix: &OsStr) -> bool {
+    let Some(rest) = name.as_bytes().strip_prefix(prefix.as_bytes()) else { return false };
+    rest.split(|byte| *byte == b'-').count() == 2 && rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-')
+}

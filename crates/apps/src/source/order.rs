@@ -1,0 +1,143 @@
+//! The order in which packets of several kinds come.
+
+use fastrand::Rng;
+
+/// Packets of a shuffled order that are laid out in advance, at most.
+const MOST_LAID_OUT: usize = 1 << 16;
+
+/// Shuffled rounds that are laid out in advance, at most.
+const MOST_ROUNDS: usize = 256;
+
+/// What keeps the order's random numbers apart from the payload's.
+const SALT: u64 = 0x6f72_6465_7273;
+
+/// Which kind of packet is next, and how many of it follow one another.
+pub(super) enum Order {
+    /// Each kind in its turn: how many packets of it follow one another.
+    InTurn { runs: Vec<usize>, turn: usize },
+    /// Rounds in random order: in each, every kind comes as often as its weight says.
+    Shuffled(Shuffled),
+}
+
+/// Rounds are shuffled once, when the order is made. Each that is sent is one of these, drawn at random and begun at
+/// a random place: so a packet of any kind comes with the same probability at every place, and what falls into step
+/// with the rounds sees all kinds in their proportions.
+pub(super) struct Shuffled {
+    /// Rounds, each written twice in a row, so that it can be begun anywhere and read to its end.
+    laid_out: Vec<u8>,
+    /// How many packets a round has.
+    length: usize,
+    /// What is left of the round that is being sent.
+    at: usize,
+    end: usize,
+    random: Rng,
+}
+
+impl Order {
+    /// So many packets of each kind in its turn.
+    pub(super) fn in_turn(weights: &[u32]) -> Order {
+        Order::InTurn { runs: weights.iter().map(|&weight| weight as usize).collect(), turn: weights.len() }
+    }
+
+    /// So many packets of each of at most 256 kinds in a round.
+    ///
+    /// # Errors
+    /// The most packets that a round can have, if it would have more.
+    pub(super) fn shuffled(weights: &[u32], seed: u64) -> Result<Order, usize> {
+        let divisor = weights.iter().copied().reduce(greatest_common_divisor).unwrap_or(1).max(1);
+        let length: usize = weights.iter().map(|&weight| (weight / divisor) as usize).sum();
+        if length > MOST_LAID_OUT {
+            return Err(MOST_LAID_OUT);
+        }
+        let mut random = Rng::with_seed(seed ^ SALT);
+        let kinds = (0..=u8::MAX).zip(weights);
+        let mut round: Vec<u8> =
+            kinds.flat_map(|(kind, &weight)| std::iter::repeat_n(kind, (weight / divisor) as usize)).collect();
+        let rounds = (MOST_LAID_OUT / length.max(1)).clamp(1, MOST_ROUNDS);
+        let mut laid_out = Vec::with_capacity(2 * length * rounds);
+        for _ in 0..rounds {
+            random.shuffle(&mut round);
+            laid_out.extend_from_slice(&round);
+            laid_out.extend_from_slice(&round);
+        }
+        Ok(Order::Shuffled(Shuffled { laid_out, length, at: 0, end: 0, random }))
+    }
+
+    /// The kind of the next packets, and how many of it follow one another. Hot.
+    #[inline]
+    pub(super) fn next_run(&mut self) -> (usize, usize) {
+        match self {
+            Order::InTurn { runs, turn } => {
+                *turn = if *turn + 1 < runs.len() { *turn + 1 } else { 0 };
+                (*turn, runs[*turn])
+            }
+            Order::Shuffled(shuffled) => shuffled.next_run(),
+        }
+    }
+}
+
+impl Shuffled {
+    #[inline]
+    fn next_run(&mut self) -> (usize, usize) {
+        if self.at == self.end {
+            let round = self.random.usize(..self.laid_out.len() / (2 * self.length));
+            self.at = 2 * self.length * round + self.random.usize(..self.length);
+            self.end = self.at + self.length;
+        }
+        let left = &self.laid_out[self.at..self.end];
+        let kind = left[0];
+        let run = left.iter().take_while(|&&next| next == kind).count();
+        self.at += run;
+        (kind.into(), run)
+    }
+}
+
+fn greatest_common_divisor(one: u32, other: u32) -> u32 {
+    if other == 0 { one } else { greatest_common_divisor(other, one % other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn kinds(order: &mut Order) -> impl Iterator<Item = usize> {
+        std::iter::from_fn(|| Some(order.next_run())).flat_map(|(kind, run)| std::iter::repeat_n(kind, run))
+    }
+
+    #[test]
+    fn kinds_take_turns() {
+        let mut order = Order::in_turn(&[2, 1, 3]);
+        assert_eq!(kinds(&mut order).take(9).collect::<Vec<_>>(), [0, 0, 1, 2, 2, 2, 0, 0, 1]);
+        let mut order = Order::in_turn(&[u32::MAX]);
+        assert_eq!((order.next_run(), order.next_run()), ((0, u32::MAX as usize), (0, u32::MAX as usize)));
+    }
+
+    proptest! {
+        /// Every round has each kind as often as its weight says, and no place in it prefers a kind.
+        #[test]
+        fn shuffled_rounds_keep_the_weights(weights in prop::collection::vec(1u32..40, 1..20), seed: u64) {
+            let mut order = Order::shuffled(&weights, seed).unwrap();
+            let divisor = weights.iter().copied().reduce(greatest_common_divisor).unwrap();
+            let length = weights.iter().map(|weight| (weight / divisor) as usize).sum::<usize>();
+            let all: Vec<usize> = kinds(&mut order).take(length * 2_000).collect();
+            for round in all.chunks(length) {
+                for (kind, weight) in weights.iter().enumerate() {
+                    let count = round.iter().filter(|&&other| other == kind).count();
+                    prop_assert_eq!(count, (weight / divisor) as usize);
+                }
+            }
+            for place in [0, length / 2, length - 1] {
+                let first = all.iter().skip(place).step_by(length).filter(|&&kind| kind == 0).count();
+                let expected = 2_000.0 * f64::from(weights[0] / divisor) / length as f64;
+                prop_assert!((first as f64 - expected).abs() < 6.0 * expected.sqrt() + 1.0, "{first} of {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn too_long_rounds_are_refused() {
+        assert_eq!(Order::shuffled(&[1 << 16, 1], 0).err(), Some(1 << 16));
+        assert!(Order::shuffled(&[1 << 31, 1 << 30], 0).is_ok(), "what has a divisor is made smaller");
+    }
+}

@@ -1,0 +1,92 @@
+//! All that is wrong with one app is found at once, also what its keys mean together, and nothing that only follows from
+//! another mistake.
+
+use std::fs;
+use std::path::Path;
+
+use bellows_apps::registry;
+use bellows_config::{Overrides, load_str};
+
+/// The first lines of what is said of an app with these keys, linked to a sink.
+fn said(app: &str, keys: &str) -> Vec<String> {
+    let text = format!("links = [\"a -> end\"]\n[apps.a]\napp = \"{app}\"\n{keys}\n[apps.end]\napp = \"sink\"\n");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let Err(diagnostics) = load_str(&text, "net.toml", &folder, &registry(), &Overrides::default()) else {
+        return Vec::new();
+    };
+    let report = diagnostics.render(false);
+    let unlinked = |line: &&str| !line.contains("is not linked");
+    report
+        .lines()
+        .filter(|line| line.starts_with("error: "))
+        .filter(unlinked)
+        .map(|line| line[7..].to_owned())
+        .collect()
+}
+
+#[test]
+fn mistakes_of_several_keys_come_together() {
+    let keys =
+        "headers = \"ipv4\"\nsrc_mac = \"02:00\"\ndst_mac = \"x\"\nsrc = \"2001:db8::1\"\nszie = 60\nrate = \"10gb/s\"";
+    assert_eq!(
+        said("source", keys),
+        [
+            "`a`: `02:00` is no Ethernet address",
+            "`a`: `x` is no Ethernet address",
+            "`a`: 2001:db8::1 is no IPv4 address",
+            "app type `source` has no key `szie`",
+            "`rate`: `10gb/s` is no rate",
+        ]
+    );
+    let keys = "loss = 5\nhold = 10\nduplicate = \"often\"\ngap = 0";
+    assert_eq!(said("impair", keys).len(), 4);
+    let keys = "socket = \"no/such/folder/s\"\nqueues = 0\nmac = \"03:00:00:00:00:00\"\ndisable = [\"paked\"]";
+    assert_eq!(said("vhost-user", keys).len(), 4, "{:?}", said("vhost-user", keys));
+}
+
+#[test]
+fn what_follows_from_a_mistake_is_not_one() {
+    for (app, keys, said_of_it) in [
+        ("rate-limiter", "rate = \"fast\"\nburst = 1000", "`rate`: `fast` is no rate"),
+        ("source", "sizes = [0]\nweights = [1]", "`sizes[0]` must be an integer 1 to 73,600"),
+        ("source", "headers = \"ipv5\"\nttl = 3", "`headers` cannot be `ipv5`"),
+        (
+            "pcap-reader",
+            "path = \"captures/quickstart.pcap\"\nspeed = \"slow\"\nfactor = 2.0",
+            "`speed` cannot be `slow`",
+        ),
+    ] {
+        assert_eq!(said(app, keys), [said_of_it], "{app}: {keys}");
+    }
+}
+
+#[test]
+fn apps_of_files_and_sockets_declare_them() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/captures/quickstart.pcap"),
+        folder.path().join("in.pcap"),
+    )
+    .unwrap();
+    let said = |apps: &[(&str, &str, &str)]| {
+        let tables = apps.iter().map(|(name, app, keys)| format!("[apps.{name}]\napp = \"{app}\"\n{keys}\n"));
+        let text: String = tables.collect();
+        let loaded = load_str(&text, "net.toml", folder.path(), &registry(), &Overrides::default());
+        loaded.map_or_else(|wrong| wrong.render(false), |loaded| loaded.warnings.render(false))
+    };
+    let reader = ("r", "pcap-reader", "path = \"in.pcap\"");
+    let report = said(&[reader, ("w", "pcap-writer", "path = \"./in.pcap\"")]);
+    assert!(report.contains("would be overwritten while `r` reads it"), "{report}");
+    let report = said(&[("v", "pcap-writer", "path = \"x.pcap\""), ("w", "pcap-writer", "path = \"x.pcap\"")]);
+    assert!(report.contains("`v` and `w` write the same file"), "{report}");
+    let report = said(&[
+        ("v", "pcap-writer", "path = \"x.pcap\"\nrotate = \"1MB\""),
+        ("w", "pcap-writer", "path = \"x.3.pcap\""),
+    ]);
+    assert!(report.contains("is a name that `v` gives to its full files"), "{report}");
+    let report =
+        said(&[("v", "vhost-user", "socket = \"s\""), ("w", "virtio-user", "socket = \"s\"\nmode = \"server\"")]);
+    assert!(report.contains("is the socket that `v` uses"), "{report}");
+    let report = said(&[("v", "vhost-user", "socket = \"s\""), ("w", "virtio-user", "socket = \"s\"")]);
+    assert!(!report.contains("error"), "one side creates it, the other connects: {report}");
+}
