@@ -81,6 +81,12 @@ impl Backend {
         self.seat.succeed(&socket, mode, |endpoint| Backend::start_at(endpoint, config))
     }
 
+    /// The run begins: a socket of ours takes the place of one at which nobody listens any more. Before this nothing that
+    /// exists is touched, and nobody can connect where such a socket lies.
+    pub fn begin(&self) {
+        self.seat.begin();
+    }
+
     /// Accepts connections again after another was to [succeed](Backend::succeed) it.
     pub fn resume(&self) {
         self.seat.resume();

@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bellows_sys::socket;
 use bellows_sys::wake::sleep_until_readable;
+use bellows_sys::{socket, way_out};
 
 use super::Mode;
 use super::signal::Signal;
@@ -74,6 +74,8 @@ pub(super) struct Listening {
     path: PathBuf,
     /// Device and inode of the file: another one at the same path is not ours.
     file: Option<(u64, u64)>,
+    /// While an unused socket lies at the path: the name under which ours waits to replace it.
+    waiting: Mutex<Option<PathBuf>>,
     /// The number of the server whose turn it is.
     turn: AtomicU64,
     servers: AtomicU64,
@@ -81,20 +83,38 @@ pub(super) struct Listening {
 
 impl Listening {
     fn open(path: &Path) -> io::Result<Arc<Listening>> {
-        make_way(path)?;
-        let listener = UnixListener::bind(path).map_err(|error| explain(path, &error, "cannot listen at"))?;
+        let is_stale = is_stale(path)?;
+        let name = if is_stale { Some(beside(path)?) } else { None };
+        let place = name.as_deref().unwrap_or(path);
+        let listener = UnixListener::bind(place).map_err(|error| explain(path, &error, "cannot listen at"))?;
         listener.set_nonblocking(true)?;
-        let file = fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()));
+        let file = fs::symlink_metadata(place).ok().map(|status| (status.dev(), status.ino()));
         let (turn, servers) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Arc::new(Listening { listener, path: path.to_owned(), file, turn, servers }))
+        let waiting = Mutex::new(name);
+        Ok(Arc::new(Listening { listener, path: path.to_owned(), file, waiting, turn, servers }))
+    }
+
+    fn take_waiting(&self) -> Option<PathBuf> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Takes the place of the unused socket, if there is one.
+    fn begin(&self) {
+        let Some(name) = self.take_waiting() else { return };
+        if let Err(error) = fs::rename(&name, &self.path) {
+            let path = self.path.display();
+            tracing::error!("{path}: the unused socket cannot be replaced: {error}; ours is at {}", name.display());
+            *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
+        }
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let there = fs::symlink_metadata(&self.path).ok().map(|status| (status.dev(), status.ino()));
+        let path = self.take_waiting().unwrap_or_else(|| self.path.clone());
+        let there = fs::symlink_metadata(&path).ok().map(|status| (status.dev(), status.ino()));
         if there.is_some() && there == self.file {
-            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(&path);
         }
     }
 }
@@ -189,6 +209,13 @@ impl Seat {
         started
     }
 
+    /// The run begins: our socket takes the place of an unused one.
+    pub(super) fn begin(&self) {
+        if let Some(server) = &self.server {
+            server.listening.begin();
+        }
+    }
+
     /// Accepts connections again after another was to [succeed](Seat::succeed).
     pub(super) fn resume(&self) {
         if let Some(server) = &self.server {
@@ -198,10 +225,56 @@ impl Seat {
     }
 }
 
-/// Removes the file of a socket at which nobody listens any more.
-fn make_way(path: &Path) -> io::Result<()> {
+/// What stands between the name of a socket and the numbers in the name of the one that is to replace it.
+const MARK: &str = ".new-";
+
+/// A name for a socket that is to replace an unused one, which stays as it is until then. What others left that have ended
+/// is removed.
+///
+/// # Errors
+/// If another one waits to replace the socket, or the name would be too long for a socket.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let prefix = format!("{name}{MARK}");
+    let entries = fs::read_dir(folder).map_err(|error| explain(path, &error, "cannot look for others at"))?;
+    for entry in entries.filter_map(Result::ok) {
+        let is_other = entry
+            .file_name()
+            .to_string_lossy()
+            .strip_prefix(&prefix)
+            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'));
+        if is_other && is_stale(&entry.path()).map_err(|_| in_use(path))? {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    let number = NEXT.fetch_add(1, SeqCst);
+    let name = path.with_file_name(format!("{prefix}{}-{number}", std::process::id()));
+    if name.as_os_str().len() <= LONGEST_PATH {
+        return Ok(name);
+    }
+    let message = format!("{} is too long a path to replace the unused socket there; remove it", path.display());
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
+}
+
+/// The longest path of a socket.
+const LONGEST_PATH: usize = 107;
+
+fn in_use(path: &Path) -> io::Error {
+    let path = path.display();
+    let message =
+        format!("somebody listens at {path} already: another process, or another app; end it, or give another path");
+    io::Error::new(io::ErrorKind::AddrInUse, message)
+}
+
+/// Whether there is a socket at which nobody listens any more, which may be replaced. False if there is nothing.
+///
+/// # Errors
+/// If somebody listens there, or something else than a socket is there.
+fn is_stale(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(explain(path, &error, "cannot look at")),
         Ok(status) if !status.file_type().is_socket() => {
             let message = format!("{} is there already and is not a socket; give another path", path.display());
@@ -210,19 +283,11 @@ fn make_way(path: &Path) -> io::Result<()> {
         Ok(_) => {}
     }
     match socket::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| explain(path, &error, "cannot remove the unused socket"))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(explain(path, &error, "cannot ask who is at")),
         // Somebody accepts connections, or has a queue that is full of them.
-        _ => {
-            let message = format!(
-                "somebody listens at {} already: another process, or another app; end it, or give another path",
-                path.display()
-            );
-            Err(io::Error::new(io::ErrorKind::AddrInUse, message))
-        }
+        _ => Err(in_use(path)),
     }
 }
 
@@ -230,7 +295,10 @@ fn explain(path: &Path, error: &io::Error, what: &str) -> io::Error {
     let path = path.display();
     io::Error::new(
         error.kind(),
-        format!("{what} {path}: {error}; give a path in a folder that is there and may be written"),
+        format!(
+            "{what} {path}: {error}; {}",
+            way_out(error, "give a path in a folder that is there and may be written")
+        ),
     )
 }
 
@@ -275,7 +343,19 @@ mod tests {
         let path = folder.join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
+        let Endpoint::Server(waits) = Endpoint::open(&path, Mode::Server).unwrap() else { panic!("a server") };
+        let error = Endpoint::open(&path, Mode::Server).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "it will take the place of the stale one");
+        let refused = || UnixStream::connect(&path).unwrap_err().kind() == io::ErrorKind::ConnectionRefused;
+        assert!(refused(), "the stale one is not touched before the run begins");
+        drop(waits);
+        assert!(refused() && fs::read_dir(&folder).unwrap().count() == 1, "nor if it never begins");
+
         let server = Endpoint::open(&path, Mode::Server).unwrap();
+        if let Endpoint::Server(server) = &server {
+            server.listening.begin();
+        }
+        UnixStream::connect(&path).unwrap();
         let error = Endpoint::open(&path, Mode::Server).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains("somebody listens at"), "{error}");
