@@ -82,7 +82,8 @@ impl Reader<'_> {
             keys.0.iter_mut().for_each(|(_, node)| self.expand(node));
             let app = Node { place, value: Value::Text(kind.to_owned()), loose: None };
             keys.0.push((Key { name: "app".to_owned(), place }, app));
-            self.description.apps.push(AppTable { key: Key { name, place }, table: keys, folder: folder.to_owned() });
+            let (key, folder) = (Key { name, place }, folder.to_owned());
+            self.description.apps.push(AppTable { key, table: keys, folder, set: Vec::new() });
         }
     }
 

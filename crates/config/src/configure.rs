@@ -1,11 +1,14 @@
 //! How an app is made from its table in a network file.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use bellows_engine::App;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::resources::Resource;
 
 /// An app that can be named in a network file.
 ///
@@ -26,6 +29,13 @@ pub trait Configure: App {
     /// # Errors
     /// What is wrong with the values.
     fn configure(config: Self::Config, context: &Context) -> Result<Self, Mistake>;
+
+    /// The files and sockets that the app will use. Before anything starts it is found out whether they can be had, and
+    /// whether two apps want the same; so neither [`configure`](Configure::configure) nor [`App::start`] need to look
+    /// for that.
+    fn resources(_config: &Self::Config, _context: &Context) -> Vec<Resource> {
+        Vec::new()
+    }
 }
 
 /// What an app may need to know of the file that its table stands in.
@@ -35,12 +45,39 @@ pub struct Context {
     pub folder: PathBuf,
     /// The app's name in the network.
     pub app: String,
+    /// Texts that the command line set, whose paths are relative to the current directory.
+    set: Vec<String>,
+    /// Whether a path was one of them.
+    used_set: Cell<bool>,
 }
 
 impl Context {
-    /// A path of the config, as seen from the current directory.
+    /// What an app of this name has to know, whose paths are relative to `folder`.
+    pub fn new(folder: impl Into<PathBuf>, app: impl Into<String>) -> Context {
+        Context { folder: folder.into(), app: app.into(), ..Context::default() }
+    }
+
+    /// With texts that the command line set: as paths they are relative to the current directory.
+    pub(crate) fn with_set(self, set: Vec<String>) -> Context {
+        Context { set, ..self }
+    }
+
+    /// Whether a path was relative to the current directory since the command line set it.
+    pub(crate) fn used_set(&self) -> bool {
+        self.used_set.get()
+    }
+
+    /// A path of the config, as seen from the current directory: one in a file is relative to the file's folder, one
+    /// that the command line set (`--set`) to the current directory.
     pub fn path(&self, path: &Path) -> PathBuf {
-        if path.is_absolute() { path.to_owned() } else { self.folder.join(path) }
+        if path.is_absolute() {
+            return path.to_owned();
+        }
+        if path.to_str().is_some_and(|path| self.set.iter().any(|set| set == path)) {
+            self.used_set.set(true);
+            return path.to_owned();
+        }
+        self.folder.join(path)
     }
 }
 

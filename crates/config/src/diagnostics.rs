@@ -140,6 +140,24 @@ pub(crate) fn nearest<'n>(meant: &str, names: impl IntoIterator<Item = &'n str>)
     best.map(|(_, name)| name)
 }
 
+/// The name that was surely meant: a few letters are wrong, and no other name is as near.
+pub(crate) fn typo<'n>(meant: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    const LONG: usize = 100;
+    if meant.len() > LONG {
+        return None;
+    }
+    let meant = meant.to_lowercase().replace('_', "-");
+    let most = (meant.chars().count() / 3).clamp(1, 3);
+    let distances = names.into_iter().map(|name| (strsim::damerau_levenshtein(&meant, name), name));
+    let mut near: Vec<(usize, &str)> = distances.filter(|(distance, _)| *distance <= most).collect();
+    near.sort();
+    match near[..] {
+        [(_, name)] => Some(name),
+        [(first, name), (second, _), ..] if first < second => Some(name),
+        _ => None,
+    }
+}
+
 /// A text that places point into.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {

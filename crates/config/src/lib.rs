@@ -7,8 +7,9 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `configure` | the trait that makes an app type nameable, [`Configure`] |
-//! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`] |
+//! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
 //! | `registry`, `manual` | the catalogue of app types, and the manuals made from their schemas |
+//! | `file_schema` | the JSON Schema of a whole network file |
 //! | `engine` | the table `[engine]` |
 //! | `common` | the keys that every app's table may have |
 //! | `diagnostics` | what is wrong, and how it is shown |
@@ -16,6 +17,7 @@
 //! | `source` | files, includes, variables, and settings from outside, put together |
 //! | `chain` | apps in a row, as a command line names them |
 //! | `schema` | what a JSON Schema says of values |
+//! | `resources` | files and sockets that apps use, and who is in whose way |
 //! | `load` | the apps made, the links checked |
 //!
 //! `source` uses `value` and `diagnostics`, `chain` uses `source`; `load` uses them all.
@@ -26,9 +28,11 @@ mod common;
 mod configure;
 mod diagnostics;
 mod engine;
+mod file_schema;
 mod load;
 mod manual;
 mod registry;
+mod resources;
 mod schema;
 mod source;
 mod value;
@@ -40,4 +44,5 @@ pub use engine::EngineConfig;
 pub use load::{Loaded, Overrides, load, load_chain, load_str};
 pub use manual::Key;
 pub use registry::{EngineManual, Entry, Registry, engine_manual};
-pub use values::{BitRate, Bytes, Duration, Rate, ValueError};
+pub use resources::Resource;
+pub use values::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate, ValueError, wire_bytes};

@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env::VarError;
 use std::path::{Path, PathBuf};
 
-use bellows_engine::{AppSpec, LinkSpec, Network, Ports, Side, Traits};
+use bellows_engine::{AppSpec, LinkEnd, LinkSpec, Network, Ports, Side, Traits};
+use bellows_sys::cpu;
 use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
 use crate::configure::{Context, Mistake};
-use crate::diagnostics::{Diagnostic, Diagnostics, listed, nearest, quoted};
+use crate::diagnostics::{Diagnostic, Diagnostics, listed, nearest, quoted, typo};
 use crate::engine::EngineConfig;
 use crate::registry::{Entry, Failure, Registry, engine_manual};
+use crate::resources::{self, Used};
 use crate::schema::{Checker, Shape, with_article};
 use crate::source::{AppTable, Description, Reader};
-use crate::value::{self, Node, Place, Table, Value};
+use crate::value::{self, Key, Node, Place, Table, Value};
 
 /// A network may have so many apps.
 const MOST_APPS: usize = 10_000;
@@ -34,7 +36,7 @@ pub struct Overrides {
 
 impl Overrides {
     /// Settings such as `apps.capture.path=other.pcap` and `engine.burst=64`. A value is read as TOML where that is
-    /// possible, else as text; it counts as written in the file, so a relative path is relative to the file.
+    /// possible, else as text; a relative path is relative to the current directory.
     pub fn new(set: impl IntoIterator<Item = impl Into<String>>) -> Overrides {
         Overrides { set: set.into_iter().map(Into::into).collect(), variables: None }
     }
@@ -146,11 +148,15 @@ fn finish(
     if !builder.is_partial {
         builder.wiring(&links);
     }
+    let files = builder.diagnostics.files.clone();
+    for wrong in resources::check(&builder.used, &files) {
+        builder.diagnostics.push(wrong);
+    }
     let Builder { mut diagnostics, made, .. } = builder;
     diagnostics.sort();
     match engine {
         Some(engine) if diagnostics.errors() == 0 => {
-            let links = links.into_iter().map(|(link, _)| link).collect();
+            let links = links.into_iter().map(|link| link.spec).collect();
             let network = Network { apps: made, links, source: name.to_owned(), text: text.clone() };
             Ok(Loaded { network, engine, files: diagnostics.files.clone(), text, warnings: diagnostics })
         }
@@ -162,7 +168,7 @@ fn finish(
 struct Known {
     name: String,
     place: Place,
-    /// `None` if its type is unknown.
+    /// Its type, or the one that was surely meant; `None` if that is unknown.
     kind: Option<(&'static str, Traits)>,
 }
 
@@ -170,6 +176,8 @@ struct Builder<'r> {
     diagnostics: Diagnostics,
     registry: &'r Registry,
     made: Vec<AppSpec>,
+    /// What the apps use.
+    used: Vec<Used>,
     known: Vec<Known>,
     by_name: HashMap<String, usize>,
     /// Apps whose ports on a side may be meant by a link that names something else: that they are open says nothing.
@@ -188,7 +196,30 @@ struct Owner<'o> {
 }
 
 /// A link and where it is written.
-type Link = (LinkSpec, Place);
+struct Link {
+    spec: LinkSpec,
+    place: Place,
+    /// Its ends as they are written.
+    written: [String; 2],
+}
+
+/// A link as it is written: its ends, each an app and perhaps a port.
+struct WrittenLink {
+    place: Place,
+    text: String,
+    ends: [WrittenEnd; 2],
+    written: [String; 2],
+}
+
+/// An app, and its port if that is written.
+type WrittenEnd = (String, Option<String>);
+
+/// The sides of a link in the order in which they are written.
+const SIDES: [Side; 2] = [Side::Output, Side::Input];
+
+fn index(side: Side) -> usize {
+    usize::from(side == Side::Input)
+}
 
 impl<'r> Builder<'r> {
     fn new(diagnostics: Diagnostics, registry: &'r Registry, is_partial: bool) -> Builder<'r> {
@@ -196,6 +227,7 @@ impl<'r> Builder<'r> {
             diagnostics,
             registry,
             made: Vec::new(),
+            used: Vec::new(),
             known: Vec::new(),
             by_name: HashMap::new(),
             excused: HashSet::new(),
@@ -208,8 +240,9 @@ impl<'r> Builder<'r> {
         let manual = engine_manual();
         let place = table.0.first().map_or(Place { source: 0, start: 0, end: 0 }, |(key, _)| key.place);
         let owner = Owner { called: "`[engine]`", others: &[] };
-        let clean =
-            self.check(manual.schema(), &mut table, place, owner, |table| EngineConfig::deserialize(table).map(drop));
+        let clean = self
+            .check(manual.schema(), &mut table, place, owner, |table| EngineConfig::deserialize(table).map(drop))
+            .is_empty();
         if let Some(Node { place, value: Value::Text(name), .. }) = table.get("name")
             && (name.starts_with('.') || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)))
         {
@@ -218,10 +251,21 @@ impl<'r> Builder<'r> {
             self.diagnostics.push(wrong.at(*place, "no such name").help(help));
             return None;
         }
-        if clean { EngineConfig::deserialize(&table).ok() } else { None }
+        let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };
+        if let (Some(cpu), Some(node)) = (config.cpu, table.get("cpu")) {
+            let allowed = cpu::allowed();
+            if !allowed.contains(&cpu) {
+                let wrong = Diagnostic::error(format!("there is no processor {cpu} for this process"));
+                let wrong = wrong.at(node.place, "no such processor");
+                self.diagnostics.push(wrong.help(format!("it may use {}", cpu::ranges(&allowed))));
+                return None;
+            }
+        }
+        Some(config)
     }
 
-    /// Finds all that is wrong with a table and takes it out; whether nothing was.
+    /// Finds all that is wrong with a table and takes it out. The names of the keys that were taken out or are missing;
+    /// empty if nothing is wrong.
     fn check(
         &mut self,
         schema: &serde_json::Value,
@@ -229,16 +273,21 @@ impl<'r> Builder<'r> {
         place: Place,
         owner: Owner<'_>,
         read: impl Fn(&Table) -> Result<(), value::Error>,
-    ) -> bool {
-        let (mut found, before) = (Vec::new(), table.0.len());
+    ) -> Vec<String> {
+        let mut found = Vec::new();
+        let given: Vec<String> = table.0.iter().map(|(key, _)| key.name.clone()).collect();
         let shape = Shape::new(schema);
         let Owner { called, others } = owner;
         Checker { found: &mut found, owner: called, others }.table(shape, table, place, "");
-        let mut clean = found.is_empty() && table.0.len() == before;
+        let mut wrong: Vec<String> = given.into_iter().filter(|name| table.get(name).is_none()).collect();
+        wrong.extend(shape.required().filter(|name| table.get(name).is_none()).map(str::to_owned));
+        if wrong.is_empty() && !found.is_empty() {
+            wrong.push(String::new());
+        }
         found.into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
         // What the schema cannot say, serde does: one mistake at a time.
         for _ in 0..MOST_ROUNDS {
-            let Err(error) = read(table) else { return clean };
+            let Err(error) = read(table) else { return wrong };
             let (message, help) = error.message.split_once("; ").unwrap_or((&error.message, ""));
             match error.key.as_ref().and_then(|key| table.remove(key)) {
                 Some((key, node)) => {
@@ -252,28 +301,33 @@ impl<'r> Builder<'r> {
                         Some(words) => (format!("{name}: {}", plainly(message)), format!("{name} is {words}")),
                         None => (format!("{name}: {}", plainly(message)), String::new()),
                     };
-                    let wrong = Diagnostic::error(message);
+                    let unreadable = Diagnostic::error(message);
                     let help = if help.is_empty() { &kind } else { help };
-                    self.diagnostics.push(wrong.at(error.place.unwrap_or(node.place), "").help(help));
-                    clean = false;
+                    self.diagnostics.push(unreadable.at(error.place.unwrap_or(node.place), "").help(help));
+                    wrong.push(key.name);
                 }
                 // What is missing now may have been taken out before.
                 None => {
-                    if clean {
-                        let wrong = Diagnostic::error(format!("{called}: {message}"));
-                        self.diagnostics.push(wrong.at(place, "").help(help));
+                    if wrong.is_empty() {
+                        let unreadable = Diagnostic::error(format!("{called}: {message}"));
+                        self.diagnostics.push(unreadable.at(place, "").help(help));
+                        wrong.push(String::new());
                     }
-                    return false;
+                    return wrong;
                 }
             }
         }
-        false
+        wrong
     }
 
     /// Makes an app from its table.
     fn app(&mut self, app: AppTable) {
-        let AppTable { key, mut table, folder } = app;
-        let entry = self.kind(&key.name, key.place, &mut table);
+        let AppTable { key, mut table, folder, set } = app;
+        let (entry, is_known) = match self.kind(&key.name, key.place, &mut table) {
+            Kind::Known(entry) => (Some(entry), true),
+            Kind::Meant(entry) => (Some(entry), false),
+            Kind::Unknown => (None, false),
+        };
         let kind = entry.map(|entry| (entry.name(), *entry.traits()));
         self.by_name.insert(key.name.clone(), self.known.len());
         self.known.push(Known { name: key.name.clone(), place: key.place, kind });
@@ -289,17 +343,51 @@ impl<'r> Builder<'r> {
         let common = self.common(entry, &mut table, key.place);
         let called = format!("app type `{}`", entry.name());
         let owner = Owner { called: &called, others: Common::KEYS };
-        let fits = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));
-        let (true, Some(common)) = (fits, common) else { return };
-        let context = Context { folder, app: key.name.clone() };
-        match entry.make(&table, &context) {
-            Ok(spec) => self.made.push(common.applied_to(spec)),
-            Err(Failure::Refused(mistake)) => self.refused(mistake, &key.name, &table, key.place),
-            Err(Failure::Unreadable(error)) => {
-                let wrong = Diagnostic::error(format!("{}: {}", quoted(&key.name), error.message));
-                self.diagnostics.push(wrong.at(error.place.unwrap_or(key.place), ""));
-            }
+        let wrong = self.check(entry.schema(), &mut table, key.place, owner, |table| entry.read(table));
+        let context = Context::new(folder, &key.name).with_set(set);
+        let made = self.configure(entry, &key, &mut table, &context, wrong);
+        for resource in entry.resources(&table, &context) {
+            // What is not given has a default, and what is wrong has been taken out.
+            let Some(place) = self.place(&table, resource.key()) else { continue };
+            self.used.push(Used { app: key.name.clone(), place, resource });
         }
+        if let (true, Some(spec), Some(common)) = (is_known, made, common) {
+            self.made.push(common.applied_to(spec));
+        }
+    }
+
+    /// Has the app check its values: all that is wrong with them, one after the other. `wrong` names the keys that have
+    /// been taken out already; what follows from their absence is not reported.
+    fn configure(
+        &mut self,
+        entry: &Entry,
+        key: &Key,
+        table: &mut Table,
+        context: &Context,
+        mut wrong: Vec<String>,
+    ) -> Option<AppSpec> {
+        for _ in 0..MOST_ROUNDS {
+            let mistake = match entry.make(table, context) {
+                Ok(spec) => return wrong.is_empty().then_some(spec),
+                Err(Failure::Refused(mistake)) => mistake,
+                Err(Failure::Unreadable(error)) => {
+                    if wrong.is_empty() {
+                        let unreadable = Diagnostic::error(format!("{}: {}", quoted(&key.name), error.message));
+                        self.diagnostics.push(unreadable.at(error.place.unwrap_or(key.place), ""));
+                    }
+                    return None;
+                }
+            };
+            let top = mistake.key.and_then(|key| key.split('.').next()).unwrap_or("").to_owned();
+            let follows = wrong.iter().any(|gone| *gone == top || names(&mistake, gone));
+            if !follows {
+                self.refused(mistake, &key.name, table, key.place);
+            }
+            let gone = table.remove(&top);
+            wrong.push(top);
+            gone?;
+        }
+        None
     }
 
     /// Takes the keys that every app has out of a table, but for those that the app has of its own; `None` if they are
@@ -309,19 +397,25 @@ impl<'r> Builder<'r> {
         let taken = Common::KEYS.iter().filter(|name| !is_own(name));
         let mut taken = Table(taken.filter_map(|name| table.remove(name)).collect());
         let owner = Owner { called: "an app", others: &[] };
-        let clean = self.check(&common_keys(), &mut taken, place, owner, |table| Common::deserialize(table).map(drop));
-        if clean { Common::deserialize(&taken).ok() } else { None }
+        let wrong = self.check(&common_keys(), &mut taken, place, owner, |table| Common::deserialize(table).map(drop));
+        if wrong.is_empty() { Common::deserialize(&taken).ok() } else { None }
     }
 
-    /// What the app's own check found.
-    fn refused(&mut self, mistake: Mistake, app: &str, table: &Table, header: Place) {
+    /// Where the value of a key stands, or of the innermost table on the way to it that there is.
+    fn place(&self, table: &Table, key: &str) -> Option<Place> {
         let mut place = None;
         let mut level = Some(table);
-        for name in mistake.key.into_iter().flat_map(|key| key.split('.')) {
+        for name in key.split('.') {
             let Some(node) = level.and_then(|level| level.get(name)) else { break };
             place = Some(node.place);
             level = if let Value::Table(inner) = &node.value { Some(inner) } else { None };
         }
+        place
+    }
+
+    /// What the app's own check found.
+    fn refused(&mut self, mistake: Mistake, app: &str, table: &Table, header: Place) {
+        let place = mistake.key.and_then(|key| self.place(table, key));
         let wrong = Diagnostic::error(format!("{}: {}", quoted(app), mistake.message));
         let label = match (place, mistake.key) {
             (None, Some(key)) => format!("`{key}` is not given here"),
@@ -331,18 +425,21 @@ impl<'r> Builder<'r> {
     }
 
     /// The type that a table names, which is taken out of it.
-    fn kind(&mut self, name: &str, header: Place, table: &mut Table) -> Option<&'r Entry> {
+    fn kind(&mut self, name: &str, header: Place, table: &mut Table) -> Kind<'r> {
         const HELP: &str = "`bellows apps` lists all types";
         let registry = self.registry;
         let Some((_, node)) = table.remove("app") else {
             let missing = Diagnostic::error(format!("the app {} has no type", quoted(name)));
             let missing = missing.at(header, "`app` is missing here");
             self.diagnostics.push(missing.help(format!("add `app = \"TYPE\"`; {HELP}")));
-            return None;
+            return Kind::Unknown;
         };
         match &node.value {
-            Value::Broken => None,
-            Value::Text(kind) => registry.get(kind).or_else(|| {
+            Value::Broken => Kind::Unknown,
+            Value::Text(kind) => {
+                if let Some(entry) = registry.get(kind) {
+                    return Kind::Known(entry);
+                }
                 let label = match registry.nearest(kind) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "unknown type".to_owned(),
@@ -352,26 +449,30 @@ impl<'r> Builder<'r> {
                 let types = listed(registry.entries().map(Entry::name));
                 let help = if few { format!("there are {types}") } else { HELP.to_owned() };
                 self.diagnostics.push(unknown.at(node.place, label).help(help));
-                None
-            }),
+                // What else is wrong with a mistyped app is found all the same.
+                let meant = typo(kind, registry.entries().map(Entry::name));
+                meant.and_then(|meant| registry.get(meant)).map_or(Kind::Unknown, Kind::Meant)
+            }
             other => {
                 let wrong = Diagnostic::error("`app` must be the name of an app type");
                 self.diagnostics.push(wrong.at(node.place, format!("this is {}", other.called())).help(HELP));
-                None
+                Kind::Unknown
             }
         }
     }
 
-    /// Reads the links.
+    /// Reads the links. Ports that are not written are those that are meant without a doubt.
     fn links(&mut self, nodes: Vec<Node>) -> Vec<Link> {
         const HELP: &str = "write it as \"app.output -> other.input\"";
-        let mut links = Vec::new();
+        let mut written = Vec::new();
         for node in nodes {
             match node.value {
-                Value::Broken => {}
-                Value::Text(text) => match text.parse::<LinkSpec>() {
-                    Ok(link) => links.push((link, node.place)),
-                    Err(_) => {
+                Value::Broken => self.is_partial = true,
+                Value::Text(text) => match self.read_link(&text) {
+                    Some((ends, parts)) => {
+                        written.push(WrittenLink { place: node.place, text, ends, written: parts });
+                    }
+                    None => {
                         let wrong = Diagnostic::error(format!("{} is not a link", quoted(&text)));
                         self.diagnostics.push(wrong.at(node.place, "").help(HELP));
                     }
@@ -382,25 +483,139 @@ impl<'r> Builder<'r> {
                 }
             }
         }
-        links
+        let mut taken: HashSet<(Side, String, String)> = HashSet::new();
+        for link in &written {
+            for (side, (app, port)) in SIDES.iter().zip(&link.ends) {
+                taken.extend(port.as_ref().map(|port| (*side, app.clone(), port.clone())));
+            }
+        }
+        written.into_iter().filter_map(|link| self.with_ports(link, &mut taken)).collect()
+    }
+
+    /// The ends of a link, each an app and perhaps a port, and how they are written; `None` if it is no link.
+    fn read_link(&self, text: &str) -> Option<([WrittenEnd; 2], [String; 2])> {
+        let (from, to) = text.split_once("->")?;
+        let end = |text: &str| {
+            let plain =
+                |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || "<>".contains(c));
+            let text = text.trim();
+            if !plain(text) {
+                return None;
+            }
+            match text.rsplit_once('.') {
+                // The name of an app may hold dots.
+                Some((app, _)) if self.by_name.contains_key(text) && !self.by_name.contains_key(app) => {
+                    Some((text.to_owned(), None))
+                }
+                Some((app, port)) => (plain(app) && plain(port)).then(|| (app.to_owned(), Some(port.to_owned()))),
+                None => Some((text.to_owned(), None)),
+            }
+        };
+        Some(([end(from)?, end(to)?], [from.trim().to_owned(), to.trim().to_owned()]))
+    }
+
+    /// The link with the ports that it does not name; `None` if they cannot be told, which has been reported.
+    fn with_ports(&mut self, link: WrittenLink, taken: &mut HashSet<(Side, String, String)>) -> Option<Link> {
+        let WrittenLink { place, text, ends, written } = link;
+        let mut ports: [Option<String>; 2] = [None, None];
+        let mut choices: [Vec<&'static str>; 2] = [Vec::new(), Vec::new()];
+        for side in SIDES {
+            let (app, port) = &ends[index(side)];
+            let other = &ends[1 - index(side)].0;
+            ports[index(side)] = match (port, self.by_name.get(app)) {
+                (Some(port), _) => Some(port.clone()),
+                // That there is no such app is found with the other links.
+                (None, None) => Some("?".to_owned()),
+                (None, Some(&known)) => match self.known[known].kind.map(|(_, traits)| self::ports(&traits, side)) {
+                    None => {
+                        self.excused.insert((side, known));
+                        None
+                    }
+                    Some(Ports::Any { .. }) => {
+                        let name = other.replace('.', "-");
+                        let mut names =
+                            std::iter::once(name.clone()).chain((2..).map(|number| format!("{name}-{number}")));
+                        names.find(|name| !taken.contains(&(side, app.clone(), name.clone())))
+                    }
+                    Some(Ports::Named([only])) => Some(only.name.to_owned()),
+                    Some(Ports::Named(named)) => {
+                        self.excused.insert((side, known));
+                        let free = named.iter().map(|port| port.name);
+                        let free = free.filter(|port| !taken.contains(&(side, app.clone(), (*port).to_owned())));
+                        choices[index(side)] = free.collect();
+                        if choices[index(side)].is_empty() {
+                            choices[index(side)] = named.iter().map(|port| port.name).collect();
+                        }
+                        None
+                    }
+                },
+            };
+            if let Some(port) = &ports[index(side)] {
+                taken.insert((side, app.clone(), port.clone()));
+            }
+        }
+        if let [Some(from), Some(to)] = ports {
+            let [(from_app, _), (to_app, _)] = ends;
+            let spec = LinkSpec { from: LinkEnd { app: from_app, port: from }, to: LinkEnd { app: to_app, port: to } };
+            return Some(Link { spec, place, written });
+        }
+        // The other end is linked all the same.
+        for side in SIDES {
+            let known = self.by_name.get(&ends[index(side)].0);
+            self.excused.extend(known.map(|&app| (side, app)));
+        }
+        for side in SIDES {
+            let (app, port) = &ends[index(side)];
+            if port.is_some() || ports[index(side)].is_some() {
+                continue;
+            }
+            let Some((kind, _)) = self.by_name.get(app).and_then(|&known| self.known[known].kind) else { continue };
+            let end = self.written_place(&written, place, side);
+            if choices[index(side)].is_empty() {
+                let none = Diagnostic::error(format!("{} ({kind}) has no {side}s", quoted(app)));
+                self.diagnostics.push(none.at(end, "nothing can be linked here"));
+                continue;
+            }
+            let which = Diagnostic::error(format!("{} does not say which {side} of {}", quoted(&text), quoted(app)));
+            let of = |side: Side, port: &str| format!("{}.{port}", ends[index(side)].0);
+            let line = |port: &&str| {
+                let other = match side {
+                    Side::Output => Side::Input,
+                    Side::Input => Side::Output,
+                };
+                let other_port = ports[index(other)].as_deref().or(choices[index(other)].first().copied());
+                let other_end = of(other, other_port.filter(|port| *port != "?").unwrap_or("PORT"));
+                match side {
+                    Side::Output => format!("\"{} -> {other_end}\"", of(side, port)),
+                    Side::Input => format!("\"{other_end} -> {}\"", of(side, port)),
+                }
+            };
+            let lines: Vec<String> = choices[index(side)].iter().take(4).map(line).collect();
+            let help = format!("write {}", lines.join(" or "));
+            self.diagnostics.push(which.at(end, format!("`{kind}` has several {side}s")).help(help));
+        }
+        None
     }
 
     /// The part of a link's text that names one of its ends: all of it if escapes hide it.
     fn end_place(&self, link: &Link, side: Side) -> Place {
-        let (spec, place) = link;
-        let written = self.diagnostics.text(*place);
-        let name = spec.end(side).to_string();
+        self.written_place(&link.written, link.place, side)
+    }
+
+    fn written_place(&self, ends: &[String; 2], place: Place, side: Side) -> Place {
+        let written = self.diagnostics.text(place);
+        let name = &ends[index(side)];
         let arrow = written.find("->");
         let offset = match side {
-            Side::Output => written.find(&name).filter(|offset| Some(*offset) < arrow),
-            Side::Input => arrow.and_then(|arrow| Some(arrow + written[arrow..].find(&name)?)),
+            Side::Output => written.find(name).filter(|offset| Some(*offset) < arrow),
+            Side::Input => arrow.and_then(|arrow| Some(arrow + written[arrow..].find(name)?)),
         };
         match offset {
             Some(offset) => {
                 let start = place.start + offset;
-                Place { start, end: start + name.len(), ..*place }
+                Place { start, end: start + name.len(), ..place }
             }
-            None => *place,
+            None => place,
         }
     }
 
@@ -409,15 +624,26 @@ impl<'r> Builder<'r> {
     fn wiring(&mut self, links: &[Link]) {
         let mut taken: HashMap<(Side, &str, &str), usize> = HashMap::new();
         let mut count: HashMap<(Side, usize), usize> = HashMap::new();
+        let mut written: HashMap<&LinkSpec, usize> = HashMap::new();
         for (index, link) in links.iter().enumerate() {
-            for side in [Side::Output, Side::Input] {
-                let end = link.0.end(side);
+            if let Some(&first) = written.get(&link.spec) {
+                let twice = Diagnostic::error(format!("the link {} is written twice", quoted(&link.spec.to_string())));
+                let twice = twice.at(link.place, "written again here").at(links[first].place, "first written here");
+                self.diagnostics.push(twice.help("remove one of them"));
+                continue;
+            }
+            written.insert(&link.spec, index);
+            for side in SIDES {
+                let end = link.spec.end(side);
                 match self.by_name.get(&end.app) {
                     Some(&app) => {
                         *count.entry((side, app)).or_default() += 1;
                         self.port(app, link, side);
                     }
                     None => self.unknown_app(link, side),
+                }
+                if end.port == "?" && !self.by_name.contains_key(&end.app) {
+                    continue;
                 }
                 match taken.entry((side, &end.app, &end.port)) {
                     std::collections::hash_map::Entry::Occupied(first) => {
@@ -429,9 +655,9 @@ impl<'r> Builder<'r> {
                     }
                 }
             }
-            if link.0.from.app == link.0.to.app {
-                let looped = Diagnostic::error(format!("a link leads from {} to itself", quoted(&link.0.from.app)));
-                self.diagnostics.push(looped.at(link.1, "").help("put another app between"));
+            if link.spec.from.app == link.spec.to.app {
+                let looped = Diagnostic::error(format!("a link leads from {} to itself", quoted(&link.spec.from.app)));
+                self.diagnostics.push(looped.at(link.place, "").help("put another app between"));
             }
         }
         for app in 0..self.known.len() {
@@ -440,7 +666,7 @@ impl<'r> Builder<'r> {
     }
 
     fn unknown_app(&mut self, link: &Link, side: Side) {
-        let name = &link.0.end(side).app;
+        let name = &link.spec.end(side).app;
         let unknown = Diagnostic::error(format!("there is no app {}", quoted(name)));
         if self.diagnostics.is_full() {
             return self.diagnostics.push(unknown);
@@ -463,7 +689,7 @@ impl<'r> Builder<'r> {
     fn port(&mut self, app: usize, link: &Link, side: Side) {
         let Some((kind, traits)) = self.known[app].kind else { return };
         let Ports::Named(ports) = ports(&traits, side) else { return };
-        let end = link.0.end(side);
+        let end = link.spec.end(side);
         let names = || ports.iter().map(|port| port.name);
         if names().any(|name| name == end.port) {
             return;
@@ -491,7 +717,8 @@ impl<'r> Builder<'r> {
     }
 
     fn linked_twice(&mut self, link: &Link, first: &Link, side: Side) {
-        let twice = Diagnostic::error(format!("the {side} {} is linked twice", quoted(&link.0.end(side).to_string())));
+        let twice =
+            Diagnostic::error(format!("the {side} {} is linked twice", quoted(&link.spec.end(side).to_string())));
         let twice = twice.at(self.end_place(link, side), "linked again here");
         let twice = twice.at(self.end_place(first, side), "first linked here");
         let help = match side {
@@ -544,6 +771,26 @@ impl<'r> Builder<'r> {
         }
         found.into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
     }
+}
+
+/// The type of an app.
+enum Kind<'r> {
+    Known(&'r Entry),
+    /// It is mistyped, which has been reported.
+    Meant(&'r Entry),
+    Unknown,
+}
+
+/// Whether a mistake speaks of a key.
+fn names(mistake: &Mistake, key: &str) -> bool {
+    let reference = format!("`{key}");
+    let speaks = |text: &str| {
+        text.match_indices(&reference).any(|(at, found)| {
+            let next = text[at + found.len()..].chars().next();
+            next.is_none_or(|c| !(c.is_alphanumeric() || c == '_' || c == '-'))
+        })
+    };
+    !key.is_empty() && (speaks(&mistake.message) || speaks(&mistake.help))
 }
 
 /// What serde says of a value, in the words of the other messages.

@@ -176,18 +176,20 @@ fn diagram(name: &str, inputs: Ports, outputs: Ports) -> String {
     out
 }
 
+/// The ports of one side (`in` or `out`), and what each is for.
 fn port_list(ports: Ports, side: &str) -> Vec<(String, String)> {
+    let term = |name: &str| format!("{side:3}  {name}");
     match ports {
         Ports::Named(ports) => ports
             .iter()
             .map(|port| {
-                let need = if port.required { "" } else { ", may stay open" };
-                (port.name.to_owned(), format!("{side}{need}: {}", port.help))
+                let need = if port.required { "" } else { "optional: " };
+                (term(port.name), format!("{need}{}", port.help))
             })
             .collect(),
         Ports::Any { at_least, help } => {
             let least = if at_least > 0 { format!(", at least {at_least}") } else { String::new() };
-            vec![("any name".to_owned(), format!("{side}s, as many as are linked{least}: {help}"))]
+            vec![(term("any name"), format!("{help} (as many as are linked{least})"))]
         }
     }
 }
@@ -229,6 +231,15 @@ fn written(value: &Json) -> String {
     }
 }
 
+/// Reasons for drops, with those marked that the app is configured for.
+fn drop_list(drops: &[Counter]) -> Vec<(String, String)> {
+    let mut rows = counter_list(drops);
+    for ((_, help), _) in rows.iter_mut().zip(drops).filter(|(_, drop)| drop.asked) {
+        help.push_str(" (as configured: no loss that a report warns of)");
+    }
+    rows
+}
+
 fn key_list(keys: &[Key]) -> Vec<(String, String)> {
     let row = |key: &Key| {
         let unit = key.unit.as_ref().map(|unit| format!(", in {unit}")).unwrap_or_default();
@@ -249,14 +260,14 @@ pub(crate) fn app_text(entry: &Entry, width: usize) -> String {
     wrap(&mut out, &entry.description(), 2, width);
     out.push('\n');
     out.push_str(&diagram(entry.name(), traits.inputs, traits.outputs));
-    let mut ports = port_list(traits.inputs, "input");
-    ports.extend(port_list(traits.outputs, "output"));
+    let mut ports = port_list(traits.inputs, "in");
+    ports.extend(port_list(traits.outputs, "out"));
     section(&mut out, "PORTS", &ports, width);
     let keys = entry.keys();
     let mut rows = vec![("app".to_owned(), format!("\"{}\"", entry.name()))];
     rows.extend(key_list(&keys));
     section(&mut out, "KEYS of [apps.NAME]", &rows, width);
-    section(&mut out, "DROPS are counted as", &counter_list(traits.drops), width);
+    section(&mut out, "DROPS are counted as", &drop_list(traits.drops), width);
     section(&mut out, "COUNTERS", &counter_list(traits.counters), width);
     out
 }
@@ -284,6 +295,10 @@ fn counters_json(counters: &[Counter]) -> Json {
     counters.iter().map(|counter| json!({ "name": counter.name, "help": counter.help })).collect()
 }
 
+fn drops_json(drops: &[Counter]) -> Json {
+    drops.iter().map(|drop| json!({ "name": drop.name, "help": drop.help, "asked": drop.asked })).collect()
+}
+
 pub(crate) fn app_json(entry: &Entry) -> Json {
     let traits = entry.traits();
     json!({
@@ -293,7 +308,7 @@ pub(crate) fn app_json(entry: &Entry) -> Json {
         "inputs": ports_json(traits.inputs),
         "outputs": ports_json(traits.outputs),
         "keys": entry.keys(),
-        "drops": counters_json(traits.drops),
+        "drops": drops_json(traits.drops),
         "counters": counters_json(traits.counters),
         "schema": entry.schema(),
     })

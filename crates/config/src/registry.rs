@@ -13,6 +13,7 @@ use crate::configure::{Configure, Context, Mistake};
 use crate::diagnostics::nearest;
 use crate::engine::EngineConfig;
 use crate::manual::{self, Key};
+use crate::resources::Resource;
 use crate::value::{self, Table};
 
 /// The app types that network files can name.
@@ -96,6 +97,7 @@ pub struct Entry {
     schema: Json,
     read: fn(&Table) -> Result<(), value::Error>,
     make: fn(&Table, &Context) -> Result<AppSpec, Failure>,
+    resources: fn(&Table, &Context) -> Vec<Resource>,
 }
 
 fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
@@ -111,9 +113,15 @@ fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, Failu
             help: String::new(),
         })
     })?;
-    let fingerprint = format!("{canonical} in {:?}", context.folder);
     let app = A::configure(config, context).map_err(Failure::Refused)?;
+    // Where a path is relative to the current directory, it is as good as written from there.
+    let set = if context.used_set() { " with paths as set" } else { "" };
+    let fingerprint = format!("{canonical} in {:?}{set}", context.folder);
     Ok(AppSpec::new(&context.app, A::NAME, &fingerprint, app))
+}
+
+fn resources<A: Configure>(table: &Table, context: &Context) -> Vec<Resource> {
+    A::Config::deserialize(table).map(|config| A::resources(&config, context)).unwrap_or_default()
 }
 
 /// A type's JSON Schema, with the types that it uses written out in place.
@@ -130,6 +138,7 @@ impl Entry {
             schema: schema::<A::Config>(),
             read: read::<A>,
             make: make::<A>,
+            resources: resources::<A>,
         }
     }
 
@@ -181,6 +190,11 @@ impl Entry {
 
     pub(crate) fn make(&self, table: &Table, context: &Context) -> Result<AppSpec, Failure> {
         (self.make)(table, context)
+    }
+
+    /// What an app with this table uses; nothing if the table cannot be read.
+    pub(crate) fn resources(&self, table: &Table, context: &Context) -> Vec<Resource> {
+        (self.resources)(table, context)
     }
 }
 

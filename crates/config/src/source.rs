@@ -39,6 +39,8 @@ pub(crate) struct AppTable {
     pub(crate) table: Table,
     /// To which its relative paths are relative.
     pub(crate) folder: PathBuf,
+    /// Texts that the command line set.
+    pub(crate) set: Vec<String>,
 }
 
 /// All files, read and put together.
@@ -261,7 +263,7 @@ impl<'o> Reader<'o> {
             return self.diagnostics.push(twice.help("rename one of them: files do not override one another"));
         }
         self.apps.insert(key.name.clone(), self.description.apps.len());
-        self.description.apps.push(AppTable { key, table, folder: folder.to_owned() });
+        self.description.apps.push(AppTable { key, table, folder: folder.to_owned(), set: Vec::new() });
     }
 
     /// Puts in the variables of all texts in a value.
@@ -386,7 +388,11 @@ impl<'o> Reader<'o> {
         let names: Vec<&str> = path.iter().map(|key| key.name.as_str()).collect();
         match names.as_slice() {
             ["apps", app, _, ..] => match self.apps.get(*app) {
-                Some(&index) => insert(&mut self.description.apps[index].table, &path[2..], node),
+                Some(&index) => {
+                    let app = &mut self.description.apps[index];
+                    texts(&node, &mut app.set);
+                    insert(&mut app.table, &path[2..], node);
+                }
                 None if self.description.is_partial => {}
                 None => {
                     let known = self.description.apps.iter().map(|app| app.key.name.as_str());
@@ -480,7 +486,7 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>, (String, &'static str)> {
 }
 
 /// What the system said, without its number.
-fn reason(error: &std::io::Error) -> String {
+pub(crate) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_lowercase()
 }
@@ -540,6 +546,17 @@ fn first_unquoted_equals(text: &str) -> Option<usize> {
         }
     }
     None
+}
+
+/// Collects the texts in a value.
+fn texts(node: &Node, found: &mut Vec<String>) {
+    found.extend(node.loose.clone());
+    match &node.value {
+        Value::Text(text) => found.push(text.clone()),
+        Value::List(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Table(table) => table.0.iter().for_each(|(_, node)| texts(node, found)),
+        _ => {}
+    }
 }
 
 /// Puts a value at a path below a table, in the place of what is there.

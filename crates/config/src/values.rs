@@ -1,15 +1,17 @@
-//! Quantities as people write them: `10s`, `1.5M`, `64MiB`, `10Gb/s`.
+//! Quantities as people write them: `10s`, `1.5M`, `64MiB`, `10Gb/s`, `30% of 10Gb/s`, `1%`.
 //!
 //! Each type reads text (and numbers where their unit is beyond doubt), refuses what it cannot represent with an
 //! error that says how to write it, and writes itself back in one canonical form that reads as the same value.
 //!
 //! ```
-//! use bellows_config::{BitRate, Bytes, Duration, Rate};
+//! use bellows_config::{BitRate, Bytes, Duration, Fraction, Rate, TrafficRate};
 //!
 //! assert_eq!("1.5ms".parse::<Duration>()?.nanos(), 1_500_000);
 //! assert_eq!("1.5M".parse::<Rate>()?.per_second(), 1_500_000.0);
 //! assert_eq!("64MiB".parse::<Bytes>()?.bytes(), 64 << 20);
 //! assert_eq!("10000Mbit/s".parse::<BitRate>()?.to_string(), "10Gb/s");
+//! assert_eq!("30% of 10Gb/s".parse::<TrafficRate>()?.to_string(), "3Gb/s L1");
+//! assert_eq!("1%".parse::<Fraction>()?.get(), 0.01);
 //! # Ok::<(), bellows_config::ValueError>(())
 //! ```
 
@@ -49,6 +51,97 @@ pub struct Bytes(u64);
 /// Units are `b/s` with the decimal prefixes `k`, `M`, `G` and `T`; `bit/s` and `bps` mean the same as `b/s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
+
+/// How fast traffic goes, in packets or in bits per second:
+///
+/// | written | what it counts |
+/// |---|---|
+/// | `250000pps`, `250kpps`, `1.5Mpps` | packets |
+/// | `10Gb/s`, `100Mbit/s`, `64kbps` | bits of the packets' data: Ethernet frames without their check sequence |
+/// | `10Gb/s L1` | bits on an Ethernet wire, see [`wire_bytes`] |
+/// | `30% of 10Gb/s` | a share of a line rate, in bits on the wire; `30% of 1Mpps` is 300,000 packets per second |
+/// | `1000`, `250k` | a number without a unit: what it counts is the app's choice |
+///
+/// `L2` may stand behind bits that are not on the wire.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TrafficRate {
+    /// Packets per second.
+    Packets(Rate),
+    /// Bits of the packets' data per second.
+    Bits(BitRate),
+    /// Bits on an Ethernet wire per second.
+    WireBits(BitRate),
+    /// A number that says nothing of what it counts.
+    Unitless(Rate),
+}
+
+/// A part of a whole, from 0 to 1, written as a number or as a percentage: `0.01`, `1%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Fraction(f64);
+
+/// The shortest Ethernet frame, without its check sequence.
+const SHORTEST_FRAME: usize = 60;
+
+/// Preamble and start delimiter 8, check sequence 4, gap 12.
+const WIRE_OVERHEAD: usize = 24;
+
+/// Bytes that a frame of this length takes on an Ethernet wire (IEEE 802.3): at least 60, and with them 24 of preamble,
+/// start delimiter, check sequence and gap between packets.
+pub const fn wire_bytes(length: usize) -> usize {
+    let frame = if length < SHORTEST_FRAME { SHORTEST_FRAME } else { length };
+    frame + WIRE_OVERHEAD
+}
+
+impl TrafficRate {
+    /// Whether nothing moves.
+    pub fn is_zero(self) -> bool {
+        self.per_second() == 0.0
+    }
+
+    /// Packets, or bits, per second. A number without a unit counts packets.
+    pub fn per_second(self) -> f64 {
+        match self {
+            TrafficRate::Packets(rate) | TrafficRate::Unitless(rate) => rate.per_second(),
+            TrafficRate::Bits(rate) | TrafficRate::WireBits(rate) => rate.bits_per_second() as f64,
+        }
+    }
+
+    /// How much of it a packet of this length takes: 1, or its bits.
+    pub const fn cost(self, length: usize) -> u64 {
+        match self {
+            TrafficRate::Packets(_) | TrafficRate::Unitless(_) => 1,
+            TrafficRate::Bits(_) => 8 * length as u64,
+            TrafficRate::WireBits(_) => 8 * wire_bytes(length) as u64,
+        }
+    }
+}
+
+impl Fraction {
+    /// A part of a whole.
+    ///
+    /// # Errors
+    /// When the number does not lie between 0 and 1.
+    pub fn new(part: f64) -> Result<Fraction, ValueError> {
+        match part {
+            0.0..=1.0 => Ok(Fraction(part + 0.0)),
+            1.0..=100.0 => {
+                let help = format!("for {part} percent write `{part}%` or `{}`", hundredth(part));
+                Err(ValueError(format!("`{part}` is more than the whole, 1; {help}")))
+            }
+            _ => Err(FRACTION.refuse(&part.to_string())),
+        }
+    }
+
+    /// The number from 0 to 1.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// A hundredth of a number, as its decimals have it.
+fn hundredth(number: f64) -> f64 {
+    format!("{number}e-2").parse().unwrap_or(number / 100.0)
+}
 
 impl Duration {
     /// No time.
@@ -204,6 +297,8 @@ struct Kind {
     words: &'static str,
     base: &'static str,
     examples: &'static [&'static str],
+    /// A regular expression of what is written, for editors.
+    pattern: &'static str,
     /// The units that it is written in; `None` where numbers are accepted.
     needs: Option<&'static str>,
 }
@@ -213,6 +308,7 @@ const DURATION: Kind = Kind {
     words: "duration such as `10s` or `1.5ms`",
     base: "nanoseconds",
     examples: &["10s", "1.5ms", "200us", "3m"],
+    pattern: r"^\s*[0-9][0-9._]*\s*(ns|us|µs|μs|ms|s|m|min|h)\s*$",
     needs: Some("with its unit (`ns`, `us`, `ms`, `s`, `m` or `h`)"),
 };
 
@@ -221,6 +317,7 @@ const RATE: Kind = Kind {
     words: "packets per second such as `250k` or `1.5M`",
     base: "packets per second",
     examples: &["1000", "250k", "1.5M"],
+    pattern: r"^\s*[0-9][0-9._]*\s*[kMG]?\s*(pps|p/s|packets/s|/s)?\s*$",
     needs: None,
 };
 
@@ -229,6 +326,7 @@ const BYTES: Kind = Kind {
     words: "number of bytes such as `64MiB` or `1GB`",
     base: "bytes",
     examples: &["65536", "64KiB", "1GB"],
+    pattern: r"^\s*[0-9][0-9._]*\s*(B|[kK]B|[MGT]B|[kKMGT]iB)?\s*$",
     needs: None,
 };
 
@@ -237,6 +335,25 @@ const BIT_RATE: Kind = Kind {
     words: "bits per second such as `10Gb/s` or `100Mbit/s`",
     base: "bits per second",
     examples: &["10Gb/s", "100Mbit/s", "64kbps"],
+    pattern: r"^\s*[0-9][0-9._]*\s*([kMGT]?(bit/s|b/s|bps))?\s*$",
+    needs: None,
+};
+
+const TRAFFIC_RATE: Kind = Kind {
+    name: "rate",
+    words: "packets or bits per second such as `1.5Mpps`, `10Gb/s` or `30% of 10Gb/s`",
+    base: "bits per second",
+    examples: &["1.5Mpps", "10Gb/s", "10Gb/s L1", "30% of 10Gb/s"],
+    pattern: r"^\s*[0-9][0-9._]*\s*(%\s*of\s+[0-9][0-9._]*\s*)?([kMG]?\s*(pps|p/s|packets/s|/s)?|[kMGT]?(bit/s|b/s|bps)(\s*L[12])?)\s*$",
+    needs: None,
+};
+
+const FRACTION: Kind = Kind {
+    name: "fraction",
+    words: "number 0 to 1 or percentage such as `1%`",
+    base: "hundredths",
+    examples: &["0.01", "1%", "0.5%"],
+    pattern: r"^\s*[0-9][0-9._]*\s*%?\s*$",
     needs: None,
 };
 
@@ -249,6 +366,30 @@ impl Kind {
 
     fn refuse(&self, text: &str) -> ValueError {
         ValueError(format!("`{text}` is no {}; {}", self.name, self.written()))
+    }
+
+    /// As [`Kind::refuse`], for a text of which it is known what was meant.
+    fn correct(&self, text: &str, meant: &str) -> ValueError {
+        ValueError(format!("`{text}` is no {}; did you mean `{meant}`?", self.name))
+    }
+}
+
+/// A rate as it should have been written: with its unit in the right letters, and per second.
+fn respelled_rate(text: &str) -> Option<String> {
+    let (number, unit) = split(text);
+    decimal(number)?;
+    let unit = unit.to_ascii_lowercase().replace(' ', "");
+    let (prefix, base) = match unit.strip_prefix(['k', 'm', 'g', 't']) {
+        Some(rest) if !rest.is_empty() => (unit[..1].to_owned(), rest),
+        _ => (String::new(), unit.as_str()),
+    };
+    let prefix = if prefix == "k" { prefix } else { prefix.to_uppercase() };
+    match base {
+        "pps" | "p/s" | "packets/s" | "packets" | "pkt/s" | "pkts/s" if prefix != "T" => {
+            Some(format!("{number}{prefix}pps"))
+        }
+        "b" | "bit" | "bits" | "b/s" | "bit/s" | "bits/s" | "bps" | "bitps" => Some(format!("{number}{prefix}b/s")),
+        _ => None,
     }
 }
 
@@ -307,13 +448,21 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Rate, ValueError> {
         let (number, unit) = split(text);
-        let prefix = unit.strip_suffix("pps").or(unit.strip_suffix("/s")).unwrap_or(unit);
+        let bases = ["pps", "packets/s", "p/s", "/s"];
+        let prefix = bases.into_iter().find_map(|base| unit.strip_suffix(base)).unwrap_or(unit);
         let exponent = match prefix.trim_end() {
             "" => 0,
             "k" => 3,
             "M" => 6,
             "G" => 9,
-            _ => return Err(RATE.refuse(text)),
+            _ if text.parse::<BitRate>().is_ok() => {
+                let help = "packets per second are wanted, like `1000`, `250k`, `1.5M`";
+                return Err(ValueError(format!("`{text}` is a bit rate; {help}")));
+            }
+            _ => {
+                let meant = respelled_rate(text).filter(|meant| meant != text && meant.ends_with("pps"));
+                return Err(meant.map_or_else(|| RATE.refuse(text), |meant| RATE.correct(text, &meant)));
+            }
         };
         if decimal(number).is_none() {
             return Err(RATE.refuse(text));
@@ -405,6 +554,93 @@ impl FromStr for BitRate {
     }
 }
 
+impl FromStr for TrafficRate {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<TrafficRate, ValueError> {
+        if let Some((share, whole)) = text.split_once('%') {
+            let Some(whole) = whole.trim_start().strip_prefix("of").map(str::trim) else {
+                let share = share.trim();
+                return Err(ValueError(format!("`{text}` does not say of what; write it like `{share}% of 10Gb/s`")));
+            };
+            let (digits, places) = decimal(share.trim()).ok_or_else(|| TRAFFIC_RATE.refuse(text))?;
+            return match whole.parse()? {
+                TrafficRate::Bits(line) | TrafficRate::WireBits(line) => {
+                    let divisor = 100 * 10u128.pow(places);
+                    let product = digits.checked_mul(u128::from(line.0)).ok_or_else(|| TRAFFIC_RATE.refuse(text))?;
+                    let bits = u64::try_from((product + divisor / 2) / divisor);
+                    bits.map(|bits| TrafficRate::WireBits(BitRate(bits))).map_err(|_| TRAFFIC_RATE.refuse(text))
+                }
+                TrafficRate::Packets(rate) => {
+                    let share = digits as f64 / 10f64.powi(places as i32) / 100.0;
+                    Rate::new(rate.per_second() * share).map(TrafficRate::Packets)
+                }
+                TrafficRate::Unitless(_) => {
+                    let help = format!("write it like `{}% of {whole}b/s`", share.trim());
+                    Err(ValueError(format!("`{text}` does not say of what; {help}")))
+                }
+            };
+        }
+        let (bits, make): (&str, fn(BitRate) -> TrafficRate) = match text.trim_end() {
+            text if text.ends_with("L1") => (&text[..text.len() - 2], TrafficRate::WireBits),
+            text if text.ends_with("L2") => (&text[..text.len() - 2], TrafficRate::Bits),
+            text => (text, TrafficRate::Bits),
+        };
+        let (_, unit) = split(bits);
+        if unit.contains('b') {
+            if let Ok(rate) = bits.parse() {
+                return Ok(make(rate));
+            }
+        } else if bits.len() == text.trim_end().len()
+            && let Ok(rate) = text.parse()
+        {
+            let has_unit = unit.ends_with('s');
+            return Ok(if has_unit { TrafficRate::Packets(rate) } else { TrafficRate::Unitless(rate) });
+        }
+        let meant = respelled_rate(text).filter(|meant| meant != text);
+        Err(meant.map_or_else(|| TRAFFIC_RATE.refuse(text), |meant| TRAFFIC_RATE.correct(text, &meant)))
+    }
+}
+
+impl fmt::Display for TrafficRate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TrafficRate::Packets(rate) => write!(formatter, "{rate}pps"),
+            TrafficRate::Bits(rate) => write!(formatter, "{rate}"),
+            TrafficRate::WireBits(rate) => write!(formatter, "{rate} L1"),
+            TrafficRate::Unitless(rate) => write!(formatter, "{rate}"),
+        }
+    }
+}
+
+impl FromStr for Fraction {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Fraction, ValueError> {
+        let (number, unit) = split(text);
+        if decimal(number).is_none() {
+            return Err(FRACTION.refuse(text));
+        }
+        let number = number.replace('_', "");
+        let (exponent, most) = match unit {
+            "" => ("e0", "1"),
+            "%" => ("e-2", "100%"),
+            _ => return Err(FRACTION.refuse(text)),
+        };
+        let part: f64 = format!("{number}{exponent}").parse().map_err(|_| FRACTION.refuse(text))?;
+        match (part, unit) {
+            (0.0..=1.0, _) | (_, "") => Fraction::new(part),
+            _ => Err(ValueError(format!("`{text}` is more than the whole, {most}; give at most {most}"))),
+        }
+    }
+}
+
+impl fmt::Display for Fraction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.0)
+    }
+}
+
 impl fmt::Display for BitRate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units =
@@ -417,7 +653,7 @@ impl fmt::Display for BitRate {
 /// Reads a value from text or, where the type allows it, a number.
 struct Reader<T> {
     kind: &'static Kind,
-    integer: fn(u64) -> Option<T>,
+    integer: fn(u64) -> Option<Result<T, ValueError>>,
     float: fn(f64) -> Option<Result<T, ValueError>>,
 }
 
@@ -433,7 +669,10 @@ impl<T: FromStr<Err = ValueError>> Visitor<'_> for Reader<T> {
     }
 
     fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<T, E> {
-        (self.integer)(number).ok_or_else(|| E::custom(self.kind.refuse(&number.to_string())))
+        match (self.integer)(number) {
+            Some(value) => value.map_err(E::custom),
+            None => Err(E::custom(self.kind.refuse(&number.to_string()))),
+        }
     }
 
     fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
@@ -452,16 +691,10 @@ impl<T: FromStr<Err = ValueError>> Visitor<'_> for Reader<T> {
 }
 
 macro_rules! written_as_text {
-    ($type:ident, $kind:ident, $types:expr, $integer:expr, $float:expr) => {
+    ($type:ident, $kind:ident, $types:expr, $most:expr, $integer:expr, $float:expr) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
                 deserializer.deserialize_any(Reader { kind: &$kind, integer: $integer, float: $float })
-            }
-        }
-
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
             }
         }
 
@@ -475,23 +708,67 @@ macro_rules! written_as_text {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({
+                let mut schema = json_schema!({
                     "type": $types,
                     "format": $kind.name,
+                    "pattern": $kind.pattern,
                     "examples": $kind.examples,
                     "x-type": $kind.words,
-                })
+                });
+                if schema.get("type").is_some_and(|types| types.is_array()) {
+                    schema.insert("minimum".to_owned(), 0.into());
+                }
+                if let Some(most) = $most {
+                    let most: u64 = most;
+                    schema.insert("maximum".to_owned(), most.into());
+                }
+                schema
             }
         }
     };
 }
 
-written_as_text!(Duration, DURATION, "string", |_| None, |_| None);
-written_as_text!(Rate, RATE, ["string", "number"], |number| Some(Rate(number as f64)), |number| Some(Rate::new(
-    number
-)));
-written_as_text!(Bytes, BYTES, ["string", "integer"], |number| Some(Bytes(number)), |_| None);
-written_as_text!(BitRate, BIT_RATE, ["string", "integer"], |number| Some(BitRate(number)), |_| None);
+/// Writes a value as the text that reads as the same value.
+macro_rules! serialized_as_text {
+    ($($type:ident),+) => {
+        $(impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        })+
+    };
+}
+
+serialized_as_text!(Duration, Rate, Bytes, BitRate, TrafficRate);
+
+impl Serialize for Fraction {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+written_as_text!(Duration, DURATION, "string", None, |_| None, |_| None);
+written_as_text!(Rate, RATE, ["string", "number"], None, |number| Some(Ok(Rate(number as f64))), |number| Some(
+    Rate::new(number)
+));
+written_as_text!(Bytes, BYTES, ["string", "integer"], None, |number| Some(Ok(Bytes(number))), |_| None);
+written_as_text!(BitRate, BIT_RATE, ["string", "integer"], None, |number| Some(Ok(BitRate(number))), |_| None);
+written_as_text!(
+    TrafficRate,
+    TRAFFIC_RATE,
+    ["string", "number"],
+    None,
+    |number| Some(Ok(TrafficRate::Unitless(Rate(number as f64)))),
+    |number| Some(Rate::new(number).map(TrafficRate::Unitless))
+);
+written_as_text!(
+    Fraction,
+    FRACTION,
+    ["string", "number"],
+    Some(1),
+    |number| Some(Fraction::new(number as f64)),
+    |number| Some(Fraction::new(number))
+);
 
 #[cfg(test)]
 mod tests {
@@ -552,6 +829,65 @@ mod tests {
     }
 
     #[test]
+    fn traffic_is_measured_in_packets_or_in_bits() {
+        let rate = |text: &str| text.parse::<TrafficRate>().unwrap_or_else(|error| panic!("{error}"));
+        let packets = |number| TrafficRate::Packets(Rate::new(number).unwrap());
+        let bits = |number| TrafficRate::Bits(BitRate(number));
+        let on_the_wire = |number| TrafficRate::WireBits(BitRate(number));
+        for (text, expected, canonical) in [
+            ("1.5Mpps", packets(1.5e6), "1.5Mpps"),
+            ("250 kpackets/s", packets(250e3), "250kpps"),
+            ("10/s", packets(10.0), "10pps"),
+            ("10Gb/s", bits(10_000_000_000), "10Gb/s"),
+            ("100Mbit/s L2", bits(100_000_000), "100Mb/s"),
+            ("64kbps", bits(64_000), "64kb/s"),
+            ("10Gb/s L1", on_the_wire(10_000_000_000), "10Gb/s L1"),
+            ("30% of 10Gb/s", on_the_wire(3_000_000_000), "3Gb/s L1"),
+            ("0.5 %of 1Gb/s L1", on_the_wire(5_000_000), "5Mb/s L1"),
+            ("30% of 1Mpps", packets(300_000.0), "300kpps"),
+            ("250k", TrafficRate::Unitless(Rate::new(250e3).unwrap()), "250k"),
+        ] {
+            assert_eq!((rate(text), rate(text).to_string().as_str()), (expected, canonical), "{text}");
+            assert_eq!(rate(canonical), expected);
+        }
+        assert_eq!([rate("1pps"), rate("8b/s"), rate("8b/s L1")].map(|rate| rate.cost(100)), [1, 800, 992]);
+        assert_eq!(rate("1Gb/s L1").cost(14), 84 * 8, "a frame is never shorter than 64 bytes on the wire");
+    }
+
+    #[test]
+    fn what_is_no_rate_of_traffic_is_answered_with_what_was_meant() {
+        for (text, answer) in [
+            ("10gb/s", "`10gb/s` is no rate; did you mean `10Gb/s`?"),
+            ("10Gbit", "`10Gbit` is no rate; did you mean `10Gb/s`?"),
+            ("1mpps", "`1mpps` is no rate; did you mean `1Mpps`?"),
+            ("30%", "`30%` does not say of what; write it like `30% of 10Gb/s`"),
+            ("30% of 10", "`30% of 10` does not say of what; write it like `30% of 10b/s`"),
+            ("fast", "`fast` is no rate; write it like `1.5Mpps`, `10Gb/s`, `10Gb/s L1`, `30% of 10Gb/s`"),
+            ("1kpps L1", "`1kpps L1` is no rate; write it like `1.5Mpps`, `10Gb/s`, `10Gb/s L1`, `30% of 10Gb/s`"),
+        ] {
+            assert_eq!(refused::<TrafficRate>(text), answer);
+        }
+        let answer = "`10Gb/s` is a bit rate; packets per second are wanted, like `1000`, `250k`, `1.5M`";
+        assert_eq!(refused::<Rate>("10Gb/s"), answer);
+        assert_eq!(refused::<Rate>("1mpps"), "`1mpps` is no rate; did you mean `1Mpps`?");
+    }
+
+    #[test]
+    fn fractions_are_numbers_or_percentages() {
+        let part = |text: &str| text.parse::<Fraction>().unwrap().get();
+        assert_eq!([part("1%"), part("0.5 %"), part("100%"), part("0.01"), part("0")], [0.01, 0.005, 1.0, 0.01, 0.0]);
+        assert_eq!(serde_json::to_string(&Fraction(0.01)).unwrap(), "0.01");
+        assert_eq!(serde_json::from_str::<Fraction>("1").unwrap().get(), 1.0);
+        let refused_number = |text: &str| serde_json::from_str::<Fraction>(text).unwrap_err().to_string();
+        let answer = "`5` is more than the whole, 1; for 5 percent write `5%` or `0.05`";
+        assert!(refused_number("5").starts_with(answer), "{}", refused_number("5"));
+        assert!(refused_number("1.5").contains("for 1.5 percent write `1.5%` or `0.015`"));
+        assert!(refused_number("-0.1").starts_with("`-0.1` is no fraction; write it like `0.01`, `1%`, `0.5%`"));
+        assert_eq!(refused::<Fraction>("101%"), "`101%` is more than the whole, 100%; give at most 100%");
+        assert_eq!(refused::<Fraction>("often"), "`often` is no fraction; write it like `0.01`, `1%`, `0.5%`");
+    }
+
+    #[test]
     fn numbers_are_read_where_their_unit_is_plain() {
         assert_eq!(serde_json::from_str::<Rate>("2.5").unwrap().per_second(), 2.5);
         assert_eq!(serde_json::from_str::<Bytes>("42").unwrap().bytes(), 42);
@@ -569,6 +905,17 @@ mod tests {
             prop_assert_eq!(Duration(number).to_string().parse(), Ok(Duration(number)));
             prop_assert_eq!(Bytes(number).to_string().parse(), Ok(Bytes(number)));
             prop_assert_eq!(BitRate(number).to_string().parse(), Ok(BitRate(number)));
+            let rate = Rate::new(number as f64).unwrap();
+            for rate in [
+                TrafficRate::Bits(BitRate(number)),
+                TrafficRate::WireBits(BitRate(number)),
+                TrafficRate::Packets(rate),
+                TrafficRate::Unitless(rate),
+            ] {
+                prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+            }
+            let part = Fraction(1.0 / (1 + number % 10_000) as f64);
+            prop_assert_eq!(part.to_string().parse(), Ok(part));
         }
 
         #[test]
@@ -580,8 +927,9 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_strange(text in "[0-9._µkMGTbBpistmuhn/ -]{0,40}|.*") {
+        fn no_text_is_too_strange(text in "[0-9._µkMGTbBpistmuhn/ -]{0,40}|[0-9.%ofL12GMb/s ]{0,20}|.*") {
             let _ = (text.parse::<Duration>(), text.parse::<Rate>(), text.parse::<Bytes>(), text.parse::<BitRate>());
+            let _ = (text.parse::<TrafficRate>(), text.parse::<Fraction>());
         }
     }
 }

@@ -20,7 +20,7 @@ links = [
 burst = 64
 pool = 4096
 lossless = true
-cpu = 1
+cpu = 0
 schedule = "nested"
 name = "lab-1"
 
@@ -43,6 +43,7 @@ app = "monitor"
 "#;
 
 fn good(text: &str, set: &[&str]) -> Loaded {
+    assert_eq!(common::wrong_by_schema(text), Some(Vec::new()), "the schema objects to:\n{text}");
     loaded(text, set).unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
 }
 
@@ -63,7 +64,7 @@ fn a_network_file_becomes_a_network() {
         burst: 64,
         pool: 4096,
         lossless: true,
-        cpu: Some(1),
+        cpu: Some(0),
         schedule: Schedule::Nested,
         name: Some("lab-1".to_owned()),
         ..EngineConfig::default()
@@ -138,6 +139,37 @@ fn what_is_set_takes_the_place_of_what_is_written() {
     assert!(fingerprint(&loaded, "show").starts_with(r#"{"path":"12.5","#));
     assert_eq!((loaded.engine.burst, loaded.engine.name.as_deref()), (32, Some("12")));
     assert!(loaded.text.starts_with(NETWORK) && loaded.text.ends_with("\n# --set engine.name=12\n"));
+}
+
+#[test]
+fn ports_that_are_meant_without_a_doubt_need_not_be_written() {
+    let short = NETWORK
+        .replace("source.output -> copy.input", "source -> copy")
+        .replace("copy.a -> file.input", "copy -> file.input")
+        .replace("copy.b -> show.input", "copy->show");
+    let links =
+        |text: &str| -> Vec<String> { good(text, &[]).network.links.iter().map(|link| link.to_string()).collect() };
+    assert_eq!(links(&short), ["source.output -> copy.input", "copy.file -> file.input", "copy.show -> show.input"]);
+    let dotted = short.replace("copy->show", "copy.x -> my.show").replace("[apps.show]", "[apps.\"my.show\"]");
+    assert_eq!(links(&dotted)[2], "copy.x -> my.show.input");
+    let taken = short.replace("copy -> file.input", "copy.show -> file.input");
+    assert_eq!(links(&taken)[1..], ["copy.show -> file.input", "copy.show-2 -> show.input"]);
+}
+
+#[test]
+fn a_path_that_is_set_is_relative_to_the_current_directory() {
+    let path = |set: &[&str]| {
+        let loaded = good(NETWORK, set);
+        fingerprint(&loaded, "file").rsplit_once(" in ").unwrap().1.to_owned()
+    };
+    assert_eq!(path(&[]), r#""nets""#);
+    assert_eq!(path(&["apps.file.path=other.pcap"]), r#""nets" with paths as set"#);
+    assert_eq!(path(&["apps.file.path=\"other.pcap\""]), r#""nets" with paths as set"#);
+    assert_eq!(path(&["apps.file.path=/tmp/other.pcap", "apps.file.flush=2s"]), r#""nets""#);
+    // What is said of the path shows from where it is looked at.
+    let wrong = |set: &[&str]| loaded(&NETWORK.replace("out.pcap", "out"), set).unwrap_err().to_string();
+    assert!(wrong(&[]).contains("`nets/out` does not say"), "{}", wrong(&[]));
+    assert!(wrong(&["apps.file.path=here"]).contains("`here` does not say"));
 }
 
 fn write(folder: &Path, files: &[(&str, &str)]) {

@@ -34,7 +34,7 @@ fn a_manual_says_what_it_does_its_ports_keys_and_drops() {
   └──────────┘
 
 PORTS
-  output  output: the packets that are made
+  out  output  the packets that are made
 
 KEYS of [apps.NAME]
   app           "source"
@@ -78,8 +78,8 @@ fn a_diagram_has_inputs_on_the_left_and_outputs_on_the_right() {
           └───────┘
 
 PORTS
-  input     input: packets to copy
-  any name  outputs, as many as are linked, at least 1: the copies
+  in   input     packets to copy
+  out  any name  the copies (as many as are linked, at least 1)
 ";
         assert!(manual.contains(expected), "{manual}");
     });
@@ -92,8 +92,8 @@ PORTS
             └──────────┘
 
 PORTS
-  input    input: packets to write
-  control  input, may stay open: a packet here closes the file
+  in   input    packets to write
+  in   control  optional: a packet here closes the file
 ";
         assert!(manual.contains(expected) && manual.contains("\nCOUNTERS\n  written_bytes  bytes written"), "{manual}");
     });

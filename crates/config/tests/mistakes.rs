@@ -1,10 +1,28 @@
-//! One test for each kind of mistake: the file, and exactly what is said of it.
+//! One test for each kind of mistake: the file, and exactly what is said of it. A mistake of shape is one for the JSON
+//! Schema of network files, too; those that it cannot see are marked by [`refused_by_the_loader`].
 
 mod common;
 
-/// Asserts that `text`, with what is `set`, is refused with just this report.
+/// Asserts that `text`, with what is `set`, is refused with just this report, and that an editor sees from the schema that
+/// something is wrong.
 #[track_caller]
 fn refused(text: &str, set: &[&str], expected: &str) {
+    let is_seen = common::wrong_by_schema(text).is_none_or(|errors| !errors.is_empty());
+    assert!(is_seen, "the schema has no objection to:\n{text}");
+    reported(text, set, expected);
+}
+
+/// Asserts the same of a mistake that has nothing to do with the file's shape: it is in more than one value, in what is
+/// outside the file, or in what the app thinks of a value.
+#[track_caller]
+fn refused_by_the_loader(text: &str, set: &[&str], expected: &str) {
+    let errors = common::wrong_by_schema(text).unwrap_or_default();
+    assert!(errors.is_empty(), "the schema sees it: {errors:?}");
+    reported(text, set, expected);
+}
+
+#[track_caller]
+fn reported(text: &str, set: &[&str], expected: &str) {
     match common::loaded(text, set) {
         Ok(_) => panic!("it was loaded; expected:\n{expected}"),
         Err(diagnostics) => {
@@ -361,7 +379,7 @@ app = "writer"
 
 #[test]
 fn what_an_app_refuses_is_shown_at_its_key() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["s.output -> w.input"]
 [apps.s]
 app = "source"
@@ -383,7 +401,7 @@ path = "w"
 
 #[test]
 fn an_unknown_app_in_a_link_is_answered_with_the_nearest() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["s.output -> wr.input"]
 [apps.s]
 app = "source"
@@ -405,7 +423,7 @@ path = "w.pcap"
 
 #[test]
 fn an_unknown_port_is_answered_with_the_nearest() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["s.output -> w.inptu"]
 [apps.s]
 app = "source"
@@ -427,7 +445,7 @@ path = "w.pcap"
 
 #[test]
 fn a_port_of_the_other_side_is_known_as_such() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["w.input -> s.output"]
 [apps.s]
 app = "source"
@@ -457,7 +475,7 @@ error: `s` (source) has no input `output`
 
 #[test]
 fn a_port_linked_twice_is_shown_at_both_places() {
-    refused(
+    refused_by_the_loader(
         r#"links = [
   "s.output -> w.input",
   "s.output -> m.input",
@@ -486,7 +504,7 @@ app = "monitor"
 
 #[test]
 fn a_required_port_left_open_is_shown_at_its_app() {
-    refused(
+    refused_by_the_loader(
         r#"[apps.s]
 app = "source"
 [apps.w]
@@ -515,7 +533,7 @@ error: the input `w.input` is not linked
 
 #[test]
 fn an_app_with_too_few_ports_is_told_how_many_it_needs() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["s.output -> t.input"]
 [apps.s]
 app = "source"
@@ -536,7 +554,7 @@ app = "tee"
 
 #[test]
 fn a_link_from_an_app_to_itself_is_refused() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["t.a -> t.input", "s.output -> u.input", "u.a -> m.input"]
 [apps.t]
 app = "tee"
@@ -556,6 +574,187 @@ app = "source"
   |
   = help: put another app between
 "#,
+    );
+}
+
+#[test]
+fn a_link_that_is_written_twice_is_one_mistake() {
+    refused_by_the_loader(
+        r#"links = [
+  "s.output -> m.input",
+  "s.output   ->   m.input",
+]
+[apps.s]
+app = "source"
+[apps.m]
+app = "monitor"
+"#,
+        &[],
+        r#"error: the link `s.output -> m.input` is written twice
+ --> net.toml:3:3
+  |
+2 |   "s.output -> m.input",
+  |   --------------------- first written here
+3 |   "s.output   ->   m.input",
+  |   ^^^^^^^^^^^^^^^^^^^^^^^^^ written again here
+  |
+  = help: remove one of them
+"#,
+    );
+}
+
+#[test]
+fn a_link_without_a_port_is_answered_with_the_line_to_write() {
+    refused_by_the_loader(
+        r#"links = ["s -> w", "w -> m", "nobody -> s"]
+[apps.s]
+app = "source"
+[apps.w]
+app = "writer"
+path = "w.pcap"
+[apps.m]
+app = "monitor"
+"#,
+        &[],
+        r#"error: `s -> w` does not say which input of `w`
+ --> net.toml:1:16
+  |
+1 | links = ["s -> w", "w -> m", "nobody -> s"]
+  |                ^ `writer` has several inputs
+  |
+  = help: write "s.output -> w.input" or "s.output -> w.control"
+
+error: `w` (writer) has no outputs
+ --> net.toml:1:21
+  |
+1 | links = ["s -> w", "w -> m", "nobody -> s"]
+  |                     ^ nothing can be linked here
+
+error: `s` (source) has no inputs
+ --> net.toml:1:41
+  |
+1 | links = ["s -> w", "w -> m", "nobody -> s"]
+  |                                         ^ nothing can be linked here
+"#,
+    );
+}
+
+#[test]
+fn an_unknown_app_in_a_link_without_ports_is_answered_with_the_nearest() {
+    refused_by_the_loader(
+        r#"links = ["s -> monitr"]
+[apps.s]
+app = "source"
+[apps.monitor]
+app = "monitor"
+"#,
+        &[],
+        r#"error: there is no app `monitr`
+ --> net.toml:1:16
+  |
+1 | links = ["s -> monitr"]
+  |                ^^^^^^ did you mean `monitor`?
+  |
+  = help: the network has `s`, `monitor`
+"#,
+    );
+}
+
+#[test]
+fn a_mistyped_app_hides_no_mistakes_in_its_keys_and_links() {
+    refused(
+        r#"links = ["s.outptu -> w.inptu"]
+[apps.s]
+app = "sorce"
+szie = 100
+rate = "0pps"
+[apps.w]
+app = "wirter"
+"#,
+        &[],
+        r#"error: `s` (source) has no output `outptu`
+ --> net.toml:1:13
+  |
+1 | links = ["s.outptu -> w.inptu"]
+  |             ^^^^^^ did you mean `output`?
+  |
+  = help: its outputs: `output`
+
+error: `w` (writer) has no input `inptu`
+ --> net.toml:1:25
+  |
+1 | links = ["s.outptu -> w.inptu"]
+  |                         ^^^^^ did you mean `input`?
+  |
+  = help: its inputs: `input`, `control`
+
+error: there is no app type `sorce`
+ --> net.toml:3:7
+  |
+3 | app = "sorce"
+  |       ^^^^^^^ did you mean `source`?
+  |
+  = help: there are `monitor`, `source`, `tee`, `writer`
+
+error: app type `source` has no key `szie`
+ --> net.toml:4:1
+  |
+4 | szie = 100
+  | ^^^^ did you mean `size`?
+  |
+  = help: its keys: `size`, `count`, `rate`, `payload`, `mix`
+
+error: `s`: a source of rate 0 makes nothing
+ --> net.toml:5:8
+  |
+5 | rate = "0pps"
+  |        ^^^^^^
+  |
+  = help: leave `rate` out for the highest rate
+
+error: app type `writer` needs the key `path`
+ --> net.toml:6:7
+  |
+6 | [apps.w]
+  |       ^ missing here
+  |
+  = help: add `path = …` (text)
+
+error: there is no app type `wirter`
+ --> net.toml:7:7
+  |
+7 | app = "wirter"
+  |       ^^^^^^^^ did you mean `writer`?
+  |
+  = help: there are `monitor`, `source`, `tee`, `writer`
+"#,
+    );
+}
+
+#[test]
+fn a_processor_that_there_is_not_is_shown_where_it_is_written() {
+    let allowed = bellows_sys::cpu::allowed();
+    let ranges = bellows_sys::cpu::ranges(&allowed);
+    refused_by_the_loader(
+        r#"links = ["s -> m"]
+[engine]
+cpu = 4095
+[apps.s]
+app = "source"
+[apps.m]
+app = "monitor"
+"#,
+        &[],
+        &format!(
+            r#"error: there is no processor 4095 for this process
+ --> net.toml:3:7
+  |
+3 | cpu = 4095
+  |       ^^^^ no such processor
+  |
+  = help: it may use {ranges}
+"#
+        ),
     );
 }
 
@@ -813,7 +1012,7 @@ error: `include` must be a list of files
 
 #[test]
 fn a_network_of_nothing_is_refused() {
-    refused(
+    refused_by_the_loader(
         r"# nothing yet
 ",
         &[],
@@ -826,7 +1025,7 @@ fn a_network_of_nothing_is_refused() {
 
 #[test]
 fn a_variable_that_is_not_set_is_shown_where_it_is_used() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["s.output -> w.input"]
 [apps.s]
 app = "source"
@@ -879,7 +1078,7 @@ error: `1st` is no name of a variable
 
 #[test]
 fn a_variable_of_the_wrong_type_is_refused() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["s.output -> w.input"]
 [apps.s]
 app = "source"
@@ -900,7 +1099,7 @@ path = "w.pcap"
 
 #[test]
 fn mistakes_in_what_is_set_are_shown_in_what_is_set() {
-    refused(
+    refused_by_the_loader(
         r#"links = ["s.output -> w.input"]
 [apps.s]
 app = "source"
@@ -1096,6 +1295,14 @@ error: app type `writer` has no key `apend`
    | ^^^^^ did you mean `append`?
    |
    = help: its keys: `path`, `flush`, `append`
+
+error: `w`: `w` does not say what kind of file it is
+ --> --set:1:13
+  |
+1 | apps.w.path=w
+  |             ^
+  |
+  = help: let it end in `.pcap` or `.pcapng`
 "#,
     );
 }

@@ -192,3 +192,33 @@ pub fn loaded(text: &str, set: &[&str]) -> Result<Loaded, Diagnostics> {
     let overrides = Overrides::new(set.iter().copied()).with_variables(variables);
     load_str(text, "net.toml", Path::new("nets"), &registry(), &overrides)
 }
+
+/// A text of TOML as JSON, as editors see it; `None` if it is no TOML.
+#[allow(dead_code, reason = "not every test needs it")]
+pub fn as_json(text: &str) -> Option<serde_json::Value> {
+    fn value(written: toml::de::DeValue<'_>) -> serde_json::Value {
+        use toml::de::DeValue;
+        match written {
+            DeValue::String(text) => text.into_owned().into(),
+            DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().into(),
+            DeValue::Float(number) => number.as_str().parse::<f64>().ok().into(),
+            DeValue::Boolean(boolean) => boolean.into(),
+            DeValue::Datetime(_) => serde_json::Value::Null,
+            DeValue::Array(items) => items.into_iter().map(|item| value(item.into_inner())).collect(),
+            DeValue::Table(inner) => table(inner),
+        }
+    }
+    fn table(written: toml::de::DeTable<'_>) -> serde_json::Value {
+        let entries = written.into_iter().map(|(key, item)| (key.into_inner().into_owned(), value(item.into_inner())));
+        serde_json::Value::Object(entries.collect())
+    }
+    Some(table(toml::de::DeTable::parse(text).ok()?.into_inner()))
+}
+
+/// What the JSON Schema of network files finds wrong with a text; `None` if it is no TOML.
+#[allow(dead_code, reason = "not every test needs it")]
+pub fn wrong_by_schema(text: &str) -> Option<Vec<String>> {
+    let schema = jsonschema::draft202012::new(&registry().file_schema()).expect("it is a schema");
+    let found = as_json(text)?;
+    Some(schema.iter_errors(&found).map(|error| format!("{}: {error}", error.instance_path())).collect())
+}

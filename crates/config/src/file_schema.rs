@@ -1,0 +1,230 @@
+//! The JSON Schema of a whole network file, for editors: made of the schemas of all app types.
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::common::common_keys;
+use crate::registry::{Entry, Registry, engine_manual};
+
+/// A text that is a variable and nothing else: it stands for a value of any type.
+const VARIABLE: &str = r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$";
+
+/// A text that has a variable in it, whatever it makes of the text.
+const SOME_VARIABLE: &str = r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}";
+
+/// A link: each end is an app, and perhaps a port.
+const LINK: &str = r"^\s*[^\s<>]+\s*->\s*[^\s<>]+\s*$";
+
+/// The name of an app.
+const APP_NAME: &str = r"^[^\s<>]+$";
+
+impl Registry {
+    /// The JSON Schema (draft 2020-12) of a network file with these app types: its top, the table `[engine]`, and a
+    /// table for each type of app, with all descriptions, units, defaults and ranges. Editors complete and check by it.
+    ///
+    /// It knows the shape of a file: what takes more than one value, or the world outside, to be judged is found by
+    /// [`load()`](crate::load()) alone.
+    pub fn file_schema(&self) -> Json {
+        let mut definitions = Map::new();
+        let engine = definition("engine", engine_manual().schema(), &mut definitions);
+        definitions.insert("engine".to_owned(), engine);
+        let mut types = Vec::new();
+        for entry in self.entries() {
+            let name = format!("app.{}", entry.name());
+            let app = app(entry, &name, &mut definitions);
+            definitions.insert(name.clone(), app);
+            types.push(json!({ "$ref": format!("#/$defs/{name}") }));
+        }
+        // Of what type an app is that a variable names cannot be known, nor its keys.
+        types.push(json!({ "properties": { "app": { "pattern": SOME_VARIABLE } } }));
+        let names = self.entries().map(Entry::name).collect::<Vec<_>>();
+        json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "Bellows network",
+            "description": "Apps, the links between them, and the engine that runs them.",
+            "type": "object",
+            "properties": {
+                "include": {
+                    "description": "Other network files that are part of this one; paths are relative to this file.",
+                    "type": "array",
+                    "items": { "type": "string", "minLength": 1 },
+                },
+                "links": {
+                    "description": "Which output leads to which input: \"app.output -> other.input\". A port that is \
+                                    the only one on its side of the app need not be written.",
+                    "type": "array",
+                    "items": { "type": "string", "pattern": format!("{LINK}|{SOME_VARIABLE}") },
+                },
+                "engine": { "$ref": "#/$defs/engine" },
+                "apps": {
+                    "description": "The apps: a table [apps.NAME] for each.",
+                    "type": "object",
+                    "propertyNames": { "pattern": APP_NAME },
+                    "additionalProperties": {
+                        "type": "object",
+                        "properties": {
+                            "app": {
+                                "description": "The type of the app.",
+                                "anyOf": [{ "enum": names }, { "type": "string", "pattern": SOME_VARIABLE }],
+                            },
+                        },
+                        "required": ["app"],
+                        "oneOf": types,
+                    },
+                },
+            },
+            "additionalProperties": false,
+            "$defs": definitions,
+        })
+    }
+}
+
+/// The schema of one type's table, with the keys that every app has.
+fn app(entry: &Entry, name: &str, definitions: &mut Map<String, Json>) -> Json {
+    let mut schema = definition(name, entry.schema(), definitions);
+    let common = definition("common", &common_keys(), definitions);
+    let mut properties = Map::new();
+    let called = entry.name();
+    properties.insert("app".to_owned(), json!({ "description": entry.summary(), "type": "string", "const": called }));
+    for own in [&schema, &common] {
+        for (key, value) in own["properties"].as_object().into_iter().flatten() {
+            properties.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let required = std::iter::once(json!("app")).chain(required).collect::<Vec<_>>();
+    schema["title"] = json!(called);
+    schema["description"] = json!(entry.description());
+    schema["type"] = json!("object");
+    schema["properties"] = Json::Object(properties);
+    schema["required"] = json!(required);
+    schema
+}
+
+/// A type's schema as it stands among others: what it defines itself is moved beside it, and values may be variables.
+fn definition(name: &str, schema: &Json, definitions: &mut Map<String, Json>) -> Json {
+    let mut schema = schema.clone();
+    let inner = schema.as_object_mut().and_then(|schema| {
+        schema.remove("$schema");
+        schema.remove("$defs")
+    });
+    for (key, mut value) in inner.as_ref().and_then(Json::as_object).cloned().into_iter().flatten() {
+        refer(&mut value, name);
+        definitions.insert(format!("{name}.{key}"), with_variables(value));
+    }
+    refer(&mut schema, name);
+    // The table itself cannot be a variable.
+    tables(schema)
+}
+
+/// Makes references within a type's document ones within the whole.
+fn refer(schema: &mut Json, name: &str) {
+    match schema {
+        Json::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Json::String(target) if key == "$ref" => {
+                        *target = match target.strip_prefix("#/$defs/") {
+                            Some(inner) => format!("#/$defs/{name}.{inner}"),
+                            None => format!("#/$defs/{name}"),
+                        };
+                    }
+                    value => refer(value, name),
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(|item| refer(item, name)),
+        _ => {}
+    }
+}
+
+/// A table whose values may be variables.
+fn tables(mut schema: Json) -> Json {
+    for key in ["properties", "patternProperties"] {
+        for value in schema.get_mut(key).and_then(Json::as_object_mut).into_iter().flat_map(Map::values_mut) {
+            *value = with_variables(value.take());
+        }
+    }
+    if let Some(values) = schema.get_mut("additionalProperties")
+        && values.is_object()
+    {
+        *values = with_variables(values.take());
+    }
+    schema
+}
+
+/// A schema of a value for which a variable may stand, without what TOML does not have: `null`.
+fn with_variables(schema: Json) -> Json {
+    let mut schema = described(tables(schema));
+    if let Some(items) = schema.get_mut("items") {
+        *items = with_variables(items.take());
+    }
+    let Some(fields) = schema.as_object_mut() else { return schema };
+    if fields.get("default") == Some(&Json::Null) {
+        fields.remove("default");
+    }
+    for key in ["anyOf", "oneOf"] {
+        let Some(variants) = fields.get_mut(key).and_then(Json::as_array_mut) else { continue };
+        variants.retain(|variant| variant.get("type").and_then(Json::as_str) != Some("null"));
+        // What is inside is one of them; that it may be a variable is said once, outside.
+        variants.iter_mut().for_each(|variant| *variant = tables(variant.take()));
+        return or_variable(schema, VARIABLE);
+    }
+    if fields.contains_key("$ref") || fields.contains_key("allOf") {
+        return or_variable(schema, VARIABLE);
+    }
+    if fields.contains_key("const") || fields.contains_key("enum") {
+        if let Some(words) = fields.get_mut("enum").and_then(Json::as_array_mut) {
+            words.retain(|word| !word.is_null());
+        }
+        drop_null(fields);
+        return or_variable(schema, SOME_VARIABLE);
+    }
+    drop_null(fields);
+    let types: Vec<Json> = match fields.get("type") {
+        Some(Json::Array(types)) => types.clone(),
+        Some(one) => vec![one.clone()],
+        None => return schema,
+    };
+    if types.contains(&json!("string")) {
+        if let Some(Json::String(pattern)) = fields.get_mut("pattern") {
+            *pattern = format!("{pattern}|{SOME_VARIABLE}");
+        }
+        return schema;
+    }
+    fields.insert("type".to_owned(), types.into_iter().chain([json!("string")]).collect());
+    fields.insert("pattern".to_owned(), json!(VARIABLE));
+    schema
+}
+
+/// A type without `null`.
+fn drop_null(fields: &mut Map<String, Json>) {
+    if let Some(Json::Array(types)) = fields.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [one] = &types[..] {
+            let one = one.clone();
+            fields.insert("type".to_owned(), one);
+        }
+    }
+}
+
+/// A schema, or a text with a variable; what describes it stands outside.
+fn or_variable(mut schema: Json, pattern: &str) -> Json {
+    let mut outer = Map::new();
+    if let Some(fields) = schema.as_object_mut() {
+        for key in ["title", "description", "default", "examples", "x-unit", "x-type"] {
+            outer.extend(fields.remove(key).map(|value| (key.to_owned(), value)));
+        }
+    }
+    outer.insert("anyOf".to_owned(), json!([schema, { "type": "string", "pattern": pattern }]));
+    Json::Object(outer)
+}
+
+/// A schema whose description ends with its unit.
+fn described(mut schema: Json) -> Json {
+    let unit = schema.get("x-unit").and_then(Json::as_str).filter(|_| schema.get("x-type").is_none());
+    let text = schema.get("description").and_then(Json::as_str);
+    if let (Some(unit), Some(text)) = (unit, text) {
+        schema["description"] = json!(format!("{text}\n\nIn {unit}."));
+    }
+    schema
+}

@@ -1,0 +1,459 @@
+//! What apps use of the world outside the network: files and sockets. Apps declare it; what cannot be had, and what two
+//! apps cannot both have, is found before anything starts.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use bellows_sys::access;
+
+use crate::diagnostics::{Diagnostic, quoted};
+use crate::source::reason;
+use crate::value::Place;
+
+/// The longest path that a Unix socket can have, in bytes.
+const LONGEST_SOCKET: usize = 107;
+
+/// Something outside of the network that an app uses, and the key that names it.
+///
+/// Declared by [`Configure::resources`](crate::Configure::resources). Whether it can be had, and whether another app
+/// has it already, is checked when the network is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    key: &'static str,
+    path: PathBuf,
+    way: Way,
+}
+
+/// How a resource is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Way {
+    Read,
+    /// Whether files with a number in their name are written, too.
+    Write {
+        numbered: bool,
+    },
+    Listen,
+    Connect,
+}
+
+impl Resource {
+    /// A file, pipe or device that is read. A relative path is relative to the current directory, as
+    /// [`Context::path`](crate::Context::path) gives it.
+    pub fn reads(key: &'static str, path: impl Into<PathBuf>) -> Resource {
+        Resource { key, path: path.into(), way: Way::Read }
+    }
+
+    /// The process's standard input.
+    pub fn standard_input(key: &'static str) -> Resource {
+        Resource::reads(key, "/dev/stdin")
+    }
+
+    /// A file that is created or replaced, or a device that is written.
+    pub fn writes(key: &'static str, path: impl Into<PathBuf>) -> Resource {
+        Resource { key, path: path.into(), way: Way::Write { numbered: false } }
+    }
+
+    /// A file that is written, and others beside it that have a number in their name: `out.1.pcap`, `out.2.pcap`, … for
+    /// `out.pcap`.
+    pub fn writes_numbered(key: &'static str, path: impl Into<PathBuf>) -> Resource {
+        Resource { key, path: path.into(), way: Way::Write { numbered: true } }
+    }
+
+    /// The process's standard output.
+    pub fn standard_output(key: &'static str) -> Resource {
+        Resource::writes(key, "/dev/stdout")
+    }
+
+    /// A Unix socket that the app creates, and where it waits for others.
+    pub fn listens(key: &'static str, path: impl Into<PathBuf>) -> Resource {
+        Resource { key, path: path.into(), way: Way::Listen }
+    }
+
+    /// A Unix socket that another process creates, and to which the app connects.
+    pub fn connects(key: &'static str, path: impl Into<PathBuf>) -> Resource {
+        Resource { key, path: path.into(), way: Way::Connect }
+    }
+
+    /// The key that names it.
+    pub fn key(&self) -> &'static str {
+        self.key
+    }
+}
+
+/// A resource, the app that uses it, and where it is named.
+pub(crate) struct Used {
+    pub(crate) app: String,
+    pub(crate) place: Place,
+    pub(crate) resource: Resource,
+}
+
+/// What tells one file from another, by whatever path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Identity {
+    /// Device and inode.
+    There(u64, u64),
+    /// One that is not there yet: device and inode of its folder, and its name.
+    New(u64, u64, OsString),
+}
+
+/// Where a path leads: symbolic links followed to their end, also if there is nothing.
+struct Target {
+    identity: Option<Identity>,
+    /// Its folder's identity and its name, as far as there is a folder.
+    name: Option<(u64, u64, OsString)>,
+    /// The path at the end of the links.
+    path: PathBuf,
+    /// What is there.
+    metadata: io::Result<fs::Metadata>,
+}
+
+impl Target {
+    fn of(path: &Path) -> Target {
+        const MOST_LINKS: usize = 40;
+        let mut path = path.to_owned();
+        for _ in 0..MOST_LINKS {
+            match fs::read_link(&path) {
+                // Links of `/proc` to what has no name can be followed by the system only.
+                Ok(next) if !next.as_os_str().as_bytes().contains(&b':') => path = folder(&path).join(next),
+                _ => break,
+            }
+        }
+        let metadata = fs::metadata(&path);
+        let name = fs::metadata(folder(&path)).ok().zip(path.file_name());
+        let name = name.map(|(folder, name)| (folder.dev(), folder.ino(), name.to_owned()));
+        let identity = match &metadata {
+            Ok(found) => Some(Identity::There(found.dev(), found.ino())),
+            Err(_) => name.clone().map(|(device, inode, name)| Identity::New(device, inode, name)),
+        };
+        Target { identity, name, path, metadata }
+    }
+
+    fn is_device(&self) -> bool {
+        self.metadata.as_ref().is_ok_and(|found| found.file_type().is_char_device())
+    }
+
+    fn is_stream(&self) -> bool {
+        self.metadata.as_ref().is_ok_and(|found| !found.is_file() && !found.is_dir())
+    }
+}
+
+/// The folder that a path is in.
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) => Path::new("."),
+        None => path,
+    }
+}
+
+/// A path as it is quoted: whole, since it is what matters.
+fn shown(path: &Path) -> String {
+    format!("`{}`", path.display())
+}
+
+/// Checks what apps use: each by itself, and each against all others and the files that the network is read from.
+pub(crate) fn check(used: &[Used], files: &[PathBuf]) -> Vec<Diagnostic> {
+    let targets: Vec<Target> = used.iter().map(|used| Target::of(&used.resource.path)).collect();
+    let mut found = Vec::new();
+    let mut listening = None;
+    for (used, target) in used.iter().zip(&targets) {
+        let checked = match used.resource.way {
+            Way::Read => read(used, target),
+            Way::Write { numbered } => write(used, target, numbered),
+            Way::Listen => {
+                let listening = listening.get_or_insert_with(listening_sockets);
+                listen(used, target, listening)
+            }
+            Way::Connect => connect(used, target),
+        };
+        found.extend(checked);
+    }
+    between(used, &targets, files, &mut found);
+    found
+}
+
+fn error(used: &Used, message: String, label: &str) -> Diagnostic {
+    Diagnostic::error(format!("{}: {message}", quoted(&used.app))).at(used.place, label)
+}
+
+fn read(used: &Used, target: &Target) -> Option<Diagnostic> {
+    let path = shown(&used.resource.path);
+    let why = match &target.metadata {
+        Ok(found) if found.is_dir() => return Some(error(used, format!("{path} is a folder"), "not a file")),
+        Ok(_) => access::readable(&target.path).err()?,
+        Err(why) => io::Error::from(why.kind()),
+    };
+    let help = if why.kind() == io::ErrorKind::NotFound { "check the path" } else { "check its permissions" };
+    Some(error(used, format!("{path} cannot be read: {}", reason(&why)), "").help(help))
+}
+
+fn write(used: &Used, target: &Target, numbered: bool) -> Option<Diagnostic> {
+    const OTHER: &str = "change its permissions, or give another path";
+    let path = shown(&used.resource.path);
+    let in_folder = || {
+        let folder = folder(&target.path);
+        let why = match fs::metadata(folder) {
+            Ok(found) if !found.is_dir() => Some("it is no folder".to_owned()),
+            Ok(_) => access::writable(folder).err().map(|why| reason(&why)),
+            Err(why) if why.kind() == io::ErrorKind::NotFound => {
+                let message = format!("{path} cannot be written: there is no folder {}", shown(folder));
+                return Some(error(used, message, "").help("create the folder, or give another path"));
+            }
+            Err(why) => Some(reason(&why)),
+        };
+        let message = format!("{path} cannot be written in the folder {}: {}", shown(folder), why?);
+        Some(error(used, message, "").help(OTHER))
+    };
+    match &target.metadata {
+        Ok(found) if found.is_dir() => {
+            Some(error(used, format!("{path} is a folder"), "not a file").help("give the name of a file in it"))
+        }
+        Ok(_) => match access::writable(&target.path) {
+            Ok(()) if numbered => in_folder(),
+            Ok(()) => None,
+            Err(why) => Some(error(used, format!("{path} cannot be written: {}", reason(&why)), "").help(OTHER)),
+        },
+        Err(_) => in_folder(),
+    }
+}
+
+/// What is wrong with the path of any socket.
+fn socket(used: &Used, target: &Target) -> Option<Diagnostic> {
+    let path = &used.resource.path;
+    let length = path.as_os_str().len();
+    if length > LONGEST_SOCKET {
+        let message = format!("the path has {length} bytes, and that of a socket at most {LONGEST_SOCKET}");
+        let help = "choose a folder with a shorter name, such as /run or /tmp";
+        return Some(error(used, message, "too long").help(help));
+    }
+    match &target.metadata {
+        Ok(found) if !found.file_type().is_socket() => {
+            let message = format!("{} is there and no socket", shown(path));
+            Some(error(used, message, "").help("remove it, or give another path"))
+        }
+        _ => None,
+    }
+}
+
+fn listen(used: &Used, target: &Target, listening: &Listening) -> Option<Diagnostic> {
+    let path = shown(&used.resource.path);
+    if let Some(wrong) = socket(used, target) {
+        return Some(wrong);
+    }
+    let folder = folder(&used.resource.path);
+    let refused = |why: String| format!("{path} cannot be created: {why}");
+    match fs::metadata(folder) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            let message = refused(format!("there is no folder {}", shown(folder)));
+            return Some(error(used, message, "").help("create the folder, or give another path"));
+        }
+        Err(why) => return Some(error(used, refused(reason(&why)), "").help("give another path")),
+        Ok(found) if !found.is_dir() => {
+            return Some(error(used, refused(format!("{} is no folder", shown(folder))), "").help("give another path"));
+        }
+        Ok(_) => {}
+    }
+    if let Err(why) = access::writable(folder) {
+        let message = refused(format!("the folder {}: {}", shown(folder), reason(&why)));
+        return Some(error(used, message, "").help("change its permissions, or give another path"));
+    }
+    listening.has(&used.resource.path).then(|| {
+        let message = format!("{}: another process listens at {path} now", quoted(&used.app));
+        let help = "`run` will refuse to start while it does: stop it, or give another path";
+        Diagnostic::warning(message).at(used.place, "in use").help(help)
+    })
+}
+
+fn connect(used: &Used, target: &Target) -> Option<Diagnostic> {
+    if let Some(wrong) = socket(used, target) {
+        return Some(wrong);
+    }
+    let folder = folder(&used.resource.path);
+    (!folder.is_dir()).then(|| {
+        let message = format!("{}: there is no folder {}", quoted(&used.app), shown(folder));
+        let help = "the app will wait until somebody creates the folder and the socket in it; check the path";
+        Diagnostic::warning(message).at(used.place, "").help(help)
+    })
+}
+
+/// The paths at which processes other than this one listen.
+struct Listening(HashSet<Vec<u8>>);
+
+impl Listening {
+    fn has(&self, path: &Path) -> bool {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let resolved = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        [path, &absolute, &resolved].iter().any(|path| self.0.contains(path.as_os_str().as_bytes()))
+    }
+}
+
+fn listening_sockets() -> Listening {
+    // Whether one listens is found without connecting to it: a device serves one connection at a time.
+    const LISTENS: &str = "00010000";
+    let own = own_sockets();
+    let table = fs::read("/proc/net/unix").unwrap_or_default();
+    let lines = table.split(|&byte| byte == b'\n').skip(1);
+    // Num RefCount Protocol Flags Type St Inode Path
+    let other = |line: &[u8]| {
+        let path = line.windows(2).position(|pair| pair == b" /")?;
+        let columns = String::from_utf8_lossy(&line[..path]).into_owned();
+        let columns: Vec<&str> = columns.split_whitespace().collect();
+        let [_, _, _, flags, _, _, inode] = columns[..] else { return None };
+        (flags == LISTENS && !own.contains(inode)).then(|| line[path + 1..].to_vec())
+    };
+    Listening(lines.filter_map(other).collect())
+}
+
+/// The inodes of this process's sockets.
+fn own_sockets() -> HashSet<String> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let socket = |entry: fs::DirEntry| {
+        let link = fs::read_link(entry.path()).ok()?.into_os_string().into_string().ok()?;
+        Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+    };
+    entries.filter_map(socket).collect()
+}
+
+/// Finds what two apps cannot both use, and what would overwrite the network's own files.
+fn between(used: &[Used], targets: &[Target], files: &[PathBuf], found: &mut Vec<Diagnostic>) {
+    let files: HashMap<Identity, &PathBuf> =
+        files.iter().filter_map(|file| Some((Target::of(file).identity?, file))).collect();
+    let mut users: HashMap<&Identity, Vec<usize>> = HashMap::new();
+    let mut rotating: HashMap<(u64, u64, OsString), usize> = HashMap::new();
+    for (index, target) in targets.iter().enumerate() {
+        let Some(identity) = &target.identity else { continue };
+        if let (Way::Write { .. }, Some(file)) = (used[index].resource.way, files.get(identity)) {
+            let message = format!("{} is the network file itself", shown(file));
+            found.push(error(&used[index], message, "would be overwritten").help("give another path"));
+        }
+        let before = users.entry(identity).or_default();
+        // One report for each app is enough, whoever else is in its way.
+        let clash = before.iter().find_map(|&other| Some((other, clash(&used[other], &used[index], target)?)));
+        if let Some((other, (message, first, help))) = clash {
+            found.push(error(&used[index], message, "").at(used[other].place, first).help(help));
+        }
+        // Only the first user, and the first of each way, can be in the way of later ones.
+        if !before.iter().any(|&other| used[other].resource.way == used[index].resource.way) {
+            before.push(index);
+        }
+        if let (Way::Write { numbered: true }, Some(name)) = (used[index].resource.way, &target.name) {
+            rotating.entry(name.clone()).or_insert(index);
+        }
+    }
+    for (index, target) in targets.iter().enumerate() {
+        if !matches!(used[index].resource.way, Way::Read | Way::Write { .. }) {
+            continue;
+        }
+        let Some((device, inode, name)) = &target.name else { continue };
+        let Some(whole) = without_number(name) else { continue };
+        if let Some(&other) = rotating.get(&(*device, *inode, whole))
+            && other != index
+        {
+            let rotates = &used[other];
+            let message = format!(
+                "{} is a name that {} gives to its full files",
+                shown(&used[index].resource.path),
+                quoted(&rotates.app)
+            );
+            let clash = error(&used[index], message, "would be replaced").at(rotates.place, "rotates this file");
+            found.push(clash.help("give one of them another name or folder"));
+        }
+    }
+}
+
+/// What is wrong when both use the same: the message, what the first does, and the way out.
+fn clash(first: &Used, second: &Used, target: &Target) -> Option<(String, &'static str, &'static str)> {
+    const OTHER: &str = "give one of them another path";
+    let path = shown(&second.resource.path);
+    let other = quoted(&first.app);
+    let both = format!("{other} and {}", quoted(&second.app));
+    let same = |what: &str| format!("{path} is {what} that {other} uses");
+    match (first.resource.way, second.resource.way) {
+        // What is written to a device such as `/dev/null` does not overwrite anything.
+        (Way::Write { .. }, Way::Write { .. } | Way::Read) | (Way::Read, Way::Write { .. }) if target.is_device() => {
+            None
+        }
+        (Way::Write { .. }, Way::Write { .. }) => {
+            Some((format!("{both} write the same file, {path}"), "written here, too", OTHER))
+        }
+        (Way::Write { .. }, Way::Read) => {
+            Some((format!("{path} is read while {other} writes it"), "written here", OTHER))
+        }
+        (Way::Read, Way::Write { .. }) => {
+            Some((format!("{path} would be overwritten while {other} reads it"), "read here", OTHER))
+        }
+        (Way::Read, Way::Read) if target.is_stream() => {
+            let message = format!("{both} read the same stream, {path}: each would get a part of it");
+            Some((message, "read here, too", "let one of them read it, and copy its packets with `tee`"))
+        }
+        (Way::Read, Way::Read) | (Way::Listen, Way::Connect) | (Way::Connect, Way::Listen) => None,
+        (Way::Listen, Way::Listen) => Some((same("the socket"), "created here, too", OTHER)),
+        (Way::Connect, Way::Connect) => {
+            let message = format!("{both} connect to the same socket, {path}, which serves one of them at a time");
+            Some((message, "connected to here, too", OTHER))
+        }
+        (Way::Listen | Way::Connect, _) | (_, Way::Listen | Way::Connect) => {
+            Some((same("a file or socket"), "used here", OTHER))
+        }
+    }
+}
+
+/// `out.pcap` for `out.7.pcap`, `out` for `out.7`; `None` if there is no number.
+fn without_number(name: &OsStr) -> Option<OsString> {
+    let is_number = |part: &OsStr| {
+        let bytes = part.as_bytes();
+        bytes.first().is_some_and(|&first| (b'1'..=b'9').contains(&first)) && bytes.iter().all(u8::is_ascii_digit)
+    };
+    let path = Path::new(name);
+    let (stem, last) = (Path::new(path.file_stem()?), path.extension()?);
+    if let (Some(inner), Some(number)) = (stem.file_stem(), stem.extension())
+        && is_number(number)
+    {
+        let mut whole = inner.to_owned();
+        whole.push(".");
+        whole.push(last);
+        return Some(whole);
+    }
+    is_number(last).then(|| stem.as_os_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_full_file_is_known_as_such() {
+        let whole = |name: &str| without_number(OsStr::new(name)).map(|name| name.into_string().unwrap());
+        assert_eq!(whole("out.7.pcap"), Some("out.pcap".into()));
+        assert_eq!(whole("out.12"), Some("out".into()));
+        assert_eq!(whole("a.b.3.pcapng"), Some("a.b.pcapng".into()));
+        for name in ["out.pcap", "out.07.pcap", "out.0.pcap", "out.x.pcap", "out", "7", "out.7a.pcap"] {
+            assert_eq!(whole(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_the_same_by_whatever_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("sub")).unwrap();
+        fs::write(path("old"), "").unwrap();
+        std::os::unix::fs::symlink("old", path("link-to-old")).unwrap();
+        std::os::unix::fs::symlink("../new", path("sub/link-to-new")).unwrap();
+        fs::hard_link(path("old"), path("hard")).unwrap();
+        let identity = |name: &str| Target::of(&path(name)).identity.unwrap();
+        for same in ["link-to-old", "sub/../old", "./old", "hard"] {
+            assert_eq!(identity(same), identity("old"), "{same}");
+        }
+        for same in ["sub/link-to-new", "sub/../new"] {
+            assert_eq!(identity(same), identity("new"), "{same}");
+        }
+        assert_ne!(identity("new"), identity("old"));
+        assert!(Target::of(&path("no/such/folder")).identity.is_none());
+    }
+}

@@ -1,0 +1,225 @@
+//! Files and sockets that cannot be had, and that two apps cannot both have, are found when a network is loaded.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bellows_config::{Configure, Context, Mistake, Overrides, Registry, Resource, load};
+use bellows_engine::{App, Port, Ports};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Uses whatever it is told.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct UserConfig {
+    /// A file that is read.
+    read: Option<PathBuf>,
+    /// A file that is written.
+    write: Option<PathBuf>,
+    /// Whether it is rotated.
+    #[serde(default)]
+    rotate: bool,
+    /// A socket that is created.
+    listen: Option<PathBuf>,
+    /// A socket to connect to.
+    connect: Option<PathBuf>,
+}
+
+struct User;
+
+impl App for User {
+    const INPUTS: Ports = Ports::Named(&[Port::optional("input", "nothing")]);
+}
+
+impl Configure for User {
+    const NAME: &'static str = "user";
+    type Config = UserConfig;
+
+    fn configure(_: UserConfig, _: &Context) -> Result<User, Mistake> {
+        Ok(User)
+    }
+
+    fn resources(config: &UserConfig, context: &Context) -> Vec<Resource> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| context.path(path));
+        let writes = if config.rotate { Resource::writes_numbered } else { Resource::writes };
+        let mut resources = Vec::new();
+        resources.extend(path(&config.read).map(|path| Resource::reads("read", path)));
+        resources.extend(path(&config.write).map(|path| writes("write", path)));
+        resources.extend(path(&config.listen).map(|path| Resource::listens("listen", path)));
+        resources.extend(path(&config.connect).map(|path| Resource::connects("connect", path)));
+        resources
+    }
+}
+
+/// What is said of a network of such apps, `a`, `b`, …, each with these keys, in this folder, which is called `DIR`.
+fn said(folder: &Path, apps: &[&str]) -> String {
+    let names = "abcdefgh".chars();
+    let tables: String =
+        names.zip(apps).map(|(name, keys)| format!("[apps.{name}]\napp = \"user\"\n{keys}\n")).collect();
+    let file = folder.join("net.toml");
+    fs::write(&file, tables).unwrap();
+    let registry = Registry::new().with::<User>();
+    let said = match load(&file, &registry, &Overrides::default()) {
+        Ok(loaded) => loaded.warnings.render(false),
+        Err(diagnostics) => diagnostics.render(false),
+    };
+    let said: Vec<&str> = said.split("\n\n").filter(|text| !text.contains("is linked to nothing")).collect();
+    said.join("\n\n").replace(&folder.display().to_string(), "DIR")
+}
+
+/// Asserts that nothing is said of some apps, or something that has these texts in it.
+#[track_caller]
+fn check(folder: &Path, apps: &[&str], texts: &[&str]) {
+    let said = said(folder, apps);
+    assert_eq!(said.is_empty(), texts.is_empty(), "{apps:?}: {said}");
+    for text in texts {
+        assert!(said.contains(text), "{apps:?}: no {text:?} in\n{said}");
+    }
+}
+
+fn is_root() -> bool {
+    fs::read_dir("/root").is_ok()
+}
+
+#[test]
+fn two_apps_on_one_file_are_shown_at_both_places() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("old"), "").unwrap();
+    let report = said(folder.path(), &["write = \"new\"", "write = \"./new\""]);
+    let expected = r#"error: `b`: `a` and `b` write the same file, `DIR/./new`
+ --> DIR/net.toml:6:9
+  |
+3 | write = "new"
+  |         ----- written here, too
+...
+6 | write = "./new"
+  |         ^^^^^^^
+  |
+  = help: give one of them another path
+"#;
+    assert_eq!(report, expected);
+    symlink("old", folder.path().join("link")).unwrap();
+    symlink("new", folder.path().join("link-to-new")).unwrap();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
+    check(&["read = \"old\"", "write = \"link\""], &["would be overwritten while `a` reads it", "read here"]);
+    check(&["write = \"link-to-new\"", "write = \"sub/../new\""], &["write the same file"]);
+    check(&["write = \"old\"", "read = \"link\""], &["is read while `a` writes it"]);
+    check(&["read = \"old\"\nwrite = \"old\""], &["`a`: `DIR/old` would be overwritten while `a` reads it"]);
+    check(&["read = \"old\"", "read = \"old\"", "write = \"new\""], &[]);
+    check(&["write = \"/dev/null\"", "write = \"/dev/null\"", "read = \"/dev/null\""], &[]);
+    check(&["write = \"net.toml\""], &["is the network file itself", "would be overwritten"]);
+    let three = said(folder.path(), &["write = \"new\""; 3]);
+    assert_eq!(three.matches("error: ").count(), 2, "{three}");
+}
+
+#[test]
+fn names_that_a_rotation_gives_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("out.2.pcap"), "").unwrap();
+    let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
+    let rotates = "write = \"out.pcap\"\nrotate = true";
+    check(&[rotates, "read = \"out.2.pcap\""], &["is a name that `a` gives to its full files", "rotates this file"]);
+    check(&["write = \"out.17.pcap\"", rotates], &["`a`: `DIR/out.17.pcap` is a name that `b` gives"]);
+    check(&[rotates, "write = \"out.x.pcap\"", "write = \"other.1.pcap\""], &[]);
+    check(&["write = \"out.pcap\"", "read = \"out.2.pcap\""], &[]);
+}
+
+#[test]
+fn what_cannot_be_written_or_read_is_found_without_touching_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    check(
+        &["write = \"no/out\""],
+        &["`DIR/no/out` cannot be written: there is no folder `DIR/no`", "create the folder"],
+    );
+    check(&["write = \"sub\""], &["`DIR/sub` is a folder"]);
+    check(&["write = \"file/out\""], &["cannot be written in the folder `DIR/file`"]);
+    check(&["read = \"none\""], &["`DIR/none` cannot be read", "check the path"]);
+    check(&["write = \"sub/out\"", "write = \"file\""], &[]);
+    assert!(!folder.path().join("sub/out").exists());
+}
+
+/// As a user, since permissions do not hold for root.
+#[test]
+fn permissions_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("closed")).unwrap();
+    fs::write(path("kept"), "precious").unwrap();
+    for (name, mode) in [("closed", 0o555), ("kept", 0o444)] {
+        fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    if is_root() {
+        // The same test again as somebody else.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let test = std::env::current_exe().unwrap();
+        let copy = folder.path().join("test");
+        fs::copy(test, &copy).unwrap();
+        let run = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+            .arg(&copy)
+            .args(["--exact", "permissions_are_looked_at"])
+            .env("TMPDIR", folder.path())
+            .output();
+        match run {
+            Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout)),
+            Err(error) => eprintln!("left out, since there is no setpriv: {error}"),
+        }
+        return;
+    }
+    check(
+        folder.path(),
+        &["write = \"closed/out\""],
+        &["in the folder `DIR/closed`: permission denied", "permissions"],
+    );
+    check(folder.path(), &["write = \"kept\""], &["`DIR/kept` cannot be written: permission denied"]);
+    check(folder.path(), &["listen = \"closed/socket\""], &["the folder `DIR/closed`: permission denied"]);
+    assert_eq!(fs::read_to_string(path("kept")).unwrap(), "precious");
+}
+
+#[test]
+fn sockets_are_looked_at_and_not_connected_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
+    fs::write(folder.path().join("file"), "").unwrap();
+    check(&["listen = \"s\"", "listen = \"./s\""], &["is the socket that `a` uses", "created here, too"]);
+    check(&["connect = \"s\"", "connect = \"s\""], &["connect to the same socket", "one of them at a time"]);
+    check(&["listen = \"s\"", "connect = \"s\""], &[]);
+    check(&["listen = \"no/s\""], &["error: `a`: `DIR/no/s` cannot be created: there is no folder `DIR/no`"]);
+    check(&["connect = \"no/s\""], &["warning: `a`: there is no folder `DIR/no`"]);
+    check(&["listen = \"file\""], &["`DIR/file` is there and no socket"]);
+    check(&["write = \"s\"", "listen = \"s\""], &["is a file or socket that `a` uses"]);
+    check(&[&format!("listen = \"{}\"", "x".repeat(108))], &["that of a socket at most 107", "too long"]);
+    // A socket of this process is one that a reload hands over.
+    let _listener = UnixListener::bind(folder.path().join("s")).unwrap();
+    check(&["listen = \"s\""], &[]);
+}
+
+#[test]
+fn a_socket_at_which_another_process_listens_is_warned_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("other");
+    let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); input()";
+    let python = Command::new("python3").args(["-c", script]).arg(&socket).stdin(std::process::Stdio::piped()).spawn();
+    let Ok(mut python) = python else {
+        eprintln!("left out, since there is no python3");
+        return;
+    };
+    for _ in 0..500 {
+        if socket.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let report = said(folder.path(), &["listen = \"other\""]);
+    drop(python.stdin.take());
+    python.wait().unwrap();
+    assert!(report.starts_with("warning: `a`: another process listens at `DIR/other` now"), "{report}");
+}
