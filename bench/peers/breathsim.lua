@@ -6,8 +6,13 @@
 --
 --   luajit bench/peers/breathsim.lua LOOP BUSY_AFTER BREATHS [APPS [INCREMENTS]]
 --
+--   luajit bench/peers/breathsim.lua LOOP turns BUSY_AFTER BREATHS_OF_A_TURN [APPS [INCREMENTS]]
+--
 -- LOOP is `nested` or `flattened`; BUSY_AFTER a number of breaths, or `never`. Prints the time of a breath, in
 -- processor time, so that what else runs on the machine does not count.
+--
+-- With `turns` it takes turns with others (`bellows breathsim --model`, crates/lab/src/turns.rs): the idle breaths come
+-- first, then for each line of standard input a turn, answered by a line of JSON with the time of a breath in it.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -15,11 +20,11 @@ ffi.cdef [[
    int clock_gettime(int clock, struct breathsim_time *time);
 ]]
 
-local PROCESS_TIME = 2
+local MONOTONIC, PROCESS_TIME = 1, 2
 local time = ffi.new("struct breathsim_time")
 
-local function nanoseconds ()
-   ffi.C.clock_gettime(PROCESS_TIME, time)
+local function nanoseconds (clock)
+   ffi.C.clock_gettime(clock, time)
    return tonumber(time.seconds) * 1e9 + tonumber(time.nanoseconds)
 end
 
@@ -40,6 +45,8 @@ local shape = arg[1]
 if shape ~= "nested" and shape ~= "flattened" then
    mistake("usage: breathsim.lua nested|flattened BUSY_AFTER|never BREATHS [APPS [INCREMENTS]]")
 end
+local takes_turns = arg[2] == "turns"
+if takes_turns then table.remove(arg, 2) end
 local busy_after = arg[2] == "never" and math.huge or whole_number(arg[2], "BUSY_AFTER")
 local breaths = whole_number(arg[3], "BREATHS")
 local napps = whole_number(arg[4] or "5", "APPS")
@@ -67,14 +74,14 @@ end
 local apps = {}
 for number = 1, napps do apps[number] = new_app(number) end
 
-local function run_nested ()
+local function run_nested (breaths)
    while breath < breaths do
       for number = 1, napps do apps[number]:push() end
       breath = breath + 1
    end
 end
 
-local function run_flattened ()
+local function run_flattened (breaths)
    ::next_breath::
    if breath >= breaths then return end
    local number = 1
@@ -88,14 +95,61 @@ local function run_flattened ()
    goto next_breath
 end
 
-local start = nanoseconds()
-if shape == "nested" then run_nested() else run_flattened() end
-local elapsed = nanoseconds() - start
+-- Goes on until so many breaths have been taken in all.
+local run = shape == "nested" and run_nested or run_flattened
 
-local expected = math.max(breaths - busy_after, 0) * increments
-for number, app in ipairs(apps) do
-   if app.sum ~= expected then
-      mistake(("app %d counted to %d instead of %d"):format(number, app.sum, expected))
+-- Ends with a mistake unless every app was busy in every breath in which it should have been.
+local function check ()
+   local expected = math.max(breath - busy_after, 0) * increments
+   for number, app in ipairs(apps) do
+      if app.sum ~= expected then
+         mistake(("app %d counted to %d instead of %d"):format(number, app.sum, expected))
+      end
    end
 end
-print(("%.3f ns/breath"):format(elapsed / breaths))
+
+if not takes_turns then
+   local start = nanoseconds(PROCESS_TIME)
+   run(breaths)
+   local elapsed = nanoseconds(PROCESS_TIME) - start
+   check()
+   print(("%.3f ns/breath"):format(elapsed / breaths))
+   return
+end
+
+-- A turn is timed in slices, and its figure is the median slice: what others had of the processor is in few of them.
+local SLICES = 20
+
+local function turn (length)
+   local slices, took, lost = {}, 0, 0
+   local count = math.max(math.floor(length / SLICES), 1)
+   for slice = 1, SLICES do
+      local start = nanoseconds(MONOTONIC)
+      run(breath + count)
+      local elapsed = nanoseconds(MONOTONIC) - start
+      slices[slice], took = elapsed / count, took + elapsed
+   end
+   local sorted = { unpack(slices) }
+   table.sort(sorted)
+   local median = (sorted[SLICES / 2] + sorted[SLICES / 2 + 1]) / 2
+   for _, each in ipairs(slices) do
+      if each > 2 * median then lost = lost + (each - median) / (median * SLICES + each - median) end
+   end
+   return median, took, math.min(lost, 1)
+end
+
+local function answer (text)
+   io.stdout:write(text, "\n")
+   io.stdout:flush()
+end
+
+for line in io.lines() do
+   if line == "begin" then
+      run(busy_after < math.huge and busy_after or 0)
+      answer("null")
+   else
+      answer(('{"figures":[%.6f],"took":%.0f,"lost":%.6f}'):format(turn(breaths)))
+   end
+end
+check()
+answer('{"Ok":null}')

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
 use crate::engine::Capture;
+use crate::processes::{Answers, Audience, ProcessError};
 use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
 use crate::stats::Median;
@@ -99,10 +100,38 @@ pub struct Outcome {
     /// As data.
     pub report: Report,
     residents: Vec<Resident>,
+    /// How wide the longest name is.
+    width: usize,
+    /// Whether an app panicked, and is therefore not in the table.
+    pub panicked: bool,
 }
 
-/// Runs the benchmark. `arguments` make this program call [`appbench::measure`] in a fresh process; `progress` is told how
-/// many of how many processes are done.
+/// The share of an audience that some of all processes have.
+struct Part<'a> {
+    audience: &'a mut dyn Audience,
+    before: usize,
+    all: usize,
+}
+
+impl Audience for Part<'_> {
+    fn progress(&mut self, done: usize, _: usize) {
+        self.audience.progress(self.before + done, self.all);
+    }
+
+    fn show(&mut self, text: &str) {
+        self.audience.show(text);
+    }
+
+    fn said(&mut self, text: &str) {
+        self.audience.said(text);
+    }
+
+    fn is_enough(&self) -> bool {
+        self.audience.is_enough()
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program call [`appbench::measure`] in a fresh process.
 ///
 /// # Errors
 /// See [`AppbenchError`].
@@ -110,7 +139,7 @@ pub fn run(
     options: &Options,
     arguments: &[&str],
     registry: &Registry,
-    progress: impl FnMut(usize, usize),
+    audience: &mut dyn Audience,
 ) -> Result<Outcome, AppbenchError> {
     let unwritten = |error| AppbenchError::Refused(BenchError::Capture(error).to_string());
     let capture = Capture::make(CAPTURED).map_err(unwritten)?;
@@ -122,43 +151,77 @@ pub fn run(
         return Err(AppbenchError::Refused(none.to_string()));
     }
     let mut notes = Vec::new();
-    let levels = appbench::levels(&options.of(&all[0]), arguments)?;
+    let levels = appbench::levels(&options.of(&all[0]), arguments, audience)?;
     let (there, missing): (Vec<Resident>, Vec<Resident>) =
         options.residents.iter().partition(|level| levels.residence(**level).is_ok());
     notes.extend(missing.into_iter().filter_map(|level| levels.residence(level).err()).map(|error| error.to_string()));
     let residences: Vec<Residence> = there.iter().filter_map(|level| levels.residence(*level).ok()).collect();
-    let mut machine = None;
-    let mut jobs = Vec::new();
-    let mut owners = Vec::new();
-    for subject in &all {
-        if needs_another_side(&subject.name) {
-            notes.push(format!(
-                "`{}` is not measured: it needs another side, and `bellows bench vring` has one",
-                subject.name
-            ));
-            continue;
-        }
-        let jobs_of = options.jobs(subject, &residences, registry)?;
-        match appbench::check(&jobs_of[0], registry).and_then(|()| appbench::attempt(&jobs_of[0], arguments)) {
-            Ok(found) => {
-                machine.get_or_insert(found);
-                owners.extend(jobs_of.iter().map(|_| subject));
-                jobs.extend(jobs_of);
+    let jobs: Vec<(&Subjected, Vec<Job>)> = all
+        .iter()
+        .filter(|subject| !needs_another_side(&subject.name))
+        .map(|subject| (subject, options.jobs(subject, &residences, registry)))
+        .collect();
+    notes.extend(all.iter().filter(|subject| needs_another_side(&subject.name)).map(|subject| {
+        format!("`{}` is not measured: it needs another side, and `bellows bench vring` has one", subject.name)
+    }));
+    let width = jobs.iter().map(|(subject, _)| subject.name.len()).max().unwrap_or(0).max(3);
+    let count = jobs.iter().map(|(_, jobs)| jobs.len() * options.processes).sum();
+    let mut outcome: Option<Outcome> = None;
+    let (mut done, mut panicked) = (0, false);
+    for (subject, jobs) in &jobs {
+        let mut part = Part { audience: &mut *audience, before: done, all: count };
+        done += jobs.len() * options.processes;
+        let tried =
+            appbench::check(&jobs[0], registry).and_then(|()| appbench::attempt(&jobs[0], arguments, &mut part));
+        let machine = match tried {
+            Ok(machine) => machine,
+            Err(AppbenchError::Process(ProcessError::Interrupted)) if outcome.is_some() => {
+                outcome.iter_mut().for_each(|outcome| outcome.report.interrupted = true);
+                break;
             }
+            Err(error) if error.is_interrupted() => return Err(error),
             Err(why) => {
+                panicked |= !why.is_mistake();
                 let why = why.to_string();
                 let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
                 notes.push(format!("`{}` is not measured: {why}", subject.name));
+                continue;
             }
+        };
+        let found = match appbench::take_turns(jobs, options.processes, arguments, &mut part) {
+            Err(error) if error.is_interrupted() && outcome.is_some() => {
+                Answers { answers: Vec::new(), interrupted: true }
+            }
+            found => found?,
+        };
+        let is_first = outcome.is_none();
+        let outcome = outcome.get_or_insert_with(|| {
+            let report = Report::new("apps", machine, options.processes, Vec::new());
+            Outcome { report, residents: there.clone(), width, panicked: false }
+        });
+        let answered = jobs.iter().zip(found.answers).filter(|(_, answers)| !answers.is_empty());
+        let sheets = answered.map(|(job, answers)| Sheet::of(job.cell, answers));
+        let results: Vec<Measurement> = sheets.filter_map(|sheet| figure(subject, options, &sheet)).collect();
+        if is_first {
+            audience.show(&outcome.head());
+        }
+        if !results.is_empty() {
+            audience.show(&outcome.row(&subject.name, &results));
+        }
+        outcome.report.results.extend(results);
+        outcome.report.interrupted |= found.interrupted;
+        if outcome.report.interrupted {
+            break;
         }
     }
-    let Some(machine) = machine else { return Err(AppbenchError::Refused(notes.join("\n"))) };
-    let answers = appbench::take_turns(&jobs, options.processes, arguments, progress)?;
-    let sheets: Vec<Sheet> = jobs.iter().zip(answers).map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
-    let results = owners.iter().zip(&sheets).filter_map(|(subject, sheet)| figure(subject, options, sheet)).collect();
-    let mut report = Report::new("apps", machine, options.processes, results);
-    report.notes = notes;
-    Ok(Outcome { report, residents: there })
+    audience.progress(count, count);
+    let Some(mut outcome) = outcome else {
+        let why = notes.join("\n");
+        return Err(if panicked { AppbenchError::Panicked(why) } else { AppbenchError::Refused(why) });
+    };
+    outcome.report.notes = notes;
+    outcome.panicked = panicked;
+    Ok(outcome)
 }
 
 impl Options {
@@ -174,17 +237,12 @@ impl Options {
     }
 
     /// One line of the table, cell by cell. An app that brings packets of its own has one cell.
-    fn jobs(
-        &self,
-        subject: &Subjected,
-        residences: &[Residence],
-        registry: &Registry,
-    ) -> Result<Vec<Job>, AppbenchError> {
+    fn jobs(&self, subject: &Subjected, residences: &[Residence], registry: &Registry) -> Vec<Job> {
         let job = |residence| Job { options: self.of(subject), cell: Cell { residence, prefetch: None } };
         if appbench::brings_packets(&job(None), registry) {
-            return Ok(vec![job(None)]);
+            return vec![job(None)];
         }
-        Ok(residences.iter().map(|&residence| job(Some(residence))).collect())
+        residences.iter().map(|&residence| job(Some(residence))).collect()
     }
 }
 
@@ -217,40 +275,51 @@ impl Drop for Written {
 impl Outcome {
     /// As a table for people: a line for each app, a column for each level.
     pub fn text(&self) -> String {
-        let Outcome { report, residents } = self;
+        let results = &self.report.results;
+        let rows: String = results
+            .chunk_by(|one, next| one.labels["name"] == next.labels["name"])
+            .map(|results| self.row(results[0].labels["name"].as_str().unwrap_or_default(), results))
+            .collect();
+        self.head() + &rows + &self.text_after_rows()
+    }
+
+    /// What stands above the rows.
+    fn head(&self) -> String {
+        let Outcome { report, residents, width, .. } = self;
         let mut text = report.heading();
         let _ = writeln!(text, "clocks a packet more than from source to sink, each with its {}\n", report.interval());
-        let mut names: Vec<&str> = Vec::new();
-        for result in &report.results {
-            if let Some(name) = result.labels["name"].as_str().filter(|name| names.last() != Some(name)) {
-                names.push(name);
-            }
-        }
-        let width = names.iter().map(|name| name.len()).max().unwrap_or(0).max(3);
         let _ = write!(text, "{:<width$}", "app");
         for resident in residents {
             let _ = write!(text, "  {:>24}", resident.name());
         }
+        text.push('\n');
+        text
+    }
+
+    /// The row of one app.
+    fn row(&self, name: &str, results: &[Measurement]) -> String {
+        let Outcome { residents, width, .. } = self;
         let written = |result: &Measurement| format!("{:.2} ({:.2} – {:.2})", result.median, result.low, result.high);
-        let at = |name: &str, resident: Value| {
-            let is_it = |result: &&Measurement| result.labels["name"] == name && result.labels["resident"] == resident;
-            report.results.iter().find(is_it).map(written)
-        };
-        for name in names {
-            let _ = write!(text, "\n{name:<width$}");
-            if let Some(own) = at(name, json!(OWN)) {
+        let at = |resident: Value| results.iter().find(|result| result.labels["resident"] == resident).map(written);
+        let mut text = format!("{name:<width$}");
+        match at(json!(OWN)) {
+            Some(own) => {
                 let _ = write!(text, "  {own:>24}  packets of its own, more than the source of the reference");
-                continue;
             }
-            for resident in residents {
-                let _ = write!(text, "  {:>24}", at(name, json!(resident)).unwrap_or_else(|| "–".to_owned()));
+            None => {
+                for resident in residents {
+                    let _ = write!(text, "  {:>24}", at(json!(resident)).unwrap_or_else(|| "–".to_owned()));
+                }
             }
         }
         text.push('\n');
-        if !report.notes.is_empty() {
-            let _ = writeln!(text, "\n{}", report.notes.join("\n"));
-        }
         text
+    }
+
+    /// What stands below the rows.
+    pub fn text_after_rows(&self) -> String {
+        let sentences = self.report.sentences();
+        if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
     }
 }
 
@@ -269,7 +338,7 @@ mod tests {
         for subject in all.iter().filter(|subject| !needs_another_side(&subject.name)) {
             let levels = Levels::simulated();
             let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
-            let jobs = Options::default().jobs(subject, &residences, &registry).unwrap();
+            let jobs = Options::default().jobs(subject, &residences, &registry);
             let is_own = ["source", "pcap-reader"].contains(&subject.name.as_str());
             assert_eq!(jobs.len(), if is_own { 1 } else { 2 }, "{}", subject.name);
             appbench::check(&jobs[0], &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));

@@ -20,7 +20,7 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::processes::{fail, settle, take_turns};
+use crate::processes::{Answers, Audience, fail, settle, take_turns};
 use crate::report::{BenchError, Machine, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
 use crate::timing::{clocks, middle, undisturbed};
@@ -264,12 +264,11 @@ pub struct Outcome {
     pub report: Report,
 }
 
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
-/// of how many processes are done.
+/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, usize)) -> Result<Outcome, BenchError> {
+pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Outcome, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.filter)?;
     let levels = Levels::measure().map_err(BenchError::Levels)?;
     let mut notes = Vec::new();
@@ -283,11 +282,12 @@ pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, us
             Err(missing) => notes.push(missing.to_string()),
         }
     }
-    let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, options.processes, progress)?;
+    let Answers { answers, interrupted }: Answers<Answer> = take_turns(arguments, &tasks, options.processes, audience)?;
     let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
     let results = tasks.iter().zip(&answers).flat_map(|(task, answers)| figures(task, answers)).collect();
     let mut report = Report::new("blit", machine, options.processes, results);
     report.notes = notes;
+    report.interrupted = interrupted;
     Ok(Outcome { report })
 }
 
@@ -433,8 +433,9 @@ impl Outcome {
                 text.push('\n');
             }
         }
-        if !report.notes.is_empty() {
-            let _ = writeln!(text, "\n{}", report.notes.join("\n"));
+        let sentences = report.sentences();
+        if !sentences.is_empty() {
+            let _ = write!(text, "\n{sentences}");
         }
         text
     }

@@ -4,6 +4,9 @@
 //! do, or that add to a counter of their own over and over. Each is an app of a type and of machine code of its own, so
 //! that an engine that treats unlike apps badly shows it. A packet waits at each busy app, which never takes it: the app
 //! is busy in every breath, and no packet is moved whose cost would hide the engine's.
+//!
+//! What is compared, all schedules and beginnings of one network, lives at the same time and takes turns
+//! ([`turns`](crate::turns)).
 
 mod pseudo;
 
@@ -12,13 +15,14 @@ use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use bellows_engine::{Schedule, Settings};
-use bellows_sys::cpu;
+use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::processes::{ProcessError, fail, settle, take_turns};
-use crate::report::{Machine, Measurement, Report};
-use crate::stats::median;
+use crate::processes::{Audience, ProcessError, settle};
+use crate::report::{Machine, Measurement, Ratio, Report, interval};
+use crate::timing::middle;
+use crate::turns::{Circumstances, Match, Peer, Session, Side, Sliced, Turn, sliced_units};
 use pseudo::{Bare, Simulation};
 
 pub use pseudo::MOST_APPS;
@@ -113,6 +117,45 @@ pub struct Options {
     pub processes: Option<usize>,
     /// The processor to measure on; the last that the process may use if none is given.
     pub cpu: Option<usize>,
+    /// Models that are measured beside the engine, as `NAME=PROGRAM ARGUMENT …`.
+    pub models: Vec<Model>,
+}
+
+/// Another program with the same experiment, which takes turns with the engine. Its standard input has a line for each turn, to which
+/// it answers by a line of JSON as [`Turn`]s are written; the first line says `begin` and is answered by `null`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// What it is called in labels: the program, and the loops that it has.
+    name: [String; 2],
+    /// The program and its arguments. They are followed by when the apps are busy, breaths a turn, apps and increments.
+    command: Vec<String>,
+}
+
+impl FromStr for Model {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Model, String> {
+        let parts = text.split_once('=').and_then(|(name, command)| Some((name.split_once('/')?, command)));
+        let ((program, loops), command) = parts.ok_or("give NAME/LOOPS=PROGRAM ARGUMENT …")?;
+        let command: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+        match command.is_empty() {
+            true => Err("give NAME/LOOPS=PROGRAM ARGUMENT …".to_owned()),
+            false => Ok(Model { name: [program.to_owned(), loops.to_owned()], command }),
+        }
+    }
+}
+
+impl Model {
+    /// The program for a cell.
+    fn peer(&self, cell: Cell, turns: u64) -> Peer {
+        let arguments = self.command[1..].iter().cloned().chain([
+            cell.busy_after.to_string(),
+            (cell.timed / turns).to_string(),
+            cell.apps.to_string(),
+            cell.work.to_string(),
+        ]);
+        Peer { program: self.command[0].clone(), arguments: arguments.collect() }
+    }
 }
 
 impl Options {
@@ -150,9 +193,9 @@ impl Options {
     }
 }
 
-/// So many that a run takes about a second: as many as the document has where an idle breath is all there is to time.
+/// So many that a turn takes about a millisecond.
 fn default_breaths(apps: usize, work: u64, busy_after: BusyAfter) -> u64 {
-    let all = if apps > 2 * APPS { 10_000_000 } else { 100_000_000 };
+    let all = if apps > 2 * APPS { 500_000 } else { 4_000_000 };
     match busy_after {
         BusyAfter::Never => all,
         BusyAfter::Breaths(_) => 4 * all / work.clamp(10, 1_000),
@@ -173,6 +216,13 @@ struct Cell {
     timed: u64,
 }
 
+/// In so many turns the time of a run is taken.
+const TURNS: u64 = 50;
+
+/// Slices of a turn, and the breaths before them.
+const SLICES: usize = 20;
+const WARM_UP: u64 = 100;
+
 impl Cell {
     /// What the document measured for it, in ns a breath, and with which of its loops.
     fn document(self) -> Option<(f64, &'static str)> {
@@ -187,6 +237,11 @@ impl Cell {
 
     fn is_busy(self) -> bool {
         self.busy_after != BusyAfter::Never
+    }
+
+    /// The breaths of one of so many turns.
+    fn breaths_of(self, turn: u64, turns: u64) -> u64 {
+        self.timed * (turn + 1) / turns - self.timed * turn / turns
     }
 
     fn labels(self) -> Vec<(&'static str, Value)> {
@@ -213,22 +268,9 @@ const DOCUMENT_BREATHS: f64 = 1e8;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     cell: Cell,
+    /// In how many turns the breaths are taken.
+    turns: u64,
     cpu: Option<usize>,
-}
-
-/// What one process measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
-    /// Or why the engine does not run under the schedule here.
-    outcome: Result<Times, String>,
-    machine: Machine,
-}
-
-/// Nanoseconds that a breath takes, and the same work without an engine.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Times {
-    breath: f64,
-    bare: Option<f64>,
 }
 
 /// Why nothing was measured.
@@ -264,143 +306,243 @@ pub struct Outcome {
 #[derive(Clone, Debug)]
 struct Figure {
     cell: Cell,
+    /// Not of the engine but of a model: its name and its loops.
+    model: Option<[String; 2]>,
     measured: Measurement,
+    /// The same over that of the schedule `nested`, and over that of the same program that was busy from the start, turn by turn.
+    of_nested: Option<Ratio>,
+    of_the_start: Option<Ratio>,
 }
 
-/// Runs the experiment. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
-/// of how many processes are done.
+/// Runs the experiment. `arguments` make this program take part with [`lay_out`] in a fresh process.
 ///
 /// # Errors
 /// See [`BreathsimError`].
-pub fn run(
-    options: &Options,
-    arguments: &[&str],
-    progress: impl FnMut(usize, usize),
-) -> Result<Outcome, BreathsimError> {
+pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Outcome, BreathsimError> {
     let cells = options.cells()?;
     let processes = options.processes.unwrap_or(if cells.len() > 1 { PROCESSES.0 } else { PROCESSES.1 });
-    let tasks: Vec<Task> = cells.iter().map(|&cell| Task { cell, cpu: options.cpu }).collect();
-    let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, processes, progress)?;
-    let refusals: BTreeMap<String, String> = cells
-        .iter()
-        .zip(&answers)
-        .filter_map(|(cell, answers)| {
-            Some((cell.schedule.to_string(), answers.iter().find_map(|answer| answer.outcome.clone().err())?))
-        })
-        .collect();
-    let figures: Vec<Figure> =
-        cells.iter().zip(&answers).filter_map(|(&cell, answers)| Figure::of(cell, answers)).collect();
-    if figures.is_empty()
-        && let Some((schedule, why)) = refusals.first_key_value()
-    {
-        return Err(BreathsimError::Refused(schedule.clone(), why.clone()));
+    let networks: Vec<&[Cell]> =
+        cells.chunk_by(|one, other| (one.apps, one.work) == (other.apps, other.work)).collect();
+    let models = |cells: &[Cell]| -> Vec<(Cell, &Model)> {
+        // A model knows no schedules: it runs once where the engine runs under each.
+        let mut rows: Vec<Cell> = Vec::new();
+        rows.extend(cells.iter().filter(|cell| cell.schedule == cells[0].schedule));
+        rows.into_iter().flat_map(|cell| options.models.iter().map(move |model| (cell, model))).collect()
+    };
+    let all = networks.iter().map(|cells| cells.len() + models(cells).len()).sum::<usize>() * processes;
+    let mut session = Session::new(arguments, options.cpu, all, audience);
+    let (mut figures, mut refusals, mut beside) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for cells in networks {
+        let models = models(cells);
+        // All sides of a comparison take as many turns.
+        let turns = cells.iter().map(|cell| cell.timed).min().unwrap_or(1).clamp(1, TURNS);
+        let peers: Vec<Peer> = models.iter().map(|(cell, model)| model.peer(*cell, turns)).collect();
+        let task = |&cell: &Cell| Task { cell, turns, cpu: options.cpu };
+        let matches = session.matches(processes, &[turns as usize], &peers, |_| cells.iter().map(task).collect())?;
+        for side in matches.iter().flat_map(|found| found.sides.iter().zip(cells)) {
+            let (side, cell) = side;
+            refusals.extend(side.refused.clone().map(|why| (cell.schedule.to_string(), why)));
+        }
+        let sides: Vec<(Cell, Option<&Model>)> = cells
+            .iter()
+            .map(|&cell| (cell, None))
+            .chain(models.iter().map(|&(cell, model)| (cell, Some(model))))
+            .collect();
+        let found: Vec<Figure> = (0..sides.len()).filter_map(|side| Figure::of(&sides, side, &matches)).collect();
+        beside.extend(beside_models(&sides, &matches));
+        if !found.is_empty() {
+            let head = if figures.is_empty() { heading(&session.machine(), processes) } else { String::new() };
+            session.show(&(head + &table(&found, processes)));
+        }
+        figures.extend(found);
     }
-    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
-    let mut outcome = Outcome::new(machine, processes, figures);
+    if figures.is_empty() {
+        return Err(match refusals.pop_first() {
+            Some((schedule, why)) => BreathsimError::Refused(schedule, why),
+            None => ProcessError::Interrupted.into(),
+        });
+    }
+    let mut outcome = Outcome::new(session.circumstances(), processes, figures);
+    if !options.models.is_empty() {
+        outcome.report.bench = "peers breathsim".to_owned();
+    }
+    outcome.report.notes.extend(beside);
     let refused = |(schedule, why)| format!("The schedule {schedule} cannot be measured here: {why}.");
     outcome.report.notes.extend(refusals.into_iter().map(refused));
     Ok(outcome)
 }
 
-/// Measures one figure, in a process that has done nothing else.
-pub fn measure(task: Task) -> Answer {
-    let Task { cell, cpu } = task;
-    settle(cpu);
-    let settings = Settings { schedule: cell.schedule, busywait: true, ..Settings::default() };
-    let outcome = Simulation::new(cell.apps, cell.work, settings).map(|simulation| time(cell, simulation));
-    Answer { outcome, machine: Machine::here() }
+/// What the engine costs over each model, turn by turn.
+fn beside_models(sides: &[(Cell, Option<&Model>)], matches: &[Match]) -> Vec<String> {
+    let models = sides.iter().enumerate().filter_map(|(side, (cell, model))| Some((side, cell, (*model)?)));
+    let line = |(other, cell, model): (usize, &Cell, &Model)| {
+        let engine =
+            sides.iter().enumerate().filter(|(_, (one, model))| model.is_none() && one.busy_after == cell.busy_after);
+        let ratio = |(side, (one, _)): (usize, &(Cell, Option<&Model>))| {
+            let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (other, 0), 0)).collect();
+            Some(format!("{} {}", one.schedule, Ratio::of(&ratios)?.written()))
+        };
+        let ratios = engine.filter_map(ratio).collect::<Vec<_>>().join(", ");
+        let [program, loops] = &model.name;
+        (!ratios.is_empty()).then(|| format!("Busy after {}, over {program} {loops}: {ratios}.", cell.busy_after))
+    };
+    models.filter_map(line).collect()
 }
 
-fn time(cell: Cell, mut simulation: Simulation) -> Times {
+/// Lays out the apps of one figure, in a process that has done nothing else.
+///
+/// # Errors
+/// Why the engine does not run under the schedule here.
+pub fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    let Task { cell, turns, cpu } = task;
+    settle(cpu);
+    let settings = Settings { schedule: cell.schedule, busywait: true, ..Settings::default() };
+    let mut simulation = Simulation::new(cell.apps, cell.work, settings)?;
     simulation.breathe(cell.idle);
     if cell.is_busy() {
         simulation.get_busy();
     }
-    // A processor does not run at one speed all the time: the two times that are to be compared are taken in turns.
-    let mut bare = Bare::new(cell.apps, cell.work);
-    let (mut with, mut without) = (0, 0);
-    for turn in 0..TURNS {
-        let breaths = cell.timed * (turn + 1) / TURNS - cell.timed * turn / TURNS;
-        with += nanos(|| simulation.breathe(breaths));
-        if cell.is_busy() {
-            without += nanos(|| bare.breathe(breaths));
-        }
-    }
-    simulation.finish(if cell.is_busy() { cell.timed } else { 0 }).unwrap_or_else(|wrong| fail(&wrong));
-    let each = |nanos: u64| nanos as f64 / cell.timed as f64;
-    Times { breath: each(with), bare: cell.is_busy().then(|| each(without)) }
+    Ok(Box::new(Breathing { cell, simulation, bare: Bare::new(cell.apps, cell.work), turns, turn: 0, breaths: 0 }))
 }
 
-/// In so many turns the time of a run is taken.
-const TURNS: u64 = 10;
+/// Apps that take turns with others, and with the same work without an engine.
+struct Breathing {
+    cell: Cell,
+    simulation: Simulation,
+    bare: Bare,
+    turns: u64,
+    /// Turns so far.
+    turn: u64,
+    /// Breaths so far, since the apps have been busy.
+    breaths: u64,
+}
 
-/// The processor time that work takes. Runs are long enough to be interrupted, and the time of others does not count.
-fn nanos(work: impl FnOnce()) -> u64 {
-    let start = cpu::thread_time();
-    work();
-    cpu::thread_time() - start
+impl Side for Breathing {
+    fn turn(&mut self) -> Turn {
+        let Breathing { cell, simulation, bare, turns, turn, breaths } = self;
+        let timed = cell.breaths_of(*turn % *turns, *turns);
+        *turn += 1;
+        // A few breaths bring back what other processes have pushed out of the caches.
+        let warm_up = timed.min(WARM_UP);
+        simulation.breathe(warm_up);
+        let with = sliced_units(timed, SLICES, |breaths| simulation.breathe(breaths));
+        *breaths += warm_up + timed;
+        let nanos = |time: Sliced| time.clocks * 1e9 / clock::ticks_per_second() as f64;
+        if !cell.is_busy() {
+            return Turn::of(vec![nanos(with)], &[with]);
+        }
+        bare.breathe(warm_up);
+        let without = sliced_units(timed, SLICES, |breaths| bare.breathe(breaths));
+        Turn::of(vec![nanos(with), nanos(without)], &[with, without])
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), String> {
+        let busy = if self.cell.is_busy() { self.breaths } else { 0 };
+        self.simulation.finish(busy)
+    }
 }
 
 impl Figure {
-    fn of(cell: Cell, answers: &[Answer]) -> Option<Figure> {
-        let times: Vec<Times> = answers.iter().filter_map(|answer| answer.outcome.as_ref().ok().copied()).collect();
-        let breath: Vec<f64> = times.iter().map(|times| times.breath).collect();
-        let bare: Vec<f64> = times.iter().filter_map(|times| times.bare).collect();
-        let reference = median(&bare).map(|median| median.value);
-        let measured = Measurement::of("breath", "ns/breath", &breath, cell.labels())?;
-        Some(Figure { cell, measured: Measurement { reference, ..measured } })
+    /// The figure of one of the sides that were compared in some matches.
+    fn of(sides: &[(Cell, Option<&Model>)], side: usize, matches: &[Match]) -> Option<Figure> {
+        let (cell, model) = sides[side];
+        let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
+        let (breath, bare) = (each(0), each(1));
+        let over = |other: Option<usize>| {
+            let ratio = |found: &Match| found.ratio((side, 0), (other?, 0), 0);
+            Ratio::of(&matches.iter().filter_map(ratio).collect::<Vec<f64>>())
+        };
+        let position = |schedule, busy_after| {
+            let is_it = |(cell, other): &(Cell, Option<&Model>)| {
+                (cell.schedule, cell.busy_after, *other) == (schedule, busy_after, model)
+            };
+            sides.iter().position(is_it)
+        };
+        let of_nested = if model.is_none() { over(position(Schedule::Nested, cell.busy_after)) } else { None };
+        let of_the_start = if cell.idle > 0 { over(position(cell.schedule, BusyAfter::Breaths(0))) } else { None };
+        let reference = (!bare.is_empty()).then(|| middle(&bare));
+        let mut labels = cell.labels();
+        let model = model.map(|model| model.name.clone());
+        match &model {
+            Some([program, loops]) => labels.extend([("program", json!(program)), ("schedule", json!(loops))]),
+            None if sides.iter().any(|(_, model)| model.is_some()) => labels.push(("program", json!("bellows"))),
+            None => {}
+        }
+        let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (side, 1), 0)).collect();
+        let of_reference = reference.and_then(|_| Ratio::of(&ratios));
+        let measured = Measurement::compared("breath", "ns/breath", &breath, labels)?;
+        let measured = Measurement { reference, of_reference, ..measured };
+        Some(Figure { cell, model, measured, of_nested, of_the_start })
     }
 
-    /// How many times as long as that of another it is.
-    fn over(&self, other: &Figure) -> f64 {
-        self.measured.median / other.measured.median
+    fn name(&self) -> String {
+        match &self.model {
+            None => self.cell.schedule.to_string(),
+            Some([program, loops]) => format!("{program} {loops}"),
+        }
     }
 
-    fn write_row(&self, text: &mut String, table: &[Figure]) {
-        let Figure { cell, measured } = self;
-        let of_nested = find(table, Schedule::Nested, cell.busy_after).map(|nested| self.over(nested));
+    fn write_row(&self, text: &mut String) {
+        let Figure { cell, measured, of_nested, .. } = self;
+        let [median, interval] = measured.median_and_interval(|figure| format!("{figure:.2}"));
+        let reference = measured.reference.map_or("–".to_owned(), |number| format!("{number:.2}"));
+        let document = if self.model.is_none() { cell.document() } else { None };
         let _ = writeln!(
             text,
-            "  {:>10}  {:8}  {:>9.2}  {:>19}  {:>9}  {:>8}  {:>7}  {}",
+            "  {:>10}  {:8}  {median:>9}  {interval:>19}  {:>9}  {reference:>8}  {:>7}  {}",
             cell.busy_after.to_string(),
-            cell.schedule.to_string(),
-            measured.median,
-            format!("{:.2} – {:.2}", measured.low, measured.high),
-            or_dash(of_nested),
-            or_dash(measured.reference),
+            self.name(),
+            written_ratio(*of_nested, 2),
             format!("{:e}", cell.timed as f64),
-            cell.document().map_or("–".to_owned(), |(nanos, name)| format!("{nanos:.1} ({name} loop)")),
+            document.map_or("–".to_owned(), |(nanos, name)| format!("{nanos:.1} ({name} loop)")),
         );
     }
 }
 
+fn written_ratio(ratio: Option<Ratio>, decimals: usize) -> String {
+    match ratio {
+        None => "–".to_owned(),
+        Some(ratio) if ratio.median.is_nan() => "undecided".to_owned(),
+        Some(ratio) => format!("{:.decimals$}", ratio.median),
+    }
+}
+
 impl Outcome {
-    fn new(machine: Machine, processes: usize, figures: Vec<Figure>) -> Outcome {
+    fn new(circumstances: Circumstances, processes: usize, figures: Vec<Figure>) -> Outcome {
         let results = figures.iter().map(|figure| figure.measured.clone()).collect();
-        let mut report = Report::new("breathsim", machine, processes, results);
+        let mut report = Report::of_turns("breathsim", circumstances, processes, results);
         report.notes = tables(&figures).filter_map(history).collect();
         Outcome { report, figures }
     }
 
     /// As tables, one for each network, beside what the document has.
     pub fn text(&self) -> String {
-        let mut text = self.report.heading();
-        for table in tables(&self.figures) {
-            let _ = writeln!(text, "{}", network(table[0].cell));
-            let _ = writeln!(
-                text,
-                "  busy after  schedule  ns/breath  {:>19}  of nested      bare  breaths  document",
-                self.report.interval()
-            );
-            table.iter().for_each(|figure| figure.write_row(&mut text, table));
-            text.push('\n');
-        }
-        for note in &self.report.notes {
-            let _ = writeln!(text, "{note}");
-        }
-        text.push_str(EXPLANATION);
-        text
+        let Report { machine, processes, .. } = &self.report;
+        let tables: String = tables(&self.figures).map(|figures| table(figures, *processes)).collect();
+        heading(machine, *processes) + &tables + &self.text_after_tables()
     }
+
+    /// What stands below the tables.
+    pub fn text_after_tables(&self) -> String {
+        self.report.sentences() + EXPLANATION
+    }
+}
+
+fn heading(machine: &Machine, processes: usize) -> String {
+    Report::new("breathsim", machine.clone(), processes, Vec::new()).heading()
+}
+
+/// The table of one network.
+fn table(figures: &[Figure], processes: usize) -> String {
+    let mut text = format!("{}\n", network(figures[0].cell));
+    let _ = writeln!(
+        text,
+        "  busy after  schedule  ns/breath  {:>19}  of nested      bare  breaths  document",
+        interval(processes)
+    );
+    figures.iter().for_each(|figure| figure.write_row(&mut text));
+    text.push('\n');
+    text
 }
 
 /// The figures of one network after the other's.
@@ -415,12 +557,15 @@ fn network(Cell { apps, work, .. }: Cell) -> String {
 
 /// What being idle first costs for good, in one network: a ratio of 1 if nothing.
 fn history(table: &[Figure]) -> Option<String> {
-    let document = |figure: &Figure| figure.cell.document().map(|(nanos, _)| nanos);
-    let ratios = table.iter().filter(|figure| figure.cell.idle > 0).filter_map(|figure| {
-        let from_the_start = find(table, figure.cell.schedule, BusyAfter::Breaths(0))?;
-        let theirs = document(figure).zip(document(from_the_start)).map(|(after, before)| after / before);
-        let theirs = theirs.map_or(String::new(), |ratio| format!(" (document {ratio:.3})"));
-        Some(format!("{} {:.3}{theirs}", figure.cell.schedule, figure.over(from_the_start)))
+    let theirs = |figure: &Figure| {
+        let from_the_start = Cell { busy_after: BusyAfter::Breaths(0), ..figure.cell };
+        let ratio = figure.cell.document()?.0 / from_the_start.document()?.0;
+        figure.model.is_none().then_some(ratio)
+    };
+    let ratios = table.iter().filter_map(|figure| {
+        let ratio = figure.of_the_start?;
+        let theirs = theirs(figure).map_or(String::new(), |ratio| format!(" (document {ratio:.3})"));
+        Some(format!("{} {}{theirs}", figure.name(), ratio.written()))
     });
     let ratios = ratios.collect::<Vec<_>>().join(", ");
     let Cell { apps, work, .. } = table.first()?.cell;
@@ -428,19 +573,10 @@ fn history(table: &[Figure]) -> Option<String> {
         .then(|| format!("Busy after idle breaths over busy from the start, apps {apps}, work {work}: {ratios}."))
 }
 
-/// The figure of one network for these conditions.
-fn find(table: &[Figure], schedule: Schedule, busy_after: BusyAfter) -> Option<&Figure> {
-    table.iter().find(|figure| (figure.cell.schedule, figure.cell.busy_after) == (schedule, busy_after))
-}
-
-fn or_dash(number: Option<f64>) -> String {
-    number.map_or("–".to_owned(), |number| format!("{number:.2}"))
-}
-
 const EXPLANATION: &str = "\
-Processor time over so many `breaths`, fewer where apps are busy than the document's 1e8, and without the idle breaths
-before them. `bare` is the same work in a loop without an engine, measured in the same processes. `document`: Snabb issue
-1414, LuaJIT on another machine, its seconds divided by its 1e8 breaths.
+The median time of a breath in slices of so many `breaths`, without the idle breaths before them: what others had of the
+processor is not in it. `bare` is the same work in a loop without an engine, measured in the same processes. `document`:
+Snabb issue 1414, LuaJIT on another machine, its seconds divided by its 1e8 breaths.
 ";
 
 #[cfg(test)]
@@ -486,21 +622,47 @@ mod tests {
 
     #[test]
     fn the_text_shows_each_figure_beside_nested_the_bare_work_and_the_document() {
-        let figure = |schedule, busy_after, breath: f64| {
-            let answer = |breath| Answer { outcome: Ok(Times { breath, bare: Some(200.0) }), machine: Machine::here() };
-            Figure::of(cell(schedule, busy_after), &[breath - 1.0, breath, breath + 1.0].map(answer)).unwrap()
+        let figure = |schedule, busy_after, breath: f64, of_nested: f64, of_the_start: Option<f64>| {
+            let cell = cell(schedule, busy_after);
+            let values = [breath - 1.0, breath, breath + 1.0];
+            let measured = Measurement::compared("breath", "ns/breath", &values, cell.labels()).unwrap();
+            let measured = Measurement { reference: Some(200.0), ..measured };
+            let ratio = |ratio: f64| Ratio::of(&[ratio - 0.01, ratio, ratio + 0.01]).unwrap();
+            let (of_nested, of_the_start) = (Some(ratio(of_nested)), of_the_start.map(ratio));
+            Figure { cell, model: None, measured, of_nested, of_the_start }
         };
         let figures = vec![
-            figure(Schedule::Nested, BusyAfter::Breaths(1_000), 300.0),
-            figure(Schedule::Flat, BusyAfter::Breaths(1_000), 270.0),
-            figure(Schedule::Nested, BusyAfter::Breaths(0), 250.0),
+            figure(Schedule::Nested, BusyAfter::Breaths(1_000), 300.0, 1.0, Some(1.2)),
+            figure(Schedule::Flat, BusyAfter::Breaths(1_000), 270.0, 0.9, None),
+            figure(Schedule::Nested, BusyAfter::Breaths(0), 250.0, 1.0, None),
         ];
-        let text = Outcome::new(Machine::here(), 15, figures).text();
+        let circumstances = Circumstances { machine: Machine::here(), lost: 0.0, interrupted: false };
+        let text = Outcome::new(circumstances, 15, figures).text();
         let flat = text.lines().find(|line| line.contains("flat  ")).unwrap();
         for part in ["1000", "270.00", "269.00 – 271.00", "0.90", "200.00", "1e6", "529.6 (flattened loop)"] {
             assert!(flat.contains(part), "{part} is not in {flat}");
         }
-        assert!(text.contains("from the start, apps 5, work 100: nested 1.200 (document 1.189).\n"), "{text}");
+        let history = "from the start, apps 5, work 100: nested 1.200 (1.190 – 1.210) (document 1.189).\n";
+        assert!(text.contains(history), "{text}");
+    }
+
+    #[test]
+    fn the_breaths_of_all_turns_are_all_breaths() {
+        for (timed, turns) in [(500, 50), (1_500, 50), (1_001, 7), (3, 3)] {
+            let cell = Cell { timed, ..cell(Schedule::Flat, BusyAfter::Never) };
+            assert_eq!((0..turns).map(|turn| cell.breaths_of(turn, turns)).sum::<u64>(), timed);
+        }
+    }
+
+    #[test]
+    fn a_model_is_a_program_with_a_name_and_loops() {
+        let model: Model = "luajit/nested=luajit bench/peers/breathsim.lua nested".parse().unwrap();
+        let peer = model.peer(cell(Schedule::Flat, BusyAfter::Breaths(10)), 50);
+        assert_eq!(peer.program, "luajit");
+        assert_eq!(peer.arguments, ["bench/peers/breathsim.lua", "nested", "10", "20000", "5", "100"]);
+        for text in ["luajit", "luajit=x", "luajit/nested=", "luajit/nested= "] {
+            assert!(text.parse::<Model>().is_err(), "{text}");
+        }
     }
 
     #[test]

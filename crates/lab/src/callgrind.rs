@@ -36,7 +36,7 @@ use std::{env, fs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::processes::{ProcessError, converse, this_program};
+use crate::processes::{Audience, ProcessError, converse, this_program};
 
 /// The caches that are simulated, in words for a report.
 pub const CACHES: &str = "simulated caches: L1 32 KiB each for instructions and data, last level 16 MiB";
@@ -179,7 +179,11 @@ pub enum CallgrindError {
 ///
 /// # Errors
 /// See [`CallgrindError`].
-pub fn count<T: Serialize, A: DeserializeOwned>(arguments: &[&str], task: &T) -> Result<(Counts, A), CallgrindError> {
+pub fn count<T: Serialize, A: DeserializeOwned>(
+    arguments: &[&str],
+    task: &T,
+    audience: &mut dyn Audience,
+) -> Result<(Counts, A), CallgrindError> {
     let output = Output::new();
     let program = this_program()?;
     let mut command = Command::new("valgrind");
@@ -193,7 +197,7 @@ pub fn count<T: Serialize, A: DeserializeOwned>(arguments: &[&str], task: &T) ->
         .args(arguments)
         .env_clear()
         .envs(env::vars_os().filter(|(name, _)| is_kept(&name.to_string_lossy())));
-    let answer = match converse(&mut command, task) {
+    let answer = match converse(&mut command, task, audience) {
         Err(ProcessError::Start(_, error)) if error.kind() == ErrorKind::NotFound => {
             return Err(CallgrindError::NotInstalled);
         }

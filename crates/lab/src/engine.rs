@@ -1,7 +1,8 @@
 //! `bench engine`: what the engine costs a packet.
 //!
 //! Each case runs a network of real apps, counters on, one breath after the other, beside a *reference loop*: the bare
-//! work of its apps without an engine. Both are measured in turn in the same process, and each case in several processes.
+//! work of its apps without an engine, in the same process. The processes of all schedules live at the same time and take turns
+//! ([`turns`](crate::turns)), so that schedules can be compared; and each case has several such groups of fresh processes.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -17,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::networks::{configured, linked, production};
-use crate::processes::{fail, settle, take_turns};
-use crate::report::{BenchError, Machine, Measurement, Report, chosen};
-use crate::stats::median;
-use crate::timing::{clocks, middle};
+use crate::processes::{Audience, fail, settle};
+use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
+use crate::timing::middle;
+use crate::turns::{Match, Session, Side, Sliced, Turn, sliced};
 
 /// Length of the packets.
 const SIZE: usize = 60;
@@ -35,7 +36,7 @@ pub struct Options {
     pub schedules: Vec<Schedule>,
     /// Fresh processes for each case.
     pub processes: usize,
-    /// Rounds in each process, of which the median counts.
+    /// Turns of each process, of which the quieter half counts.
     pub rounds: usize,
     /// Packets a breath.
     pub burst: usize,
@@ -139,84 +140,143 @@ pub struct Task {
     options: Options,
     /// The capture that the case reads.
     capture: PathBuf,
+    /// Of what is compared within a process, which is laid out first: what lies where costs, too.
+    swapped: bool,
 }
 
-/// What one process measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
-    value: f64,
-    reference: Option<f64>,
-    machine: Machine,
-}
-
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
-/// of how many processes are done.
+/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
+pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.filter)?;
     let captured = if cases.contains(&Case::PcapReader) { CAPTURED } else { 0 };
     let capture = Capture::make(captured).map_err(BenchError::Capture)?;
-    let cells: Vec<(Case, Schedule)> =
-        options.schedules.iter().flat_map(|&schedule| cases.iter().map(move |&case| (case, schedule))).collect();
-    let task = |&(case, schedule)| Task { case, schedule, options: options.clone(), capture: capture.path.clone() };
-    let tasks: Vec<Task> = cells.iter().map(task).collect();
-    let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, options.processes, progress)?;
-    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
-    let results = cells
-        .iter()
-        .zip(&answers)
-        .filter_map(|(&(case, schedule), answers)| summarise(case, schedule, options, answers))
-        .collect();
-    Ok(Report::new("engine", machine, options.processes, results))
+    let processes = cases.len() * options.schedules.len() * options.processes;
+    let mut session = Session::new(arguments, options.cpu, processes, audience);
+    let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
+    for &case in &cases {
+        let tasks = |number: usize| {
+            let of = |&schedule| {
+                let (options, capture) = (options.clone(), capture.path.clone());
+                Task { case, schedule, options, capture, swapped: number % 2 == 1 }
+            };
+            options.schedules.iter().map(of).collect()
+        };
+        let matches = session.matches(options.processes, &[case.turns(options)], &[], tasks)?;
+        let summed_up = |(side, &schedule): (usize, &Schedule)| summarise(case, schedule, side, options, &matches);
+        let found: Vec<Measurement> = options.schedules.iter().enumerate().filter_map(summed_up).collect();
+        table.show(&mut session, "engine", options.processes, &found);
+        results.extend(found);
+        notes.extend(schedules(case, options, &matches));
+    }
+    let mut report = Report::of_turns("engine", session.circumstances(), options.processes, results);
+    report.notes = notes;
+    Ok(report)
 }
 
-fn summarise(case: Case, schedule: Schedule, options: &Options, answers: &[Answer]) -> Option<Measurement> {
-    let values: Vec<f64> = answers.iter().map(|answer| answer.value).collect();
-    let references: Vec<f64> = answers.iter().filter_map(|answer| answer.reference).collect();
+fn summarise(case: Case, schedule: Schedule, side: usize, options: &Options, matches: &[Match]) -> Option<Measurement> {
+    let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
+    let (values, references) = (each(0), each(1));
     let mut labels = case.labels();
     labels.push(("schedule", json!(schedule)));
     if !matches!(case, Case::Idle | Case::TimelineEvent) {
         labels.extend([("size", SIZE.into()), ("burst", options.burst.into())]);
     }
-    let reference = median(&references).map(|median| median.value);
-    Some(Measurement { reference, ..Measurement::of(case.name(), case.unit(), &values, labels)? })
+    let reference = (!references.is_empty()).then(|| middle(&references));
+    let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (side, 1), 0)).collect();
+    let of_reference = reference.and_then(|_| Ratio::of(&ratios));
+    let found = Measurement::compared(case.name(), case.unit(), &values, labels)?;
+    Some(Measurement { reference, of_reference, ..found })
 }
 
-/// Does one task, in a process that has done nothing else.
-pub fn measure(task: Task) -> Answer {
-    let Task { case, schedule, options, capture } = task;
+/// What the other schedules cost beside the first one, turn by turn.
+fn schedules(case: Case, options: &Options, matches: &[Match]) -> Option<String> {
+    let (first, others) = options.schedules.split_first()?;
+    if case.unit() == "ratio" || others.is_empty() {
+        return None;
+    }
+    let told = |(other, schedule): (usize, &Schedule)| {
+        let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((other + 1, 0), (0, 0), 0)).collect();
+        Some(format!("{schedule} {}", Ratio::of(&ratios)?.written()))
+    };
+    let told: Vec<String> = others.iter().enumerate().filter_map(told).collect();
+    let labels = match case {
+        Case::ChainForward => ", forward".to_owned(),
+        Case::ChainLoop => ", loop".to_owned(),
+        Case::InFlight(packets) => format!(", {packets} packets"),
+        _ => String::new(),
+    };
+    (!told.is_empty()).then(|| format!("{}{labels}, over {first}: {}", case.name(), told.join(", ")))
+}
+
+impl Case {
+    /// How many turns each process takes. Reading a capture takes longer than a turn should.
+    fn turns(self, options: &Options) -> usize {
+        if self == Case::PcapReader { options.rounds.min(CAPTURE_TURNS) } else { options.rounds }
+    }
+}
+
+/// Turns in which a whole capture is read.
+const CAPTURE_TURNS: usize = 5;
+
+/// Lays out a case, in a process that has done nothing else.
+///
+/// # Errors
+/// None: what cannot be laid out ends the process.
+pub fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    let Task { case, schedule, options, capture, swapped } = task;
     if let Some(stride) = options.stride
         && let Err(error) = pool::init(pool::Config { stride, ..pool::Config::default() })
     {
         fail(&error);
     }
     settle(options.cpu);
-    let bench = Bench { schedule, burst: options.burst, rounds: options.rounds, capture };
-    let (value, reference) = bench.measure(case);
-    Answer { value, reference, machine: Machine::here() }
+    Ok(Bench { schedule, burst: options.burst, capture, swapped }.lay_out(case))
+}
+
+/// What a turn of a case does.
+struct Laid<F>(F);
+
+impl<F: FnMut() -> Turn> Side for Laid<F> {
+    fn turn(&mut self) -> Turn {
+        self.0()
+    }
+}
+
+fn laid<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Side> {
+    Box::new(Laid(turn))
 }
 
 struct Bench {
     schedule: Schedule,
     burst: usize,
-    rounds: usize,
     capture: PathBuf,
+    swapped: bool,
 }
 
-/// Breaths of a round in which nothing moves.
-const IDLE_BREATHS: u64 = 20_000;
+/// Breaths of a slice in which nothing moves.
+const IDLE_BREATHS: u64 = 1_000;
 
 /// Calls in the breaths of which events are written.
 const CALLS: u64 = 30;
 
-/// Packets that a round of measuring moves, about.
-const ROUND: usize = 400_000;
+/// Packets that a slice moves, about.
+const SLICE: usize = 10_000;
+
+/// Slices of each part of a turn, and before them as many as warm the caches.
+const SLICES: usize = 16;
+const WARM_UP: usize = 4;
+
+/// Warms the caches, and times some slices of so many calls.
+fn part(calls: usize, mut call: impl FnMut()) -> Sliced {
+    (0..WARM_UP * calls).for_each(|_| call());
+    sliced(SLICES, || (0..calls).for_each(|_| call()))
+}
 
 impl Bench {
-    /// The case's figure and that of its reference loop.
-    fn measure(&self, case: Case) -> (f64, Option<f64>) {
+    /// The case, ready to take turns: its figure and that of its reference loop, if it has one.
+    fn lay_out(&self, case: Case) -> Box<dyn Side> {
         let burst = self.burst;
         match case {
             Case::SourceSink => {
@@ -245,11 +305,11 @@ impl Bench {
                 }
                 self.alternate(burst, engine, move || bare.turn())
             }
-            Case::PcapReader => (self.read_capture(), None),
-            Case::Idle => (self.idle(), None),
-            Case::Metering => (self.overhead((true, true), (false, true)), None),
-            Case::Timeline => (self.overhead((true, true), (true, false)), None),
-            Case::TimelineEvent => (self.event(), None),
+            Case::PcapReader => self.read_capture(),
+            Case::Idle => self.idle(),
+            Case::Metering => self.overhead((true, true), (false, true)),
+            Case::Timeline => self.overhead((true, true), (true, false)),
+            Case::TimelineEvent => self.event(),
         }
     }
 
@@ -258,112 +318,138 @@ impl Bench {
         Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error))
     }
 
-    /// Clocks a packet of the engine's breaths and of the reference's, measured in turn.
-    fn alternate(&self, packets: usize, mut engine: Engine, mut reference: impl FnMut()) -> (f64, Option<f64>) {
-        let turns = ROUND.div_ceil(packets);
-        let mut rounds = (Vec::new(), Vec::new());
-        for _ in 0..self.rounds {
-            rounds.0.push(
-                clocks(turns, || {
+    /// Clocks a packet of the engine's breaths and of the reference's.
+    fn alternate(&self, packets: usize, mut engine: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
+        let calls = SLICE.div_ceil(packets);
+        let mut is_first = self.swapped;
+        laid(move || {
+            // Whatever comes first in a turn has what other processes left in the caches.
+            is_first = !is_first;
+            let mut with = || {
+                part(calls, || {
                     engine.breathe();
-                }) / packets as f64,
-            );
-            rounds.1.push(clocks(turns, &mut reference) / packets as f64);
-        }
-        (middle(&rounds.0), Some(middle(&rounds.1)))
+                })
+            };
+            let mut without = || part(calls, &mut reference);
+            let parts = if is_first {
+                let first = with();
+                [first, without()]
+            } else {
+                let first = without();
+                [with(), first]
+            };
+            Turn::of(parts.map(|part| part.clocks / (calls * packets) as f64).into(), &parts)
+        })
     }
 
     /// How much more a packet costs from source to sink in one way than in another, each with or without instrumented
-    /// breaths, and with or without a folder, which is where a timeline is written: measured in turn.
-    fn overhead(&self, one: (bool, bool), other: (bool, bool)) -> f64 {
-        let mut engines = [one, other].map(|(metering, has_home)| {
+    /// breaths, and with or without a folder, which is where a timeline is written.
+    fn overhead(&self, one: (bool, bool), other: (bool, bool)) -> Box<dyn Side> {
+        let engine = |(metering, has_home): (bool, bool)| {
             let settings = Settings { burst: self.burst, schedule: self.schedule, metering, ..Settings::default() };
             let home = has_home.then(|| Arc::new(home(&format!("{metering}"))));
             Engine::new(source_sink(), settings, home).unwrap_or_else(|error| fail(&error))
-        });
-        let turns = ROUND.div_ceil(self.burst);
-        let rounds = (0..2 * self.rounds).map(|round| {
-            let [one, other] = &mut engines;
-            let turn = |engine: &mut Engine| {
-                clocks(1, || {
-                    engine.breathe_times(turns as u64);
-                })
-            };
-            // Whatever comes first in a round has what the other left in the caches.
-            let (first, second) = if round % 2 == 0 { (one, other) } else { (other, one) };
-            let (first, second) = (turn(first), turn(second));
-            if round % 2 == 0 { first / second } else { second / first }
-        });
-        middle(&rounds.collect::<Vec<f64>>())
+        };
+        let mut engines = if self.swapped {
+            let second = engine(other);
+            [engine(one), second]
+        } else {
+            [engine(one), engine(other)]
+        };
+        let breaths = SLICE.div_ceil(self.burst) as u64;
+        let mut number = 0;
+        laid(move || {
+            // Instrumented breaths are drawn: a slice has to hold many. The two alternate slice by slice.
+            let mut parts = [Vec::new(), Vec::new()];
+            number += 1;
+            for slice in 0..2 * OVERHEAD_SLICES {
+                let which = (slice + number) % 2;
+                let engine = &mut engines[which];
+                let part = sliced(1, || {
+                    engine.breathe_times(OVERHEAD_BREATHS * breaths);
+                });
+                if slice >= 2 {
+                    parts[which].push(part);
+                }
+            }
+            let [one, other] =
+                parts.each_ref().map(|parts| middle(&parts.iter().map(|part| part.clocks).collect::<Vec<f64>>()));
+            Turn::of(vec![one / other], &parts.concat())
+        })
     }
 
     /// Clocks for an event of the timeline, beside reading the clock.
-    fn event(&self) -> f64 {
+    fn event(&self) -> Box<dyn Side> {
         let home = home("events");
-        let round = |_| clocks_per_event(&home, 20_000, CALLS).unwrap_or_else(|error| fail(&error));
-        middle(&(0..self.rounds).map(round).collect::<Vec<f64>>())
+        laid(move || {
+            let mut clocks = f64::NAN;
+            let part = sliced(1, || {
+                clocks = clocks_per_event(&home, 20_000, CALLS).unwrap_or_else(|error| fail(&error));
+            });
+            Turn::of(vec![clocks], &[part])
+        })
     }
 
-    /// Clocks a packet for each further app: a long chain less the short one, measured in turn. The reference is the work
-    /// of one app without an engine.
-    fn difference(&self, mut long: Engine, mut reference: impl FnMut()) -> (f64, Option<f64>) {
+    /// Clocks a packet for each further app: a long chain less the short one. The reference is the work of one app without
+    /// an engine.
+    fn difference(&self, mut long: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
         let mut short = self.engine(source_sink());
-        let turns = (ROUND / 4).div_ceil(self.burst);
-        let mut rounds = (Vec::new(), Vec::new());
-        for _ in 0..self.rounds {
-            let without = clocks(turns, || {
+        let calls = (SLICE / 4).div_ceil(self.burst);
+        let packets = (calls * CHAIN * self.burst) as f64;
+        laid(move || {
+            let without = part(calls, || {
                 short.breathe();
             });
-            let with = clocks(turns, || {
+            let with = part(calls, || {
                 long.breathe();
             });
-            rounds.0.push((with - without) / (CHAIN * self.burst) as f64);
-            rounds.1.push(clocks(turns, &mut reference) / (CHAIN * self.burst) as f64);
-        }
-        (middle(&rounds.0), Some(middle(&rounds.1)))
+            let bare = part(calls, &mut reference);
+            Turn::of(vec![(with.clocks - without.clocks) / packets, bare.clocks / packets], &[without, with, bare])
+        })
     }
 
     /// Nanoseconds that a breath takes in which nothing moves.
-    fn idle(&self) -> f64 {
+    fn idle(&self) -> Box<dyn Side> {
         let mut engine = self.engine(production());
         // The sources send one packet each at the start.
         while engine.breathe() {}
-        let rounds: Vec<f64> = (0..self.rounds)
-            .map(|_| {
-                let start = clock::ticks();
-                let busy = engine.breathe_times(IDLE_BREATHS);
-                let nanos = clock::ticks_to_nanos(clock::ticks() - start);
-                if busy > 0 {
-                    fail(&format!("packets moved in {busy} breaths of a network that is to be idle"));
-                }
-                nanos as f64 / IDLE_BREATHS as f64
-            })
-            .collect();
-        middle(&rounds)
+        laid(move || {
+            let mut busy = engine.breathe_times(WARM_UP as u64 * IDLE_BREATHS);
+            let time = sliced(SLICES, || busy += engine.breathe_times(IDLE_BREATHS));
+            if busy > 0 {
+                fail(&format!("packets moved in {busy} breaths of a network that is to be idle"));
+            }
+            let each = 1e9 / clock::ticks_per_second() as f64 / IDLE_BREATHS as f64;
+            Turn::of(vec![time.clocks * each], &[time])
+        })
     }
 
     /// Million packets a second from a capture in the page cache into the network.
-    fn read_capture(&self) -> f64 {
-        let rates: Vec<f64> = (0..self.rounds.min(5))
-            .map(|_| {
-                let config =
-                    serde_json::from_value(json!({ "path": self.capture })).unwrap_or_else(|error| fail(&error));
-                let reader = configured::<pcap_reader::PcapReader>(config);
-                let network = Network::new().app("reader", reader).app("sink", sink::Sink);
-                let mut engine = self.engine(linked(network, ["reader.output -> sink.input"]));
-                let start = clock::ticks();
-                let end = engine.run();
-                let nanos = clock::ticks_to_nanos(clock::ticks() - start);
-                let packets = engine.finish(end).snapshot.links[0].packets;
-                if packets != CAPTURED as u64 {
-                    fail(&format!("{packets} packets came out of a capture of {CAPTURED}"));
-                }
-                packets as f64 * 1e3 / nanos as f64
-            })
-            .collect();
-        middle(&rates)
+    fn read_capture(&self) -> Box<dyn Side> {
+        let Bench { schedule, burst, capture, .. } = self;
+        let (schedule, burst, capture) = (*schedule, *burst, capture.clone());
+        laid(move || {
+            let config = serde_json::from_value(json!({ "path": capture })).unwrap_or_else(|error| fail(&error));
+            let reader = configured::<pcap_reader::PcapReader>(config);
+            let network = Network::new().app("reader", reader).app("sink", sink::Sink);
+            let settings = Settings { burst, schedule, ..Settings::default() };
+            let network = linked(network, ["reader.output -> sink.input"]);
+            let mut engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
+            let (mut end, start) = (None, clock::ticks());
+            let time = sliced(1, || end = Some(engine.run()));
+            let nanos = clock::ticks_to_nanos(clock::ticks() - start);
+            let packets = end.map_or(0, |end| engine.finish(end).snapshot.links[0].packets);
+            if packets != CAPTURED as u64 {
+                fail(&format!("{packets} packets came out of a capture of {CAPTURED}"));
+            }
+            Turn::of(vec![packets as f64 * 1e3 / nanos as f64], &[time])
+        })
     }
 }
+
+/// Slices of each engine of an overhead in a turn, and how many times as long they are as others.
+const OVERHEAD_SLICES: usize = 6;
+const OVERHEAD_BREATHS: u64 = 20;
 
 /// A folder for an engine of this process.
 fn home(name: &str) -> Home {

@@ -1,9 +1,12 @@
 //! `bench history`: whether the engine's speed depends on what it met before.
 //!
-//! Three processes run the same network and measure the same traffic: one that has had it from its start, one that was
-//! idle before, and one that has had other traffic. A ratio is formed of processes that ran one after the other, so that
-//! a slow minute of the machine cancels out; and costs are compared in steps of a yardstick that is laid on in every round,
-//! so that the processor's frequency does.
+//! Processes run the same network and measure the same traffic: one has had it from its start, one was idle before, one has
+//! had other traffic. They live at the same time and take turns of a millisecond ([`turns`](crate::turns)), so that whatever
+//! disturbs one disturbs the others. A network whose mix of packets changes and changes back is compared with one in which
+//! it stays, before and after.
+//!
+//! With [`Options::control`] the comparison itself is looked at: none of the processes has a history, and one of
+//! them does more work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -17,15 +20,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::networks::{configured, linked};
-use crate::processes::{fail, settle, take_turns};
-use crate::report::{BenchError, Machine, Measurement, Report, chosen};
-use crate::timing::{clocks, middle, undisturbed, yardstick};
+use crate::processes::{Audience, fail, settle};
+use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::timing::middle;
+use crate::turns::{Match, Session, Side, Turn, sliced};
 
 /// Packets a breath.
 const BURST: usize = 128;
 
-/// Packets that a round of measuring moves through apps, about: a millisecond's work.
-const ROUND: usize = 400_000;
+/// Packets that a slice of a turn moves through apps, about: thirty microseconds' work.
+const SLICE: usize = 12_000;
 
 /// Within these bounds history counts as making no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;
@@ -39,7 +43,7 @@ pub struct Options {
     pub tees: Vec<usize>,
     /// Fresh processes for each history.
     pub processes: usize,
-    /// Rounds in each process, of which the lower quartile counts.
+    /// Turns of each process, of which the quieter half counts.
     pub rounds: usize,
     /// How long the engine is idle before the traffic, in seconds.
     pub idle_seconds: f64,
@@ -47,6 +51,8 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// Only cases whose name contains this.
     pub filter: String,
+    /// In place of histories: so many packets in each breath of one process that are not counted, and that the other does not have.
+    pub control: Option<usize>,
 }
 
 impl Default for Options {
@@ -55,10 +61,11 @@ impl Default for Options {
             schedules: Schedule::ALL.to_vec(),
             tees: vec![3, 8, 20],
             processes: 15,
-            rounds: 400,
+            rounds: 200,
             idle_seconds: 3.0,
             cpu: None,
             filter: String::new(),
+            control: None,
         }
     }
 }
@@ -69,6 +76,7 @@ enum Case {
     IdleFirst,
     OtherFirst,
     MixChange,
+    Control,
 }
 
 impl Case {
@@ -79,132 +87,140 @@ impl Case {
             Case::IdleFirst => "idle-first",
             Case::OtherFirst => "other-first",
             Case::MixChange => "mix-change",
+            Case::Control => "control",
         }
     }
 }
 
-/// What a process does.
+/// What a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Trial {
-    /// Measures packets that go through so many tees, after other packets or none.
-    Tees(usize, Before),
-    /// Measures one mix of packets before and after another.
+    /// Packets that go through so many tees.
+    Tees(usize),
+    /// A mix of packets that go different ways.
     Mixes,
 }
 
-/// What a network of tees has met before it is measured.
+/// What a network has met before it is measured; with mixes, between two measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Before {
     Nothing,
     Idleness,
     OtherTraffic,
+    /// Nothing; but a breath has so many more packets than are counted.
+    More(usize),
 }
 
 /// One trial for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     trial: Trial,
+    before: Before,
     schedule: Schedule,
     options: Options,
 }
 
-/// What one process measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
-    /// What a packet costs; with mixes afterwards.
-    cost: Cost,
-    /// What it cost before, with mixes.
-    before: Option<Cost>,
-    machine: Machine,
+/// Processes that are compared: the first has no history.
+struct Comparison {
+    schedule: Schedule,
+    trial: Trial,
+    others: Vec<(Case, Before)>,
 }
 
-/// What a packet costs.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Cost {
-    /// In clocks of the time-stamp counter.
-    clocks: f64,
-    /// In steps of the [`yardstick`], so that the processor's frequency cancels out.
-    steps: f64,
+impl Comparison {
+    fn tasks(&self, options: &Options) -> Vec<Task> {
+        let befores = [Before::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
+        let of = |before| Task { trial: self.trial, before, schedule: self.schedule, options: options.clone() };
+        befores.map(of).collect()
+    }
+
+    /// The turns in each stage.
+    fn turns(&self, options: &Options) -> Vec<usize> {
+        match self.trial {
+            Trial::Tees(_) => vec![options.rounds],
+            Trial::Mixes => vec![options.rounds / 2; 2],
+        }
+    }
+
+    /// The ratios that some matches have found.
+    fn results(&self, matches: &[Match]) -> Vec<Measurement> {
+        let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
+        let result = |(number, &(case, before)): (usize, &(Case, Before))| {
+            let other = (number + 1, 0);
+            let ratio = |found: &Match| match self.trial {
+                Trial::Tees(_) => found.ratio(other, (0, 0), 0),
+                Trial::Mixes => Some(found.ratio(other, (0, 0), 1)? / found.ratio(other, (0, 0), 0)?),
+            };
+            let ratios: Vec<f64> = matches.iter().filter_map(ratio).collect();
+            let mut labels = vec![("schedule", json!(self.schedule)), ("clocks", tenths(middle(&clocks)))];
+            if let Trial::Tees(tees) = self.trial {
+                labels.push(("tees", tees.into()));
+            }
+            if let Before::More(packets) = before {
+                labels.push(("more_packets", packets.into()));
+            }
+            Measurement::compared(case.name(), "ratio", &ratios, labels)
+        };
+        self.others.iter().enumerate().filter_map(result).collect()
+    }
 }
 
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
-/// of how many processes are done.
+fn tenths(clocks: f64) -> Value {
+    json!((clocks * 10.0).round() / 10.0)
+}
+
+/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.filter)?;
-    let trials: Vec<(Schedule, Trial)> = options
-        .schedules
-        .iter()
-        .flat_map(|&schedule| trials(&cases, &options.tees).into_iter().map(move |trial| (schedule, trial)))
-        .collect();
-    let task = |&(schedule, trial)| Task { trial, schedule, options: options.clone() };
-    let tasks: Vec<Task> = trials.iter().map(task).collect();
-    let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, options.processes, progress)?;
-    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
-    let of = |schedule: Schedule, wanted: Trial| {
-        let index = trials.iter().position(|&trial| trial == (schedule, wanted));
-        index.map_or(&[][..], |index| &answers[index])
-    };
-    let mut results = Vec::new();
-    for &schedule in &options.schedules {
-        for &case in &cases {
-            if case == Case::MixChange {
-                results.extend(mix_change(schedule, of(schedule, Trial::Mixes)));
-                continue;
-            }
-            let before = if case == Case::IdleFirst { Before::Idleness } else { Before::OtherTraffic };
-            for &tees in &options.tees {
-                let [fresh, used] = [Before::Nothing, before].map(|before| of(schedule, Trial::Tees(tees, before)));
-                results.extend(compare(case, schedule, tees, fresh, used));
-            }
-        }
+pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let cases =
+        if options.control.is_some() { vec![Case::Control] } else { chosen(Case::ALL, Case::name, &options.filter)? };
+    let comparisons = comparisons(options, &cases);
+    let processes: usize = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
+    let mut session = Session::new(arguments, options.cpu, processes * options.processes, audience);
+    let (mut table, mut results) = (Table::default(), Vec::new());
+    for comparison in &comparisons {
+        let turns = comparison.turns(options);
+        let matches = session.matches(options.processes, &turns, &[], |_| comparison.tasks(options))?;
+        let found = comparison.results(&matches);
+        table.show(&mut session, "history", options.processes, &found);
+        results.extend(found);
     }
-    let mut report = Report::new("history", machine, options.processes, results);
+    let mut report = Report::of_turns("history", session.circumstances(), options.processes, results);
     report.notes = vec![verdict(&report.results)];
     Ok(report)
 }
 
-/// What is to be measured for some cases, what is compared side by side.
-fn trials(cases: &[Case], tees: &[usize]) -> Vec<Trial> {
-    let mut befores = vec![Before::Nothing];
-    befores.extend(cases.contains(&Case::IdleFirst).then_some(Before::Idleness));
-    befores.extend(cases.contains(&Case::OtherFirst).then_some(Before::OtherTraffic));
-    let mut trials = Vec::new();
-    if befores.len() > 1 {
-        trials.extend(tees.iter().flat_map(|&tees| befores.iter().map(move |&before| Trial::Tees(tees, before))));
+/// What is to be compared for some cases: all histories of a network together.
+fn comparisons(options: &Options, cases: &[Case]) -> Vec<Comparison> {
+    let with = |case: Case, before: Before| cases.contains(&case).then_some((case, before));
+    let befores = [
+        with(Case::IdleFirst, Before::Idleness),
+        with(Case::OtherFirst, Before::OtherTraffic),
+        options.control.map(|packets| (Case::Control, Before::More(packets))),
+    ];
+    let befores: Vec<(Case, Before)> = befores.into_iter().flatten().collect();
+    let tees = if befores.is_empty() { &[] } else { options.tees.as_slice() };
+    let mut comparisons = Vec::new();
+    for &schedule in &options.schedules {
+        let of = |&tees: &usize| Comparison { schedule, trial: Trial::Tees(tees), others: befores.clone() };
+        comparisons.extend(tees.iter().map(of));
+        comparisons.extend(with(Case::MixChange, Before::OtherTraffic).map(|other| Comparison {
+            schedule,
+            trial: Trial::Mixes,
+            others: vec![other],
+        }));
     }
-    trials.extend(cases.contains(&Case::MixChange).then_some(Trial::Mixes));
-    trials
-}
-
-/// A network of tees with a history against one without: the ratio in each round of processes.
-fn compare(case: Case, schedule: Schedule, tees: usize, fresh: &[Answer], used: &[Answer]) -> Option<Measurement> {
-    let ratios: Vec<f64> = used.iter().zip(fresh).map(|(used, fresh)| used.cost.steps / fresh.cost.steps).collect();
-    let mut labels = labels(schedule, fresh.iter().map(|fresh| fresh.cost.clocks));
-    labels.push(("tees", tees.into()));
-    Measurement::of(case.name(), "ratio", &ratios, labels)
-}
-
-/// A mix after another mix against the same mix before, in each process.
-fn mix_change(schedule: Schedule, answers: &[Answer]) -> Option<Measurement> {
-    let ratios: Vec<f64> = answers.iter().filter_map(|answer| Some(answer.cost.steps / answer.before?.steps)).collect();
-    let labels = labels(schedule, answers.iter().filter_map(|answer| Some(answer.before?.clocks)));
-    Measurement::of(Case::MixChange.name(), "ratio", &ratios, labels)
-}
-
-/// The schedule, and what a packet costs without a history, to a tenth of a clock.
-fn labels(schedule: Schedule, fresh: impl Iterator<Item = f64>) -> Vec<(&'static str, Value)> {
-    let clocks = middle(&fresh.collect::<Vec<f64>>());
-    vec![("schedule", json!(schedule)), ("clocks", json!((clocks * 10.0).round() / 10.0))]
+    comparisons
 }
 
 /// What the ratios say.
 fn verdict(results: &[Measurement]) -> String {
-    let outside: Vec<String> = results
+    let decided: Vec<&Measurement> = results.iter().filter(|result| !result.undecided).collect();
+    let outside: Vec<String> = decided
         .iter()
         .filter(|result| !BOUNDS.contains(&result.low) || !BOUNDS.contains(&result.high))
         .map(|result| {
@@ -216,72 +232,84 @@ fn verdict(results: &[Measurement]) -> String {
         .collect();
     let bounds = format!("{}–{}", BOUNDS.start(), BOUNDS.end());
     match outside.as_slice() {
+        _ if decided.is_empty() => format!("no interval is narrow enough to say whether it lies within {bounds}"),
+        [] if decided.len() < results.len() => format!("every interval that is narrow enough lies within {bounds}"),
         [] => format!("every interval lies within {bounds}"),
-        [one] => format!("one of {} intervals does not lie within {bounds}: {one}", results.len()),
+        [one] => format!("one of {} intervals does not lie within {bounds}: {one}", decided.len()),
         many => {
-            format!("{} of {} intervals do not lie within {bounds}: {}", many.len(), results.len(), many.join(", "))
+            format!("{} of {} intervals do not lie within {bounds}: {}", many.len(), decided.len(), many.join(", "))
         }
     }
 }
 
-/// Does one task, in a process that has done nothing else.
-pub fn measure(task: Task) -> Answer {
-    let Task { trial, schedule, options } = task;
+/// Lays out a network, in a process that has done nothing else, and lets it have its history.
+///
+/// # Errors
+/// None: what cannot be laid out ends the process.
+pub fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    let Task { trial, before, schedule, options } = task;
     settle(options.cpu);
-    let (cost, before) = match trial {
-        Trial::Tees(tees, before) => (measure_tees(tees, before, schedule, &options), None),
+    // More than a burst would cost more than its packets.
+    let counted = BURST - options.control.unwrap_or(0);
+    let burst = if let Before::More(packets) = before { counted + packets } else { counted };
+    let mut bench = match trial {
+        Trial::Tees(tees) => {
+            let (source, switch) = source(vec![vec![vec![(60, burst)]], other_traffic()]);
+            Bench::new(chain_of_tees(source, tees), schedule, switch, tees + 1)
+        }
         Trial::Mixes => {
-            let (before, after) = measure_mixes(schedule, &options);
-            (after, Some(before))
+            let (source, switch) = source(mixes());
+            Bench::new(mixed(source), schedule, switch, 8)
         }
     };
-    Answer { cost, before, machine: Machine::here() }
-}
-
-/// What a packet through some tees costs, with something before.
-fn measure_tees(tees: usize, before: Before, schedule: Schedule, options: &Options) -> Cost {
-    let (source, switch) = source(vec![vec![vec![(60, BURST)]], other_traffic()]);
-    let mut bench = Bench::new(chain_of_tees(source, tees), schedule, switch, tees + 1);
-    match before {
-        Before::Nothing => {}
-        Before::Idleness => bench.idle(options.idle_seconds),
-        Before::OtherTraffic => bench.pass(traffic::OTHER, options.rounds),
+    match (trial, before) {
+        (Trial::Mixes, _) | (_, Before::Nothing | Before::More(_)) => {}
+        (_, Before::Idleness) => bench.idle(options.idle_seconds),
+        (_, Before::OtherTraffic) => bench.pass(traffic::OTHER, options.rounds),
     }
-    bench.pass(traffic::USUAL, warm_up(options));
-    bench.measure(traffic::USUAL, options.rounds)
+    bench.pass(traffic::USUAL, options.rounds / 4);
+    Ok(Box::new(Historic { bench, before, counted, rounds: options.rounds }))
 }
 
-/// What a packet of one mix costs, before and after the other.
-fn measure_mixes(schedule: Schedule, options: &Options) -> (Cost, Cost) {
-    let (source, switch) = source(mixes());
-    let mut bench = Bench::new(mixed(source), schedule, switch, 8);
-    let rounds = options.rounds / 2;
-    bench.pass(traffic::USUAL, warm_up(options));
-    let before = bench.measure(traffic::USUAL, rounds);
-    bench.pass(traffic::OTHER, rounds);
-    bench.pass(traffic::USUAL, warm_up(options));
-    (before, bench.measure(traffic::USUAL, rounds))
+/// A network in a comparison.
+struct Historic {
+    bench: Bench,
+    before: Before,
+    /// Packets of a breath that are counted.
+    counted: usize,
+    rounds: usize,
 }
 
-/// Rounds of the same traffic before the first that counts.
-fn warm_up(options: &Options) -> usize {
-    options.rounds / 8
+impl Side for Historic {
+    fn turn(&mut self) -> Turn {
+        self.bench.measure(self.counted)
+    }
+
+    fn advance(&mut self) {
+        let between = if self.before == Before::OtherTraffic { traffic::OTHER } else { traffic::USUAL };
+        self.bench.pass(between, self.rounds);
+        self.bench.pass(traffic::USUAL, self.rounds / 4);
+    }
 }
 
 /// A network whose source is switched while it runs.
 struct Bench {
     engine: Engine,
     switch: Arc<AtomicU32>,
-    /// Breaths of a round.
+    /// Breaths of a slice, of which a turn times [`SLICES`].
     breaths: u64,
 }
+
+/// Slices of a turn, and before them as many as bring a network's memory back into the caches.
+const SLICES: usize = 20;
+const WARM_UP: u64 = 8;
 
 impl Bench {
     /// A network in which each packet is handled about so many times.
     fn new(network: Network, schedule: Schedule, switch: Arc<AtomicU32>, visits: usize) -> Bench {
         let settings = Settings { burst: BURST, schedule, ..Settings::default() };
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
-        Bench { engine, switch, breaths: (ROUND / (BURST * visits)).max(1) as u64 }
+        Bench { engine, switch, breaths: (SLICE / (BURST * visits)).max(1) as u64 }
     }
 
     /// Polls without traffic.
@@ -293,26 +321,21 @@ impl Bench {
         }
     }
 
-    /// Lets traffic through for some rounds.
-    fn pass(&mut self, traffic: u32, rounds: usize) {
+    /// Lets traffic through for as long as some turns take.
+    fn pass(&mut self, traffic: u32, turns: usize) {
         self.switch.store(traffic, Relaxed);
-        self.engine.breathe_times(self.breaths * rounds as u64);
+        self.engine.breathe_times(self.breaths * (WARM_UP + SLICES as u64) * turns as u64);
     }
 
-    /// What a packet costs, of traffic that brings a burst in every breath.
-    fn measure(&mut self, traffic: u32, rounds: usize) -> Cost {
-        self.switch.store(traffic, Relaxed);
+    /// What a packet costs, of the usual traffic, if so many are counted in a breath.
+    fn measure(&mut self, packets: usize) -> Turn {
+        self.switch.store(traffic::USUAL, Relaxed);
         let Bench { engine, breaths, .. } = self;
-        let packets = (*breaths * BURST as u64) as f64;
-        let (mut in_clocks, mut in_steps) = (Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            let round = clocks(1, || {
-                engine.breathe_times(*breaths);
-            });
-            in_clocks.push(round / packets);
-            in_steps.push(round / packets / yardstick());
-        }
-        Cost { clocks: undisturbed(&in_clocks), steps: undisturbed(&in_steps) }
+        engine.breathe_times(*breaths * WARM_UP);
+        let time = sliced(SLICES, || {
+            engine.breathe_times(*breaths);
+        });
+        Turn::of(vec![time.clocks / (*breaths * packets as u64) as f64], &[time])
     }
 }
 
@@ -470,29 +493,45 @@ mod tests {
     #[test]
     fn a_case_measures_only_what_it_compares() {
         use Before::{Idleness, Nothing, OtherTraffic};
-        let tees = |before| Trial::Tees(3, before);
-        assert_eq!(trials(&[Case::MixChange], &[3]), [Trial::Mixes]);
-        assert_eq!(trials(&[Case::OtherFirst], &[3]), [tees(Nothing), tees(OtherTraffic)]);
-        assert_eq!(trials(&Case::ALL, &[3]), [tees(Nothing), tees(Idleness), tees(OtherTraffic), Trial::Mixes]);
+        let options = Options { schedules: vec![Schedule::Flat], tees: vec![3], ..Options::default() };
+        let sides = |options: &Options, cases: &[Case]| -> Vec<(Trial, Vec<Before>)> {
+            let befores = |comparison: &Comparison| comparison.tasks(options).iter().map(|task| task.before).collect();
+            comparisons(options, cases).iter().map(|comparison| (comparison.trial, befores(comparison))).collect()
+        };
+        let mixes = (Trial::Mixes, vec![Nothing, OtherTraffic]);
+        assert_eq!(sides(&options, &[Case::MixChange]), std::slice::from_ref(&mixes));
+        assert_eq!(sides(&options, &[Case::OtherFirst]), [(Trial::Tees(3), vec![Nothing, OtherTraffic])]);
+        let tees = (Trial::Tees(3), vec![Nothing, Idleness, OtherTraffic]);
+        assert_eq!(sides(&options, &Case::ALL), [tees, mixes]);
+        let control = Options { control: Some(4), ..options };
+        assert_eq!(sides(&control, &[Case::Control]), [(Trial::Tees(3), vec![Nothing, Before::More(4)])]);
+    }
+
+    #[test]
+    fn a_control_takes_turns() {
+        let options = Options { rounds: 4, control: Some(4), ..Options::default() };
+        let task = |before| Task { trial: Trial::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
+        // A side takes turns, and lets the rest of its history pass between two stages.
+        let mut side = lay_out(task(Before::More(4))).unwrap();
+        assert!(side.turn().figures[0] > 0.0);
+        side.advance();
+        assert_eq!(side.finish(), Ok(()));
     }
 
     #[test]
     fn the_verdict_names_the_intervals_that_are_too_wide() {
-        let answer = |clocks: f64| {
-            let machine =
-                Machine { cpu: String::new(), tsc_hz: 1, memory: String::new(), simd: String::new(), stride: 0 };
-            Answer { cost: Cost { clocks, steps: clocks / 2.0 }, before: None, machine }
-        };
-        let fresh = [10.0, 20.0, 30.0].map(answer);
-        let steady = [10.1, 20.0, 29.7].map(answer);
-        let slow = [12.0, 20.0, 33.0].map(answer);
-        let ratio = |used: &[Answer]| compare(Case::IdleFirst, Schedule::Flat, 8, &fresh, used).unwrap();
-        assert_eq!(verdict(&[ratio(&steady)]), "every interval lies within 0.97–1.03");
+        let labels = |schedule: Schedule| vec![("schedule", json!(schedule)), ("tees", 8.into())];
+        let ratio =
+            |values: &[f64]| Measurement::compared("idle-first", "ratio", values, labels(Schedule::Flat)).unwrap();
+        let steady = ratio(&[1.01, 1.0, 0.99]);
+        let slow = ratio(&[1.2, 1.0, 1.1]);
+        let disturbed = ratio(&[0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 0.7]);
+        assert_eq!(verdict(std::slice::from_ref(&steady)), "every interval lies within 0.97–1.03");
         assert_eq!(
-            verdict(&[ratio(&steady), ratio(&slow)]),
+            verdict(&[steady.clone(), slow]),
             "one of 2 intervals does not lie within 0.97–1.03: idle-first with 8 tees under flat (1.000 – 1.200)"
         );
-        let slow = ratio(&slow);
-        assert_eq!((slow.median, slow.labels["clocks"].as_f64()), (1.1, Some(20.0)), "pair by pair");
+        assert_eq!(verdict(&[steady, disturbed.clone()]), "every interval that is narrow enough lies within 0.97–1.03");
+        assert_eq!(verdict(&[disturbed]), "no interval is narrow enough to say whether it lies within 0.97–1.03");
     }
 }

@@ -5,6 +5,8 @@
 //! | [`stats`] | medians with confidence intervals that assume nothing about the distribution |
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
+//! | [`turns`] | processes that are compared: they live at the same time and take turns |
+//! | [`beside`] | a program that disturbs a measurement, to see whether it holds |
 //! | [`callgrind`] | what a part of the program does, counted by valgrind: for machines without a performance counter |
 //! | [`residence`] | the levels of the memory hierarchy, told by how long a load takes |
 //! | [`traffic`] | what packets a measurement sends |
@@ -23,6 +25,7 @@
 
 pub mod appbench;
 pub mod apps;
+pub mod beside;
 pub mod blit;
 pub mod breathsim;
 pub mod callgrind;
@@ -38,4 +41,5 @@ pub mod stats;
 pub mod supply;
 mod timing;
 pub mod traffic;
+pub mod turns;
 pub mod vring;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::networks::{Text, loaded};
-use crate::processes::{fail, settle, take_turns};
+use crate::processes::{Answers, Audience, fail, settle, take_turns};
 use crate::report::{BenchError, Machine, Measurement, Report};
 use crate::timing::middle;
 
@@ -79,15 +79,14 @@ struct Books {
     left: u64,
 }
 
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
-/// of how many processes are done.
+/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
+pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let task = |&schedule: &Schedule| Task { schedule, options: options.clone() };
     let tasks: Vec<Task> = options.schedules.iter().map(task).collect();
-    let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, options.processes, progress)?;
+    let Answers { answers, interrupted }: Answers<Answer> = take_turns(arguments, &tasks, options.processes, audience)?;
     let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
     let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
     let mut results = Vec::new();
@@ -107,6 +106,7 @@ pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, us
     }
     let mut report = Report::new("reload", machine, options.processes, results);
     report.notes = notes;
+    report.interrupted = interrupted;
     Ok(report)
 }
 
@@ -194,7 +194,7 @@ impl Books {
     /// counted from the start.
     fn of(outcome: &Outcome) -> Books {
         let snapshot = &outcome.snapshot;
-        let mut books = Books { reload: snapshot.engine("reload"), ..Books::default() };
+        let mut books = Books { reload: snapshot.removed(), ..Books::default() };
         let mut unmade = 0;
         for app in &snapshot.apps {
             match app.kind.as_str() {

@@ -8,10 +8,12 @@ use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::beside::BesideError;
 use crate::histogram::{Histogram, span};
 use crate::processes::ProcessError;
 use crate::residence::MeasureError;
 use crate::stats::{Median, median, quantile};
+use crate::turns::{Circumstances, Session};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -28,9 +30,27 @@ pub enum BenchError {
     /// No case has such a name.
     #[error("no case has `{0}` in its name; there are {1}")]
     NoCase(String, String),
+    /// Nothing can run beside the measurement.
+    #[error(transparent)]
+    Beside(#[from] BesideError),
     /// What is asked for excludes every ring.
     #[error("none of these chains fits into a ring with these options")]
     NoRing,
+}
+
+impl BenchError {
+    /// Whether whoever asked made a mistake; everything else should not have happened.
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            BenchError::Process(error) => error.is_mistake(),
+            _ => true,
+        }
+    }
+
+    /// Whether it was interrupted before there was anything to report.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, BenchError::Process(ProcessError::Interrupted))
+    }
 }
 
 /// The cases with `filter` in their name.
@@ -83,6 +103,61 @@ impl Machine {
     }
 }
 
+/// A ratio of neighbouring turns, with its 95 percent confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The median over all processes; not a number if it is undecided.
+    #[serde(deserialize_with = "number_or_null")]
+    pub median: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of it.
+    pub high: f64,
+}
+
+impl Ratio {
+    /// The median of what each match of processes found; `None` without any.
+    pub fn of(values: &[f64]) -> Option<Ratio> {
+        let Median { value, low, high } = median(values)?;
+        let median = if is_too_wide("ratio", values.len(), value, low, high) { f64::NAN } else { value };
+        Some(Ratio { median, low, high })
+    }
+
+    /// It and its interval, in words.
+    pub(crate) fn written(&self) -> String {
+        let Ratio { median, low, high } = self;
+        match median.is_nan() {
+            true => format!("undecided (half-width {:.3})", (high - low) / 2.0),
+            false => format!("{median:.3} ({low:.3} – {high:.3})"),
+        }
+    }
+}
+
+/// JSON has no number that is none: it is written as null.
+fn number_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference over")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// The half-width of an interval beyond which a ratio tells nothing: a larger share than most of what is compared differs by.
+pub const WIDEST_RATIO: f64 = 0.03;
+
+/// The same of other figures, as a share of their median; and how wide an interval may always be, in units. What costs next to
+/// nothing has a wide interval in these terms and is known well enough.
+const WIDEST: f64 = 0.1;
+const ALWAYS_FINE: f64 = 0.5;
+
+/// Whether an interval is too wide for a figure. With too few processes there is none.
+fn is_too_wide(unit: &str, processes: usize, value: f64, low: f64, high: f64) -> bool {
+    let half = (high - low) / 2.0;
+    let widest = if unit == "ratio" { WIDEST_RATIO * value.max(1.0) } else { (WIDEST * value).max(ALWAYS_FINE) };
+    processes >= ENOUGH && half > widest
+}
+
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
@@ -90,12 +165,16 @@ pub struct Measurement {
     pub case: String,
     /// In what: `clocks/packet` (of the time-stamp counter), `ns/breath`, `Mpps`, `Gb/s`, `ns`, `ratio`.
     pub unit: String,
-    /// The median over all processes.
+    /// The median over all processes; not a number if it is undecided.
+    #[serde(deserialize_with = "number_or_null")]
     pub median: f64,
     /// Lower end of the median's 95 percent confidence interval; the least of fewer than six processes.
     pub low: f64,
     /// Upper end of it; the most of fewer than six processes.
     pub high: f64,
+    /// Whether the machine was too disturbed to tell the median: the interval is too wide.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub undecided: bool,
     /// The same work without Bellows, measured in the same processes, where that makes sense.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reference: Option<f64>,
@@ -105,6 +184,9 @@ pub struct Measurement {
     /// The greatest sample of all.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub maximum: Option<f64>,
+    /// The figure over its reference, turn by turn.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub of_reference: Option<Ratio>,
     /// How all samples are spread.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub histogram: Option<Histogram>,
@@ -118,6 +200,27 @@ impl Measurement {
         Some(Measurement::with(case, unit, median(values)?, labels))
     }
 
+    /// The median of what each match of processes found; undecided if its interval is too wide. `None` without any.
+    pub(crate) fn compared(case: &str, unit: &str, values: &[f64], labels: Vec<(&str, Value)>) -> Option<Measurement> {
+        let found = median(values)?;
+        let undecided = is_too_wide(unit, values.len(), found.value, found.low, found.high);
+        let value = if undecided { f64::NAN } else { found.value };
+        Some(Measurement { undecided, ..Measurement::with(case, unit, Median { value, ..found }, labels) })
+    }
+
+    /// Half of the interval's width.
+    pub(crate) fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// What is in the place of a figure that is undecided, and its interval.
+    pub(crate) fn median_and_interval(&self, written: impl Fn(f64) -> String) -> [String; 2] {
+        match self.undecided {
+            true => ["undecided".to_owned(), format!("half-width {}", written(self.half_width()))],
+            false => [written(self.median), format!("{} – {}", written(self.low), written(self.high))],
+        }
+    }
+
     /// A median that is known.
     pub(crate) fn with(case: &str, unit: &str, median: Median, labels: Vec<(&str, Value)>) -> Measurement {
         Measurement {
@@ -126,9 +229,11 @@ impl Measurement {
             median: median.value,
             low: median.low,
             high: median.high,
+            undecided: false,
             reference: None,
             p99: None,
             maximum: None,
+            of_reference: None,
             histogram: None,
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }
@@ -167,9 +272,9 @@ impl Measurement {
 
     /// The cells of a table, but for the conditions.
     fn row(&self) -> [String; 5] {
-        let interval = format!("{} – {}", self.written(self.low), self.written(self.high));
+        let [median, interval] = self.median_and_interval(|figure| self.written(figure));
         let reference = self.reference.map_or("–".to_owned(), |reference| self.written(reference));
-        [self.case.clone(), self.written(self.median), interval, reference, self.unit.clone()]
+        [self.case.clone(), median, interval, reference, self.unit.clone()]
     }
 
     /// How the samples are spread, where that was kept.
@@ -195,6 +300,12 @@ pub struct Report {
     pub machine: Machine,
     /// In how many fresh processes each figure was measured. Below 6 no interval reaches 95 percent.
     pub processes: usize,
+    /// Which share of the time that was measured others had: the host, and programs on the same processor. It is in no figure.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost: Option<f64>,
+    /// Whether the benchmark was interrupted, so that figures and processes are missing.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub interrupted: bool,
     /// The figures.
     pub results: Vec<Measurement>,
     /// What the figures say, in sentences.
@@ -206,38 +317,79 @@ impl Report {
     /// That of a benchmark of this version.
     pub fn new(bench: &str, machine: Machine, processes: usize, results: Vec<Measurement>) -> Report {
         let (bench, version) = (bench.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        Report { bench, version, machine, processes, results, notes: Vec::new() }
+        Report { bench, version, machine, processes, lost: None, interrupted: false, results, notes: Vec::new() }
+    }
+
+    /// That of a benchmark whose processes took turns.
+    pub(crate) fn of_turns(
+        bench: &str,
+        circumstances: Circumstances,
+        processes: usize,
+        results: Vec<Measurement>,
+    ) -> Report {
+        let Circumstances { machine, lost, interrupted } = circumstances;
+        Report { lost: Some(lost), interrupted, ..Report::new(bench, machine, processes, results) }
+    }
+
+    /// Whether the machine was too disturbed for some figure.
+    pub fn is_undecided(&self) -> bool {
+        self.results.iter().any(|result| result.undecided)
+    }
+
+    /// What a reader must know of the circumstances, in sentences.
+    fn circumstances(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let undecided: Vec<&Measurement> = self.results.iter().filter(|result| result.undecided).collect();
+        if let Some(widest) = undecided.iter().max_by(|one, other| one.half_width().total_cmp(&other.half_width())) {
+            let lost =
+                self.lost.map_or(String::new(), |lost| format!(", others had {:.1} percent of the time", 100.0 * lost));
+            notes.push(format!(
+                "undecided: {} of {} figures; the machine was too disturbed (widest: {}, half-width {} {}{lost}); measure again \
+                 when it is quiet, or in more --processes",
+                undecided.len(),
+                self.results.len(),
+                widest.case,
+                widest.written(widest.half_width()),
+                widest.unit,
+            ));
+        }
+        if self.interrupted {
+            notes.push("interrupted: figures are missing, or are of fewer processes than they should be".to_owned());
+        }
+        notes
+    }
+
+    /// The sentences below the figures.
+    pub(crate) fn sentences(&self) -> String {
+        let mut lines = self.notes.clone();
+        lines.extend(self.circumstances());
+        lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
     /// The report as a table, with histograms and sentences below it.
     pub fn text(&self) -> String {
         let mut text = self.heading();
-        let interval = self.interval();
-        let heads = ["case", "median", interval, "reference", "unit"];
-        let rows: Vec<[String; 5]> = self.results.iter().map(Measurement::row).collect();
-        let width = |column: usize, least: usize| {
-            let cells = rows.iter().map(|row| row[column].chars().count());
-            cells.chain([heads[column].chars().count(), least]).max().unwrap_or(least)
-        };
-        let widths = [width(0, 4), width(1, 8), width(2, 17), width(3, 9), width(4, 13)];
-        let mut line = |[case, median, interval, reference, unit]: [&str; 5], conditions: &str| {
-            let [w0, w1, w2, w3, w4] = widths;
-            let _ = writeln!(
-                text,
-                "{case:w0$}  {median:>w1$}  {interval:>w2$}  {reference:>w3$}  {unit:w4$}  {conditions}"
-            );
-        };
-        line(heads, "conditions");
-        for (row, result) in rows.iter().zip(&self.results) {
-            line(row.each_ref().map(String::as_str), &result.conditions());
-        }
+        text += &self.table_head();
+        text += &rows(&self.results);
+        text + &self.text_after_rows()
+    }
+
+    /// What stands below the rows of the table: histograms and sentences.
+    pub fn text_after_rows(&self) -> String {
+        let mut text = String::new();
         for spread in self.results.iter().filter_map(Measurement::spread) {
             let _ = write!(text, "\n{spread}");
         }
-        if !self.notes.is_empty() {
-            let _ = writeln!(text, "\n{}", self.notes.join("\n"));
+        let sentences = self.sentences();
+        if !sentences.is_empty() {
+            let _ = write!(text, "\n{sentences}");
         }
         text
+    }
+
+    /// What stands above the rows of the table.
+    pub(crate) fn table_head(&self) -> String {
+        row(["case", "median", self.interval(), "reference", "unit"], "conditions")
     }
 
     /// What was measured and on what: a line, and an empty one.
@@ -255,8 +407,40 @@ impl Report {
 
     /// What `low` and `high` bound.
     pub(crate) fn interval(&self) -> &'static str {
-        if self.processes < ENOUGH { "least – most" } else { "95% interval" }
+        interval(self.processes)
     }
+}
+
+/// What `low` and `high` bound if there were so many processes.
+pub(crate) fn interval(processes: usize) -> &'static str {
+    if processes < ENOUGH { "least – most" } else { "95% interval" }
+}
+
+/// A table whose rows are shown as they are finished.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    has_head: bool,
+}
+
+impl Table {
+    /// Shows rows that are finished; before the first ones, what stands above them.
+    pub(crate) fn show(&mut self, session: &mut Session<'_>, bench: &str, processes: usize, results: &[Measurement]) {
+        if !std::mem::replace(&mut self.has_head, true) {
+            let report = Report::new(bench, session.machine(), processes, Vec::new());
+            session.show(&(report.heading() + &report.table_head()));
+        }
+        session.show(&rows(results));
+    }
+}
+
+/// The rows of a table. Their columns are as wide as any benchmark needs them, because rows appear as they are finished.
+pub(crate) fn rows(results: &[Measurement]) -> String {
+    let line = |result: &Measurement| row(result.row().each_ref().map(String::as_str), &result.conditions());
+    results.iter().map(line).collect()
+}
+
+fn row([case, median, interval, reference, unit]: [&str; 5], conditions: &str) -> String {
+    format!("{case:16}  {median:>9}  {interval:>19}  {reference:>9}  {unit:13}  {conditions}\n")
 }
 
 #[cfg(test)]
@@ -275,15 +459,19 @@ mod tests {
                 stride: 2240,
             },
             processes: 15,
+            lost: None,
+            interrupted: false,
             results: vec![Measurement {
                 case: "source-sink".into(),
                 unit: "clocks/packet".into(),
                 median: 2.4,
                 low: 2.3,
                 high: 2.6,
+                undecided: false,
                 reference: Some(1.9),
                 p99: None,
                 maximum: None,
+                of_reference: None,
                 histogram: None,
                 labels: [("burst".to_owned(), 128.into()), ("schedule".to_owned(), "flat".into())].into(),
             }],
@@ -304,6 +492,47 @@ mod tests {
         for part in ["2.40", "2.30 – 2.60", "1.90", "clocks/packet", "burst 128, schedule flat"] {
             assert!(row.contains(part), "{part} is not in {row}");
         }
+    }
+
+    #[test]
+    fn what_the_machine_did_not_let_be_measured_is_not_printed_as_a_figure() {
+        let ratios = |spread: f64| -> Vec<f64> { (0..15).map(|at| 1.0 + spread * (f64::from(at) - 7.0)).collect() };
+        let narrow = Measurement::compared("idle-first", "ratio", &ratios(0.001), Vec::new()).unwrap();
+        assert_eq!((narrow.undecided, narrow.median), (false, 1.0));
+        let wide = Measurement::compared("idle-first", "ratio", &ratios(0.02), Vec::new()).unwrap();
+        assert!(wide.undecided && wide.median.is_nan() && wide.low < 0.95 && wide.high > 1.05, "{wide:?}");
+        let report = Report { results: vec![narrow, wide], lost: Some(0.125), ..report() };
+        assert!(report.is_undecided());
+        let json = serde_json::json!(report);
+        assert_eq!((&json["results"][1]["median"], &json["results"][1]["undecided"]), (&Value::Null, &true.into()));
+        assert!(json["results"][0].get("undecided").is_none());
+        let back: Report = serde_json::from_value(json).unwrap();
+        assert!(back.results[1].median.is_nan() && back.results[1].undecided);
+        let text = report.text();
+        let row = text.lines().filter(|line| line.starts_with("idle-first")).nth(1).unwrap();
+        assert!(row.contains("undecided") && row.contains("half-width 0.080") && !row.contains("1.0"), "{row}");
+        assert!(
+            text.contains(
+                "undecided: 1 of 2 figures; the machine was too disturbed (widest: idle-first, half-width 0.080"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("others had 12.5 percent of the time"), "{text}");
+
+        // Too few processes have no interval that could be too wide.
+        let few = Measurement::compared("idle-first", "ratio", &[0.5, 2.0], Vec::new()).unwrap();
+        assert!(!few.undecided);
+        let other = |values: &[f64]| Measurement::compared("idle", "ns/breath", values, Vec::new()).unwrap().undecided;
+        assert!(other(&[100.0, 140.0, 100.0, 90.0, 100.0, 150.0]));
+        assert!(!other(&[100.0, 110.0, 100.0, 95.0, 100.0, 105.0]));
+        assert!(!other(&[0.7, 0.9, 0.7, 0.5, 0.7, 0.8]), "what costs next to nothing");
+    }
+
+    #[test]
+    fn an_interrupted_report_says_so() {
+        let report = Report { interrupted: true, ..report() };
+        assert_eq!(serde_json::json!(report)["interrupted"], true);
+        assert!(report.text().contains("\ninterrupted: figures are missing"), "{}", report.text());
     }
 
     #[test]

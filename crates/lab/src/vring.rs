@@ -4,6 +4,10 @@
 //! them; then the device's one call for that batch is timed; then the driver takes back what was used. What the driver does is not
 //! counted, nor is reading the clock.
 //!
+//! Some rings at a time live together, each in a process of its own, and take turns ([`turns`](crate::turns)), so that they can be
+//! compared. Whether a ring's speed depends on what it met before is told beside a ring that meets nothing: its cost after over
+//! before, by the same of the other ring.
+//!
 //! The call includes what the app `vhost-user` does with packets besides: taking their buffers from the pool, in the driver's direction
 //! of transmit (`tx`), and freeing them in that of receive (`rx`). Packets that were transmitted are freed by whoever gets
 //! them in the end; what that costs is the condition `free` of both.
@@ -22,9 +26,10 @@ use bellows_virtio::{Features, Memory, RegionSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::processes::{fail, settle, take_turns};
-use crate::report::{BenchError, Machine, Measurement, Report, chosen};
-use crate::timing::{middle, undisturbed, yardstick};
+use crate::processes::{Audience, fail, settle};
+use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::timing::{middle, undisturbed};
+use crate::turns::{Match, Session, Side, Sliced, Turn};
 
 /// The longest packet that goes into one buffer of the driver.
 pub const LONGEST: usize = bellows_packet::ROOM;
@@ -71,7 +76,7 @@ pub struct Options {
     pub batch: usize,
     /// Fresh processes for each ring.
     pub processes: usize,
-    /// Batches that are timed, of which the lower quartile counts.
+    /// Batches that are timed in each stage, some in each turn; of a turn the lower quartile counts.
     pub rounds: usize,
     /// The processor to measure on; the last that the process may use if none is given.
     pub cpu: Option<usize>,
@@ -272,91 +277,141 @@ fn rings(options: &Options, receive: bool) -> Vec<Ring> {
 pub struct Task {
     ring: Ring,
     costs: bool,
-    history: bool,
+    history: Option<History>,
     options: Options,
 }
 
-/// What one process measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
-    /// For each size.
-    costs: Vec<Cost>,
-    /// The cost after other traffic over that before: after other sizes, after other chains.
-    history: Vec<f64>,
-    machine: Machine,
+/// What a ring meets between the stages of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum History {
+    /// Other packets.
+    Others,
+    /// The same as before: it is what others are compared with.
+    Nothing,
 }
 
-/// What a packet costs.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Cost {
-    /// The device's call.
-    call: f64,
-    /// Freeing the packets afterwards.
-    free: f64,
-    /// The sum, or the call alone, in steps of the [`yardstick`].
-    steps: f64,
+/// Rings that take turns: of one direction.
+struct Group<'a> {
+    rings: &'a [Ring],
+    costs: bool,
+    history: bool,
 }
 
-/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
-/// of how many processes are done.
+/// The most rings in a group: whole sets of ways to copy, and few enough for their memory.
+const GROUP: usize = 12;
+
+/// Batches of a turn, and those before them that warm the caches.
+const BATCHES: usize = 32;
+const WARM_UP: usize = 8;
+
+/// Clocks of the device's call, and of freeing the packets afterwards.
+const FIGURES: usize = 2;
+
+impl Group<'_> {
+    fn tasks(&self, options: &Options) -> Vec<Task> {
+        let Group { rings, costs, history } = *self;
+        let of = |ring, costs, history| Task { ring, costs, history, options: options.clone() };
+        let tasks = rings.iter().map(|&ring| of(ring, costs, history.then_some(History::Others)));
+        tasks.chain(history.then(|| of(rings[0], false, Some(History::Nothing)))).collect()
+    }
+
+    fn turns(&self, options: &Options) -> Vec<usize> {
+        vec![options.rounds.div_ceil(BATCHES); if self.history { 3 } else { 1 }]
+    }
+
+    /// The figures of one ring of the group.
+    fn costs(&self, side: usize, matches: &[Match], options: &Options) -> Vec<Measurement> {
+        let ring = self.rings[side];
+        let of = |(number, &size): (usize, &usize)| {
+            let each = |figure: usize| -> Vec<f64> {
+                matches.iter().filter_map(|found| found.figure(side, 0, FIGURES * number + figure)).collect()
+            };
+            let (calls, frees) = (each(0), each(1));
+            let whole = |(call, free): (&f64, &f64)| call + if ring.receive { *free } else { 0.0 };
+            let values: Vec<f64> = calls.iter().zip(&frees).map(whole).collect();
+            let mut labels = ring.labels(options);
+            labels.extend([("size", size.into()), ("free", json!((middle(&frees) * 10.0).round() / 10.0))]);
+            Measurement::compared(ring.direction(), "clocks/packet", &values, labels)
+        };
+        options.sizes.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// What a ring costs after it has met others over what it did before, beside the ring that met nothing.
+    fn changed(&self, case: Case, side: usize, matches: &[Match], options: &Options) -> Option<Measurement> {
+        let ring = self.rings[side];
+        let figure = if self.costs { FIGURES * options.sizes.len() } else { 0 };
+        let control = (self.rings.len(), 0);
+        let stage = if case == Case::OtherSizes { 1 } else { 2 };
+        let ratio = |found: &Match| {
+            // The control measures nothing else, so that its figure is the first; the costs are measured in the first stage only.
+            let at = |stage| found.ratio((side, if stage == 0 { figure } else { 0 }), control, stage);
+            Some(at(stage)? / at(stage - 1)?)
+        };
+        let ratios: Vec<f64> = matches.iter().filter_map(ratio).collect();
+        let mut labels = ring.labels(options);
+        labels.extend([("direction", ring.direction().into()), ("size", HISTORY_SIZE.into())]);
+        Measurement::compared(case.name(), "ratio", &ratios, labels)
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
 ///
 /// # Errors
 /// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], progress: impl FnMut(usize, usize)) -> Result<Report, BenchError> {
+pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.filter)?;
     let history = cases.contains(&Case::OtherSizes) || cases.contains(&Case::OtherChains);
-    let mut tasks = Vec::new();
-    for receive in [true, false] {
+    let directions = [true, false].map(|receive| {
         let costs = cases.contains(if receive { &Case::Rx } else { &Case::Tx });
-        if costs || history {
-            let task = |ring| Task { ring, costs, history, options: options.clone() };
-            tasks.extend(rings(options, receive).into_iter().map(task));
-        }
-    }
-    if tasks.is_empty() {
+        (if costs || history { rings(options, receive) } else { Vec::new() }, costs)
+    });
+    let groups: Vec<Group<'_>> = directions
+        .iter()
+        .flat_map(|(rings, costs)| rings.chunks(GROUP).map(|rings| Group { rings, costs: *costs, history }))
+        .collect();
+    if groups.is_empty() {
         return Err(BenchError::NoRing);
     }
-    let answers: Vec<Vec<Answer>> = take_turns(arguments, &tasks, options.processes, progress)?;
-    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
-    let mut results = Vec::new();
-    for (task, answers) in tasks.iter().zip(&answers).filter(|(task, _)| task.costs) {
-        let sizes = options.sizes.iter().enumerate();
-        results.extend(sizes.filter_map(|(number, &size)| cost(task, answers, number, size)));
-    }
-    for (number, case) in [Case::OtherSizes, Case::OtherChains].into_iter().enumerate() {
-        if cases.contains(&case) {
-            results
-                .extend(tasks.iter().zip(&answers).filter_map(|(task, answers)| changed(case, task, answers, number)));
+    let processes: usize = groups.iter().map(|group| group.tasks(options).len()).sum();
+    let mut session = Session::new(arguments, options.cpu, processes * options.processes, audience);
+    let (mut results, mut changes, mut shown) = (Vec::new(), [Vec::new(), Vec::new()], None);
+    for group in &groups {
+        let turns = group.turns(options);
+        let matches = session.matches(options.processes, &turns, &[], |_| group.tasks(options))?;
+        let sides = 0..group.rings.len();
+        if group.costs {
+            let found: Vec<Measurement> = sides.clone().flat_map(|side| group.costs(side, &matches, options)).collect();
+            if shown.is_none() {
+                let report = Report::new("vring", session.machine(), options.processes, Vec::new());
+                session.show(&report.heading());
+            }
+            let direction = group.rings[0].direction();
+            session.show(&table(direction, found.iter(), shown.replace(direction) != Some(direction)));
+            results.extend(found);
+        }
+        for (case, changes) in [Case::OtherSizes, Case::OtherChains].into_iter().zip(&mut changes) {
+            if cases.contains(&case) {
+                changes.extend(sides.clone().filter_map(|side| group.changed(case, side, &matches, options)));
+            }
         }
     }
-    let mut report = Report::new("vring", machine, options.processes, results);
+    if shown.is_none() {
+        let report = Report::new("vring", session.machine(), options.processes, Vec::new());
+        session.show(&report.heading());
+    }
+    results.extend(changes.into_iter().flatten());
+    let mut report = Report::of_turns("vring", session.circumstances(), options.processes, results);
     let notes = spreads(&report.results).into_iter().chain(recovered(&report.results));
     report.notes = notes.chain(verdict(&report.results)).collect();
     Ok(report)
-}
-
-fn cost(task: &Task, answers: &[Answer], number: usize, size: usize) -> Option<Measurement> {
-    let costs: Vec<Cost> = answers.iter().filter_map(|answer| answer.costs.get(number).copied()).collect();
-    let whole = |cost: &Cost| cost.call + if task.ring.receive { cost.free } else { 0.0 };
-    let values: Vec<f64> = costs.iter().map(whole).collect();
-    let free = middle(&costs.iter().map(|cost| cost.free).collect::<Vec<f64>>());
-    let mut labels = task.ring.labels(&task.options);
-    labels.extend([("size", size.into()), ("free", json!((free * 10.0).round() / 10.0))]);
-    Measurement::of(task.ring.direction(), "clocks/packet", &values, labels)
-}
-
-fn changed(case: Case, task: &Task, answers: &[Answer], number: usize) -> Option<Measurement> {
-    let ratios: Vec<f64> = answers.iter().filter_map(|answer| answer.history.get(number).copied()).collect();
-    let mut labels = task.ring.labels(&task.options);
-    labels.extend([("direction", task.ring.direction().into()), ("size", HISTORY_SIZE.into())]);
-    Measurement::of(case.name(), "ratio", &ratios, labels)
 }
 
 /// For each direction, size and kind of chain, which have one, two and three descriptors: the worst combination over the best.
 fn spreads(results: &[Measurement]) -> Vec<String> {
     let mut groups: BTreeMap<(String, String, u64), Vec<f64>> = BTreeMap::new();
     let by_blitter = |result: &&Measurement| result.labels.get("copies").is_some_and(|copies| copies == "blitter");
-    for result in results.iter().filter(|result| result.unit == "clocks/packet").filter(by_blitter) {
+    let is_known = |result: &&Measurement| result.unit == "clocks/packet" && !result.undecided;
+    for result in results.iter().filter(is_known).filter(by_blitter) {
         let size = result.labels.get("size").and_then(Value::as_u64).unwrap_or_default();
         let chain = result.labels.get("chain").map_or(String::new(), written);
         groups.entry((result.case.clone(), chain, size)).or_default().push(result.median);
@@ -377,7 +432,7 @@ fn spreads(results: &[Measurement]) -> Vec<String> {
 /// a share of what there is to be gained.
 fn recovered(results: &[Measurement]) -> Vec<String> {
     let mut groups: BTreeMap<(u64, String), BTreeMap<(String, String), f64>> = BTreeMap::new();
-    for result in results.iter().filter(|result| result.unit == "clocks/packet") {
+    for result in results.iter().filter(|result| result.unit == "clocks/packet" && !result.undecided) {
         let label = |name: &str| result.labels.get(name).map_or(String::new(), written);
         let size = result.labels.get("size").and_then(Value::as_u64).unwrap_or_default();
         let ring: Vec<String> = option_names().chain(["header", "chain"]).map(label).collect();
@@ -406,7 +461,8 @@ fn recovered(results: &[Measurement]) -> Vec<String> {
 
 /// What the ratios say.
 fn verdict(results: &[Measurement]) -> Option<String> {
-    let ratios: Vec<&Measurement> = results.iter().filter(|result| result.unit == "ratio").collect();
+    let ratios: Vec<&Measurement> =
+        results.iter().filter(|result| result.unit == "ratio" && !result.undecided).collect();
     if ratios.is_empty() {
         return None;
     }
@@ -421,28 +477,39 @@ fn verdict(results: &[Measurement]) -> Option<String> {
     ))
 }
 
-/// The report for people: options as rows, sizes as columns.
-pub fn text(report: &Report) -> String {
-    let mut text = report.heading();
-    for (case, title) in [
-        ("rx", "rx: to the driver, with freeing the packets; clocks/packet"),
-        ("tx", "tx: from the driver, with taking buffers from the pool; clocks/packet"),
-    ] {
-        table(&mut text, title, report.results.iter().filter(|result| result.case == case), "size");
+/// What stands above the table of a case.
+fn title(case: &str) -> &'static str {
+    match case {
+        "rx" => "rx: to the driver, with freeing the packets; clocks/packet",
+        "tx" => "tx: from the driver, with taking buffers from the pool; clocks/packet",
+        "other-sizes" => "after packets of other sizes over before; ratio",
+        _ => "after packets in other chains over before; ratio",
     }
-    for (case, title) in [
-        ("other-sizes", "after packets of other sizes over before; ratio"),
-        ("other-chains", "after packets in other chains over before; ratio"),
-    ] {
-        table(&mut text, title, report.results.iter().filter(|result| result.case == case), "direction");
-    }
-    text.push_str(&report.notes.join("\n"));
-    text.push('\n');
-    text
 }
 
-/// One table: a row for each ring and chain, a column for each value of a label.
-fn table<'a>(text: &mut String, title: &str, results: impl Iterator<Item = &'a Measurement>, column: &str) {
+/// The report for people: options as rows, sizes as columns.
+pub fn text(report: &Report) -> String {
+    let costs = ["rx", "tx"].map(|case| table(case, report.results.iter().filter(|result| result.case == case), true));
+    report.heading() + &costs.concat() + &text_after_rows(report)
+}
+
+/// What stands below what has been shown as it was finished.
+pub fn text_after_rows(report: &Report) -> String {
+    let of = |case: &'static str| table(case, report.results.iter().filter(move |result| result.case == case), true);
+    let mut text = ["other-sizes", "other-chains"].map(of).concat();
+    if report.is_undecided() {
+        text.push_str("\n?: undecided\n");
+    }
+    text.push('\n');
+    text + &report.sentences()
+}
+
+/// How wide the longest name of a ring is.
+const NAME: usize = 82;
+
+/// A part of a table: a row for each ring and chain, a column for each size or direction. With a title, or below rows.
+fn table<'a>(case: &str, results: impl Iterator<Item = &'a Measurement>, has_title: bool) -> String {
+    let column = if ["rx", "tx"].contains(&case) { "size" } else { "direction" };
     let mut columns: Vec<String> = Vec::new();
     let mut rows: Vec<(String, BTreeMap<String, String>)> = Vec::new();
     for result in results {
@@ -460,7 +527,7 @@ fn table<'a>(text: &mut String, title: &str, results: impl Iterator<Item = &'a M
         };
         let name = format!("{on}header-{}, {}{copies}", label("header"), label("chain"));
         let decimals = if result.unit == "ratio" { 3 } else { 1 };
-        let cell = format!("{:.decimals$}", result.median);
+        let cell = if result.undecided { "?".to_owned() } else { format!("{:.decimals$}", result.median) };
         match rows.iter_mut().find(|(known, _)| *known == name) {
             Some((_, cells)) => {
                 cells.insert(value, cell);
@@ -468,63 +535,106 @@ fn table<'a>(text: &mut String, title: &str, results: impl Iterator<Item = &'a M
             None => rows.push((name, BTreeMap::from([(value, cell)]))),
         }
     }
+    let mut text = String::new();
     if rows.is_empty() {
-        return;
+        return text;
     }
-    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    let heads: String = columns.iter().map(|column| format!("{column:>8}")).collect();
-    let _ = writeln!(text, "{title}\n{:width$}{heads}", "");
+    if has_title {
+        let heads: String = columns.iter().map(|column| format!("{column:>8}")).collect();
+        let _ = writeln!(text, "\n{}\n{:NAME$}{heads}", title(case), "");
+    }
     for (name, cells) in rows {
         let cells: String =
             columns.iter().map(|column| format!("{:>8}", cells.get(column).map_or("–", String::as_str))).collect();
-        let _ = writeln!(text, "{name:width$}{cells}");
+        let _ = writeln!(text, "{name:NAME$}{cells}");
     }
-    text.push('\n');
+    text
 }
 
 fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Does one task, in a process that has done nothing else.
-pub fn measure(task: Task) -> Answer {
-    let Task { ring, costs, history, options } = task;
-    settle(options.cpu);
-    let costs = if costs { measure_costs(ring, &options) } else { Vec::new() };
-    let history = if history { measure_history(ring, &options) } else { Vec::new() };
-    Answer { costs, history, machine: Machine::here() }
-}
-
-/// A new ring for each size.
-fn measure_costs(ring: Ring, options: &Options) -> Vec<Cost> {
-    let of = |&size: &usize| {
-        let mut bench = Bench::new(ring, options.batch);
-        bench.measure(size, options.rounds / 4);
-        bench.measure(size, options.rounds)
-    };
-    options.sizes.iter().map(of).collect()
+/// Lays out a ring, in a process that has done nothing else.
+///
+/// # Errors
+/// None: what cannot be laid out ends the process.
+pub fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    settle(task.options.cpu);
+    Ok(Box::new(Rings::of(task)))
 }
 
 /// The packets of which a ring's history is looked at.
 const HISTORY_SIZE: usize = 60;
 
-/// One ring: what it costs after packets of other sizes to what it did before, and then the same for other chains.
-fn measure_history(ring: Ring, options: &Options) -> Vec<f64> {
-    let mut bench = Bench::new(ring, options.batch);
-    bench.measure(HISTORY_SIZE, options.rounds / 4);
-    let after = |bench: &mut Bench, others: &[(Chain, usize)]| {
-        let before = bench.measure(HISTORY_SIZE, options.rounds).steps;
-        for &(chain, size) in others {
+/// A ring for each size, and one that has a history.
+struct Rings {
+    ring: Ring,
+    costs: Vec<(usize, Bench)>,
+    history: Option<(History, Bench)>,
+    rounds: usize,
+    stage: usize,
+}
+
+impl Rings {
+    fn of(task: Task) -> Rings {
+        let Task { ring, costs, history, options } = task;
+        let bench = |size: usize| {
+            let mut bench = Bench::new(ring, options.batch);
+            bench.pass(size, options.rounds / 4);
+            bench
+        };
+        let costs = if costs { options.sizes.iter().map(|&size| (size, bench(size))).collect() } else { Vec::new() };
+        let history = history.map(|history| (history, bench(HISTORY_SIZE)));
+        Rings { ring, costs, history, rounds: options.rounds, stage: 0 }
+    }
+}
+
+impl Side for Rings {
+    fn turn(&mut self) -> Turn {
+        let batches = BATCHES.min(self.rounds).max(1);
+        let (mut figures, mut parts) = (Vec::new(), Vec::new());
+        if self.stage == 0 {
+            for (size, bench) in &mut self.costs {
+                let (cost, time) = bench.measure(*size, batches);
+                figures.extend([cost.call, cost.free]);
+                parts.push(time);
+            }
+        }
+        if let Some((_, bench)) = &mut self.history {
+            let (cost, time) = bench.measure(HISTORY_SIZE, batches);
+            figures.push(cost.call + if bench.receiving { cost.free } else { 0.0 });
+            parts.push(time);
+        }
+        Turn::of(figures, &parts)
+    }
+
+    /// Other sizes first, then other chains.
+    fn advance(&mut self) {
+        let Rings { ring, history, rounds, stage, .. } = self;
+        *stage += 1;
+        let Some((history, bench)) = history else { return };
+        let others = match (*history, *stage) {
+            (History::Nothing, _) => vec![(ring.chain, HISTORY_SIZE); 4],
+            (History::Others, 1) => [1_500, 64, 590, 1_024].map(|size| (ring.chain, size)).to_vec(),
+            (History::Others, _) => Chain::ALL.map(|chain| (chain, HISTORY_SIZE)).to_vec(),
+        };
+        for (chain, size) in others {
             bench.set_chain(chain);
-            bench.measure(size, options.rounds / 4);
+            bench.pass(size, *rounds / 4);
         }
         bench.set_chain(ring.chain);
-        bench.measure(HISTORY_SIZE, options.rounds / 4);
-        bench.measure(HISTORY_SIZE, options.rounds).steps / before
-    };
-    let sizes = [1_500, 64, 590, 1_024].map(|size| (ring.chain, size));
-    let chains = Chain::ALL.map(|chain| (chain, HISTORY_SIZE));
-    vec![after(&mut bench, &sizes), after(&mut bench, &chains)]
+        bench.pass(HISTORY_SIZE, *rounds / 4);
+    }
+}
+
+/// What a packet costs.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// The device's call.
+    call: f64,
+    /// Freeing the packets afterwards.
+    free: f64,
 }
 
 /// A driver and a device at the two ends of a ring.
@@ -575,21 +685,30 @@ impl Bench {
         self.queues.receive.set_chains(chain.layout());
     }
 
-    /// Times some batches of packets of one size.
-    fn measure(&mut self, size: usize, rounds: usize) -> Cost {
+    /// Times some batches of packets of one size, after some others.
+    fn measure(&mut self, size: usize, batches: usize) -> (Cost, Sliced) {
+        self.pass(size, WARM_UP);
         let template = Template::new(&vec![0x5a; size]).unwrap_or_else(|| fail(&"no template"));
-        let (mut calls, mut frees, mut steps) = (Vec::new(), Vec::new(), Vec::new());
-        let mut step = yardstick();
-        for round in 0..rounds.max(1) {
-            if round % 64 == 0 {
-                step = yardstick();
-            }
-            let (call, free) = if self.receiving { self.rx(&template) } else { self.tx(&template) };
-            calls.push(call);
-            frees.push(free);
-            steps.push((call + if self.receiving { free } else { 0.0 }) / step);
+        let times: Vec<(f64, f64)> = (0..batches).map(|_| self.batch(&template)).collect();
+        let [calls, frees]: [Vec<f64>; 2] = [|(call, _): &(f64, f64)| *call, |(_, free): &(f64, f64)| *free]
+            .map(|part: fn(&(f64, f64)) -> f64| times.iter().map(part).collect());
+        let packets = self.batch as u64;
+        let slices: Vec<(u64, f64)> =
+            times.iter().map(|(call, free)| (packets, (call + free) * packets as f64)).collect();
+        (Cost { call: undisturbed(&calls), free: undisturbed(&frees) }, Sliced::of(&slices))
+    }
+
+    /// Lets some batches of packets of one size through.
+    fn pass(&mut self, size: usize, batches: usize) {
+        let template = Template::new(&vec![0x5a; size]).unwrap_or_else(|| fail(&"no template"));
+        for _ in 0..batches {
+            self.batch(&template);
         }
-        Cost { call: undisturbed(&calls), free: undisturbed(&frees), steps: undisturbed(&steps) }
+    }
+
+    /// One batch: clocks a packet of the device's call, and of freeing the packets.
+    fn batch(&mut self, template: &Template) -> (f64, f64) {
+        if self.receiving { self.rx(template) } else { self.tx(template) }
     }
 
     /// A batch to the driver. Returns what the device's call took for a packet, and what freeing it took.
@@ -684,10 +803,25 @@ mod tests {
         clock::calibrate();
         let options = Options { rounds: 8, batch: 32, with: vec!["indirect".to_owned()], ..Options::default() };
         for ring in rings(&options, true).into_iter().chain(rings(&options, false)) {
-            let costs = measure_costs(ring, &options);
-            assert!(costs.len() == 3 && costs.iter().all(|cost| cost.call > 0.0), "{ring:?}: {costs:?}");
+            let mut rings = Rings::of(Task { ring, costs: true, history: None, options: options.clone() });
+            let figures = rings.turn().figures;
+            assert!(
+                figures.len() == 3 * FIGURES && figures.iter().step_by(2).all(|&call| call > 0.0),
+                "{ring:?}: {figures:?}"
+            );
         }
-        let ratios = measure_history(rings(&options, false)[0], &options);
-        assert!(ratios.len() == 2 && ratios.iter().all(|&ratio| ratio > 0.0), "{ratios:?}");
+        let group = Group { rings: &rings(&options, false)[..2], costs: true, history: true };
+        let tasks = group.tasks(&options);
+        assert_eq!((tasks.len(), tasks[2].history, group.turns(&options)), (3, Some(History::Nothing), vec![1; 3]));
+        let figures = |task: &Task| {
+            let mut rings = Rings::of(task.clone());
+            let mut stage = || {
+                let figures = rings.turn().figures.len();
+                rings.advance();
+                figures
+            };
+            [stage(), stage(), stage()]
+        };
+        assert_eq!((figures(&tasks[0]), figures(&tasks[2])), ([7, 1, 1], [1, 1, 1]), "costs in the first stage only");
     }
 }

@@ -118,7 +118,7 @@ fn measure(task: Task) -> u64 {
 }
 
 fn count(task: Task) -> Counts {
-    callgrind::count::<Task, u64>(&["--measure"], &task).unwrap_or_else(|error| panic!("{error}")).0
+    callgrind::count::<Task, u64>(&["--measure"], &task, &mut ()).unwrap_or_else(|error| panic!("{error}")).0
 }
 
 fn main() {
@@ -140,7 +140,7 @@ fn main() {
 }
 
 fn the_measured_part_alone_is_counted() {
-    let (counts, sum): (Counts, u64) = callgrind::count(&["--measure"], &Task::Sums(1)).unwrap();
+    let (counts, sum): (Counts, u64) = callgrind::count(&["--measure"], &Task::Sums(1), &mut ()).unwrap();
     assert_eq!(sum, (NUMBERS * (NUMBERS - 1) / 2) as u64, "the answer comes through");
     let numbers = NUMBERS as u64;
     assert!((numbers..20 * numbers).contains(&counts.instructions), "{counts:?}");
@@ -175,7 +175,7 @@ fn the_engine_runs_under_callgrind() {
 /// Callgrind's caches tell where the packets of a supply are, and hold them as real ones would.
 fn packets_lie_where_they_are_to_lie() {
     let misses = |level| {
-        let (counts, packets): (Counts, u64) = callgrind::count(&["--measure"], &Task::Look(level)).unwrap();
+        let (counts, packets): (Counts, u64) = callgrind::count(&["--measure"], &Task::Look(level), &mut ()).unwrap();
         (counts.l1_misses as f64 / packets as f64, counts.ll_misses as f64 / packets as f64)
     };
     let (l1, ll) = misses(Resident::L1);
@@ -189,7 +189,7 @@ fn packets_lie_where_they_are_to_lie() {
 }
 
 fn failures_say_what_happened() {
-    let failure = |task| callgrind::count::<Task, u64>(&["--measure"], &task).unwrap_err().to_string();
+    let failure = |task| callgrind::count::<Task, u64>(&["--measure"], &task, &mut ()).unwrap_err().to_string();
     assert!(failure(Task::Failure).contains("nothing comes of this"));
     assert!(failure(Task::Nothing).contains("counted nothing"));
 }

@@ -46,7 +46,7 @@ use bellows_packet::pool;
 use serde::{Deserialize, Serialize};
 
 use crate::callgrind::{self, CallgrindError, Counts};
-use crate::processes::{ProcessError, ask, settle, take_turns_with};
+use crate::processes::{Answers, Audience, ProcessError, ask, catch, panicked, settle, take_turns_with};
 use crate::report::{Machine, Report};
 use crate::residence::{Levels, NotFound, Residence, Resident};
 use crate::supply::Order;
@@ -242,12 +242,62 @@ pub enum AppbenchError {
     /// The apps do not do what can be measured.
     #[error("{0}")]
     Refused(String),
+    /// An app panicked.
+    #[error("{0}")]
+    Panicked(String),
     /// A measuring process failed.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// Callgrind did not count.
     #[error(transparent)]
     Callgrind(#[from] CallgrindError),
+}
+
+impl AppbenchError {
+    /// Whether whoever asked made a mistake; everything else should not have happened.
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            AppbenchError::Panicked(_) => false,
+            AppbenchError::Process(error) => error.is_mistake(),
+            AppbenchError::Callgrind(CallgrindError::Process(error)) => error.is_mistake(),
+            _ => true,
+        }
+    }
+
+    /// Whether it was interrupted before there was anything to report.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, AppbenchError::Process(ProcessError::Interrupted))
+    }
+}
+
+/// Why a process has found nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Trouble {
+    /// What was to be measured cannot be.
+    Refused(String),
+    /// An app panicked.
+    Panicked(String),
+}
+
+impl From<Trouble> for AppbenchError {
+    fn from(trouble: Trouble) -> AppbenchError {
+        match trouble {
+            Trouble::Refused(why) => AppbenchError::Refused(why),
+            Trouble::Panicked(what) => AppbenchError::Panicked(what),
+        }
+    }
+}
+
+impl Trouble {
+    /// What a process has found out, if no app panicked in it. `last` is what the last panic said.
+    fn unless_panicked<T>(outcome: Result<T, String>, last: Option<String>) -> Result<T, Trouble> {
+        match (outcome, last) {
+            (outcome, None) => outcome.map_err(Trouble::Refused),
+            (Ok(_), Some(panic)) => Err(Trouble::Panicked(format!("an app panicked: {panic}"))),
+            (Err(why), Some(panic)) if why.contains(&panic) => Err(Trouble::Panicked(why)),
+            (Err(why), Some(panic)) => Err(Trouble::Panicked(format!("{why}: {panic}"))),
+        }
+    }
 }
 
 /// What one process is to do.
@@ -274,7 +324,7 @@ enum Work {
 /// What a process answers: why it cannot be measured, or what it found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    outcome: Result<Comparison, String>,
+    outcome: Result<Comparison, Trouble>,
     machine: Machine,
     levels: Option<Levels>,
 }
@@ -295,8 +345,7 @@ impl Outcome {
     }
 }
 
-/// Runs the measurement. `arguments` make this program call [`measure`] in a fresh process; `progress` is told how many
-/// of how many processes are done.
+/// Runs the measurement. `arguments` make this program call [`measure`] in a fresh process.
 ///
 /// # Errors
 /// See [`AppbenchError`].
@@ -304,22 +353,23 @@ pub fn run(
     options: &Options,
     arguments: &[&str],
     registry: &Registry,
-    progress: impl FnMut(usize, usize),
+    audience: &mut dyn Audience,
 ) -> Result<Outcome, AppbenchError> {
-    let plan = Plan::of(options, registry)?;
+    let plan = catch(|| Plan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
     if let (Some(app), false) = (&plan.wiring.own_source, options.is_plain()) {
         return Err(AppbenchError::OwnPackets(app.clone()));
     }
-    let levels = if options.residents.is_empty() { None } else { Some(levels(options, arguments)?) };
+    let levels = if options.residents.is_empty() { None } else { Some(levels(options, arguments, audience)?) };
     let cells = options.cells(levels.as_ref())?;
     let jobs: Vec<Job> = cells.into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
-    let machine = attempt(&jobs[0], arguments)?;
+    let machine = attempt(&jobs[0], arguments, audience)?;
     let title = text::Title::of(options, &plan);
-    let answers = match options.counters {
-        Counters::Processor => take_turns(&jobs, options.processes, arguments, progress)?,
-        Counters::Valgrind => count(&jobs, &plan, arguments, progress)?,
+    let Answers { answers, interrupted } = match options.counters {
+        Counters::Processor => take_turns(&jobs, options.processes, arguments, audience)?,
+        Counters::Valgrind => Answers { answers: count(&jobs, &plan, arguments, audience)?, interrupted: false },
     };
-    let mut sheets: Vec<Sheet> = jobs.iter().zip(answers).map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
+    let answered = jobs.iter().zip(answers).filter(|(_, answers)| !answers.is_empty());
+    let mut sheets: Vec<Sheet> = answered.map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
     if plan.is_comparison() {
         // The account is of one app, the difference is between two.
         sheets.iter_mut().for_each(|sheet| sheet.gap = None);
@@ -328,6 +378,7 @@ pub fn run(
     let results = sheets.iter().flat_map(|sheet| sheet.results(&title)).collect();
     let mut report = Report::new("appbench", machine, processes, results);
     report.notes = figures::notes(options, &plan, &sheets);
+    report.interrupted = interrupted;
     Ok(Outcome { report, sheets, title })
 }
 
@@ -345,31 +396,36 @@ impl Job {
 }
 
 /// The levels of the memory hierarchy: those of this machine, measured in a fresh process, or those that are simulated.
-pub(crate) fn levels(options: &Options, arguments: &[&str]) -> Result<Levels, AppbenchError> {
+pub(crate) fn levels(
+    options: &Options,
+    arguments: &[&str],
+    audience: &mut dyn Audience,
+) -> Result<Levels, AppbenchError> {
     if options.counters == Counters::Valgrind {
         return Ok(Levels::simulated());
     }
     let cell = Cell { residence: None, prefetch: None };
     let survey = Task { options: options.clone(), cell, what: Work::Survey };
-    let Answer { outcome, levels, .. } = ask(arguments, &survey)?;
-    outcome.map_err(AppbenchError::Refused)?;
+    let Answer { outcome, levels, .. } = ask(arguments, &survey, audience)?;
+    outcome?;
     levels.ok_or_else(|| unreachable!("a survey finds levels or says why not"))
 }
 
 /// Sees whether something can be wired.
 pub(crate) fn check(job: &Job, registry: &Registry) -> Result<(), AppbenchError> {
-    Plan::of(&job.options, registry).map(drop)
+    let planned = catch(|| Plan::of(&job.options, registry).map(drop));
+    planned.unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))
 }
 
 /// Whether the first app brings its packets itself.
 pub(crate) fn brings_packets(job: &Job, registry: &Registry) -> bool {
-    Plan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some())
+    catch(|| Plan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some())).unwrap_or(false)
 }
 
 /// Sees in a fresh process whether something can be measured, before anybody waits for it.
-pub(crate) fn attempt(job: &Job, arguments: &[&str]) -> Result<Machine, AppbenchError> {
-    let Answer { outcome, machine, .. } = ask(arguments, &job.task(Work::Try))?;
-    outcome.map_err(AppbenchError::Refused)?;
+pub(crate) fn attempt(job: &Job, arguments: &[&str], audience: &mut dyn Audience) -> Result<Machine, AppbenchError> {
+    let Answer { outcome, machine, .. } = ask(arguments, &job.task(Work::Try), audience)?;
+    outcome?;
     Ok(machine)
 }
 
@@ -378,12 +434,13 @@ pub(crate) fn take_turns(
     jobs: &[Job],
     processes: usize,
     arguments: &[&str],
-    progress: impl FnMut(usize, usize),
-) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
+    audience: &mut dyn Audience,
+) -> Result<Answers<Comparison>, AppbenchError> {
     let task = |job: usize, round| jobs[job].task(Work::Measure { production_first: round % 2 == 1 });
-    let answers: Vec<Vec<Answer>> = take_turns_with(arguments, jobs.len(), processes, task, progress)?;
+    let Answers { answers, interrupted }: Answers<Answer> =
+        take_turns_with(arguments, jobs.len(), processes, task, audience)?;
     let outcomes = |answers: Vec<Answer>| answers.into_iter().map(|answer| answer.outcome).collect();
-    answers.into_iter().map(outcomes).collect::<Result<_, String>>().map_err(AppbenchError::Refused)
+    Ok(Answers { answers: answers.into_iter().map(outcomes).collect::<Result<_, Trouble>>()?, interrupted })
 }
 
 /// Has callgrind count each run of some jobs.
@@ -391,16 +448,17 @@ fn count(
     jobs: &[Job],
     plan: &Plan<'_>,
     arguments: &[&str],
-    mut progress: impl FnMut(usize, usize),
+    audience: &mut dyn Audience,
 ) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
     let runs: &[Run] = if plan.has_reference { &[Run::Reference, Run::Production] } else { &[Run::Production] };
     let mut counted = Vec::new();
     for (done, job) in jobs.iter().enumerate() {
         let mut whole = Comparison::default();
         for (index, &run) in runs.iter().enumerate() {
-            progress(done * runs.len() + index, jobs.len() * runs.len());
-            let (counts, answer): (Counts, Answer) = callgrind::count(arguments, &job.task(Work::Count(run)))?;
-            let comparison = answer.outcome.map_err(AppbenchError::Refused)?;
+            audience.progress(done * runs.len() + index, jobs.len() * runs.len());
+            let (counts, answer): (Counts, Answer) =
+                callgrind::count(arguments, &job.task(Work::Count(run)), audience)?;
+            let comparison = answer.outcome?;
             whole = whole.joined(comparison.counted(run, &counts));
         }
         counted.push(vec![whole]);
@@ -417,9 +475,9 @@ pub fn measure(task: Task, registry: &Registry) -> Answer {
             Ok(levels) => (Ok(Comparison::default()), Some(levels)),
             Err(error) => (Err(error.to_string()), None),
         };
-        return Answer { outcome, machine: Machine::here(), levels };
+        return Answer { outcome: outcome.map_err(Trouble::Refused), machine: Machine::here(), levels };
     }
-    let outcome = work(&options, cell, what, registry);
+    let outcome = Trouble::unless_panicked(work(&options, cell, what, registry), panicked());
     Answer { outcome, machine: Machine::here(), levels: None }
 }
 

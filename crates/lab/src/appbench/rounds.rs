@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::bed::{Bed, Booking, Books};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
+use crate::processes::panicked;
 use crate::supply::Reach;
 use crate::timing::{CYCLES_A_STEP, middle, yardstick};
 
@@ -106,7 +107,7 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
     let Books { came, left, waiting, .. } = books;
     let measured = bed.measured.join(" | ");
     let why = if let Some(app) = &books.panicked {
-        format!("`{app}` panicked; run it in a network to see where")
+        panic_of(app)
     } else if *came == 0 {
         format!(
             "no packet came to `{measured}` within half a second; see that what feeds it sends packets at once and for ever"
@@ -128,6 +129,19 @@ fn verdict(bed: &Bed, books: &Books) -> Option<String> {
         return None;
     };
     Some(why)
+}
+
+/// What an app said when it panicked, and where it was.
+fn panic_of(app: &str) -> String {
+    match panicked() {
+        Some(panic) => format!("`{app}` panicked: {panic}"),
+        None => format!("`{app}` panicked"),
+    }
+}
+
+/// What is measured once an app has panicked is not what the app does.
+fn see_that_none_panicked(bed: &Bed) -> Result<(), String> {
+    bed.books().panicked.map_or(Ok(()), |app| Err(panic_of(&app)))
 }
 
 /// How long a process measures at most, in nanoseconds, however few packets come.
@@ -271,6 +285,7 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
     let (mut reference, mut production) = beds.both(false, production_first)?;
     let breaths = breaths(options.packets(), reference.as_mut(), &mut production)?;
     let pairs = alternate(options.packets(), &meter, breaths, reference.as_mut(), &mut production)?;
+    reference.iter().chain([&production]).try_for_each(see_that_none_panicked)?;
     let names = meter.names();
     let quiet = quieter_half(pairs);
     let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
@@ -290,6 +305,7 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
     let (mut reference, mut production) = beds.both(true, production_first)?;
     let (in_reference, in_production) =
         book(options.packets() / BOOKED_PART, breaths, reference.as_mut(), &mut production)?;
+    reference.iter().chain([&production]).try_for_each(see_that_none_panicked)?;
     Ok(Comparison {
         reference: reference_tally.map(|tally| Tally { booked: in_reference, ..tally }),
         production: Some(Tally { booked: in_production, ..production_tally }),
@@ -305,6 +321,7 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
 fn load(packets: u64, beds: &impl Beds, production_first: bool) -> Result<Comparison, String> {
     let (mut reference, mut production) = beds.both(true, production_first)?;
     let (in_reference, in_production) = book(packets, LOADED_BREATHS, reference.as_mut(), &mut production)?;
+    reference.iter().chain([&production]).try_for_each(see_that_none_panicked)?;
     let filled = |bed: &Bed, booked| Tally { booked, missed: bed.missed(), packets: bed.books().came, ..tally(bed) };
     Ok(Comparison {
         reference: reference.as_ref().map(|bed| filled(bed, in_reference)),

@@ -1,0 +1,170 @@
+//! A program that disturbs a measurement, to see whether its figures hold.
+//!
+//! It runs on another processor than the measurement, and writes to random lines of twice as much memory as the last-level
+//! cache holds: all that the measured processes have there is pushed out again and again, and the memory is busy.
+
+use std::io::Read;
+use std::process::{Child, ChildStdin, Command};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bellows_sys::cpu;
+use serde::{Deserialize, Serialize};
+
+use crate::processes::{ProcessError, measuring, this_program};
+
+/// How a measurement is disturbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Beside {
+    /// All the time.
+    Thrash,
+    /// Now and then: for some milliseconds up to half a second, with pauses as long.
+    Bursts,
+}
+
+impl Beside {
+    const ALL: [Beside; 2] = [Beside::Thrash, Beside::Bursts];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Beside::Thrash => "thrash",
+            Beside::Bursts => "bursts",
+        }
+    }
+}
+
+impl FromStr for Beside {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Beside, String> {
+        let found = Beside::ALL.into_iter().find(|beside| beside.name() == text);
+        found.ok_or_else(|| format!("nothing called `{text}` can run beside; there are thrash and bursts"))
+    }
+}
+
+/// Why nothing runs beside a measurement.
+#[derive(Debug, thiserror::Error)]
+pub enum BesideError {
+    /// There is one processor.
+    #[error("nothing can run beside the measurement on another processor: only processor {0} may be used")]
+    OneProcessor(usize),
+    /// It could not be started.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+/// A program that disturbs for as long as this lives.
+#[derive(Debug)]
+pub struct Disturbance {
+    child: Child,
+    /// The program ends when this is closed, also if this process is killed.
+    orders: Option<ChildStdin>,
+    /// On which processor.
+    pub processor: usize,
+}
+
+impl Disturbance {
+    /// Starts disturbing what runs on a processor, on another one. `arguments` make this program call [`disturb`].
+    ///
+    /// # Errors
+    /// See [`BesideError`].
+    pub fn start(measured: Option<usize>, arguments: &[&str]) -> Result<Disturbance, BesideError> {
+        let all = cpu::allowed();
+        let measured = measured.or_else(|| all.last().copied()).unwrap_or_default();
+        let processor = all.into_iter().find(|&cpu| cpu != measured).ok_or(BesideError::OneProcessor(measured))?;
+        let mut command = Command::new(this_program()?);
+        command.args(arguments).args(["--cpu", &processor.to_string()]);
+        let mut child = measuring(&mut command)?;
+        let orders = child.stdin.take();
+        Ok(Disturbance { child, orders, processor })
+    }
+}
+
+impl Drop for Disturbance {
+    fn drop(&mut self) {
+        self.orders = None;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The size of the last-level cache in bytes, as the kernel gives it, or one that is larger than most.
+fn last_level() -> usize {
+    const LARGE: usize = 64 << 20;
+    let read = |index: usize| {
+        let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok()?;
+        text.trim().strip_suffix('K')?.parse::<usize>().ok().map(|kibibytes| kibibytes << 10)
+    };
+    (0..8).filter_map(read).max().unwrap_or(LARGE)
+}
+
+/// The most memory that is written to: caches of many processors together are larger than what one has of them.
+const MOST: usize = 512 << 20;
+
+/// Disturbs until standard input ends, and returns how many lines were written to.
+///
+/// # Errors
+/// When there is no such processor.
+pub fn disturb(beside: Beside, processor: Option<usize>) -> Result<u64, std::io::Error> {
+    if let Some(processor) = processor {
+        cpu::pin_to(processor)?;
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let end = Arc::clone(&is_over);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        end.store(true, Relaxed);
+    });
+    Ok(thrash(beside, (2 * last_level()).min(MOST), &is_over))
+}
+
+fn thrash(beside: Beside, bytes: usize, is_over: &AtomicBool) -> u64 {
+    const LINE: usize = 8;
+    let mut words = vec![1u64; bytes / size_of::<u64>()];
+    let lines = words.len() / LINE;
+    let mut random = fastrand::Rng::new();
+    let mut written = 0;
+    while !is_over.load(Relaxed) {
+        let span = match beside {
+            Beside::Thrash => Duration::from_millis(100),
+            Beside::Bursts => Duration::from_millis(random.u64(5..500)),
+        };
+        let start = Instant::now();
+        while start.elapsed() < span && !is_over.load(Relaxed) {
+            for _ in 0..1_000 {
+                // No line depends on the one before, so that many are on their way at once.
+                words[random.usize(..lines) * LINE] += 1;
+            }
+            written += 1_000;
+        }
+        if beside == Beside::Bursts && !is_over.load(Relaxed) {
+            std::thread::sleep(span);
+        }
+    }
+    std::hint::black_box(&words);
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_write_until_they_are_told_to_end() {
+        for beside in Beside::ALL {
+            assert_eq!(beside.name().parse(), Ok(beside));
+            let is_over = Arc::new(AtomicBool::new(false));
+            let end = Arc::clone(&is_over);
+            let other = std::thread::spawn(move || thrash(beside, 1 << 20, &is_over));
+            std::thread::sleep(Duration::from_millis(30));
+            end.store(true, Relaxed);
+            assert!(other.join().unwrap() > 0);
+        }
+        assert!("thrashing".parse::<Beside>().is_err());
+        assert!(last_level() >= 1 << 20);
+    }
+}
