@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-use bellows_engine::{AppCounts, Histogram, Home, LinkCounts, Reloaded, Snapshot};
+use bellows_engine::{AppCounts, Gone, Histogram, Home, LinkCounts, Reloaded, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -31,7 +31,15 @@ struct KeptCounters {
     engine: BTreeMap<String, u64>,
     apps: Vec<KeptApp>,
     links: Vec<KeptLink>,
+    #[serde(default)]
+    gone: KeptGone,
     histograms: BTreeMap<String, Histogram>,
+}
+
+#[derive(Default, Deserialize)]
+struct KeptGone {
+    apps: Vec<KeptApp>,
+    links: Vec<KeptLink>,
 }
 
 #[derive(Deserialize)]
@@ -53,11 +61,13 @@ struct KeptLink {
     packets: u64,
     bytes: u64,
     txdrop: u64,
+    #[serde(default)]
+    removed: u64,
 }
 
 impl From<Kept> for Sample {
     fn from(kept: Kept) -> Sample {
-        let KeptCounters { pid, engine, apps, links, histograms } = kept.counters;
+        let KeptCounters { pid, engine, apps, links, gone, histograms } = kept.counters;
         let app = |KeptApp { name, kind, in_packets, out_packets, drops, calls, naps, account }: KeptApp| AppCounts {
             name,
             kind,
@@ -69,17 +79,20 @@ impl From<Kept> for Sample {
             account,
             ..AppCounts::default()
         };
-        let link = |KeptLink { from, to, packets, bytes, txdrop }: KeptLink| LinkCounts {
+        let link = |KeptLink { from, to, packets, bytes, txdrop, removed }: KeptLink| LinkCounts {
             from,
             to,
             packets,
             bytes,
             txdrop,
+            removed,
             ..LinkCounts::default()
         };
+        let gone =
+            Gone { apps: gone.apps.into_iter().map(app).collect(), links: gone.links.into_iter().map(link).collect() };
         let apps = apps.into_iter().map(app).collect();
         let links = links.into_iter().map(link).collect();
-        Sample { at: kept.at, counters: Snapshot { pid, engine, apps, links, histograms, ..Snapshot::default() } }
+        Sample { at: kept.at, counters: Snapshot { pid, engine, apps, links, gone, histograms, ..Snapshot::default() } }
     }
 }
 

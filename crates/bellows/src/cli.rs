@@ -1,22 +1,23 @@
 //! What can be typed. The help, the completions and the man pages are made from these definitions.
 
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, Parser, ValueEnum};
 
 use crate::commands::{
-    appbench, apps, bench, breathsim, check, clear, completions, graph, man, ps, reload, run, show, stop, tap,
+    appbench, apps, bench, breathsim, check, clear, completions, graph, man, ps, reload, run, schema, show, stop, tap,
     timeline, top, trace,
 };
 use crate::failure::EXIT_CODES;
 
-/// Runs app networks: apps that are joined by links, through which packets go.
+/// Run networks of packet-processing apps, and see what they do
 ///
-/// A network is described by a TOML file. `bellows run FILE` runs it and reports where each packet went; the other
-/// commands explain apps and networks, and look at running engines from outside.
+/// A network file (TOML) names apps and the links between them. `bellows run FILE` runs the network and reports where each
+/// packet went. The other commands check, draw and measure networks, and inspect running ones.
 #[derive(Debug, Parser)]
-#[command(name = "bellows", version, after_help = EXIT_CODES)]
+#[command(name = "bellows", version, after_long_help = EXIT_CODES)]
 pub struct Cli {
     #[command(flatten)]
     pub logging: Logging,
@@ -26,13 +27,13 @@ pub struct Cli {
 
 /// How to log. The log goes to standard error.
 #[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Log")]
+#[command(next_help_heading = "Logging")]
 pub struct Logging {
-    /// The least important messages to log
-    #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value = "info")]
+    /// Minimum log level
+    #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value = "info", hide_short_help = true)]
     pub log_level: LogLevel,
-    /// Lines for people, or an object of JSON a line
-    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
+    /// Log format: text, or one JSON object per line
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text", hide_short_help = true)]
     pub log_format: LogFormat,
 }
 
@@ -57,32 +58,78 @@ pub enum LogFormat {
 /// The network file, and what to change in it.
 #[derive(Clone, Debug, Args)]
 pub struct NetworkFile {
-    /// The network file (TOML)
+    /// Network file (TOML), or - for standard input
     #[arg(value_name = "NETWORK")]
     pub path: PathBuf,
-    /// Set a key of the file, such as `apps.source.rate="1Mpps"` or `engine.burst=32`; may be given several times
+    /// Override a key of the file, such as `engine.burst=32` (repeatable)
+    ///
+    /// Another example: `--set 'apps.source.rate="1Mpps"'`. The value is TOML. Paths are relative to the current directory.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
 }
 
+/// How reports name a network that was read from standard input.
+const STDIN: &str = "<stdin>";
+
+/// More than any network takes, which is refused with the reason.
+const LONGEST_TEXT: u64 = 16 << 20;
+
 impl NetworkFile {
+    /// Whether the network comes from standard input, which cannot be read again.
+    pub fn is_stdin(&self) -> bool {
+        self.path == Path::new("-")
+    }
+
+    /// How reports name it.
+    pub fn name(&self) -> String {
+        if self.is_stdin() { STDIN.to_owned() } else { self.path.display().to_string() }
+    }
+
     /// Reads the network, with the changes.
     ///
     /// # Errors
     /// All that is wrong with it.
     pub fn load(&self, registry: &Registry) -> Result<Loaded, Diagnostics> {
+        if self.is_stdin() {
+            bellows_apps::pcap_reader::reserve_stdin();
+            let mut text = Vec::new();
+            if let Err(error) = io::stdin().lock().take(LONGEST_TEXT).read_to_end(&mut text) {
+                tracing::error!("standard input cannot be read: {error}");
+            }
+            let text = String::from_utf8_lossy(&text);
+            let overrides = Overrides::new(&self.overrides);
+            return bellows_config::load_str(&text, STDIN, Path::new(""), registry, &overrides);
+        }
         bellows_config::load(&self.path, registry, &Overrides::new(&self.overrides))
     }
+}
+
+/// Reads the number of a processor that the process may run on.
+///
+/// # Errors
+/// Which ones it may run on, if that is none of them.
+pub fn processor(text: &str) -> Result<usize, String> {
+    let cpu: usize = text.parse().map_err(|_| "give the number of a processor, counted from 0".to_owned())?;
+    let allowed = bellows_sys::cpu::allowed();
+    if allowed.contains(&cpu) {
+        return Ok(cpu);
+    }
+    let allowed = bellows_sys::cpu::ranges(&allowed);
+    Err(format!("there is no processor {cpu} for this process; it may use {allowed}"))
 }
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub enum Subcommand {
     Run(run::Arguments),
+    #[command(visible_alias = "validate")]
     Check(check::Arguments),
     Apps(apps::Arguments),
+    Schema(schema::Arguments),
     Graph(graph::Arguments),
+    #[command(visible_alias = "list", alias = "ls")]
     Ps(ps::Arguments),
+    #[command(visible_aliases = ["status", "stats"])]
     Show(show::Arguments),
     Top(top::Arguments),
     Trace(trace::Arguments),
@@ -96,4 +143,21 @@ pub enum Subcommand {
     Breathsim(breathsim::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
+}
+
+impl Subcommand {
+    /// Whether all that it does is to print a report, so that there is nothing to do when nobody reads it any more.
+    pub fn only_reports(&self) -> bool {
+        match self {
+            Subcommand::Ps(arguments) => !arguments.cleans(),
+            Subcommand::Timeline(arguments) => !arguments.exports(),
+            Subcommand::Show(_)
+            | Subcommand::Top(_)
+            | Subcommand::Trace(_)
+            | Subcommand::Appbench(_)
+            | Subcommand::Bench(_)
+            | Subcommand::Breathsim(_) => true,
+            _ => false,
+        }
+    }
 }

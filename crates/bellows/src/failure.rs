@@ -6,8 +6,18 @@ use std::process::ExitCode;
 /// The section of `--help` that documents the exit codes.
 pub const EXIT_CODES: &str = "Exit codes:
   0  all went well
-  1  the run failed: an app panicked or could not finish (a damaged capture, a full disk), or packets got stuck
-  2  a mistake in the command, the network file or what it names; nothing was started";
+  1  the run failed: an app panicked, lost count of its packets or could not finish (a damaged capture, a full disk), or
+     packets got stuck. Packets that were dropped are no failure; the report's last lines name those that nobody asked to
+     drop
+  2  a mistake in the command, the network file or what it names; nothing was started
+  3  a benchmark is undecided about some figure: the machine was too disturbed
+130  a benchmark was interrupted; what it had measured is in its report";
+
+/// The code of a benchmark that is undecided about some figure.
+pub const UNDECIDED: u8 = 3;
+
+/// The code of a benchmark that was interrupted: that of a process that SIGINT ends, as shells see it.
+pub const INTERRUPTED: u8 = 130;
 
 /// Why a command did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +28,8 @@ pub enum Failure {
     Diagnosed(String),
     /// Something failed that should not have: exit code 1. The message is one sentence without a full stop.
     Failed(String),
+    /// It was interrupted before there was anything to show: exit code 130.
+    Interrupted(String),
 }
 
 impl Failure {
@@ -26,6 +38,7 @@ impl Failure {
         match self {
             Failure::Mistake(_) | Failure::Diagnosed(_) => ExitCode::from(2),
             Failure::Failed(_) => ExitCode::from(1),
+            Failure::Interrupted(_) => ExitCode::from(INTERRUPTED),
         }
     }
 }
@@ -33,7 +46,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Mistake(message) | Failure::Failed(message) => write!(formatter, "error: {message}"),
+            Failure::Mistake(message) | Failure::Failed(message) | Failure::Interrupted(message) => {
+                write!(formatter, "error: {message}")
+            }
             Failure::Diagnosed(text) => formatter.write_str(text.trim_end()),
         }
     }

@@ -189,7 +189,7 @@ impl Journey {
 }
 
 /// A packet in a line, as far as its link type is known.
-fn summary(link_type: u32, bytes: &[u8], length: u32) -> String {
+pub fn summary(link_type: u32, bytes: &[u8], length: u32) -> String {
     match LinkLayer::from_number(link_type) {
         Some(layer) => summarize(layer, bytes, length as usize),
         None => format!("link type {link_type}, length {length}"),

@@ -30,7 +30,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `cli` | what can be typed |
+//! | `cli`, `usage` | what can be typed, and what is said to the rest |
 //! | `commands` | a thin file for each subcommand |
 //! | `supervisor` | the process around a running engine: threads, signals, reloads, the end |
 //! | `control` | the control socket: the engine's side, the client's side, what goes between |
@@ -42,13 +42,16 @@
 //! | `timeline` | what an engine recorded of its last breaths |
 //! | `report` | what a run did, for people and for programs |
 //! | [`graph`] | networks as pictures |
-//! | `terminal`, `text`, `logging`, `failure` | output, numbers, the log, exit codes |
+//! | `complete` | what the shells complete: networks, apps, links, parts |
+//! | `terminal`, `charset`, `text`, `logging`, `failure` | output, its characters, numbers, the log, exit codes |
 #![forbid(unsafe_code)]
 
 mod accounting;
 mod baseline;
+mod charset;
 mod cli;
 mod commands;
+mod complete;
 mod control;
 mod failure;
 pub mod graph;
@@ -63,6 +66,7 @@ mod terminal;
 mod text;
 mod timeline;
 mod times;
+mod usage;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -102,22 +106,37 @@ impl Command {
     /// Does what these arguments say; the first is the program's name.
     pub fn run<A: Into<OsString> + Clone>(self, arguments: impl IntoIterator<Item = A>) -> ExitCode {
         let definition = Cli::command().name(self.name).bin_name(self.name);
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        if let Some(code) = complete::answer(&definition, &self.registry, &arguments) {
+            return code;
+        }
+        // For mistakes in the arguments themselves, which no parser has understood.
+        let wants_json = logging::asks_for_json(&arguments);
         let parsed = definition.clone().try_get_matches_from(arguments);
         let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
             Ok(cli) => cli,
             Err(error) => {
-                let _ = error.print();
-                return ExitCode::from(error.exit_code() as u8);
+                if wants_json {
+                    terminal::write_errors_as_json();
+                }
+                return usage::print(error);
             }
         };
         logging::init(cli.logging);
-        match execute(cli.command, Arc::new(self.registry), definition) {
+        if cli.command.only_reports() {
+            commands::watch::exit_when_unread();
+        }
+        // A file at the limit of `ulimit -f` is an error like a full disk, and not the end of the process.
+        let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+        let code = match execute(cli.command, Arc::new(self.registry), definition) {
             Ok(code) => code,
             Err(failure) => {
-                terminal::complain(&format!("{failure}\n"));
+                terminal::fail(&format!("{failure}\n"));
                 failure.code()
             }
-        }
+        };
+        terminal::flush();
+        code
     }
 }
 
@@ -126,9 +145,10 @@ fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Comma
         Subcommand::Run(arguments) => commands::run::execute(arguments, registry),
         Subcommand::Check(arguments) => commands::check::execute(&arguments, &registry),
         Subcommand::Apps(arguments) => commands::apps::execute(&arguments, &registry),
+        Subcommand::Schema(arguments) => commands::schema::execute(&arguments, &registry),
         Subcommand::Graph(arguments) => commands::graph::execute(&arguments, &registry),
         Subcommand::Ps(arguments) => commands::ps::execute(&arguments),
-        Subcommand::Show(arguments) => commands::show::execute(&arguments),
+        Subcommand::Show(arguments) => commands::show::execute(&arguments, &registry),
         Subcommand::Top(arguments) => commands::top::execute(&arguments),
         Subcommand::Trace(arguments) => commands::trace::execute(&arguments),
         Subcommand::Tap(arguments) => commands::tap::execute(&arguments),
@@ -139,7 +159,7 @@ fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Comma
         Subcommand::Appbench(arguments) => commands::appbench::execute(&arguments, &registry),
         Subcommand::Bench(arguments) => commands::bench::execute(&arguments, &registry),
         Subcommand::Breathsim(arguments) => commands::breathsim::execute(&arguments),
-        Subcommand::Completions(arguments) => commands::completions::execute(&arguments, definition),
+        Subcommand::Completions(arguments) => commands::completions::execute(&arguments, definition.get_name()),
         Subcommand::Man(arguments) => commands::man::execute(&arguments, definition),
     }
 }

@@ -1,12 +1,14 @@
 //! The log: messages about the command's own doings, on standard error.
 
+use std::backtrace::Backtrace;
+use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
 
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt;
 
 use crate::cli::{LogFormat, LogLevel, Logging};
-use crate::terminal::Lines;
+use crate::terminal::{self, Records};
 
 /// Starts logging. A second call in one process changes nothing.
 pub fn init(logging: Logging) {
@@ -18,7 +20,12 @@ pub fn init(logging: Logging) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let builder = fmt().with_max_level(level).with_writer(|| Lines).with_ansi(false).with_target(false);
+    if logging.log_format == LogFormat::Json {
+        terminal::write_errors_as_json();
+    }
+    let builder = fmt().with_max_level(level).with_writer(|| Records).with_ansi(false).with_target(false);
+    // The subscriber would tell its own troubles with `eprintln!`, which panics where standard error is broken.
+    let builder = builder.log_internal_errors(false);
     let _ = match logging.log_format {
         LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
         // A person at a terminal knows what time it is.
@@ -29,20 +36,26 @@ pub fn init(logging: Logging) {
     };
 }
 
+/// Whether arguments that could not be parsed ask for a log in JSON.
+pub fn asks_for_json(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|word| word == "--log-format=json")
+        || arguments.windows(2).any(|words| words[0] == "--log-format" && words[1] == "json")
+}
+
 /// Reports panics as one line of the log, and with a backtrace if RUST_BACKTRACE asks for one.
 pub fn log_panics() {
-    let with_backtrace = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
         let place = panic.location().map(|location| format!(" at {}:{}", location.file(), location.line()));
         let message = panic.payload_as_str().unwrap_or("no message");
-        let who = match thread.name() {
-            Some("engine") => "an app panicked",
-            _ => "bellows panicked",
+        let who = match (bellows_engine::app_at_work(), thread.name()) {
+            (Some(app), _) => format!("app `{app}` panicked"),
+            (None, Some("engine")) => "an app panicked".to_owned(),
+            (None, _) => "bellows panicked".to_owned(),
         };
         tracing::error!("{who}: {message}{}", place.unwrap_or_default());
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
-            with_backtrace(panic);
+            terminal::fail(&format!("stack backtrace:\n{}", Backtrace::force_capture()));
         }
     }));
 }

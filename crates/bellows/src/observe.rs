@@ -1,16 +1,19 @@
 //! Running engines and those that crashed, seen from outside.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::hash::Hash;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_engine::{AppCounts, Histogram, Home, LinkCounts, Observer, Snapshot, root};
+use bellows_engine::{Activity, AppCounts, Histogram, Home, LinkCounts, Observer, Pulse, Snapshot, root};
 use bellows_sys::clock;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::nearest::nearest;
+use crate::terminal::harmless;
+use crate::text::span;
 
 /// Whether an engine lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -25,6 +28,11 @@ pub enum State {
 /// The state of the engine in a folder.
 pub fn state(home: &Home) -> State {
     if home.process().is_some() { State::Running } else { State::Crashed }
+}
+
+/// The apps that have panicked and are called no more.
+pub fn failed(counters: &Snapshot) -> Vec<String> {
+    counters.apps.iter().filter(|app| app.state == "failed").map(|app| app.name.clone()).collect()
 }
 
 /// Which networks can be seen at all, for messages that say that one cannot.
@@ -44,6 +52,7 @@ pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
     let mut homes = Home::all();
     let names: Vec<String> = homes.iter().map(Home::name).collect();
     if let Some(name) = name {
+        homes.extend(Home::post_mortems());
         return homes.into_iter().find(|home| home.name() == name).ok_or_else(|| {
             let known = match nearest(name, names.iter().map(String::as_str)) {
                 Some(near) => format!("; did you mean `{near}`?"),
@@ -134,6 +143,124 @@ impl Sample {
         self.counters.engine("nap_nanos").saturating_add(silent.unwrap_or(0))
     }
 }
+
+/// An engine that has not been seen outside of its apps for a while.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Hang {
+    /// The app in which it is; none if it is not in an app.
+    pub app: Option<String>,
+    /// What the app was called for; none without an app.
+    pub activity: Option<Activity>,
+    /// For how long.
+    pub seconds: f64,
+}
+
+impl Hang {
+    /// Whether the engine hangs by these counters. They may be those of a process that has been stopped or killed: then the
+    /// time counts from the last sign of life to when the sample was taken.
+    pub fn of(sample: &Sample) -> Option<Hang> {
+        Hang::at(sample.counters.pulse(), sample.at)
+    }
+
+    /// Whether the engine hangs at a time, in nanoseconds since the Unix epoch.
+    pub fn at(pulse: Pulse, now: u64) -> Option<Hang> {
+        let silence = now.saturating_sub(pulse.alive);
+        if pulse.asleep || silence < LONGEST_CALL {
+            return None;
+        }
+        let (app, activity) = pulse.doing.map(|doing| (doing.app, doing.activity)).unzip();
+        Some(Hang { app, activity, seconds: silence as f64 / 1e9 })
+    }
+}
+
+impl fmt::Display for Hang {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = span(Duration::from_secs_f64(self.seconds));
+        let Some(app) = &self.app else {
+            return write!(formatter, "the engine has not taken a breath for {time}, and is in no app");
+        };
+        let activity = match self.activity {
+            Some(Activity::Question) => "answering whether it is done",
+            Some(Activity::Start) => "starting",
+            Some(Activity::Stop) => "stopping",
+            Some(Activity::Call) | None => "moving packets",
+        };
+        write!(formatter, "the engine has been in the app `{}` for {time} ({activity})", harmless(app))
+    }
+}
+
+/// What is wrong with a network, a line for each.
+pub fn trouble(sample: &Sample, state: State) -> String {
+    let hang = match (state, &sample.counters.doing) {
+        (State::Running, _) => Hang::of(sample).map(|hang| format!("hung: {hang}\n")),
+        (State::Crashed, doing) => {
+            doing.as_ref().map(|doing| format!("when it ended, the engine was in the app `{}`\n", harmless(&doing.app)))
+        }
+    };
+    let apps = failed(&sample.counters);
+    let failed = apps.iter().map(|app| {
+        format!("degraded: the app `{}` has panicked and is called no more; a reload starts it again\n", harmless(app))
+    });
+    let imbalances = sample.counters.imbalances();
+    let imbalances = imbalances.iter().map(|imbalance| harmless(&format!("{imbalance}\n")));
+    hang.into_iter().chain(failed).chain(imbalances).collect()
+}
+
+impl Hang {
+    /// Whether the app is being started or stopped, which may take long: it opens and closes files.
+    pub fn is_restart(&self) -> bool {
+        matches!(self.activity, Some(Activity::Start | Activity::Stop))
+    }
+}
+
+/// Why a network does not do what it is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Obstacle {
+    /// Its process has been stopped, by a signal or a debugger.
+    Stopped,
+    /// Its engine hangs.
+    Hang(Hang),
+}
+
+impl Obstacle {
+    /// The obstacle, and how to remove it.
+    pub fn advice(&self, name: &str, pid: u32) -> String {
+        match self {
+            Obstacle::Stopped => {
+                format!("{self}; `kill -CONT {pid}` lets it go on, `bellows stop --kill {name}` ends it")
+            }
+            Obstacle::Hang(_) => format!("{self}; `bellows stop --kill {name}` ends it"),
+        }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::Stopped => formatter.write_str("the process is stopped (state T), by a signal or a debugger"),
+            Obstacle::Hang(hang) => write!(formatter, "{hang}"),
+        }
+    }
+}
+
+/// What keeps a network from doing what it is asked for, if anything does.
+pub fn obstacle(home: &Home) -> Option<Obstacle> {
+    if matches!(process_state(home.process()?)?, 'T' | 't') {
+        return Some(Obstacle::Stopped);
+    }
+    let mut observer = Observer::open(home.look()).ok()?;
+    Hang::of(&Sample::take(&mut observer)).map(Obstacle::Hang)
+}
+
+/// The state of a process as the kernel abbreviates it: `R` runs, `T` has been stopped, `Z` has ended.
+pub fn process_state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// No call of an app takes this long, in nanoseconds, unless the app hangs.
+pub const LONGEST_CALL: u64 = 2_000_000_000;
 
 /// A busy engine writes its gauges more often than this, in nanoseconds.
 const LONGEST_SILENCE: u64 = 500_000_000;

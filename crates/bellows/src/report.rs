@@ -1,8 +1,9 @@
 //! What a run did, for people and for programs.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use bellows_engine::{AppCounts, End, Outcome, PROGRESS, PROGRESS_TOTAL, Snapshot};
+use bellows_engine::{AppCounts, End, Imbalance, LinkCounts, Outcome, PROGRESS, PROGRESS_TOTAL, Snapshot};
 use serde::Serialize;
 
 use crate::accounting::Accounts;
@@ -53,6 +54,39 @@ pub struct Unfinished {
     pub reason: String,
 }
 
+/// Packets that were dropped though nobody has configured that they are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// The app that dropped them.
+    pub app: String,
+    /// Why: a reason among its drops.
+    pub reason: String,
+    /// What the reason means.
+    pub help: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// All such losses, those of apps included that reloads have removed.
+pub fn losses(counters: &Snapshot) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    for app in counters.apps.iter().chain(&counters.gone.apps) {
+        losses.extend(app.lost.iter().map(|(reason, &packets)| Loss {
+            app: app.name.clone(),
+            reason: reason.clone(),
+            help: match reason.as_str() {
+                "txdrop" => {
+                    "a link that leads out of it was full; `lossless = true` in [engine] avoids that".to_owned()
+                }
+                "no_buffer" => "the pool ran out of buffers; a larger `packets` in [engine] avoids that".to_owned(),
+                reason => app.loss_helps.get(reason).cloned().unwrap_or_default(),
+            },
+            packets,
+        }));
+    }
+    losses
+}
+
 /// A run that is over. Its JSON form is described in `docs/json.md`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
@@ -64,9 +98,11 @@ pub struct RunReport {
     pub stopped_by: Option<StoppedBy>,
     /// How long it took.
     pub elapsed_seconds: f64,
-    /// Packets a second on the busiest link.
+    /// The link through which most packets went in the whole run.
+    pub busiest_link: Option<String>,
+    /// Packets a second on that link, on average over the whole run.
     pub packets_per_second: f64,
-    /// Bits a second on the busiest link.
+    /// Bits a second on that link, on average over the whole run.
     pub bits_per_second: f64,
     /// The links in which packets waited that nothing would ever have moved.
     pub stalled: Vec<String>,
@@ -74,6 +110,10 @@ pub struct RunReport {
     pub panicked: Vec<String>,
     /// The apps that could not finish.
     pub unfinished: Vec<Unfinished>,
+    /// The apps that have lost count of their packets: a bug in each.
+    pub imbalances: Vec<Imbalance>,
+    /// Packets that were dropped though nobody has configured that they are.
+    pub losses: Vec<Loss>,
     /// All that is odd about the run, in sentences; what makes it a failure comes first.
     pub warnings: Vec<String>,
     /// How many of them make it a failure.
@@ -91,8 +131,12 @@ impl RunReport {
     pub fn new(name: String, outcome: Outcome, stopped_by: Option<StoppedBy>) -> RunReport {
         let Outcome { end, panicked, unfinished, snapshot, elapsed } = outcome;
         let memory = Memory::of_this_process();
-        let mut warnings: Vec<String> =
-            panicked.iter().map(|app| format!("app `{app}` panicked; what came to it since was dropped")).collect();
+        let mut panicked = panicked;
+        let mut known = HashSet::new();
+        panicked.retain(|app| known.insert(app.clone()));
+        let mut warnings: Vec<String> = panicked.iter().map(|app| panic(app, &snapshot)).collect();
+        let imbalances = snapshot.imbalances();
+        warnings.extend(imbalances.iter().map(Imbalance::to_string));
         warnings.extend(unfinished.iter().map(|(app, reason)| format!("app `{app}` could not finish: {reason}")));
         let (end, stalled) = match end {
             End::Done => ("done", Vec::new()),
@@ -108,22 +152,23 @@ impl RunReport {
             warnings
                 .push(format!("the schedule was {}, not native as asked for: {}", snapshot.schedule, snapshot.refusal));
         }
-        let starved: u64 = snapshot.apps.iter().filter_map(|app| app.drops.get("no_buffer")).sum();
-        if starved > 0 {
-            warnings.push(format!(
-                "the pool ran out of buffers: {} dropped; a larger `packets` in [engine] avoids that",
-                plural(starved, "packet")
-            ));
+        let losses = losses(&snapshot);
+        // What a failed app dropped is told with its failure.
+        for Loss { app, reason, help, packets } in losses.iter().filter(|loss| loss.reason != "app_failed") {
+            warnings.push(format!("{} lost in the app `{app}`, {reason}: {help}", plural(*packets, "packet")));
         }
         let per_second = |total: u64| if elapsed.is_zero() { 0.0 } else { total as f64 / elapsed.as_secs_f64() };
-        let busiest = snapshot.links.iter().max_by_key(|link| link.packets);
+        let busiest = busiest(&snapshot);
         RunReport {
             name,
             end,
             stopped_by: stopped_by.filter(|_| end == "stopped"),
             elapsed_seconds: elapsed.as_secs_f64(),
-            packets_per_second: busiest.map_or(0.0, |link| per_second(link.packets)),
-            bits_per_second: busiest.map_or(0.0, |link| per_second(link.bytes * 8)),
+            packets_per_second: busiest.as_ref().map_or(0.0, |link| per_second(link.packets)),
+            bits_per_second: busiest.as_ref().map_or(0.0, |link| per_second(link.bytes.saturating_mul(8))),
+            busiest_link: busiest.map(|link| link_name(&link)),
+            imbalances,
+            losses,
             stalled,
             panicked,
             unfinished: unfinished.into_iter().map(|(app, reason)| Unfinished { app, reason }).collect(),
@@ -155,12 +200,13 @@ impl RunReport {
             (end, None) => end,
         };
         text += &format!(
-            "\n{}: {end} after {}; busiest link {}, {}\n",
+            "\n{}: {end} after {}; busiest link {}, {} on average over the run\n",
             self.name,
             span(Duration::from_secs_f64(self.elapsed_seconds)),
             packet_rate(self.packets_per_second),
             bit_rate(self.bits_per_second),
         );
+        text += &left(&self.counters);
         let pages = match self.memory.pages.as_str() {
             "hugetlb" => "2 MiB pages (hugetlb)",
             "thp" => "2 MiB pages (transparent)",
@@ -183,6 +229,61 @@ impl RunReport {
         }
         text + &self.errors(rich) + &labelled("warning:", "33", &self.warnings[self.failures..], rich)
     }
+}
+
+/// What is to be said of an app that has panicked.
+fn panic(app: &str, counters: &Snapshot) -> String {
+    let rows = || counters.apps.iter().chain(&counters.gone.apps).filter(|row| row.name == app);
+    let dropped: u64 = rows().filter_map(|row| row.drops.get("app_failed")).sum();
+    let times = match rows().map(|row| row.panics).sum() {
+        0 | 1 => String::new(),
+        times => format!(" {times} times"),
+    };
+    let since = match rows().any(|row| row.state == "failed") {
+        true => "and what came to it since",
+        false => "and what came to it until it was started again",
+    };
+    format!("app `{app}` panicked{times}; what it held {since} was dropped: {}", plural(dropped, "packet"))
+}
+
+fn link_name(link: &LinkCounts) -> String {
+    format!("{} -> {}", link.from, link.to)
+}
+
+/// The link through which most packets went. One that reloads removed and brought back is one link.
+fn busiest(counters: &Snapshot) -> Option<LinkCounts> {
+    let mut links: Vec<LinkCounts> = counters.links.clone();
+    for gone in &counters.gone.links {
+        match links.iter_mut().find(|link| (&link.from, &link.to) == (&gone.from, &gone.to)) {
+            Some(link) => {
+                link.packets = link.packets.saturating_add(gone.packets);
+                link.bytes = link.bytes.saturating_add(gone.bytes);
+            }
+            None => links.push(gone.clone()),
+        }
+    }
+    links.into_iter().max_by_key(|link| link.packets)
+}
+
+/// Where packets were when the run ended; nothing if there were none.
+fn left(counters: &Snapshot) -> String {
+    let list = |rows: Vec<(String, u64)>| {
+        let all: u64 = rows.iter().map(|(_, packets)| packets).fold(0, |all, packets| all.saturating_add(*packets));
+        let rows: Vec<String> = rows.iter().map(|(name, packets)| format!("`{name}` {}", count(*packets))).collect();
+        (all, rows.join(", "))
+    };
+    let held = counters.apps.iter().filter(|app| app.held > 0);
+    let (held, apps) = list(held.map(|app| (app.name.clone(), app.held)).collect());
+    let waiting = counters.links.iter().filter(|link| link.waiting > 0);
+    let (waiting, links) = list(waiting.map(|link| (link_name(link), link.waiting)).collect());
+    let mut parts = Vec::new();
+    if held > 0 {
+        parts.push(format!("{} in apps ({apps})", plural(held, "packet")));
+    }
+    if waiting > 0 {
+        parts.push(format!("{} waiting in links ({links})", plural(waiting, "packet")));
+    }
+    if parts.is_empty() { String::new() } else { format!("left at the end: {}\n", parts.join(", ")) }
 }
 
 /// Sentences as lines behind a label, which has a colour if `rich`.
@@ -222,10 +323,17 @@ pub fn apps(snapshot: &Snapshot) -> Table {
     if are_known {
         table.column("CLOCKS/PKT", Align::Right);
     }
-    for (app, clocks) in snapshot.apps.iter().zip(clocks) {
+    let some_hold = snapshot.apps.iter().any(|app| app.held > 0);
+    if some_hold {
+        table.column("HELD", Align::Right);
+    }
+    let gone = snapshot.gone.apps.iter().map(|app| (format!("{} (removed)", app.name), app, None));
+    let rows = snapshot.apps.iter().zip(clocks).map(|(app, clocks)| (app.name.clone(), app, clocks));
+    for (name, app, clocks) in rows.chain(gone) {
         let numbers = [app.in_packets, app.in_bytes, app.out_packets, app.out_bytes, app.dropped()].map(count);
         let clocks = are_known.then(|| known(clocks, figure));
-        table.row([app.name.clone(), app.kind.clone()].into_iter().chain(numbers).chain(clocks));
+        let held = some_hold.then(|| count(app.held));
+        table.row([name, app.kind.clone()].into_iter().chain(numbers).chain(clocks).chain(held));
     }
     table
 }
@@ -239,9 +347,11 @@ pub fn links(snapshot: &Snapshot) -> Table {
         ("WAITING", Align::Right),
         ("DROPPED", Align::Right),
     ]);
-    for link in &snapshot.links {
-        let [packets, bytes, waiting, dropped] = [link.packets, link.bytes, link.waiting, link.txdrop].map(count);
-        table.row([format!("{} -> {}", link.from, link.to), packets, bytes, waiting, dropped]);
+    let gone = snapshot.gone.links.iter().map(|link| (format!("{} (removed)", link_name(link)), link));
+    for (name, link) in snapshot.links.iter().map(|link| (link_name(link), link)).chain(gone) {
+        let dropped = link.txdrop.saturating_add(link.removed);
+        let [packets, bytes, waiting, dropped] = [link.packets, link.bytes, link.waiting, dropped].map(count);
+        table.row([name, packets, bytes, waiting, dropped]);
     }
     table
 }
@@ -249,15 +359,18 @@ pub fn links(snapshot: &Snapshot) -> Table {
 /// A table of what was dropped and why; without rows if nothing was.
 pub fn drops(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[("DROPPED BY", Align::Left), ("REASON", Align::Left), ("PACKETS", Align::Right)]);
-    for app in &snapshot.apps {
+    let gone = snapshot.gone.apps.iter().map(|app| (format!("{} (removed)", app.name), app));
+    for (name, app) in snapshot.apps.iter().map(|app| (app.name.clone(), app)).chain(gone) {
         for (reason, packets) in app.drops.iter().filter(|(_, packets)| **packets > 0) {
-            table.row([app.name.clone(), reason.clone(), count(*packets)]);
+            table.row([name.clone(), reason.clone(), count(*packets)]);
         }
     }
-    for reason in ["reload", "retired"] {
-        if snapshot.engine(reason) > 0 {
-            table.row(["(reloads)".to_owned(), reason.to_owned(), count(snapshot.engine(reason))]);
-        }
+    for link in snapshot.gone.links.iter().filter(|link| link.removed > 0) {
+        table.row([format!("{} (removed)", link_name(link)), "removed".to_owned(), count(link.removed)]);
+    }
+    let forgotten = snapshot.engine("forgotten_drops");
+    if forgotten > 0 {
+        table.row(["(removed long ago)".to_owned(), "all reasons".to_owned(), count(forgotten)]);
     }
     table
 }

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bellows_config::{EngineConfig, Loaded, Registry};
-use bellows_engine::{Control, Engine, Home, Network, Outcome, ReloadError, Settings, StartError};
-use bellows_sys::cpu;
+use bellows_engine::{Control, Engine, Home, Network, Outcome, Pulse, ReloadError, Settings, StartError};
+use bellows_sys::{clock, cpu};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -22,9 +22,11 @@ use crate::cli::NetworkFile;
 use crate::commands::reload::render;
 use crate::control::{self, Answer, ReloadReport, Reply, Request};
 use crate::failure::Failure;
-use crate::observe::REFRESH;
+use crate::observe::{Hang, LONGEST_CALL, REFRESH};
 use crate::progress::Progress;
 use crate::report::StoppedBy;
+use crate::terminal::{ControllingTerminal, Hangup};
+use crate::text::span;
 
 /// How often watched files are looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -71,7 +73,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// When it cannot start.
-    pub fn run(self, signals: Signals) -> Result<(Outcome, Option<StoppedBy>), Failure> {
+    pub fn run(self, signals: Signals, terminal: ControllingTerminal) -> Result<(Outcome, Option<StoppedBy>), Failure> {
         let (sender, events) = channel();
         let Loaded { network, engine, files, .. } = self.loaded;
         // An app may hang when it starts, so the second signal must work by now.
@@ -79,7 +81,7 @@ impl Supervisor {
         let control = start_engine(network, self.settings, Arc::clone(&self.home), self.cpu, sender.clone())?;
         // The time of `--duration` is the engine's; starting the apps does not count.
         let started = Instant::now();
-        tracing::info!("running `{}` as `{}` (process {})", self.file.path.display(), self.home.name(), process::id());
+        tracing::info!("running `{}` as `{}` (process {})", self.file.name(), self.home.name(), process::id());
 
         let source = Mutex::new(Source { file: self.file, watched: Watched::new(files) });
         let run = Arc::new(Run {
@@ -99,7 +101,7 @@ impl Supervisor {
         }
         // A moment too far away to be told is as good as none.
         let deadline = self.duration.and_then(|duration| started.checked_add(duration));
-        wait(&run, &events, deadline, self.watch)
+        wait(&run, &events, deadline, self.watch, terminal)
     }
 }
 
@@ -150,9 +152,9 @@ fn forward_signals(mut signals: Signals, events: Sender<Event>, home: Arc<Home>)
     thread::spawn(move || {
         let mut stopping = false;
         for signal in signals.forever() {
-            if signal == SIGINT && stopping {
+            if signal != SIGHUP && stopping {
                 let _ = home.remove();
-                process::exit(128 + SIGINT);
+                process::exit(128 + signal);
             }
             stopping |= signal != SIGHUP;
             let _ = events.send(Event::Signal(signal));
@@ -166,6 +168,7 @@ fn wait(
     events: &Receiver<Event>,
     deadline: Option<Instant>,
     watch: bool,
+    mut terminal: ControllingTerminal,
 ) -> Result<(Outcome, Option<StoppedBy>), Failure> {
     let mut progress = Progress::on_terminal();
     let mut stopped_by = None;
@@ -177,6 +180,7 @@ fn wait(
         run.control.stop();
     };
     let mut look_at = Instant::now() + LOOK;
+    let mut watchdog = Watchdog::default();
     loop {
         let now = Instant::now();
         let until_deadline = deadline.map_or(REFRESH, |deadline| deadline.saturating_duration_since(now));
@@ -186,7 +190,11 @@ fn wait(
                 let panicked = || Failure::Failed("the engine panicked; this is a bug in bellows".to_owned());
                 return Ok((outcome.ok_or_else(panicked)?, stopped_by));
             }
-            Ok(Event::Signal(SIGHUP)) => reload_in_background(run),
+            Ok(Event::Signal(SIGHUP)) => match terminal.meaning() {
+                Hangup::Request => reload_in_background(run),
+                Hangup::Terminal => stop(StoppedBy::Signal),
+                Hangup::Ignored => tracing::info!("the terminal has gone away; the network runs on"),
+            },
             Ok(Event::Signal(_)) => stop(StoppedBy::Signal),
             Ok(Event::StopRequested) => stop(StoppedBy::Request),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
@@ -200,15 +208,52 @@ fn wait(
                 reload_in_background(run);
             }
         }
+        terminal.look();
+        watchdog.look(run.control.pulse(), clock::unix_nanos());
         run.control.refresh();
         progress.update(&run.control);
+    }
+}
+
+/// Tells the log when the engine hangs in an app, and when that is over: once each.
+#[derive(Default)]
+struct Watchdog {
+    hang: Option<Hang>,
+    /// When it looked last, and when it found that it had not looked for long: the whole process had been stopped, then.
+    looked: u64,
+    resumed: u64,
+}
+
+impl Watchdog {
+    fn look(&mut self, pulse: Pulse, now: u64) {
+        if now.saturating_sub(self.looked) > LONGEST_CALL / 2 {
+            self.resumed = now;
+        }
+        self.looked = now;
+        let alive = pulse.alive.max(self.resumed);
+        match (Hang::at(Pulse { alive, ..pulse }, now), &mut self.hang) {
+            (Some(hang), before @ None) => {
+                tracing::warn!("hung: {hang}; `bellows stop --kill` ends it");
+                *before = Some(hang);
+            }
+            (Some(hang), Some(before)) => before.seconds = hang.seconds,
+            (None, before) => {
+                if let Some(hang) = before.take() {
+                    let time = span(Duration::from_secs_f64(hang.seconds));
+                    match hang.app {
+                        Some(app) => tracing::info!("the app `{app}` has returned after about {time}"),
+                        None => tracing::info!("the engine breathes again after about {time}"),
+                    }
+                }
+            }
+        }
     }
 }
 
 /// Reloads on a thread of its own, so that signals and the time are not held up, and logs what comes of it.
 fn reload_in_background(run: &Arc<Run>) {
     let reloading = Arc::clone(run);
-    let work = move || match reloading.reload(None) {
+    let work = move || match reloading.reload(None, &[]) {
         Ok(report) => tracing::info!("reloaded\n{}", render(&report).trim_end()),
         Err(failure) => tracing::error!("not reloaded, the old network runs on\n{failure}"),
     };
@@ -241,8 +286,15 @@ impl Run {
     }
 
     /// Reads the network again, or another one, and swaps it in.
-    fn reload(&self, other: Option<PathBuf>) -> Result<ReloadReport, Failure> {
+    fn reload(&self, other: Option<PathBuf>, restart: &[String]) -> Result<ReloadReport, Failure> {
         let mut file = self.source().file.clone();
+        if other.is_none() && file.is_stdin() {
+            return Err(Failure::Mistake(format!(
+                "the network came from standard input, which cannot be read again; name a file: \
+                 `bellows reload {} FILE`",
+                self.home.name()
+            )));
+        }
         if let Some(other) = other {
             file.path = respelled(&other, &file.path);
         }
@@ -254,7 +306,10 @@ impl Run {
                 return Err(Failure::Diagnosed(mistakes.render(false)));
             }
         };
-        let reloaded = self.control.reload(loaded.network).map_err(|error| match error {
+        if let Some(unknown) = restart.iter().find(|name| !loaded.network.apps.iter().any(|app| app.name == **name)) {
+            return Err(Failure::Mistake(format!("there is no app `{unknown}` to restart; nothing was reloaded")));
+        }
+        let reloaded = self.control.reload_restarting(loaded.network, restart).map_err(|error| match error {
             ReloadError::Faults(_) | ReloadError::App(..) => Failure::Mistake(error.to_string()),
             ReloadError::Counters(_) | ReloadError::Unpublished(_) | ReloadError::Over => {
                 Failure::Failed(error.to_string())
@@ -292,7 +347,7 @@ impl control::Engine for Run {
             Request::Status => Reply::Status {
                 name: self.home.name(),
                 pid: process::id(),
-                network: self.source().file.path.display().to_string(),
+                network: self.source().file.name(),
                 uptime_seconds: self.started.elapsed().as_secs_f64(),
             },
             Request::Stop => match self.events.send(Event::StopRequested) {
@@ -301,7 +356,7 @@ impl control::Engine for Run {
             },
             Request::Breath => Reply::Breath(self.control.listing()),
             Request::Apps => Reply::Apps { apps: self.control.statuses() },
-            Request::Reload { network } => match self.reload(network) {
+            Request::Reload { network, restart } => match self.reload(network, &restart) {
                 Ok(report) => {
                     tracing::info!("reloaded on request\n{}", render(&report).trim_end());
                     Reply::Reloaded(report)
@@ -375,6 +430,8 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
+    use bellows_engine::{Activity, Doing};
+
     use super::*;
 
     #[test]
@@ -390,5 +447,23 @@ mod tests {
         assert!(!watched.have_changed(), "it was");
         assert!(watched.have_changed());
         assert!(!watched.have_changed());
+    }
+
+    #[test]
+    fn a_hang_is_noticed_until_it_is_over_and_not_when_the_process_itself_was_stopped() {
+        const TENTH: u64 = 100_000_000;
+        let doing = Some(Doing { app: "slow".to_owned(), activity: Activity::Call });
+        let mut watchdog = Watchdog::default();
+        let mut look = |alive: u64, now: u64| {
+            watchdog.look(Pulse { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
+            watchdog.hang.as_ref().and_then(|hang| hang.app.clone())
+        };
+        let start = 1_000_000;
+        assert!((start..start + 20).all(|now| look(start, now).is_none()));
+        assert!((start + 20..start + 50).all(|now| look(start, now).as_deref() == Some("slow")));
+        assert_eq!(look(start + 50, start + 51), None, "it has returned");
+        assert_eq!(look(start + 50, start + 500), None, "nobody has looked for long");
+        assert_eq!(look(start + 50, start + 501), None);
+        assert_eq!(look(start + 501, start + 502), None);
     }
 }

@@ -1,10 +1,17 @@
 //! The terminal: what it can show, and a screen that is drawn over and over.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::mpsc::Sender;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use crate::charset;
 
 /// Whether standard output goes to a terminal.
 pub fn shows_stdout() -> bool {
@@ -18,7 +25,7 @@ pub fn stdout_is_rich() -> bool {
 
 /// Whether text to standard error may carry colours and the like.
 pub fn stderr_is_rich() -> bool {
-    io::stderr().is_terminal() && wants_colour()
+    io::stderr().is_terminal() && wants_colour() && !errors_are_json()
 }
 
 /// What <https://no-color.org> and the terminal's type say.
@@ -27,34 +34,88 @@ fn wants_colour() -> bool {
         && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
 }
 
-/// Whether the locale can show more than ASCII. One that says nothing can, as today's terminals do.
-pub fn shows_unicode() -> bool {
-    let locale =
-        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(std::env::var_os).find(|value| !value.is_empty());
-    locale.is_none_or(|locale| locale.to_string_lossy().to_ascii_lowercase().contains("utf"))
-}
-
 /// Columns and rows of the terminal on standard output.
 pub fn size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Writes to standard output. A reader that has gone away (`bellows apps | head`) is no error.
+/// Writes to standard output, in the characters of the locale. A reader that has gone away (`bellows apps | head`) is no
+/// error.
 ///
 /// # Errors
 /// Those of writing, such as a full disk.
 pub fn print(text: &str) -> io::Result<()> {
+    print_on(text).map(|_| ())
+}
+
+/// As [`print`], for commands that go on: whether anybody can still read it.
+///
+/// # Errors
+/// Those of writing, such as a full disk.
+pub fn print_on(text: &str) -> io::Result<bool> {
+    write_stdout(&charset::shown(text))
+}
+
+/// Writes a file's own text to standard output, as it is.
+///
+/// # Errors
+/// Those of writing, such as a full disk.
+pub fn print_verbatim(text: &str) -> io::Result<()> {
+    write_stdout(text).map(|_| ())
+}
+
+fn write_stdout(text: &str) -> io::Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
-/// Writes to standard error, behind which nobody may be any more.
+/// Writes a notice to standard error; a failure to write it is no error.
 pub fn complain(text: &str) {
-    let _ = Lines.write_all(text.as_bytes());
+    say("INFO", text);
+}
+
+/// Writes a warning to standard error, as [`complain`] does.
+pub fn warn(text: &str) {
+    say("WARN", text);
+}
+
+/// Writes why a command failed to standard error, as [`complain`] does.
+pub fn fail(text: &str) {
+    say("ERROR", text);
+}
+
+fn say(level: &str, text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    let text = if errors_are_json() { json_record(level, text) } else { text.to_owned() };
+    deliver(text.into_bytes());
+}
+
+/// Whether standard error gets one JSON object per line.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on, everything on standard error is JSON, one object per line.
+pub fn write_errors_as_json() {
+    JSON.store(true, Relaxed);
+}
+
+fn errors_are_json() -> bool {
+    JSON.load(Relaxed)
+}
+
+/// A text as the log's JSON format has it.
+fn json_record(level: &str, text: &str) -> String {
+    let mut timestamp = String::new();
+    let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    let text = text.trim_end();
+    let message = text.strip_prefix("error: ").unwrap_or(text);
+    format!("{}\n", serde_json::json!({ "timestamp": timestamp, "level": level, "message": message }))
 }
 
 /// Text from another process or file, made harmless for a terminal: control characters but line feeds and tabs
@@ -72,14 +133,28 @@ fn status() -> MutexGuard<'static, bool> {
 
 /// Shows a line at the bottom of the terminal in place of the one shown before.
 pub fn show_status(line: &str) {
-    let mut shown = status();
-    *shown = true;
-    let _ = io::stderr().lock().write_all(format!("\r\x1b[K{line}").as_bytes());
+    if errors_are_json() {
+        return;
+    }
+    match BACKGROUND.get() {
+        // A status line that does not fit in the queue is out of date before it could be shown.
+        Some(background) => drop(background.queue(Message::Status(line.to_owned()))),
+        None => draw_status(line),
+    }
 }
 
 /// Takes the status line away.
 pub fn clear_status() {
-    clear(&mut status());
+    match BACKGROUND.get() {
+        Some(background) => drop(background.queue(Message::ClearStatus)),
+        None => clear(&mut status()),
+    }
+}
+
+fn draw_status(line: &str) {
+    let mut shown = status();
+    *shown = true;
+    let _ = io::stderr().lock().write_all(format!("\r\x1b[K{}", charset::shown(line)).as_bytes());
 }
 
 fn clear(shown: &mut bool) {
@@ -88,18 +163,215 @@ fn clear(shown: &mut bool) {
     }
 }
 
-/// Standard error for whole lines, written after the status line is out of the way.
-#[derive(Debug)]
-pub struct Lines;
+/// Writes whole lines to standard error after the status line is out of the way.
+fn write_lines(bytes: &[u8]) -> io::Result<()> {
+    clear(&mut status());
+    if bytes.is_ascii() || charset::is_unicode() {
+        return io::stderr().lock().write_all(bytes);
+    }
+    io::stderr().lock().write_all(charset::shown(&String::from_utf8_lossy(bytes)).as_bytes())
+}
 
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        clear(&mut status());
-        io::stderr().lock().write(bytes)
+/// Messages that may wait for standard error; a reader that is further behind loses lines.
+const QUEUE: usize = 1024;
+
+/// How long the end of the process waits for messages to be written.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
+/// What the writer thread does, in order.
+enum Message {
+    Lines(Vec<u8>),
+    Status(String),
+    ClearStatus,
+}
+
+/// The queue in front of standard error. A full pipe or a stopped terminal blocks the thread behind it, never those
+/// that log.
+struct Background {
+    sender: SyncSender<Message>,
+    /// Messages that are queued or being written.
+    pending: AtomicU64,
+    /// Lines that were lost since the log last told how many.
+    lost: AtomicU64,
+}
+
+static BACKGROUND: OnceLock<Background> = OnceLock::new();
+
+impl Background {
+    /// Puts a message in the queue; says whether there was room.
+    fn queue(&self, message: Message) -> bool {
+        self.pending.fetch_add(1, Relaxed);
+        let queued = self.sender.try_send(message).is_ok();
+        if !queued {
+            self.pending.fetch_sub(1, Relaxed);
+        }
+        queued
+    }
+
+    /// The writer thread.
+    fn write(&self, messages: &Receiver<Message>) {
+        for message in messages {
+            match message {
+                Message::Lines(bytes) => {
+                    self.tell_losses();
+                    if write_lines(&bytes).is_err() {
+                        self.lost.fetch_add(count_lines(&bytes), Relaxed);
+                    }
+                }
+                Message::Status(line) => draw_status(&line),
+                Message::ClearStatus => clear(&mut status()),
+            }
+            self.pending.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Tells how many lines were lost, as soon as that can be written.
+    fn tell_losses(&self) {
+        let lost = self.lost.load(Relaxed);
+        if lost == 0 {
+            return;
+        }
+        let text = format!("{lost} lines of the log were lost: standard error could not be written\n");
+        let text = if errors_are_json() { json_record("WARN", &text) } else { text };
+        if write_lines(text.as_bytes()).is_ok() {
+            self.lost.fetch_sub(lost, Relaxed);
+        }
+    }
+}
+
+fn count_lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|&&byte| byte == b'\n').count().max(1) as u64
+}
+
+/// From now on, a thread of its own writes to standard error, so that nothing else ever waits for its reader.
+/// Without memory for a thread, writing stays as it is.
+pub fn write_in_background() {
+    let (sender, messages) = sync_channel(QUEUE);
+    let (start, started) = sync_channel::<&'static Background>(1);
+    let work = move || {
+        if let Ok(background) = started.recv() {
+            background.write(&messages);
+        }
+    };
+    if std::thread::Builder::new().name("log".to_owned()).spawn(work).is_ok() {
+        let background = Background { sender, pending: AtomicU64::new(0), lost: AtomicU64::new(0) };
+        let _ = start.send(BACKGROUND.get_or_init(|| background));
+    }
+}
+
+/// Waits until everything queued is written to standard error, but not for long. Returns how many lines were lost.
+pub fn flush() -> u64 {
+    let Some(background) = BACKGROUND.get() else { return 0 };
+    let deadline = Instant::now() + FLUSH_LIMIT;
+    while background.pending.load(Relaxed) > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if background.pending.load(Relaxed) == 0 {
+        background.tell_losses();
+    }
+    background.lost.load(Relaxed)
+}
+
+/// Hands whole lines to standard error. Where they cannot be written, they are counted.
+fn deliver(bytes: Vec<u8>) {
+    match BACKGROUND.get() {
+        Some(background) => {
+            let lines = count_lines(&bytes);
+            if !background.queue(Message::Lines(bytes)) {
+                background.lost.fetch_add(lines, Relaxed);
+            }
+        }
+        None => drop(write_lines(&bytes)),
+    }
+}
+
+/// The log's way to standard error: each write is one record. It never fails, because the subscriber would answer a
+/// failure with a panic in the thread that logs.
+#[derive(Debug)]
+pub struct Records;
+
+impl Write for Records {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        deliver(indented(record));
+        Ok(record.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().lock().flush()
+        Ok(())
+    }
+}
+
+/// A record, its lines after the first indented: a line that starts at the margin starts a record.
+fn indented(record: &[u8]) -> Vec<u8> {
+    let body = record.strip_suffix(b"\n").unwrap_or(record);
+    let mut text = Vec::with_capacity(record.len());
+    for (number, line) in body.split(|&byte| byte == b'\n').enumerate() {
+        if number > 0 && !line.is_empty() {
+            text.extend_from_slice(b"    ");
+        }
+        text.extend_from_slice(line);
+        text.push(b'\n');
+    }
+    text
+}
+
+/// The controlling terminal of the process, watched for its end.
+pub struct ControllingTerminal {
+    gone_since: Option<Instant>,
+    had_one: bool,
+    hangup_ignored: bool,
+}
+
+/// What a SIGHUP means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hangup {
+    /// Somebody asks for a reload.
+    Request,
+    /// The terminal has gone away.
+    Terminal,
+    /// The terminal has gone away, and the process was started to survive that (`nohup`).
+    Ignored,
+}
+
+impl ControllingTerminal {
+    /// A SIGHUP that comes later than this after the terminal's end is a request: a job in the background outlives
+    /// its shell without a signal.
+    const DELAY: Duration = Duration::from_secs(2);
+
+    /// The terminal as it is now; to be made before SIGHUP gets a handler.
+    pub fn new() -> ControllingTerminal {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+        let mask = ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+        let hangup_ignored = mask & (1 << (signal_hook::consts::SIGHUP - 1)) != 0;
+        ControllingTerminal { gone_since: None, had_one: Self::exists(), hangup_ignored }
+    }
+
+    fn exists() -> bool {
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
+    }
+
+    /// Notes whether the terminal is gone; to be called several times a second.
+    pub fn look(&mut self) {
+        if self.had_one && self.gone_since.is_none() && !Self::exists() {
+            self.gone_since = Some(Instant::now());
+        }
+    }
+
+    /// What a SIGHUP that has just come means.
+    pub fn meaning(&mut self) -> Hangup {
+        self.look();
+        match self.gone_since {
+            Some(since) if since.elapsed() < Self::DELAY => {
+                if self.hangup_ignored {
+                    Hangup::Ignored
+                } else {
+                    Hangup::Terminal
+                }
+            }
+            _ => Hangup::Request,
+        }
     }
 }
 
@@ -125,7 +397,7 @@ impl Screen {
         Ok(Screen { before })
     }
 
-    /// Draws lines from the top, cut to what fits.
+    /// Draws lines from the top, cut to what fits. The characters are those of the locale.
     ///
     /// # Errors
     /// Those of writing.
@@ -169,13 +441,79 @@ fn cut(line: &str, columns: usize) -> String {
     cut
 }
 
+/// A key that was pressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    Char(char),
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Tab,
+    /// Ctrl-C or Ctrl-D.
+    Interrupt,
+    Other,
+}
+
+/// Makes keys of bytes. Those that a terminal sends for one key may come apart.
+#[derive(Default)]
+struct Keys {
+    sequence: Vec<u8>,
+}
+
+impl Keys {
+    /// The key that this byte ends, if any.
+    fn add(&mut self, byte: u8) -> Option<Key> {
+        match (self.sequence.as_slice(), byte) {
+            (_, 0x1b) => {
+                self.sequence = vec![byte];
+                return None;
+            }
+            ([0x1b], b'[' | b'O') => {
+                self.sequence.push(byte);
+                return None;
+            }
+            // Parameters, as many as any key has.
+            ([0x1b, b'[', ..], b'0'..=b'9' | b';') if self.sequence.len() < 16 => {
+                self.sequence.push(byte);
+                return None;
+            }
+            _ => {}
+        }
+        let sequence = std::mem::take(&mut self.sequence);
+        Some(match (sequence.as_slice(), byte) {
+            ([0x1b, b'[' | b'O', ..], b'A') => Key::Up,
+            ([0x1b, b'[' | b'O', ..], b'B') => Key::Down,
+            ([0x1b, b'[' | b'O', ..], b'C') => Key::Right,
+            ([0x1b, b'[' | b'O', ..], b'D') => Key::Left,
+            ([0x1b, b'[' | b'O'], b'H') | ([0x1b, b'[', b'1' | b'7'], b'~') => Key::Home,
+            ([0x1b, b'[' | b'O'], b'F') | ([0x1b, b'[', b'4' | b'8'], b'~') => Key::End,
+            ([0x1b, b'[', b'5'], b'~') => Key::PageUp,
+            ([0x1b, b'[', b'6'], b'~') => Key::PageDown,
+            ([0x1b, b'[' | b'O', ..], _) => Key::Other,
+            (_, 3 | 4) => Key::Interrupt,
+            (_, b'\t') => Key::Tab,
+            (_, b' '..=b'~') => Key::Char(byte.into()),
+            _ => Key::Other,
+        })
+    }
+}
+
 /// Sends each key that is pressed, until nobody listens.
-pub fn send_keys<T: Send + 'static>(keys: Sender<T>, event: fn(u8) -> T) {
+pub fn send_keys<T: Send + 'static>(sender: Sender<T>, event: fn(Key) -> T) {
     std::thread::spawn(move || {
-        let mut key = [0];
-        while io::Read::read(&mut io::stdin(), &mut key).is_ok_and(|count| count == 1)
-            && keys.send(event(key[0])).is_ok()
-        {}
+        let (mut keys, mut byte) = (Keys::default(), [0]);
+        while io::Read::read(&mut io::stdin(), &mut byte).is_ok_and(|count| count == 1) {
+            if let Some(key) = keys.add(byte[0])
+                && sender.send(event(key)).is_err()
+            {
+                return;
+            }
+        }
     });
 }
 
@@ -187,6 +525,25 @@ mod tests {
     fn lines_are_cut_to_what_can_be_seen() {
         assert_eq!(cut("\x1b[1mhead\x1b[0m and more", 6), "\x1b[1mhead\x1b[0m a");
         assert_eq!(cut("äöü", 2), "äö");
+    }
+
+    #[test]
+    fn keys_are_known_by_their_sequences() {
+        let mut keys = Keys::default();
+        let mut pressed = |bytes: &[u8]| bytes.iter().filter_map(|byte| keys.add(*byte)).collect::<Vec<_>>();
+        assert_eq!(pressed(b"j\tq"), [Key::Char('j'), Key::Tab, Key::Char('q')]);
+        assert_eq!(pressed(b"\x1b[A\x1bOB\x1b[1;5C\x1b[D"), [Key::Up, Key::Down, Key::Right, Key::Left]);
+        assert_eq!(pressed(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~"), [Key::PageUp, Key::PageDown, Key::Home, Key::End]);
+        // A sequence may come apart; a lone escape makes no key of what follows.
+        assert_eq!((pressed(b"\x1b["), pressed(b"B")), (vec![], vec![Key::Down]));
+        assert_eq!(pressed(b"\x1bq\x03"), [Key::Char('q'), Key::Interrupt]);
+        assert_eq!(pressed(b"\x1b[200~x\x7f"), [Key::Other, Key::Char('x'), Key::Other]);
+    }
+
+    #[test]
+    fn later_lines_of_a_record_are_indented() {
+        assert_eq!(indented(b"INFO reloaded\n+ app\n\n- link\n"), b"INFO reloaded\n    + app\n\n    - link\n");
+        assert_eq!(indented(b"INFO one\n"), b"INFO one\n");
     }
 
     #[test]

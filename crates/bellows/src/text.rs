@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use crate::charset;
+
 /// A count with its thousands apart: `1,234,567`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -111,6 +113,39 @@ pub fn time_of_day(nanos: u64) -> String {
     format!("{:02}:{:02}:{:02}.{rest:09} UTC", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
+/// A moment in nanoseconds since the Unix epoch as `tcpdump -tttt` prints it where the clock shows UTC:
+/// `2026-11-22 12:34:56.123456`.
+pub fn date_and_time(nanos: u64) -> String {
+    let seconds = nanos / 1_000_000_000;
+    // Years of the calendar that begin in March, so that the leap day is the last one: days since 0000-03-01.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = 400 * era + year + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let micros = nanos / 1_000 % 1_000_000;
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}")
+}
+
+#[cfg(test)]
+#[test]
+fn moments_have_dates() {
+    for (seconds, expected) in [
+        (0, "1970-01-01 00:00:00.000000"),
+        (951_782_400, "2000-02-29 00:00:00.000000"),
+        (1_709_251_199, "2024-02-29 23:59:59.000000"),
+        (1_767_225_600, "2026-01-01 00:00:00.000000"),
+        (4_107_542_400, "2100-03-01 00:00:00.000000"),
+    ] {
+        assert_eq!(date_and_time(seconds * 1_000_000_000), expected);
+    }
+    assert_eq!(&date_and_time(1_709_251_199_123_456_789)[19..], ".123456");
+}
+
 /// `1 packet`, `2 packets`.
 pub fn plural(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
@@ -147,7 +182,9 @@ impl Table {
     /// Adds a row, a cell for each column. What comes from another process may not break the table or drive the
     /// terminal: control characters become `�`.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().map(|cell| cell.replace(char::is_control, "\u{fffd}")).collect());
+        // Cells get the locale's characters before they are measured.
+        let shown = |cell: String| charset::shown(&cell.replace(char::is_control, "\u{fffd}")).into_owned();
+        self.rows.push(cells.into_iter().map(shown).collect());
     }
 
     /// Whether there are no rows.

@@ -3,6 +3,9 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use bellows_engine::Schedule;
 use support::Sandbox;
@@ -73,6 +76,75 @@ fn the_history_benchmark_compares_each_history_with_none() {
     let (table, verdict) = text.trim_end().rsplit_once("\n\n").unwrap();
     assert_eq!(table.lines().filter(|line| line.starts_with("mix-change")).count(), 1, "{text}");
     assert!(verdict.contains("within 0.97–1.03"), "{text}");
+}
+
+/// The only figure of a comparison in which no process has a history, and one has more work.
+fn control(packets: &str, more: &[&str]) -> (support::Said, serde_json::Value) {
+    let words = ["bench", "history", "--control", packets, "--schedule", "flat", "--tees", "2", "--json"];
+    let said = Sandbox::new().bellows(&[&words, more].concat());
+    let report = said.json();
+    let [result] = report["results"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
+    assert_eq!((&result["case"], &result["unit"]), (&"control".into(), &"ratio".into()));
+    let labels = &result["labels"];
+    assert_eq!((labels["more_packets"].to_string().as_str(), &labels["tees"]), (packets, &2.into()), "{result}");
+    let is_undecided = result.get("undecided").is_some();
+    assert_eq!((result["median"].is_null(), said.code), (is_undecided, Some(if is_undecided { 3 } else { 0 })));
+    assert!(report["lost"].as_f64().is_some_and(|lost| (0.0..1.0).contains(&lost)), "{report:#}");
+    (said, result.clone())
+}
+
+#[test]
+fn a_difference_is_seen_beside_whatever_else_runs_here() {
+    let brief = ["--processes", "7", "--rounds", "20"];
+    let (said, same) = control("0", &brief);
+    let bound = |result: &serde_json::Value, key: &str| result[key].as_f64().unwrap();
+    assert!(bound(&same, "low") < 1.05 && bound(&same, "high") > 0.95, "{said:?}");
+    // Twice as many packets: nearly twice as much work.
+    let (said, more) = control("64", &brief);
+    assert!(bound(&more, "low") > 1.2 && bound(&more, "high") < 2.5, "{said:?}");
+}
+
+#[test]
+fn a_benchmark_can_be_disturbed_on_purpose() {
+    if bellows_sys::cpu::allowed().len() < 2 {
+        return support::skip("a_benchmark_can_be_disturbed_on_purpose", "there is one processor");
+    }
+    for how in ["thrash", "bursts"] {
+        let (said, _) = control("0", &["--processes", "1", "--rounds", "4", "--beside", how]);
+        assert!(said.json()["notes"].to_string().contains(&format!("beside `{how}` on processor ")), "{said:?}");
+    }
+    let said = Sandbox::new().bellows(&["bench", "history", "--beside", "noise"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("nothing called `noise` can run beside; there are thrash and bursts"), "{said:?}");
+}
+
+/// Ctrl-C after the first row leaves a report of what there is.
+#[test]
+fn an_interrupted_benchmark_reports_what_it_has() {
+    let sandbox = Sandbox::new();
+    let brief =
+        ["bench", "history", "--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--schedule", "flat"];
+    // Far more cases than anybody would wait for.
+    let many = (1..=100).map(|tees| tees.to_string()).collect::<Vec<String>>().join(",");
+    let words = [&brief[..], &["--case", "other", "--tees", &many]].concat();
+    let mut child = sandbox.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("other-first") {
+        assert!(stdout.read_line(&mut text).unwrap() > 0, "it ended: {text}");
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    stdout.read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
+    let rows = text.lines().filter(|line| line.starts_with("other-first")).count();
+    assert!((1..100).contains(&rows), "{rows} rows: {text}");
+    assert!(text.contains("\ninterrupted: figures are missing"), "{text}");
+
+    let child = sandbox.command(&[&words[..], &["--json"]].concat()).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let said = support::Said::from(child.wait_with_output().unwrap());
+    assert_eq!((said.code, &said.json()["interrupted"]), (Some(130), &true.into()), "{said:?}");
 }
 
 #[test]

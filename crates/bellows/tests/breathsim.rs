@@ -4,7 +4,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use support::{Sandbox, has_peer, root};
@@ -95,4 +96,53 @@ fn the_model_in_lua_prints_the_time_of_a_breath() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("BUSY_AFTER must be a whole number, not 'soon'"), "{said}");
+}
+
+/// The model takes turns with the engine, like another schedule.
+#[test]
+fn the_model_in_lua_takes_turns_with_the_engine() {
+    if !has_peer("the_model_in_lua_takes_turns_with_the_engine", "luajit", "-v") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let model = |shape: &str| {
+        format!("luajit/{shape}=luajit {} {shape} turns", root().join("bench/peers/breathsim.lua").display())
+    };
+    let (nested, flattened) = (model("nested"), model("flattened"));
+    let brief = ["breathsim", "--processes", "2", "--iterations", "4000", "--apps", "5", "--schedule", "flat"];
+    let words = [&brief[..], &["--model", &nested, "--model", &flattened]].concat();
+    let report = sandbox.bellows(&[&words[..], &["--json"]].concat()).fine().json();
+    assert_eq!(report["bench"], "peers breathsim");
+    let mut rows = BTreeSet::new();
+    for result in report["results"].as_array().unwrap() {
+        let labels = &result["labels"];
+        assert!(result["median"].as_f64().unwrap() > 0.0, "{result}");
+        rows.insert(format!("{} {} {}", labels["program"], labels["schedule"], labels["busy_after"]).replace('"', ""));
+    }
+    let expected = ["never", "1000", "0"].map(|busy_after| {
+        ["bellows flat", "luajit nested", "luajit flattened"].map(|name| format!("{name} {busy_after}"))
+    });
+    assert_eq!(rows, expected.into_iter().flatten().collect());
+    let text = sandbox.bellows(&words).fine().stdout;
+    for part in ["Busy after 1000, over luajit nested: flat ", "luajit flattened", ", luajit nested "] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+/// The table of a network appears as soon as it is finished.
+#[test]
+fn an_interrupted_table_keeps_what_is_finished() {
+    let sandbox = Sandbox::new();
+    let words = ["breathsim", "--processes", "6", "--iterations", "200000"];
+    let mut child = sandbox.command(&words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    while !text.contains("5 apps, 100 increments") {
+        assert!(stdout.read_line(&mut text).unwrap() > 0, "it ended: {text}");
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    stdout.read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
+    assert!(text.contains("626.5 (standard loop)") && text.contains("\ninterrupted: figures are missing"), "{text}");
+    assert!(!text.contains("30 apps, 1 increment "), "{text}");
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use frames::{Frames, assert_same};
 use hugepages::Hugepages;
-use support::{PATIENCE, Running, Sandbox, eventually, find_program, is_skipped};
+use support::{PATIENCE, Running, Sandbox, eventually, find_program, is_left_out, is_skipped};
 use testpmd::{Driver, Launch, Testpmd};
 use vhost::{Network, carried, moved, negotiated, port_status, socket, wait_for_driver};
 
@@ -183,7 +183,7 @@ impl Counted {
 
 fn is_missing(test: &str) -> bool {
     let missing = ["dpdk-testpmd", "stdbuf"].into_iter().find(|program| find_program(program).is_none());
-    is_skipped(test, missing.map(|program| format!("{program} is not installed")))
+    is_left_out(test) || is_skipped(test, missing.map(|program| format!("{program} is not installed")))
 }
 
 #[test]

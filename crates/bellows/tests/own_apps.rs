@@ -1,4 +1,4 @@
-//! A command with apps of its own, most of which misbehave: one panics, one never returns, one takes no packets, one
+//! A command with apps of its own, most of which misbehave: two panic, one never returns, one takes no packets, one
 //! dawdles, one takes long; and one that tells its state.
 //!
 //! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
@@ -77,6 +77,22 @@ impl Configure for Stuck {
 
     fn configure(_: Nothing, _: &Context) -> Result<Stuck, Mistake> {
         Ok(Stuck)
+    }
+}
+
+/// Panics when it is made.
+struct Dud;
+
+impl App for Dud {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+}
+
+impl Configure for Dud {
+    const NAME: &'static str = "dud";
+    type Config = Nothing;
+
+    fn configure(_: Nothing, _: &Context) -> Result<Dud, Mistake> {
+        panic!("damp powder");
     }
 }
 
@@ -294,19 +310,25 @@ fn main() -> ExitCode {
             .app::<Bomb>()
             .app::<Stuck>()
             .app::<Lazy>()
+            .app::<Dud>()
             .app::<Dawdler>()
             .app::<Slow>()
             .app::<Burner>()
             .app::<Device>()
+            .app::<Sloppy>()
             .main();
     }
     an_app_that_panics_is_contained();
     a_second_interrupt_ends_a_run_that_is_stuck();
+    an_app_that_hangs_is_named();
+    a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload();
+    an_app_that_loses_count_is_a_bug_that_the_report_names();
     a_run_in_which_packets_get_stuck_fails();
     an_app_that_dawdles_is_found_on_the_timeline();
     devices_tell_their_states();
     two_clocks_a_packet_are_found();
     what_an_app_does_instead_of_passing_packets_on_is_told();
+    a_panic_in_a_measurement_is_told_with_its_place();
     #[cfg(target_arch = "x86_64")]
     {
         the_app_that_takes_long_is_hot();
@@ -327,7 +349,7 @@ fn an_app_that_panics_is_contained() {
     assert!(failed >= 8_000, "what comes to it later is dropped and counted: {report:#}");
     let panics: Vec<&str> = said.stderr.lines().filter(|line| line.contains("panicked")).collect();
     assert_eq!(panics.len(), 2, "one line when it happens and one at the end, no backtrace: {}", said.stderr);
-    assert!(panics[0].contains("the fuse is \"short\""), "{}", panics[0]);
+    assert!(panics[0].contains("app `bomb` panicked: the fuse is \"short\""), "{}", panics[0]);
     assert!(panics[1].starts_with("error: app `bomb` panicked"), "{}", panics[1]);
     println!("an app that panics is contained: ok");
 }
@@ -348,6 +370,101 @@ fn a_second_interrupt_ends_a_run_that_is_stuck() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(130), ""), "{said:#?}");
     assert!(!folder.exists());
     println!("a second interrupt ends a run that is stuck: ok");
+}
+
+fn an_app_that_hangs_is_named() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"source.output -> stuck.input\"]\n[apps.source]\napp = \"source\"\n[apps.stuck]\napp = \"stuck\"\n",
+    );
+    let mut running = sandbox.start(&[&network]);
+    let listed = || sandbox.bellows(&["ps", "--json"]).fine().json()[0].clone();
+    assert_eq!(listed()["hang"], json!(null), "not yet");
+    eventually("the hang is seen", || listed()["hang"]["app"] == json!("stuck"));
+    let hang = &listed()["hang"];
+    assert!(hang["activity"] == json!("call") && hang["seconds"].as_f64().unwrap() >= 2.0, "{hang:#}");
+    let told = sandbox.bellows(&["ps"]).fine().stdout;
+    assert!(told.contains(" hung ") && told.contains("network: the engine has been in the app `stuck` for "), "{told}");
+    let shown = sandbox.bellows(&["show"]).fine().stdout;
+    assert!(shown.contains("hung: the engine has been in the app `stuck` for "), "{shown}");
+    running.wait_for_log("hung: the engine has been in the app `stuck` for");
+    running.signal("-KILL");
+    running.wait();
+    let left = sandbox.bellows(&["show"]).fine().stdout;
+    assert!(left.contains("when it ended, the engine was in the app `stuck`"), "{left}");
+    println!("an app that hangs is named: ok");
+}
+
+fn a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"source.output -> bomb.input\", \"bomb.output -> sink.input\"]\n[apps.source]\napp = \"source\"\n\
+         rate = \"1kpps\"\n[apps.bomb]\napp = \"bomb\"\nat = 100\n[apps.sink]\napp = \"sink\"\n",
+    );
+    let mut running = sandbox.start(&[&network]);
+    running.wait_for_log("app `bomb` panicked");
+    eventually("it is degraded", || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["failed"] == json!(["bomb"]));
+    let told = sandbox.bellows(&["ps"]).fine().stdout;
+    assert!(told.contains(" degraded ") && told.contains("network: failed and called no more: `bomb`"), "{told}");
+    let shown = sandbox.bellows(&["show"]).fine().stdout;
+    assert!(shown.contains("degraded: the app `bomb` has panicked"), "{shown}");
+    let report = sandbox.bellows(&["reload", "network", "--json"]).fine().json();
+    assert_eq!((&report["revived"], &report["kept"]), (&json!(["bomb"]), &json!(["source", "sink"])));
+    eventually("it panics again", || running.counters()["apps"][1]["panics"] == json!(2));
+    let said = sandbox.bellows(&["reload", "network", "--restart", "bombe"]);
+    assert!(said.code == Some(2) && said.stderr.contains("no app `bombe` to restart"), "{said:?}");
+    let said = sandbox.bellows(&["reload", "network", "--restart", "sink"]).fine();
+    assert!(said.stdout.contains("started again: bomb") && said.stdout.contains("replaced: sink"), "{said:?}");
+    running.signal("-INT");
+    let said = running.wait();
+    assert!(said.code == Some(1) && said.stdout.contains("error: app `bomb` panicked "), "{said:#?}");
+    println!("a network in which an app has panicked is degraded until a reload: ok");
+}
+
+/// Does with its packets what it should not: forgets one, and frees one without counting it.
+struct Sloppy(u64);
+
+impl App for Sloppy {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "most of them")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for packet in &mut io.input(0) {
+            self.0 += 1;
+            match self.0 {
+                3 => std::mem::forget(packet),
+                4 => drop(packet),
+                _ => output.push(packet),
+            }
+        }
+    }
+}
+
+impl Configure for Sloppy {
+    const NAME: &'static str = "sloppy";
+    type Config = Nothing;
+
+    fn configure(_: Nothing, _: &Context) -> Result<Sloppy, Mistake> {
+        Ok(Sloppy(0))
+    }
+}
+
+fn an_app_that_loses_count_is_a_bug_that_the_report_names() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"source.output -> a.input\", \"a.output -> sink.input\"]\n[apps.source]\napp = \"source\"\ncount = 9\n\
+         [apps.a]\napp = \"sloppy\"\n[apps.sink]\napp = \"sink\"\n",
+    );
+    let said = sandbox.bellows(&["run", &network]);
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let last = said.stdout.lines().last().unwrap();
+    assert!(last.starts_with("error: this is a bug in the app `a`: 1 packet unaccounted for"), "{last}");
+    assert!(last.ends_with("1 packet freed without being counted as dropped"), "{last}");
+    println!("an app that loses count is a bug that the report names: ok");
 }
 
 fn a_run_in_which_packets_get_stuck_fails() {
@@ -427,6 +544,19 @@ fn devices_tell_their_states() {
     let one = sandbox.bellows(&["show", "vhost", "other"]).fine().stdout;
     assert!(one.starts_with("other (") && !one.contains("guest"), "{one}");
 
+    // `show status` tells what they say, whatever it is.
+    let said = sandbox.bellows(&["show", "status", "other"]).fine().stdout;
+    assert!(said.starts_with("other (device):\n  kind: vhost-user\n  socket: /run/o\n"), "{said}");
+    assert!(said.contains("  features: packed\n  rings:\n    - index: 0\n      direction: receive\n"), "{said}");
+    let all = sandbox.bellows(&["show", "status", "--json"]).fine().json();
+    assert_eq!((&all["name"], &all["state"]), (&json!("network"), &json!("running")), "{all:#}");
+    let apps = all["apps"].as_array().unwrap();
+    assert_eq!(apps.iter().map(|app| &app["app"]).collect::<Vec<_>>(), ["guest", "other"], "{all:#}");
+    assert_eq!((&apps[1]["kind"], &apps[1]["status"]["socket"]), (&json!("device"), &json!("/run/o")), "{all:#}");
+    let said = sandbox.bellows(&["show", "status", "end"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    assert!(said.stderr.contains("`end` of `network` is a sink, not an app with a status"), "{said:?}");
+
     // After a reload it is the new app that answers; the other has been kept.
     sandbox.write("network.toml", &network("/run/b"));
     sandbox.bellows(&["reload", "network"]).fine();
@@ -443,6 +573,8 @@ fn devices_tell_their_states() {
         assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
         assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
     }
+    let said = sandbox.bellows(&["show", "status", "plain"]).fine().stdout;
+    assert!(said.starts_with("no app of `plain` has a status"), "{said}");
     assert!(sandbox.bellows(&["show", "vhost", "guest"]).fine().stdout.contains("server on /run/b"));
     beside.signal("-INT");
     beside.wait();
@@ -475,15 +607,29 @@ fn two_clocks_a_packet_are_found() {
 
 fn what_an_app_does_instead_of_passing_packets_on_is_told() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
-    for (app, why) in [
-        ("lazy", "`lazy` takes no packets: all 1024 that came wait before it"),
-        ("bomb(at = 10)", "`bomb` panicked; run it in a network to see where"),
-    ] {
-        let said = sandbox.bellows(&["appbench", app, "--processes", "1", "--packets", "1000"]);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
-    }
+    let said = sandbox.bellows(&["appbench", "lazy", "--processes", "1", "--packets", "1000"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+    assert!(said.stderr.contains("`lazy` takes no packets: all 1024 that came wait before it"), "{said:?}");
     println!("what an app does instead of passing packets on is told: ok");
+}
+
+fn a_panic_in_a_measurement_is_told_with_its_place() {
+    let sandbox = Sandbox::of(std::env::current_exe().unwrap());
+    let here = format!(" at {}:", file!());
+    // At once; in the midst of the measurement; when the app is made.
+    for (app, why) in [
+        ("bomb(at = 10)", "error: `bomb` panicked: the fuse is \"short\""),
+        ("bomb(at = 200000)", "error: `bomb` panicked: the fuse is \"short\""),
+        ("dud", "error: an app panicked: damp powder"),
+    ] {
+        let said = sandbox.bellows(&["appbench", app, "--processes", "1", "--packets", "1000000"]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{app}: {said:?}");
+        assert!(said.stderr.contains(&format!("{why}{here}")), "{app}: {said:?}");
+    }
+    let said = sandbox.bellows(&["bench", "apps", "--case", "dud", "--processes", "1", "--packets", "1000"]);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains(&format!("`dud` is not measured: an app panicked: damp powder{here}")), "{said:?}");
+    println!("a panic in a measurement is told with its place: ok");
 }
 
 /// What `show hot` says of the network with two apps of one type, of which one takes nearly all of the time; nothing if

@@ -11,7 +11,7 @@ mod vhost;
 use std::collections::BTreeSet;
 
 use guest::{Card, Guest};
-use support::{Running, Sandbox, is_skipped};
+use support::{Running, Sandbox, is_left_out, is_skipped};
 use vhost::{Network, moved, negotiated, port_status, socket, wait_for_driver};
 
 /// The ports of the network, which are joined crosswise.
@@ -94,7 +94,7 @@ fn counter(counters: &str, protocol: &str, name: &str) -> u64 {
 }
 
 fn is_missing(test: &str) -> bool {
-    is_skipped(test, guest::missing())
+    is_left_out(test) || is_skipped(test, guest::missing())
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn a_run_ends_when_its_time_is_over() {
     assert!(report["elapsed_seconds"].as_f64().unwrap() >= 0.3, "starting does not count: {report:#}");
     assert!(link(&report, "end.input")["packets"].as_u64().unwrap() > 1_000);
     let text = sandbox.bellows(&["run", &network, "--duration", "100ms"]).fine().stdout;
-    assert!(text.contains("kpps, ") && text.contains("Mb/s\n"), "{text}");
+    assert!(text.contains("kpps, ") && text.contains("Mb/s on average over the run\n"), "{text}");
 }
 
 #[test]
@@ -297,4 +297,86 @@ fn the_log_can_be_json_lines_or_silent() {
     }
     assert!(said.stderr.contains("INFO"));
     assert_eq!(run(&["--log-level", "warn"]).stderr, "");
+}
+
+#[test]
+fn what_apps_hold_and_links_carry_at_the_end_is_named() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"source.output -> delay.input\", \"delay.output -> end.input\"]\n[apps.source]\napp = \"source\"\n\
+         rate = \"10kpps\"\n[apps.delay]\napp = \"delay\"\ntime = \"1h\"\n[apps.end]\napp = \"sink\"\n",
+    );
+    let report = sandbox.bellows(&["run", &network, "--duration", "300ms", "--json"]).fine().json();
+    let [source, delay] = [0, 1].map(|app| report["apps"][app].clone());
+    assert!(delay["held"].as_u64() > Some(1_000), "{delay:#}");
+    assert_eq!((&delay["held"], &source["made"]), (&delay["in_packets"], &source["out_packets"]));
+    let text = sandbox.bellows(&["run", &network, "--duration", "300ms"]).fine().stdout;
+    assert!(
+        text.contains("HELD") && text.contains("left at the end: ") && text.contains(" in apps (`delay` "),
+        "{text}"
+    );
+}
+
+#[test]
+fn losses_that_nobody_asked_for_are_the_last_words_of_a_report() {
+    let sandbox = Sandbox::new();
+    // One frame as long as BIG TCP makes them, and one that fits.
+    let mut capture = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 1 << 18, 1].map(u32::to_ne_bytes).concat();
+    for length in [80_000u32, 60] {
+        capture.extend([1, 0, length, length].map(u32::to_ne_bytes).concat());
+        capture.extend(vec![0; length as usize]);
+    }
+    fs::write(sandbox.path("big.pcap"), capture).unwrap();
+    let network = sandbox.write(
+        "network.toml",
+        "links = [\"reader.output -> sample.input\", \"sample.output -> end.input\"]\n[apps.reader]\n\
+         app = \"pcap-reader\"\npath = \"big.pcap\"\n[apps.sample]\napp = \"sample\"\nevery = 2\n[apps.end]\napp = \"sink\"\n",
+    );
+    let said = sandbox.bellows(&["run", &network]).fine();
+    let last = said.stdout.lines().last().unwrap();
+    assert_eq!(last, "warning: 1 packet lost in the app `reader`, too_long: packets longer than the largest buffer");
+    let report = sandbox.bellows(&["run", &network, "--json"]).fine().json();
+    let losses = report["losses"].as_array().unwrap();
+    assert_eq!((losses.len(), &losses[0]["reason"], &losses[0]["packets"]), (1, &json!("too_long"), &json!(1)));
+}
+
+#[test]
+fn what_reloads_remove_is_told_by_app_and_reason() {
+    let sandbox = Sandbox::new();
+    let ends = "[apps.source]\napp = \"source\"\nrate = \"10kpps\"\n[apps.end]\napp = \"sink\"\n";
+    let with = format!(
+        "links = [\"source.output -> delay.input\", \"delay.output -> sample.input\", \"sample.output -> end.input\"]\n{ends}\
+         [apps.delay]\napp = \"delay\"\ntime = \"50ms\"\n[apps.sample]\napp = \"sample\"\nevery = 2\n"
+    );
+    let network = sandbox.write("network.toml", &with);
+    let running = sandbox.start(&[&network, "--json"]);
+    eventually("some are sampled", || running.counters()["apps"][3]["drops"]["not_sampled"].as_u64() > Some(10));
+    sandbox.write("network.toml", &format!("links = [\"source.output -> end.input\"]\n{ends}"));
+    let shown = {
+        let dropped = sandbox.bellows(&["reload", "network", "--json"]).fine().json()["dropped"].as_u64().unwrap();
+        let shown = running.counters();
+        let removed: u64 =
+            ["delay", "sample"].iter().map(|name| gone(&shown, name)["drops"]["removed"].as_u64().unwrap()).sum();
+        let links = shown["gone"]["links"].as_array().unwrap();
+        let waiting: u64 = links.iter().map(|link| link["removed"].as_u64().unwrap()).sum();
+        assert!(dropped > 100 && removed + waiting == dropped, "{shown:#}");
+        shown
+    };
+    assert!(gone(&shown, "sample")["drops"]["not_sampled"].as_u64() > Some(10));
+    let text = sandbox.bellows(&["show", "errors"]).fine().stdout;
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    let has = |app: &str, reason: &str| {
+        rows.iter().any(|row| row.len() == 4 && (row[0], row[1], row[2]) == (app, "(removed)", reason))
+    };
+    assert!(has("delay", "removed") && has("sample", "not_sampled"), "{text}");
+    running.signal("-INT");
+    let said = running.wait().fine();
+    let report = said.json();
+    assert_eq!(gone(&report, "sample")["drops"], gone(&shown, "sample")["drops"]);
+}
+
+fn gone(counters: &Value, name: &str) -> Value {
+    let apps = counters["gone"]["apps"].as_array().unwrap();
+    apps.iter().find(|app| app["name"] == json!(name)).unwrap_or_else(|| panic!("{counters:#}")).clone()
 }

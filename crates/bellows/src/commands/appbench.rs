@@ -6,16 +6,17 @@ use std::process::ExitCode;
 use bellows_config::Registry;
 use bellows_engine::Schedule;
 use bellows_lab::appbench::{self, AppbenchError, Counters, InPlace, Options, Row, Subject};
-use bellows_lab::processes;
+use bellows_lab::processes::{self, Audience};
 use bellows_lab::residence::Resident;
 use bellows_lab::traffic::{self, Traffic};
 use clap::{Args, ValueEnum};
 
-use super::bench::told;
+use super::bench::print;
+use super::watching::watched;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Measure what an app costs a packet, and why
+/// Measure what an app costs per packet, and why
 ///
 /// Packets go from a source to a sink (the reference), then from a source through the app to a sink (the production); what
 /// the second costs more is the app. Both runs alternate in rounds of about a millisecond, in several fresh processes;
@@ -26,68 +27,82 @@ use crate::terminal;
 /// source's place, one without outputs the sink's. Several apps can be given in a row, with their keys in parentheses:
 /// `bellows appbench 'tee | truncate(length = 64) | counter'`.
 #[derive(Debug, Args)]
-#[command(after_help = traffic::HELP)]
+#[command(after_long_help = traffic::HELP)]
 pub struct Arguments {
-    /// The app's type, or apps in a row: `TYPE(key = value, …) | TYPE`
+    /// App type, or several in a row: `TYPE(key = value, …) | TYPE`
     #[arg(value_name = "APP", required_unless_present_any = ["network", "measure"], conflicts_with = "network")]
     apps: Option<String>,
-    /// The keys of the only app, as in an inline table of TOML: 'rate = "1Mpps", queue = 10'
+    /// Keys of the app in TOML: 'rate = "1Mpps"'
     #[arg(long, value_name = "KEYS", conflicts_with = "network")]
     config: Option<String>,
-    /// Send packets to this input only; may be given several times, and makes ports of apps with any number of them
+    /// Send packets to this input only (repeatable)
+    ///
+    /// Creates the port if the app takes any number of inputs.
     #[arg(long = "in", value_name = "PORT", conflicts_with = "network")]
     inputs: Vec<String>,
-    /// Lead this output to a sink only; may be given several times, and makes ports of apps with any number of them
+    /// Link this output only (repeatable)
+    ///
+    /// Creates the port if the app takes any number of outputs.
     #[arg(long = "out", value_name = "PORT", conflicts_with = "network")]
     outputs: Vec<String>,
-    /// Compare with other apps in the place of APP, not with nothing: what a change costs, for instance
+    /// Compare with these apps [default: with nothing]
+    ///
+    /// They take the place of APP, so that the difference is what a change costs.
     #[arg(long, value_name = "APP", conflicts_with = "network")]
     against: Option<String>,
-    /// Measure an app in place, in this network; the reference is the network without the app where that can be
+    /// Measure an app in this network
+    ///
+    /// The reference is the network without the app, where that is possible.
     #[arg(long, value_name = "FILE", requires = "app")]
     network: Option<PathBuf>,
     /// The app's name in the network
     #[arg(long, value_name = "NAME", requires = "network")]
     app: Option<String>,
-    /// Set a key of the network file, such as `apps.capture.repeat="forever"`; may be given several times
+    /// Override a key of the network file (repeatable)
+    ///
+    /// Example: `--set 'apps.capture.repeat="forever"'`.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "network")]
     overrides: Vec<String>,
-    /// Packets that each process sends through the reference, and as many through the production [default: 1e7; 1e6 with
-    /// --resident]
+    /// Packets per run [default: 1e7, or 1e6 if resident]
     #[arg(long, value_name = "N", value_parser = packets)]
     packets: Option<u64>,
-    /// Fresh processes; an interval needs six
+    /// Number of fresh processes
+    ///
+    /// A confidence interval needs at least 6.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
     processes: u16,
-    /// Where packets come from, each level in turn: l1, l2, l3 or dram, as this machine shows them; by default packets are
-    /// fresh from the source
+    /// Cache levels of packets: l1, l2, l3, dram
+    ///
+    /// Each level is measured in turn, as this machine shows them. By default packets are fresh from the source.
     #[arg(long, value_name = "LEVEL,…", value_delimiter = ',', conflicts_with = "network")]
     resident: Vec<Resident>,
-    /// What the packets hold (see below) [default: 60]
+    /// Sizes and protocols, see --help [default: 60]
     #[arg(long, value_name = "TRAFFIC", conflicts_with = "network")]
     traffic: Option<Traffic>,
-    /// Offer so many million packets a second, so that packets wait for one another; by default as many as are taken
+    /// Million packets per second [default: maximum]
+    ///
+    /// With an offered load, packets wait for one another.
     #[arg(long, value_name = "MPPS", value_parser = offered, conflicts_with = "network")]
     offered: Option<f64>,
-    /// Fetch packets so far ahead, each distance in turn
+    /// Prefetch distances to measure, in packets
     #[arg(long, value_name = "PACKETS,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=64))]
     prefetch: Vec<u8>,
-    /// What counts besides clocks
+    /// Event counters
     #[arg(long, value_name = "WHAT", value_enum, default_value = "processor")]
     counters: Counting,
-    /// Packets a breath [default: 128, or what the network says]
+    /// Packets per breath [default: 128, or network's]
     #[arg(long, value_name = "PACKETS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     burst: Option<u16>,
-    /// How breaths are taken [default: native, or what the network says]
+    /// Schedule [default: native, or the network's]
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<Schedule>,
-    /// The processor to measure on; by default the last that may be used
-    #[arg(long, value_name = "N")]
+    /// Processor to measure on [default: last allowed]
+    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
     cpu: Option<usize>,
     /// Print the report as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Take a task from standard input, do it, and write what was measured (how the fresh processes are run)
+    /// Do one task from standard input and write its result (how fresh processes are run)
     #[arg(long, hide = true)]
     measure: bool,
 }
@@ -115,7 +130,9 @@ pub const MEASURE: &[&str] = &["appbench", "--measure"];
 pub fn failure(error: AppbenchError) -> Failure {
     match error {
         AppbenchError::Diagnosed(mistakes) => Failure::Diagnosed(mistakes.render(terminal::stderr_is_rich())),
-        error => Failure::Mistake(error.to_string()),
+        error if error.is_interrupted() => Failure::Interrupted(error.to_string()),
+        error if error.is_mistake() => Failure::Mistake(error.to_string()),
+        error => Failure::Failed(error.to_string()),
     }
 }
 
@@ -183,11 +200,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         },
         ..Options::new(arguments.subject()?)
     };
-    let outcome = told(|progress| appbench::run(&options, MEASURE, registry, progress)).map_err(failure)?;
-    let text = match arguments.json {
-        true => format!("{:#}\n", serde_json::json!(outcome.report)),
-        false => outcome.text(),
-    };
-    terminal::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    let run = |audience: &mut dyn Audience| appbench::run(&options, MEASURE, registry, audience);
+    let outcome = watched(arguments.json, run).map_err(failure)?;
+    print(&outcome.report, arguments.json, |_| outcome.text())
 }

@@ -10,13 +10,13 @@ use crate::failure::Failure;
 use crate::terminal;
 use crate::text::{Align, Table};
 
-/// List the apps that a network file can name, or print the manual of one
+/// List the app types, or print the manual of one
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The app whose manual to print; `engine` for the settings in the table `[engine]`
+    /// App type, or `engine` for the settings in [engine]
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Print manuals as JSON, each with the JSON Schema of its keys
+    /// Print manuals as JSON, with the JSON Schema of their keys
     #[arg(long)]
     json: bool,
 }
@@ -47,10 +47,35 @@ fn json(value: &Value) -> String {
 
 fn list(registry: &Registry) -> String {
     let mut table = Table::new(&[("APP", Align::Left), ("WHAT IT DOES", Align::Left)]);
+    let names = registry.entries().map(|entry| entry.name().chars().count()).max().unwrap_or(0);
+    // Programs that read the list want an app a line.
+    let room = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(names + 2).max(20));
     for entry in registry.entries() {
-        table.row([entry.name().to_owned(), entry.summary()]);
+        let lines = wrapped(&entry.summary(), room);
+        for (index, line) in lines.into_iter().enumerate() {
+            let name = if index == 0 { entry.name() } else { "" };
+            table.row([name.to_owned(), line]);
+        }
     }
     table.render(terminal::stdout_is_rich())
+}
+
+/// Text in lines of at most so many characters, if its words are no longer.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.len() - 1;
+        let length = lines[last].chars().count();
+        if length == 0 {
+            lines[last].push_str(word);
+        } else if length + 1 + word.chars().count() <= room {
+            lines[last].push(' ');
+            lines[last].push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 fn unknown(name: &str, registry: &Registry) -> Failure {
@@ -59,4 +84,17 @@ fn unknown(name: &str, registry: &Registry) -> Failure {
         None => "`bellows apps` lists them".to_owned(),
     };
     Failure::Mistake(format!("there is no app `{name}`; {way_out}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_wrap_at_blanks() {
+        assert_eq!(wrapped("Sends each packet to one", 10), ["Sends each", "packet to", "one"]);
+        assert_eq!(wrapped("Sends each", usize::MAX), ["Sends each"]);
+        assert_eq!(wrapped("supercalifragilistic words", 5), ["supercalifragilistic", "words"]);
+        assert_eq!(wrapped("", 5), [""]);
+    }
 }

@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use bellows_engine::Schedule;
-use bellows_lab::breathsim::{self, BusyAfter, MOST_APPS, MOST_WORK, NoBreaths, Options};
-use bellows_lab::processes;
+use bellows_lab::breathsim::{self, BreathsimError, BusyAfter, MOST_APPS, MOST_WORK, Model, NoBreaths, Options};
+use bellows_lab::processes::{Audience, ProcessError};
+use bellows_lab::turns;
 use clap::Args;
 
+use super::bench::print;
+use super::watching::watched;
 use crate::failure::Failure;
-use crate::terminal;
 
 /// Measure what a breath costs under each schedule, idle and busy
 ///
@@ -18,15 +20,17 @@ use crate::terminal;
 /// nothing moves; one that is busy from the start, what it adds to the work; one that is busy after 1,000 idle breaths,
 /// whether an engine that was idle first is slower for good.
 ///
-/// Without options the whole table is measured (some minutes): each schedule, never busy, busy after 1,000 breaths and
+/// Without options the whole table is measured (about two minutes): each schedule, never busy, busy after 1,000 breaths and
 /// from the start, with the document's 5 apps and with 30, with 100 increments and with 1 (which lets the engine's own
 /// cost show), beside the document's own figures. Each of the options --schedule, --busy-after, --apps and --work
 /// restricts it to what is given, with the document's 5 apps and 100 increments where nothing is said. The reference is
 /// the same increments in a loop without an engine.
 ///
-/// Each figure is measured in several fresh processes, which take turns; it is the median over them, with the median's
-/// 95 percent confidence interval. Each run counts the increments that were made: the time of a run in which one is
-/// missing is never shown.
+/// All schedules and beginnings of one network are measured together, in fresh processes that live at the same time and take
+/// turns of a millisecond; a figure is the median over several such groups, with the median's 95 percent confidence
+/// interval, or `undecided` where the machine was too disturbed (exit code 3). Each run counts the increments that were made:
+/// the time of a run in which one is missing is never shown. The table of a network appears when it is finished; Ctrl-C
+/// ends the measurement with a report of what there is, and exit code 130.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Print the report as JSON (see docs/json.md)
@@ -35,26 +39,32 @@ pub struct Arguments {
     /// Only this schedule
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<Schedule>,
-    /// The idle breaths before the apps become busy: `never`, or a number; 0 for busy from the start
+    /// Idle breaths before the apps become busy, or `never`
+    ///
+    /// 0 means busy from the start.
     #[arg(long, value_name = "never|BREATHS")]
     busy_after: Option<BusyAfter>,
-    /// How many pseudo-apps
+    /// Number of pseudo-apps
     #[arg(long, value_name = "N", value_parser = in_range(1, MOST_APPS as u64))]
     apps: Option<u64>,
-    /// Increments that a busy app makes in a breath
+    /// Increments of a busy app per breath
     #[arg(long, value_name = "INCREMENTS", value_parser = in_range(1, MOST_WORK))]
     work: Option<u64>,
-    /// Breaths of each run, the idle ones at its start included, such as 1e8; by default 1e8 of 5 idle apps, and fewer
-    /// where a breath does more
+    /// Breaths per run, idle ones included [default: 4e6 for 5 idle apps, else fewer]
     #[arg(long, value_name = "BREATHS", value_parser = breaths)]
     iterations: Option<u64>,
-    /// Fresh processes for each figure; by default 15, and 6 for a single figure. An interval needs six
+    /// Fresh processes per figure [default: 15, or 6 for a single figure]
+    ///
+    /// A confidence interval needs at least 6.
     #[arg(long, value_name = "N", value_parser = in_range(1, 1000))]
     processes: Option<u64>,
-    /// The processor to measure on; by default the last that may be used
-    #[arg(long, value_name = "N")]
+    /// Processor to measure on [default: last allowed]
+    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
     cpu: Option<usize>,
-    /// Take a task from standard input, do it, and write what was measured (how the fresh processes are run)
+    /// A program with the same experiment that takes turns with the engine (see bench/peers/breathsim.lua)
+    #[arg(long, value_name = "NAME/LOOPS=PROGRAM ARGUMENT …", hide = true)]
+    model: Vec<Model>,
+    /// Do one task from standard input and write its result (how fresh processes are run)
     #[arg(long, hide = true)]
     measure: bool,
 }
@@ -69,7 +79,7 @@ fn breaths(text: &str) -> Result<u64, NoBreaths> {
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.measure {
-        processes::answer(breathsim::measure)?;
+        turns::take_part(breathsim::lay_out)?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = Options {
@@ -80,19 +90,13 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         iterations: arguments.iterations,
         processes: arguments.processes.map(|processes| processes as usize),
         cpu: arguments.cpu,
+        models: arguments.model.clone(),
     };
-    let rich = terminal::stderr_is_rich();
-    let outcome = breathsim::run(&options, &["breathsim", "--measure"], |done, all| {
-        if rich {
-            terminal::show_status(&format!("measuring: {done} of {all} processes"));
-        }
-    });
-    terminal::clear_status();
-    let outcome = outcome.map_err(|error| Failure::Mistake(error.to_string()))?;
-    let text = match arguments.json {
-        true => format!("{:#}\n", serde_json::json!(outcome.report)),
-        false => outcome.text(),
-    };
-    terminal::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    let run = |audience: &mut dyn Audience| breathsim::run(&options, &["breathsim", "--measure"], audience);
+    let outcome = watched(arguments.json, run).map_err(|error| match error {
+        BreathsimError::Process(ProcessError::Interrupted) => Failure::Interrupted(error.to_string()),
+        BreathsimError::Process(ref process) if !process.is_mistake() => Failure::Failed(error.to_string()),
+        error => Failure::Mistake(error.to_string()),
+    })?;
+    print(&outcome.report, arguments.json, |_| outcome.text_after_tables())
 }

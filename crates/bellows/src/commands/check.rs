@@ -1,44 +1,72 @@
 //! `bellows check`.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellows_config::Registry;
+use bellows_config::{Diagnostics, Loaded, Registry};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::NetworkFile;
 use crate::failure::Failure;
 use crate::terminal;
 use crate::text::plural;
 
-/// Report all that is wrong with a network file, without running it
+/// Find all mistakes in network files
+///
+/// That is everything that would keep a network from starting: mistakes in the files, files that cannot be read or
+/// written, and what two apps cannot both use. What another process uses at the moment is a warning. Nothing is started
+/// or touched.
 #[derive(Debug, Args)]
+#[command(after_help = "Exit codes:\n  0  all networks can run\n  2  something is wrong with one or more of them")]
 pub struct Arguments {
-    #[command(flatten)]
-    file: NetworkFile,
+    /// Network files (TOML), each a network of its own
+    #[arg(value_name = "NETWORK", required = true)]
+    paths: Vec<PathBuf>,
+    /// Override a key of each file, such as `engine.burst=32` (repeatable)
+    ///
+    /// Another example: `--set 'apps.source.rate="1Mpps"'`. The value is TOML. Paths are relative to the
+    /// current directory
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
     /// Print the result as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
 pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    let loaded = arguments.file.load(registry);
-    if arguments.json {
-        let (diagnostics, apps, links) = match &loaded {
-            Ok(loaded) => (&loaded.warnings, loaded.network.apps.len(), loaded.network.links.len()),
-            Err(diagnostics) => (diagnostics, 0, 0),
-        };
-        let result = json!({
-            "network": arguments.file.path, "ok": loaded.is_ok(), "apps": apps, "links": links,
-            "diagnostics": diagnostics.to_json(),
-        });
-        terminal::print(&format!("{result:#}\n"))?;
-        return Ok(if loaded.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(2) });
+    let is_rich = terminal::stderr_is_rich();
+    let (mut results, mut wrong) = (Vec::new(), Vec::new());
+    for path in &arguments.paths {
+        let file = NetworkFile { path: path.clone(), overrides: arguments.overrides.clone() };
+        let loaded = file.load(registry);
+        if arguments.json {
+            results.push(as_json(path, &loaded));
+        } else if let Ok(loaded) = &loaded {
+            terminal::warn(&loaded.warnings.render(is_rich));
+            let (apps, links) = (loaded.network.apps.len() as u64, loaded.network.links.len() as u64);
+            let (path, apps, links) = (file.name(), plural(apps, "app"), plural(links, "link"));
+            terminal::print(&format!("{path}: fine ({apps}, {links})\n"))?;
+        }
+        wrong.extend(loaded.err().map(|diagnostics| diagnostics.render(is_rich)));
     }
-    let loaded = loaded.map_err(|diagnostics| Failure::Diagnosed(diagnostics.render(terminal::stderr_is_rich())))?;
-    terminal::complain(&loaded.warnings.render(terminal::stderr_is_rich()));
-    let (apps, links) = (loaded.network.apps.len() as u64, loaded.network.links.len() as u64);
-    let path = arguments.file.path.display();
-    terminal::print(&format!("{path}: fine ({}, {})\n", plural(apps, "app"), plural(links, "link")))?;
-    Ok(ExitCode::SUCCESS)
+    if arguments.json {
+        let result = match results.len() {
+            1 => results.remove(0),
+            _ => Value::Array(results),
+        };
+        terminal::print(&format!("{result:#}\n"))?;
+        return Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) });
+    }
+    if wrong.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::Diagnosed(wrong.join("\n"))) }
+}
+
+fn as_json(path: &Path, loaded: &Result<Loaded, Diagnostics>) -> Value {
+    let (diagnostics, apps, links) = match loaded {
+        Ok(loaded) => (&loaded.warnings, loaded.network.apps.len(), loaded.network.links.len()),
+        Err(diagnostics) => (diagnostics, 0, 0),
+    };
+    json!({
+        "network": path, "ok": loaded.is_ok(), "apps": apps, "links": links, "diagnostics": diagnostics.to_json(),
+    })
 }

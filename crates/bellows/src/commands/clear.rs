@@ -6,15 +6,16 @@ use clap::Args;
 
 use crate::baseline;
 use crate::failure::Failure;
-use crate::observe::{self, Sample};
+use crate::observe::{self, Sample, State};
 use crate::terminal;
 
-/// Let `show run`, `show latency` and `top` count from now on
+/// Restart the counts of `show run`, `show latency` and `top`
 ///
-/// The counters themselves go on: `show`, the report of the run, and whoever else reads them do not notice.
+/// The counters themselves go on: `show`, the report of the run, and whoever else reads them do not notice. What a crashed
+/// network left is evidence and is not cleared.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The network's name; needed if several run
+    /// The network's name, if several run
     #[arg(value_name = "NAME")]
     name: Option<String>,
 }
@@ -22,6 +23,12 @@ pub struct Arguments {
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let home = observe::pick(arguments.name.as_deref())?;
     let name = home.name();
+    if observe::state(&home) == State::Crashed {
+        return Err(Failure::Mistake(format!(
+            "`{name}` has crashed: its counters are evidence and grow no more, so they are not cleared; \
+             `bellows show run {name}` shows them, `bellows ps --clean` removes them"
+        )));
+    }
     let mut observer = observe::open(home)?;
     let sample = Sample::settled(&mut observer);
     baseline::write(observer.home(), &sample)?;

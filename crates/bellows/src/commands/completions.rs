@@ -5,22 +5,30 @@ use std::process::ExitCode;
 use clap::Args;
 use clap_complete::Shell;
 
+use crate::complete;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Print the completions for a shell
+/// Print the completion script of a shell
+///
+/// It completes subcommands and options, and what exists at that moment: running networks, their apps and links, app types
+/// and the parts of `show`.
 ///
 /// For bash: `bellows completions bash > ~/.local/share/bash-completion/completions/bellows`
+///
+/// For zsh, in a folder that is in `fpath`: `bellows completions zsh > ~/.zfunc/_bellows`
+///
+/// For fish: `bellows completions fish > ~/.config/fish/completions/bellows.fish`
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The shell
     shell: Shell,
 }
 
-pub fn execute(arguments: &Arguments, mut definition: clap::Command) -> Result<ExitCode, Failure> {
-    let name = definition.get_name().to_owned();
-    let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut definition, name, &mut script);
-    terminal::print(&String::from_utf8_lossy(&script))?;
+pub fn execute(arguments: &Arguments, name: &str) -> Result<ExitCode, Failure> {
+    let shell = arguments.shell.to_string();
+    let script = complete::script(&shell, name)
+        .ok_or_else(|| Failure::Failed(format!("there is no script for {shell}; bash, zsh and fish have one")))?;
+    terminal::print(&script)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ use bellows_config::Registry;
 use bellows_engine::{Network, Ports, Snapshot};
 use clap::{Args, ValueEnum};
 
+use crate::charset;
 use crate::cli::NetworkFile;
 use crate::failure::Failure;
 use crate::graph::{self, Edge, Graph, Node};
@@ -18,22 +19,24 @@ use crate::observe::{self, Change, Sample, State};
 use crate::terminal;
 use crate::text::{bit_rate, packet_rate, plural};
 
-/// Draw a network, or one that runs with its live rates
+/// Draw a network, or a running one with its rates
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The network file (TOML); not needed with --name
+    /// Network file (TOML), or - for standard input; optional with --name
     #[arg(value_name = "NETWORK", required_unless_present = "name")]
     network: Option<PathBuf>,
-    /// Set a key of the file, such as `apps.source.rate="1Mpps"`; may be given several times
+    /// Override a key of the file, such as `engine.burst=32` (repeatable)
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "network")]
     overrides: Vec<String>,
-    /// A running network whose rates to show; it is drawn as it runs unless a file is given
+    /// Show the rates of this running network
+    ///
+    /// Without a file, the network is drawn as it runs.
     #[arg(long)]
     name: Option<String>,
-    /// The form of the picture [default: what the output's name ends in, else text]
+    /// The picture's format [default: that of the output file's extension, else text]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// The file to write the picture to, in place of standard output
+    /// Write to this file: .txt, .dot, .gv or .svg [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -50,14 +53,40 @@ enum Format {
 }
 
 impl Format {
-    fn of_file(path: &Path) -> Format {
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("svg") => Format::Svg,
-            Some("dot" | "gv") => Format::Dot,
-            _ => Format::Text,
+    /// The format that a file's extension stands for. A file without one gets text.
+    fn of_file(path: &Path) -> Result<Format, Failure> {
+        let Some(extension) = path.extension() else { return Ok(Format::Text) };
+        let extension = extension.to_string_lossy().to_lowercase();
+        match &*extension {
+            "svg" => Ok(Format::Svg),
+            "dot" | "gv" => Ok(Format::Dot),
+            "txt" | "text" => Ok(Format::Text),
+            other => Err(Failure::Mistake(unknown_extension(path, other))),
         }
     }
 }
+
+/// What is said to a file whose extension stands for no format, with the commands that make one of the usual ones.
+fn unknown_extension(path: &Path, extension: &str) -> String {
+    let path = path.display();
+    let way_out = match extension {
+        "png" | "jpg" | "jpeg" | "gif" | "webp" | "bmp" | "pdf" | "ps" | "eps" => {
+            let dot = format!("`bellows graph … --format dot | dot -T{extension} -o {path}`");
+            match extension {
+                "png" => format!("`bellows graph … --format svg | rsvg-convert -o {path}` or {dot} draws it"),
+                "pdf" | "ps" | "eps" => {
+                    format!("`bellows graph … --format svg | rsvg-convert -f {extension} -o {path}` or {dot} draws it")
+                }
+                _ => format!("{dot} draws it"),
+            }
+        }
+        _ => "--format chooses one whatever the file's name".to_owned(),
+    };
+    format!("cannot draw {path}: the formats are .svg, .dot (or .gv) and .txt; {way_out}")
+}
+
+/// The name of a file that stands for standard output.
+const STDOUT: &str = "-";
 
 /// How long rates are measured.
 const MEASURED: Duration = Duration::from_secs(1);
@@ -66,6 +95,12 @@ const MEASURED: Duration = Duration::from_secs(1);
 const WIDTH: usize = 120;
 
 pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    let output = arguments.output.as_deref().filter(|path| *path != Path::new(STDOUT));
+    let format = match (arguments.format, output) {
+        (Some(format), _) => format,
+        (None, Some(path)) => Format::of_file(path)?,
+        (None, None) => Format::Text,
+    };
     let file = arguments.network.as_ref();
     let from_file = file.map(|path| draft(path, &arguments.overrides, registry)).transpose()?;
     let graph = match (&arguments.name, from_file) {
@@ -92,23 +127,28 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         (None, Some(graph)) => graph,
         (None, None) => return Err(Failure::Mistake("name a network file, or a running network by --name".to_owned())),
     };
-    let named = arguments.output.as_deref().map(Format::of_file);
-    let picture = match arguments.format.or(named).unwrap_or(Format::Text) {
+    let picture = match format {
         Format::Svg => graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
         Format::Dot => graph::dot(&graph),
         Format::Text => {
-            let to_terminal = arguments.output.is_none();
-            let width = terminal::size().filter(|_| to_terminal).map_or(WIDTH, |(columns, _)| columns);
-            graph::text(&graph, width, !to_terminal || terminal::shows_unicode())
+            let width = terminal::size().filter(|_| output.is_none()).map_or(WIDTH, |(columns, _)| columns);
+            graph::text(&graph, width, charset::is_unicode())
         }
     };
     let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
-    match &arguments.output {
-        Some(path) => fs::write(path, picture)
-            .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}; check the folder", path.display())))?,
-        None => terminal::print(&picture)?,
+    match (output, format) {
+        // SVG and DOT are UTF-8 by definition, wherever they are stored.
+        (Some(path), Format::Svg | Format::Dot) => write(path, &picture)?,
+        (Some(path), Format::Text) => write(path, &charset::shown(&picture))?,
+        (None, Format::Svg | Format::Dot) => terminal::print(&charset::shown_markup(&picture))?,
+        (None, Format::Text) => terminal::print(&picture)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, picture: &str) -> Result<(), Failure> {
+    fs::write(path, picture)
+        .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}; check the folder", path.display())))
 }
 
 fn too_large(graph: &Graph) -> Failure {
@@ -213,6 +253,26 @@ fn add_rates(graph: &mut Graph, change: &Change) {
             let node = &mut apps[index];
             node.note = Some(format!("drops {}", packet_rate(drops)));
             node.warn = app.drops.get("app_failed").is_some_and(|failed| *failed > 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extension_names_the_format() {
+        let of = |name: &str| Format::of_file(Path::new(name)).ok();
+        assert_eq!(["a.svg", "A.SVG", "a.dot", "a.gv", "a.txt", "a"].map(of), {
+            use Format::{Dot, Svg, Text};
+            [Svg, Svg, Dot, Dot, Text, Text].map(Some)
+        });
+        for (name, way_out) in
+            [("c.png", "rsvg-convert -o c.png"), ("c.gif", "dot -Tgif -o c.gif"), ("c.doc", "--format")]
+        {
+            let Err(Failure::Mistake(message)) = Format::of_file(Path::new(name)) else { panic!("{name} is accepted") };
+            assert!(message.contains(way_out) && message.contains(".svg"), "{message}");
         }
     }
 }

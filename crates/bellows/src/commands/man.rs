@@ -10,10 +10,10 @@ use clap_mangen::Man;
 use crate::failure::Failure;
 use crate::terminal;
 
-/// Print the man page, or write the pages of all subcommands into a folder
+/// Print the man page, or write those of all subcommands
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The folder, made if need be; one page for each subcommand goes there
+    /// Write one page per subcommand to this directory, which is created if needed
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 }

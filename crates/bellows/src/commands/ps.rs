@@ -9,19 +9,34 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::observe::{self, Change, Sample, State};
-use crate::terminal;
+use crate::observe::{self, Change, Hang, Sample, State, failed};
+use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, packet_rate, span};
 
-/// List the networks that run, and those that crashed and left their counters
+/// List running and crashed networks
+///
+/// When a network that crashed is started again, what it left is kept as NAME@1, older ones as NAME@2 and so on, five at
+/// most; every command that reads crashed networks takes these names. The newest is always kept, and as long as there is
+/// room, all are. Beyond that, restarts within ten minutes of the start before go first, the oldest of them before the
+/// others, so that the first crash of a series is still there after a supervisor has restarted the network a hundred times.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Remove what networks that crashed have left
+    /// List kept crashes of restarted networks, too
+    #[arg(long, short)]
+    all: bool,
+    /// Remove what crashed networks have left, also what was kept of earlier crashes
     #[arg(long)]
     clean: bool,
     /// Print the list as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    /// Whether more is to be done than to print the list.
+    pub fn cleans(&self) -> bool {
+        self.clean
+    }
 }
 
 #[derive(Serialize)]
@@ -33,6 +48,31 @@ struct Line {
     packets_per_second: Option<f64>,
     network: String,
     schedule: String,
+    /// Apps that have panicked and are called no more.
+    failed: Vec<String>,
+    /// In which app the engine hangs, if it does.
+    hang: Option<Hang>,
+}
+
+impl Line {
+    /// The state, and what is wrong with it.
+    fn condition(&self) -> &'static str {
+        match self.state {
+            State::Crashed => "crashed",
+            State::Running if self.hang.is_some() => "hung",
+            State::Running if !self.failed.is_empty() => "degraded",
+            State::Running => "running",
+        }
+    }
+
+    /// What there is to be said of it beyond its line.
+    fn remark(&self) -> Option<String> {
+        let hang = self.hang.as_ref().map(Hang::to_string);
+        let failed = self.failed.iter().map(|app| format!("`{}`", harmless(app))).collect::<Vec<_>>().join(", ");
+        let failed = (!failed.is_empty()).then(|| format!("failed and called no more: {failed}"));
+        let remarks: Vec<String> = hang.into_iter().chain(failed).collect();
+        (!remarks.is_empty()).then(|| format!("{}: {}\n", self.name, remarks.join("; ")))
+    }
 }
 
 /// How long the rates are measured.
@@ -42,7 +82,12 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.clean {
         clean()?;
     }
-    let lines = lines();
+    let mut homes = Home::all();
+    if arguments.all {
+        homes.extend(Home::post_mortems());
+        homes.sort_by_cached_key(Home::name);
+    }
+    let lines = lines(homes);
     if arguments.json {
         terminal::print(&format!("{:#}\n", serde_json::json!(lines)))?;
         return Ok(ExitCode::SUCCESS);
@@ -58,23 +103,27 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ("RATE", Align::Right),
         ("NETWORK", Align::Left),
     ]);
+    let mut remarks = String::new();
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     for line in lines {
+        let condition = line.condition().to_owned();
+        remarks.extend(line.remark());
         table.row([
             line.name,
-            if line.state == State::Running { "running" } else { "crashed" }.to_owned(),
+            condition,
             or_dash(line.pid.map(|pid| pid.to_string())),
             or_dash(line.uptime_seconds.map(|seconds| span(Duration::from_secs_f64(seconds)))),
             or_dash(line.packets_per_second.map(packet_rate)),
             line.network,
         ]);
     }
-    terminal::print(&table.render(terminal::stdout_is_rich()))?;
+    terminal::print(&(table.render(terminal::stdout_is_rich()) + &remarks))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn clean() -> Result<(), Failure> {
-    for home in Home::all().into_iter().filter(|home| observe::state(home) == State::Crashed) {
+    let homes = Home::all().into_iter().chain(Home::post_mortems());
+    for home in homes.filter(|home| observe::state(home) == State::Crashed) {
         let name = home.name();
         home.remove().map_err(|error| Failure::Failed(format!("cannot remove what `{name}` left: {error}")))?;
         terminal::complain(&format!("removed what `{name}` left\n"));
@@ -82,29 +131,45 @@ fn clean() -> Result<(), Failure> {
     Ok(())
 }
 
-/// All engines, the rates of those that run measured at the same time.
-fn lines() -> Vec<Line> {
-    let mut engines: Vec<(String, Option<u32>, Option<Observer>)> =
-        Home::all().into_iter().map(|home| (home.name(), home.process(), Observer::open(home).ok())).collect();
-    let sample = |engines: &mut Vec<(String, Option<u32>, Option<Observer>)>| -> Vec<Option<Sample>> {
-        engines.iter_mut().map(|(_, _, observer)| observer.as_mut().map(Sample::take)).collect()
+/// An engine in the list.
+struct Engine {
+    name: String,
+    state: State,
+    pid: Option<u32>,
+    observer: Option<Observer>,
+}
+
+/// The engines of these folders, the rates of those that run measured at the same time.
+fn lines(homes: Vec<Home>) -> Vec<Line> {
+    let engine = |home: Home| Engine {
+        name: home.name(),
+        state: observe::state(&home),
+        pid: home.pid(),
+        observer: Observer::open(home).ok(),
+    };
+    let mut engines: Vec<Engine> = homes.into_iter().map(engine).collect();
+    let sample = |engines: &mut Vec<Engine>| -> Vec<Option<Sample>> {
+        engines.iter_mut().map(|engine| engine.observer.as_mut().map(Sample::take)).collect()
     };
     let before = sample(&mut engines);
-    if engines.iter().any(|(_, pid, _)| pid.is_some()) {
+    if engines.iter().any(|engine| engine.state == State::Running) {
         thread::sleep(MEASURED);
     }
     let after = sample(&mut engines);
     let changes = before.into_iter().zip(after).map(|(before, after)| Some(Change::between(before?, after?)));
-    let line = |((name, pid, _), change): ((String, Option<u32>, _), Option<Change>)| {
-        let running = change.as_ref().filter(|_| pid.is_some());
+    let line = |(engine, change): (Engine, Option<Change>)| {
+        let Engine { name, state, pid, .. } = engine;
+        let running = change.as_ref().filter(|_| state == State::Running);
         Line {
             name,
-            state: if pid.is_some() { State::Running } else { State::Crashed },
+            state,
             pid,
             uptime_seconds: running.map(|change| change.after.uptime().as_secs_f64()),
             packets_per_second: running.map(|change| change.busiest_link().packets),
             network: change.as_ref().map(|change| change.after.counters.source.clone()).unwrap_or_default(),
             schedule: change.as_ref().map(|change| change.after.counters.schedule.clone()).unwrap_or_default(),
+            failed: change.as_ref().map(|change| failed(&change.after.counters)).unwrap_or_default(),
+            hang: running.and_then(|change| Hang::of(&change.after)),
         }
     };
     engines.into_iter().zip(changes).map(line).collect()

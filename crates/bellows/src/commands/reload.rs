@@ -1,9 +1,10 @@
 //! `bellows reload`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellows_engine::Home;
 use clap::Args;
 
 use crate::control::{ReloadReport, Reply, Request, ask};
@@ -12,31 +13,52 @@ use crate::observe;
 use crate::terminal::{self, harmless};
 use crate::text::{plural, span};
 
-/// Have a running network read its file again, or another one in its place
+/// Reload a running network from its file, or from another one
 ///
 /// What did not change keeps its state and its packets. If the new network is wrong, it is reported and the old one
-/// runs on. The settings in `[engine]` are fixed when the process starts.
+/// runs on. The settings in `[engine]` are fixed when the process starts. If one network runs, neither its name nor a file need
+/// be given: `bellows reload`, `bellows reload other.toml`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The running network's name
+    /// The running network's name; needed if several run
     #[arg(value_name = "NAME")]
-    name: String,
-    /// The file to read from now on
+    name: Option<String>,
+    /// Network file to use from now on [default: the same file]
     #[arg(value_name = "NETWORK")]
     network: Option<PathBuf>,
+    /// An app that is to be started again though it has not changed; can be given several times. Apps that have panicked are
+    /// started again by every reload
+    #[arg(long, value_name = "APP")]
+    restart: Vec<String>,
     /// Print what was done as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
+impl Arguments {
+    /// Which network, and the file to read in place of its own. A single word that names no network and is a file is the file.
+    fn read(&self) -> Result<(Home, Option<PathBuf>), Failure> {
+        let named = observe::pick(self.name.as_deref());
+        match (named, &self.name, &self.network) {
+            (Err(_), Some(word), None) if is_file(word) => Ok((observe::pick(None)?, Some(word.into()))),
+            (named, _, network) => Ok((named?, network.clone())),
+        }
+    }
+}
+
+/// Whether a word is a file's path, or can be nothing else.
+fn is_file(word: &str) -> bool {
+    word.contains('/') || Path::new(word).is_file()
+}
+
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let home = observe::pick(Some(&arguments.name))?;
+    let (home, network) = arguments.read()?;
     // The engine's process may be in another folder than this one.
     let absolute = |path: &PathBuf| {
         std::path::absolute(path).map_err(|error| Failure::Mistake(format!("{}: {error}", path.display())))
     };
-    let network = arguments.network.as_ref().map(absolute).transpose()?;
-    match ask(&home, &Request::Reload { network })? {
+    let network = network.as_ref().map(absolute).transpose()?;
+    match ask(&home, &Request::Reload { network, restart: arguments.restart.clone() })? {
         Reply::Reloaded(report) if arguments.json => {
             terminal::print(&format!("{:#}\n", serde_json::json!(report)))?;
         }
@@ -51,6 +73,7 @@ pub fn render(report: &ReloadReport) -> String {
     let lists = [
         ("kept", &report.reloaded.kept),
         ("replaced", &report.reloaded.replaced),
+        ("started again", &report.reloaded.revived),
         ("added", &report.reloaded.added),
         ("removed", &report.reloaded.removed),
         ("links added", &report.reloaded.links_added),

@@ -7,44 +7,49 @@ use std::sync::Arc;
 use bellows_config::{EngineConfig, Registry};
 use bellows_engine::{Home, HomeError, Schedule};
 use bellows_packet::pool;
-use bellows_sys::cpu;
 use clap::Args;
+use rustix::process::{Resource, getrlimit};
 
 use crate::cli::NetworkFile;
 use crate::failure::{EXIT_CODES, Failure};
 use crate::logging;
 use crate::report::RunReport;
 use crate::supervisor::{Supervisor, catch_signals};
-use crate::terminal;
+use crate::terminal::{self, ControllingTerminal};
 
-/// Run a network until all its packets have gone their way, and report what happened to them
+/// Run a network to its end and report where its packets went
 ///
-/// The run ends when every source is dry, every link empty and no app holds a packet; when the duration is over; or on
-/// SIGINT or SIGTERM, which flush and report as a normal end does (a second SIGINT ends it at once). SIGHUP reads the
-/// network file again. The report goes to standard output, all else to standard error.
+/// The run ends when all sources are exhausted, all links are empty and no app holds a packet; after --duration; or on
+/// SIGINT or SIGTERM, which flush and report as a normal end does (a second one ends it at once). SIGHUP reads the
+/// network file again; that of a terminal that goes away ends the run as SIGTERM does, unless it was started with
+/// `nohup`. The report goes to standard output, all else to standard error; where a capture goes to standard output, the
+/// report goes to standard error, too.
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
     #[command(flatten)]
     file: NetworkFile,
     /// Stop after this time, such as `10s` or `500ms`
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<bellows_config::Duration>,
-    /// How to take a breath: nested (the textbook loop), flat (an array of calls), or native (machine code made for the
-    /// network; where that cannot be, flat takes its place and the report says why) [default: the `schedule` in [engine]]
+    /// How breaths are taken: nested, flat or native [default: `schedule` in [engine]]
+    ///
+    /// nested is the textbook loop, flat an array of calls, and native machine code generated for the network. Where native
+    /// is not possible, flat is used and the report says why.
     #[arg(long)]
     schedule: Option<Schedule>,
-    /// The name under which `show`, `top`, `reload` and `stop` find the network [default: the `name` in [engine],
-    /// else that of the file, with `-2`, `-3`, … appended if a live network has it]
+    /// Name for `show`, `top`, `stop` and others [default: `name` in [engine], or the file's]
+    ///
+    /// If a running network has the file's name, `-2`, `-3`, … is appended.
     #[arg(long)]
     name: Option<String>,
-    /// The processor to run on, counted from 0
-    #[arg(long, value_name = "N")]
+    /// Run on this processor, counted from 0
+    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
     cpu: Option<usize>,
-    /// Write /tmp/perf-PID.map, by which `perf` attributes samples to the stretches of the native breath
+    /// Write /tmp/perf-PID.map, so that `perf` can name generated code
     #[arg(long)]
     perf_map: bool,
-    /// Reload when the network file or a file that it includes changes
+    /// Reload when the network file or an included file changes
     #[arg(long)]
     watch: bool,
     /// Print the report as JSON (see docs/json.md)
@@ -52,20 +57,31 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn execute(arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode, Failure> {
+pub fn execute(mut arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode, Failure> {
+    if arguments.watch && arguments.file.is_stdin() {
+        return Err(Failure::Mistake(
+            "standard input cannot be watched; give a network file, or leave --watch out".to_owned(),
+        ));
+    }
+    if let Some(cpu) = arguments.cpu {
+        // What the file says of it does not matter, be it wrong.
+        arguments.file.overrides.push(format!("engine.cpu={cpu}"));
+    }
     let rich_errors = terminal::stderr_is_rich();
     let loaded = arguments.file.load(&registry).map_err(|mistakes| Failure::Diagnosed(mistakes.render(rich_errors)))?;
-    terminal::complain(&loaded.warnings.render(rich_errors));
+    terminal::warn(&loaded.warnings.render(rich_errors));
 
     let mut settings = loaded.engine.settings();
     settings.schedule = arguments.schedule.unwrap_or(settings.schedule);
     settings.perf_map = arguments.perf_map;
-    let cpu = arguments.cpu.or(loaded.engine.cpu);
-    check_cpu(cpu)?;
+    let cpu = loaded.engine.cpu;
     let size = pool::Config { packets: loaded.engine.pool, ..pool::Config::default() };
-    pool::init(size).map_err(|error| Failure::Mistake(error.to_string()))?;
+    pool::init(size).map_err(|error| Failure::Mistake(format!("{error}{}", address_space_advice())))?;
+    check_address_space()?;
     // From here on there is something to clear up.
+    let terminal = ControllingTerminal::new();
     let signals = catch_signals()?;
+    terminal::write_in_background();
     logging::log_panics();
     let home = Arc::new(claim(arguments.name.as_deref(), &loaded.engine, &arguments.file.path)?);
 
@@ -79,19 +95,23 @@ pub fn execute(arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode
         duration: arguments.duration.map(Into::into),
         watch: arguments.watch,
     };
-    let result = supervisor.run(signals);
+    let result = supervisor.run(signals, terminal);
     let report = result.map(|(outcome, stopped_by)| RunReport::new(home.name(), outcome, stopped_by));
     let printed = report.and_then(|report| {
         // Where the report goes to a file or a program, why the run failed is still for the person at the terminal.
         if arguments.json || !terminal::shows_stdout() {
-            terminal::complain(&report.errors(terminal::stderr_is_rich()));
+            terminal::fail(&report.errors(terminal::stderr_is_rich()));
         }
         let text = if arguments.json {
             format!("{:#}\n", serde_json::json!(report))
         } else {
             report.render(terminal::stdout_is_rich())
         };
-        terminal::print(&text)?;
+        if bellows_apps::pcap_writer::has_stdout() {
+            terminal::complain(&text);
+        } else {
+            terminal::print(&text)?;
+        }
         Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(1) })
     });
     // Threads that serve clients may still hold the folder.
@@ -99,14 +119,34 @@ pub fn execute(arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode
     printed
 }
 
-fn check_cpu(cpu: Option<usize>) -> Result<(), Failure> {
-    let Some(cpu) = cpu else { return Ok(()) };
-    let allowed = cpu::allowed();
-    if allowed.contains(&cpu) {
+/// Address space that a run takes beside its pool: queues and tables, stacks, and 64 MiB for the allocator of each
+/// thread.
+const BESIDE_POOL: usize = 512 << 20;
+
+/// Refuses to start where a limit leaves too little address space: later, an allocation that fails would abort.
+fn check_address_space() -> Result<(), Failure> {
+    if getrlimit(Resource::As).current.is_none() {
         return Ok(());
     }
-    let allowed = allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-    Err(Failure::Mistake(format!("there is no processor {cpu} for this process; it may use {allowed}")))
+    let mut probe = Vec::<u8>::new();
+    match std::hint::black_box(&mut probe).try_reserve_exact(BESIDE_POOL) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(Failure::Mistake(format!(
+            "too little address space: a run takes {} MiB beside its pool{}",
+            BESIDE_POOL >> 20,
+            address_space_advice()
+        ))),
+    }
+}
+
+/// What to do about the limit on address space, if there is one.
+fn address_space_advice() -> String {
+    let Some(limit) = getrlimit(Resource::As).current else { return String::new() };
+    format!(
+        "; the process is limited to {} KiB of address space: raise that (`ulimit -v`, LimitAS= of systemd) or \
+         set a smaller `pool` in [engine]",
+        limit >> 10
+    )
 }
 
 /// Gets the run its name: the one asked for, or one made from the file's that is free.
@@ -115,7 +155,7 @@ fn claim(asked: Option<&str>, config: &EngineConfig, file: &Path) -> Result<Home
     if let Some(name) = asked.or(config.name.as_deref()) {
         return Home::claim(name).map_err(mistake);
     }
-    let name = name_of(file);
+    let name = if file == Path::new("-") { "stdin".to_owned() } else { name_of(file) };
     let candidates = std::iter::once(name.clone()).chain((2..100).map(|number| format!("{name}-{number}")));
     for candidate in candidates {
         match Home::claim(&candidate) {

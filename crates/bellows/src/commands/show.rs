@@ -1,38 +1,40 @@
 //! `bellows show`.
 
 mod breath;
+mod counters;
 mod hot;
+mod interfaces;
 mod latency;
 mod run;
+mod status;
 mod vhost;
 
 use std::process::ExitCode;
 
-use bellows_engine::Snapshot;
+use bellows_config::Registry;
+use bellows_engine::{Home, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::observe::{self, Sample, State};
+use crate::nearest::nearest;
+use crate::observe::{self, Hang, Sample, State};
 use crate::report;
 use crate::terminal::{self, harmless};
 use crate::text::{count, span};
 
-/// Show the counters of a running network, or those that one left when it crashed, how it breathes, or where it spends its time
+/// Show a network's counters and costs
 ///
-/// Without a part, all of them are shown. NAME is needed only if several networks run. For vhost it may also be that of an app.
+/// Of a crashed network, what it left is shown. Without a part, these are apps, links, drops and counters.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The part: run (what each app costs), latency (how long packets and breaths take), hot (in which instructions the
-    /// time is spent, by samples), apps, links, errors (what was dropped and why), config (the network file), breath (the
-    /// calls of a breath in order, and their machine code) or vhost (virtio devices: their sockets, what was negotiated, the
-    /// instance that serves each ring, and its counters)
-    #[arg(value_name = "PART")]
+    /// What to show: run, latency, hot, counters, apps, links, interfaces, errors, config, breath, vhost, status
+    #[arg(value_name = "PART", long_help = parts_help())]
     first: Option<String>,
-    /// The network's name; for vhost, that of an app shows this one alone
+    /// The network's name, if several run [for vhost and status, or an app's name]
     #[arg(value_name = "NAME")]
     second: Option<String>,
-    /// Print all counters, or that part (run, latency, hot, breath, vhost), as JSON (see docs/json.md)
+    /// Print that part, or all counters, as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -41,111 +43,191 @@ pub struct Arguments {
     hot: hot::Options,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    All,
+/// What can be shown alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
     Apps,
-    Links,
-    Errors,
-    Config,
     Breath,
-    Run,
-    Latency,
+    Config,
+    Counters,
+    Errors,
     Hot,
+    Interfaces,
+    Latency,
+    Links,
+    Run,
     Vhost,
+    Status,
+}
+
+/// The parts, by name, and what each shows.
+pub const PARTS: &[(&str, Part, &str)] = &[
+    ("run", Part::Run, "what each app costs"),
+    ("latency", Part::Latency, "how long packets and breaths take"),
+    ("hot", Part::Hot, "the functions and instructions in which time is spent, by samples"),
+    ("counters", Part::Counters, "every counter that is not 0, and what it counts"),
+    ("apps", Part::Apps, "packets in and out of each app"),
+    ("links", Part::Links, "packets through each link"),
+    ("interfaces", Part::Interfaces, "apps that connect the network to the outside: their state, counters and rates"),
+    ("errors", Part::Errors, "packets that were dropped, by app and reason"),
+    ("config", Part::Config, "the network file as it was read"),
+    ("breath", Part::Breath, "the calls of a breath in order, and their machine code"),
+    ("vhost", Part::Vhost, "virtio devices: sockets, negotiated features, rings and their counters"),
+    ("status", Part::Status, "what apps say of their own state"),
+];
+
+fn parts_help() -> String {
+    let width = PARTS.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
+    let parts = PARTS.iter().map(|(name, _, what)| format!("\n  {name:width$}  {what}"));
+    "What to show:".to_owned() + &parts.collect::<String>()
+}
+
+fn part(name: &str) -> Option<Part> {
+    PARTS.iter().find(|(known, ..)| *known == name).map(|(_, part, _)| *part)
 }
 
 impl Arguments {
-    /// Which part of which network. A single word that names no part is a network's name.
-    fn read(&self) -> Result<(Part, Option<&str>), Failure> {
-        let part = match self.first.as_deref() {
-            None => Some(Part::All),
-            Some("apps") => Some(Part::Apps),
-            Some("links") => Some(Part::Links),
-            Some("errors") => Some(Part::Errors),
-            Some("config") => Some(Part::Config),
-            Some("breath") => Some(Part::Breath),
-            Some("run") => Some(Part::Run),
-            Some("latency") => Some(Part::Latency),
-            Some("hot") => Some(Part::Hot),
-            Some("vhost") => Some(Part::Vhost),
-            Some(_) => None,
-        };
-        match (part, &self.second) {
-            (Some(part), name) => Ok((part, name.as_deref())),
-            (None, None) => Ok((Part::All, self.first.as_deref())),
-            (None, Some(_)) => {
-                let first = self.first.as_deref().unwrap_or_default();
-                Err(Failure::Mistake(format!(
-                    "there is no part `{first}`; there are run, latency, hot, apps, links, errors, config, \
-                     breath and vhost"
-                )))
+    /// Which part (all without one) of which network. A single word that names no part is a network's name.
+    fn read(&self) -> Result<(Option<Part>, Option<&str>), Failure> {
+        let (first, second) = (self.first.as_deref(), self.second.as_deref());
+        match (first.map(|word| (word, part(word))), second.map(|word| (word, part(word)))) {
+            (None, _) => Ok((None, None)),
+            (Some((_, Some(part))), name) => Ok((Some(part), name.map(|(name, _)| name))),
+            // The other way round can mean but one thing.
+            (Some((name, None)), Some((_, Some(part)))) => Ok((Some(part), Some(name))),
+            (Some((name, None)), None) => {
+                let names: Vec<String> = Home::all().iter().map(Home::name).collect();
+                // What follows an `@` says which of a network's runs is meant.
+                let network = name.split('@').next().unwrap_or(name);
+                if names.iter().any(|known| known == network) {
+                    return Ok((None, Some(name)));
+                }
+                Err(Failure::Mistake(unknown(name, &names)))
             }
+            (Some((word, None)), Some(_)) => Err(Failure::Mistake(unknown(word, &[]))),
         }
     }
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+/// What is said to a word that is neither a part nor the name of one of these networks.
+fn unknown(word: &str, networks: &[String]) -> String {
+    let parts = || PARTS.iter().map(|(name, ..)| *name);
+    let meant = match nearest(word, parts().chain(networks.iter().map(String::as_str))) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None => String::new(),
+    };
+    let running = match networks {
+        [] => String::new(),
+        names => format!("; networks: {}", names.join(", ")),
+    };
+    format!(
+        "`{word}` is neither a part of `show` nor a network{meant} (parts: {}{running}; {})",
+        parts().collect::<Vec<_>>().join(", "),
+        observe::where_looked()
+    )
+}
+
+pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
     let (part, name) = arguments.read()?;
-    if arguments.run.is_given() && part != Part::Run {
-        return Err(Failure::Mistake("--sort and --all are for `show run`".to_owned()));
-    }
-    if arguments.hot.is_given() && part != Part::Hot {
+    arguments.run.check(part)?;
+    if arguments.hot.is_given() && part != Some(Part::Hot) {
         return Err(Failure::Mistake("--app, --for and --top are for `show hot`".to_owned()));
     }
-    if part == Part::Vhost {
+    if part == Some(Part::Vhost) {
         return vhost::execute(name, arguments.json);
+    }
+    if part == Some(Part::Status) {
+        return status::execute(name, arguments.json);
     }
     let home = observe::pick(name)?;
     match part {
-        Part::Breath => return breath::execute(&home, arguments.json),
-        Part::Run => return run::execute(home, &arguments.run, arguments.json),
-        Part::Latency => return latency::execute(home, arguments.json),
-        Part::Hot => return hot::execute(&home, &arguments.hot, arguments.json),
-        Part::All | Part::Apps | Part::Links | Part::Errors | Part::Config | Part::Vhost => {}
+        Some(Part::Breath) => breath::execute(&home, arguments.json),
+        Some(Part::Run) => run::execute(home, &arguments.run, arguments.json),
+        Some(Part::Latency) => latency::execute(home, arguments.json),
+        Some(Part::Hot) => hot::execute(&home, &arguments.hot, arguments.json),
+        Some(Part::Interfaces) => interfaces::execute(home, arguments.json),
+        Some(Part::Counters) => counters::execute(home, registry, arguments.run.all(), arguments.json),
+        part => execute_tables(home, part, arguments.json),
     }
+}
+
+/// Shows the parts that are tables of one look at the counters.
+fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode, Failure> {
     let (name, state, pid) = (home.name(), observe::state(&home), home.process());
     let mut observer = observe::open(home)?;
     let sample = Sample::take(&mut observer);
     let counters = &sample.counters;
-    if arguments.json {
-        let mut value = json!(counters);
+    let config = &observer.directory().config;
+    if json {
+        let mut value = match part {
+            Some(Part::Apps) => json!({ "apps": counters.apps }),
+            Some(Part::Links) => json!({ "links": counters.links }),
+            Some(Part::Errors) => json!({ "errors": errors(counters) }),
+            Some(Part::Config) => json!({ "source": counters.source, "config": config }),
+            _ => {
+                let mut value = json!(counters);
+                value["config"] = json!(config);
+                value["failed"] = json!(observe::failed(counters));
+                value["hang"] = json!(Hang::of(&sample).filter(|_| state == State::Running));
+                value
+            }
+        };
         value["name"] = json!(name);
         value["state"] = json!(state);
-        value["config"] = Value::from(observer.directory().config.clone());
         terminal::print(&format!("{value:#}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
+    say_if_crashed(&name, state, counters);
     let rich = terminal::stdout_is_rich();
-    if state == State::Crashed {
-        terminal::complain(&format!("`{name}` (process {}) has crashed; this is what it left\n", counters.pid));
-    }
     let text = match part {
-        Part::All => {
+        Some(Part::Apps) => report::apps(counters).render(rich),
+        Some(Part::Links) => report::links(counters).render(rich),
+        Some(Part::Errors) => {
+            let drops = report::drops(counters);
+            if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
+        }
+        Some(Part::Config) => {
+            let text = harmless(config);
+            terminal::print_verbatim(&if text.ends_with('\n') { text } else { text + "\n" })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {
             let head = match pid {
                 Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
                 None => format!("{name}: crashed (process {})", counters.pid),
             };
-            format!(
-                "{head}, {}\n\n{}\n{}",
-                harmless(&counters.source),
-                report::counters(counters, rich),
-                engine(counters)
-            )
-        }
-        Part::Apps => report::apps(counters).render(rich),
-        Part::Links => report::links(counters).render(rich),
-        Part::Errors => {
-            let drops = report::drops(counters);
-            if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
-        }
-        Part::Config | Part::Breath | Part::Run | Part::Latency | Part::Hot | Part::Vhost => {
-            let text = harmless(&observer.directory().config);
-            if text.ends_with('\n') { text } else { text + "\n" }
+            let (source, trouble) = (harmless(&counters.source), observe::trouble(&sample, state));
+            format!("{head}, {source}\n{trouble}\n{}\n{}", report::counters(counters, rich), engine(counters))
         }
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says that what is shown is the last that there was.
+fn say_if_crashed(name: &str, state: State, counters: &Snapshot) {
+    if state == State::Crashed {
+        terminal::complain(&format!("`{name}` (process {}) has crashed; this is what it left\n", counters.pid));
+    }
+}
+
+/// What was dropped, as the table of `show errors` has it.
+fn errors(counters: &Snapshot) -> Vec<Value> {
+    let of_app = |(removed, app): (bool, &bellows_engine::AppCounts)| {
+        let drops = app.drops.iter().filter(|(_, packets)| **packets > 0);
+        let error =
+            |(reason, packets)| json!({ "app": app.name, "removed": removed, "reason": reason, "packets": packets });
+        drops.map(error).collect::<Vec<_>>()
+    };
+    let gone = &counters.gone;
+    let apps = counters.apps.iter().map(|app| (false, app)).chain(gone.apps.iter().map(|app| (true, app)));
+    let links = gone.links.iter().filter(|link| link.removed > 0).map(|link| {
+        let name = format!("{} -> {}", link.from, link.to);
+        json!({ "link": name, "removed": true, "reason": "removed", "packets": link.removed })
+    });
+    let forgotten = Some(counters.engine("forgotten_drops")).filter(|packets| *packets > 0);
+    let forgotten = forgotten.map(|packets| json!({ "removed": true, "reason": "all reasons", "packets": packets }));
+    apps.flat_map(of_app).chain(links).chain(forgotten).collect()
 }
 
 /// The engine's own counters, in a line.
@@ -160,4 +242,26 @@ fn engine(counters: &Snapshot) -> String {
         count(counters.engine("buffers")),
         count(counters.engine("reloads")),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_names_of_their_own() {
+        for (name, this, what) in PARTS {
+            assert_eq!(part(name), Some(*this), "{name}");
+            assert!(!what.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_slip_is_answered_with_the_parts() {
+        let said = unknown("latnecy", &["one".to_owned(), "two".to_owned()]);
+        for wanted in ["did you mean `latency`?", "run, latency, hot", "networks: one, two"] {
+            assert!(said.contains(wanted), "{said}");
+        }
+        assert!(!unknown("firewall", &[]).contains("did you mean"));
+    }
 }

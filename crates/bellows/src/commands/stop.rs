@@ -6,45 +6,148 @@ use std::time::{Duration, Instant};
 
 use bellows_engine::Home;
 use clap::Args;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::control::{Request, ask};
+use crate::control::{OBSTACLE_PATIENCE, REPLY_PATIENCE, Request, ask_within};
 use crate::failure::Failure;
-use crate::observe;
+use crate::observe::{self, Obstacle, obstacle, process_state};
+use crate::terminal;
+use crate::text::span;
 
-/// Stop a running network: it flushes its files, reports and ends
+/// Stop running networks: each flushes its files, reports and exits
+///
+/// The command waits until they have ended, and gives up after a time with the reason: the process is stopped, or the app in
+/// which the engine hangs.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The network's name; needed if several run
+    /// Names of the networks; needed if several run
     #[arg(value_name = "NAME")]
-    name: Option<String>,
+    names: Vec<String>,
+    /// Give up after this time, such as `5s` [default: 30s, or 5s with --kill]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    timeout: Option<bellows_config::Duration>,
+    /// Kill what has not ended by then. It flushes and reports nothing; `show` still shows its last counters
+    #[arg(long)]
+    kill: bool,
 }
 
-/// How long a run may take to flush and end before it is reported as stuck.
+/// How long a run may take to flush and end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a process that hangs up may take to be gone.
+/// How long it may take if it is killed otherwise.
+const PATIENCE_BEFORE_KILL: Duration = Duration::from_secs(5);
+
+/// How long a process that hangs up or is killed may take to be gone.
 const MOMENT: Duration = Duration::from_secs(1);
 
+/// How often to look whether a run has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How often to look why it has not.
+const LOOK_FOR_OBSTACLES: Duration = Duration::from_millis(500);
+
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let home = observe::pick(arguments.name.as_deref())?;
-    let was_running = home.process().is_some();
-    match ask(&home, &Request::Stop) {
-        Ok(_) if has_ended(&home, PATIENCE) => Ok(ExitCode::SUCCESS),
-        Ok(_) => Err(Failure::Failed(format!("`{}` was told to stop but has not ended yet", home.name()))),
-        // It ended before it could answer, by the request or by itself: what was asked for is so.
-        Err(_) if was_running && has_ended(&home, MOMENT) => Ok(ExitCode::SUCCESS),
-        Err(failure) => Err(failure),
-    }
+    let homes = pick(&arguments.names)?;
+    let default = if arguments.kill { PATIENCE_BEFORE_KILL } else { PATIENCE };
+    let patience = arguments.timeout.map_or(default, bellows_config::Duration::std);
+    // All at the same time: one that hangs does not hold up the others.
+    let failures: Vec<Failure> = thread::scope(|scope| {
+        let stopping: Vec<_> =
+            homes.iter().map(|home| scope.spawn(move || stop(home, patience, arguments.kill))).collect();
+        let join = |stopping: thread::ScopedJoinHandle<'_, Result<(), Failure>>| match stopping.join() {
+            Ok(result) => result.err(),
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        stopping.into_iter().filter_map(join).collect()
+    });
+    let mut failures = failures.into_iter();
+    let Some(first) = failures.next() else { return Ok(ExitCode::SUCCESS) };
+    failures.for_each(|failure| terminal::complain(&format!("{failure}\n")));
+    Err(first)
 }
 
-/// Waits for a run's end.
-fn has_ended(home: &Home, patience: Duration) -> bool {
-    let deadline = Instant::now() + patience;
-    while home.process().is_some() {
-        if Instant::now() > deadline {
+/// The networks of these names, each once. Nothing is stopped if one of them is not there.
+fn pick(names: &[String]) -> Result<Vec<Home>, Failure> {
+    if names.is_empty() {
+        return Ok(vec![observe::pick(None)?]);
+    }
+    let first = |(index, name): &(usize, &String)| !names[..*index].contains(name);
+    let names = names.iter().enumerate().filter(first);
+    names.map(|(_, name)| observe::pick(Some(name))).collect()
+}
+
+/// Stops a run and waits for its end.
+fn stop(home: &Home, patience: Duration, kill: bool) -> Result<(), Failure> {
+    let deadline = Instant::now().checked_add(patience);
+    let Some(pid) = home.process() else {
+        return ask_within(home, &Request::Stop, patience).map(drop);
+    };
+    let name = home.name();
+    let failure = match ask_within(home, &Request::Stop, patience.min(REPLY_PATIENCE)) {
+        Ok(_) if has_ended(home, deadline, &name) => return Ok(()),
+        Ok(_) => {
+            let why = match obstacle(home) {
+                Some(obstacle) => obstacle.advice(&name, pid),
+                None => format!("it flushes its files or its apps still stop; `bellows stop --kill {name}` ends it"),
+            };
+            let waited = span(patience);
+            Failure::Failed(format!("`{name}` (process {pid}) was told to stop {waited} ago and has not ended: {why}"))
+        }
+        // It ended before it could answer, by the request or by itself: what was asked for is so.
+        Err(_) if obstacle(home).is_none() && has_ended(home, Some(Instant::now() + MOMENT), &name) => return Ok(()),
+        Err(failure) => failure,
+    };
+    if kill { end(home, pid, &name) } else { Err(failure) }
+}
+
+/// Kills a run that does not end.
+fn end(home: &Home, pid: u32, name: &str) -> Result<(), Failure> {
+    let reason = obstacle(home).map(|obstacle| format!(" ({obstacle})")).unwrap_or_default();
+    // Looked up again: a number that was free for a while may be another process's.
+    if home.process() == Some(pid)
+        && let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw)
+        && let Err(error) = kill_process(process, Signal::KILL)
+        && is_alive(home)
+    {
+        return Err(Failure::Failed(format!("`{name}` (process {pid}) cannot be killed: {error}")));
+    }
+    if !has_ended(home, Some(Instant::now() + 5 * MOMENT), name) {
+        return Err(Failure::Failed(format!(
+            "`{name}` (process {pid}) was killed and has not ended; the kernel holds it"
+        )));
+    }
+    terminal::complain(&format!(
+        "`{name}` (process {pid}) did not end and was killed{reason}; `bellows show {name}` shows its last counters\n"
+    ));
+    Ok(())
+}
+
+/// Whether a run's process is there and not a zombie.
+fn is_alive(home: &Home) -> bool {
+    home.process().is_some_and(|pid| process_state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X')))
+}
+
+/// Waits for a run's end. Says once why that takes long, if something is in its way.
+fn has_ended(home: &Home, deadline: Option<Instant>, name: &str) -> bool {
+    let mut look_at = Instant::now() + LOOK_FOR_OBSTACLES;
+    let mut told = false;
+    while is_alive(home) {
+        let now = Instant::now();
+        if deadline.is_some_and(|deadline| now >= deadline) {
             return false;
         }
-        thread::sleep(Duration::from_millis(10));
+        if !told && now >= look_at {
+            look_at = now + LOOK_FOR_OBSTACLES;
+            let obstacle = obstacle(home);
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline - now);
+            if let Some(obstacle) = obstacle.filter(|_| left > OBSTACLE_PATIENCE) {
+                told = true;
+                let until = deadline.map(|_| format!(" for {} more", span(left))).unwrap_or_default();
+                let kind = if obstacle == Obstacle::Stopped { "it cannot end" } else { "it has not ended" };
+                terminal::complain(&format!("`{name}` was told to stop; {kind}: {obstacle}; waiting{until}\n"));
+            }
+        }
+        thread::sleep(LOOK);
     }
     true
 }

@@ -8,38 +8,50 @@ use std::process::ExitCode;
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::TapRecord;
+use bellows_wire::EthernetFrame;
 use clap::Args;
+use serde_json::json;
 
 use super::watch::{Happened, Status, catch_signals, on_broken_pipe, on_signal};
 use crate::control::frame::{Frame, Why};
 use crate::control::{Connection, Reply, Request};
 use crate::failure::Failure;
+use crate::journey::summary;
 use crate::observe;
 use crate::terminal;
-use crate::text::{count, plural};
+use crate::text::{count, date_and_time, plural};
 
-/// Capture the packets that pass a link of a running network, as pcap with nanoseconds
+/// Print or capture the packets of a link of a running network
+///
+/// Without -w each packet is a line as `tcpdump -n -tttt` prints it, with the time in UTC; with -e it begins with the
+/// Ethernet addresses.
 ///
 /// The link is written as in the network file: `bellows tap NAME 'a.output -> b.input' -w - | tcpdump -n -r -`. The
 /// capture ends after so many packets, with Ctrl-C, when nobody reads it any more, or with the link. A network runs a
 /// little slower while a link is captured, and never waits for the capture: packets that cannot be stored in time are
-/// missed, and counted.
+/// missed, and counted. It gives up with the reason when the process is stopped or an app hangs for five seconds.
 #[derive(Debug, Args)]
 #[command(allow_missing_positional = true)]
 pub struct Arguments {
-    /// The network's name; needed if several run
+    /// The network's name, if several run
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// The link, such as `a.output -> b.input`
     #[arg(value_name = "LINK", required = true)]
     link: String,
-    /// The file to write, or - for standard output
+    /// Pcap file to write, or - for standard output
     #[arg(long, short, value_name = "FILE")]
-    write: PathBuf,
-    /// End after so many packets
+    write: Option<PathBuf>,
+    /// Begin each line with the Ethernet addresses
+    #[arg(short = 'e', conflicts_with = "write")]
+    addresses: bool,
+    /// Print each packet as a line of JSON (see docs/json.md)
+    #[arg(long, conflicts_with = "write")]
+    json: bool,
+    /// Stop after this number of packets
     #[arg(long, short, value_name = "PACKETS")]
     count: Option<u64>,
-    /// The most bytes to keep of each packet
+    /// Bytes to keep of each packet
     #[arg(long, short, value_name = "BYTES", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=262_144))]
     snap_length: u32,
 }
@@ -57,7 +69,7 @@ enum End {
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let link = &arguments.link;
-    if arguments.write == Path::new(STDOUT) && terminal::shows_stdout() {
+    if arguments.write.as_deref() == Some(Path::new(STDOUT)) && terminal::shows_stdout() {
         return Err(Failure::Mistake(
             "standard output is a terminal, which cannot show a capture; send it on with `| tcpdump -n -r -`, \
              or name a file with `-w FILE`"
@@ -72,15 +84,33 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
     }
     let interrupted = on_signal(signals, connection.hangup()?);
-    let Destination { file, name, unread, status } = Destination::open(&arguments.write, &connection)?;
-    let mut capture = Capture { packets: 0, missed: 0, foreign: 0, status };
-    let start = |link_type| start(file, &name, arguments.snap_length, link_type);
-    let end = match capture.write(&mut connection, start, arguments.count) {
-        Err(error) if is_broken_pipe(&error) => End::Unread,
-        Ok(Why::Wished) if unread.get() => End::Unread,
-        why => End::Told(why.map_err(|error| Failure::Failed(error.to_string()))?),
+    let mut capture = Capture { packets: 0, missed: 0, foreign: 0, status: Status::hidden() };
+    let (end, unread) = match &arguments.write {
+        Some(path) => {
+            let Destination { file, name, unread, status } = Destination::open(path, &connection)?;
+            capture.status = status;
+            let start = |link_type| start(file, &name, arguments.snap_length, link_type);
+            let end = capture.write(&mut connection, start, arguments.count);
+            (end.map_err(|error| (is_broken_pipe(&error), error.to_string())), unread)
+        }
+        None => {
+            let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+            let unread = on_broken_pipe(stdout, connection.hangup()?);
+            let end = capture.print(&mut connection, arguments);
+            let failed = |error: io::Error| {
+                (error.kind() == io::ErrorKind::BrokenPipe, format!("cannot write the output: {error}"))
+            };
+            (end.map_err(failed), unread)
+        }
     };
+    let end = match end {
+        Err((true, _)) => End::Unread,
+        Ok(Why::Wished) if unread.get() => End::Unread,
+        why => End::Told(why.map_err(|(_, error)| Failure::Failed(error))?),
+    };
+    let given_up = connection.given_up().map(str::to_owned);
     let why = match end {
+        _ if given_up.is_some() => String::new(),
         // Who has closed a pipe wants to hear no more; who has pressed Ctrl-C does.
         End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
         End::Told(Why::Wished) | End::Unread => String::new(),
@@ -95,7 +125,10 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     let packets = plural(packets, "packet");
     terminal::complain(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
-    Ok(ExitCode::SUCCESS)
+    match given_up {
+        Some(reason) => Err(Failure::Failed(format!("no more packets come from `{}`: {reason}", home.name()))),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Where a capture goes.
@@ -152,7 +185,7 @@ impl Capture {
         start: impl FnOnce(LinkType) -> Result<Writer<W>, Error>,
         most: Option<u64>,
     ) -> Result<Why, Error> {
-        let Ok(stream) = connection.stream() else { return Ok(Why::Over) };
+        let stream = connection.stream(None);
         let mut frame = next(stream);
         while let Frame::Missed(so_far) = frame {
             self.missed = so_far;
@@ -183,10 +216,49 @@ impl Capture {
         writer.flush().map(|()| Why::Wished)
     }
 
+    /// Prints a line for each packet that comes, up to so many. What has come is seen at once.
+    fn print(&mut self, connection: &mut Connection, arguments: &Arguments) -> io::Result<Why> {
+        let stream = connection.stream(None);
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        while arguments.count.is_none_or(|most| self.packets < most) {
+            if stream.buffer().is_empty() {
+                out.flush()?;
+            }
+            match next(stream) {
+                Frame::Packet(record) => {
+                    self.packets += 1;
+                    writeln!(out, "{}", line(&record, arguments))?;
+                }
+                Frame::Missed(so_far) => self.missed = so_far,
+                Frame::End(why) => return out.flush().map(|()| why),
+            }
+        }
+        out.flush().map(|()| Why::Wished)
+    }
+
     fn show(&mut self) {
         let Capture { packets, missed, status, .. } = self;
         status.update(|| format!("{} captured, {} missed", plural(*packets, "packet"), count(*missed)));
     }
+}
+
+/// A packet in one line.
+fn line(record: &TapRecord, arguments: &Arguments) -> String {
+    let TapRecord { at, length, link_type, bytes } = record;
+    let summary = summary(*link_type, bytes, *length);
+    if arguments.json {
+        let captured = bytes.len();
+        return json!({
+            "time_ns": at, "length": length, "captured": captured, "link_type": link_type, "summary": summary,
+        })
+        .to_string();
+    }
+    let ethernet = EthernetFrame::new_checked(&bytes[..]).ok();
+    let addresses = match ethernet.filter(|_| arguments.addresses && LinkType(*link_type) == LinkType::ETHERNET) {
+        Some(frame) => format!("{} > {}, length {length}: ", frame.src(), frame.dst()),
+        None => String::new(),
+    };
+    terminal::harmless(&format!("{} {addresses}{summary}", date_and_time(*at)))
 }
 
 fn is_broken_pipe(error: &Error) -> bool {

@@ -20,32 +20,40 @@ use crate::timeline::{
     Breath, Cause, Compared, History, Incident, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
 };
 
-/// Show what a network did in its last seconds, or those before it crashed: its slowest breaths, and what made them slow
+/// Show the slowest breaths of a network's last seconds
 ///
 /// An engine records whole breaths, at a rate that adapts, and besides all naps and reloads, in a ring in its folder: what is old
 /// makes room for what is new. A breath's time is compared with the median of all that are recorded, and each call's with
 /// that of the same app's calls.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The network's name; needed if several run
+    /// The network's name, if several run
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Look so far back from the last event [default: 5s; with --export all that is recorded]
+    /// How far to look back from the last event [default: 5s; with --export, all]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     last: Option<bellows_config::Duration>,
-    /// How many of the slowest breaths to list
+    /// Number of slowest breaths to list
     #[arg(long, value_name = "N", default_value_t = 5)]
     slowest: usize,
     /// List all breaths, calls and other events
     #[arg(long)]
     all: bool,
-    /// Print JSON (see docs/json.md)
+    /// Print the report as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Write a file that the Perfetto UI (ui.perfetto.dev) and chrome://tracing open (Trace Event format); `-` is standard
-    /// output
+    /// Write a trace file for ui.perfetto.dev, or - for standard output
+    ///
+    /// The file is in the Trace Event format, which chrome://tracing opens too.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "all"])]
     export: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Whether a file is to be written.
+    pub fn exports(&self) -> bool {
+        self.export.is_some()
+    }
 }
 
 /// How many things that made breaths slow are listed.

@@ -1,208 +1,180 @@
 //! `bellows top`.
 
+mod page;
+mod rows;
+
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
-use bellows_engine::{AppCounts, LinkCounts};
+use bellows_engine::Observer;
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use crate::accounting::Accounts;
 use crate::baseline::Since;
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample, State};
-use crate::terminal::{self, Screen, harmless};
-use crate::text::{Align, Table, bit_rate, count, figure, known, packet_rate, percent, scaled, span};
-use crate::times::{self, TIMES};
+use crate::terminal::{self, Key, Screen};
+use page::{Page, Reaction};
+use rows::View;
 
-/// Watch a running network: rates, totals, drops, how idle it is, what each app costs; q quits
+/// Watch the rates, drops and costs of a running network
+///
+/// On a terminal, keys scroll, sort and switch between apps and links; the last line names them. If standard output is not
+/// a terminal, a table is printed at every interval.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The network's name; needed if several run
+    /// The network's name, if several run
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// The time between two looks, such as `500ms`
+    /// Time between two updates, such as `500ms`
     #[arg(long, value_name = "TIME", default_value = "1s", allow_hyphen_values = true)]
     interval: bellows_config::Duration,
-    /// Print one view and end
+    /// Sort by this column, see --help [default: file order]
+    #[arg(long, value_name = "COLUMN", value_parser = rows::column_names(), hide_possible_values = true,
+          long_help = rows::sort_help())]
+    sort: Option<String>,
+    /// Print one update and exit
     #[arg(long)]
     once: bool,
+    /// Print each update as a line of JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
 }
 
 enum Event {
-    Key(u8),
+    Key(Key),
+    Resized,
     Signal,
 }
 
 /// The shortest interval: a terminal shows no more, and counters need some time to change.
 const SHORTEST: Duration = Duration::from_millis(50);
 
+/// After this time comes the first update, which should not keep anybody waiting.
+const FIRST: Duration = Duration::from_millis(250);
+
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let home = observe::pick(arguments.name.as_deref())?;
-    let name = home.name();
     let was_running = observe::state(&home) == State::Running;
-    let end = if was_running { "ended" } else { "crashed" };
-    let mut observer = observe::open(home)?;
-    let interval = arguments.interval.std().max(SHORTEST);
-    let (sender, events) = channel();
-    let watching = !arguments.once && io::stdout().is_terminal() && io::stdin().is_terminal();
-    let screen = if watching {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
-        let signal_sender = sender.clone();
-        std::thread::spawn(move || signals.forever().any(|_| signal_sender.send(Event::Signal).is_err()));
-        terminal::send_keys(sender.clone(), Event::Key);
-        Some(Screen::open()?)
-    } else {
-        None
+    let mut source = Source {
+        name: home.name(),
+        end: if was_running { "ended" } else { "crashed" },
+        observer: observe::open(home)?,
+        before: None,
     };
-    let mut before = Sample::take(&mut observer);
-    // The first view should not keep anybody waiting.
-    let mut wait = if arguments.once && was_running { interval } else { interval.min(Duration::from_millis(250)) };
-    loop {
-        match events.recv_timeout(wait) {
-            Ok(Event::Key(b'q' | b'Q' | 3 | 4)) | Ok(Event::Signal) => return Ok(ExitCode::SUCCESS),
-            Ok(Event::Key(_)) => continue,
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(wait),
-        }
-        wait = interval;
-        let after = Sample::take(&mut observer);
-        let change = Change::between(before, after.clone());
-        before = after;
-        let state = observe::state(observer.home());
-        let since = Since::read(observer.home(), &change.after);
+    source.before = Some(Sample::take(&mut source.observer));
+    let interval = arguments.interval.std().max(SHORTEST);
+    let is_exact = (arguments.once && was_running) || arguments.json;
+    let first = if is_exact { interval } else { interval.min(FIRST) };
+    let page = Page::sorted_by(arguments.sort.as_deref());
+    let to_screen = !arguments.once && !arguments.json && io::stdout().is_terminal() && io::stdin().is_terminal();
+    let end = match to_screen {
+        true => watch(&mut source, page, first, interval)?,
+        false => print(&mut source, &page, first, interval, arguments)?,
+    };
+    if let Some(end) = end {
+        terminal::complain(&format!("`{}` has {end}\n", source.name));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where updates come from.
+struct Source {
+    name: String,
+    /// How the network has ended, once it has.
+    end: &'static str,
+    observer: Observer,
+    before: Option<Sample>,
+}
+
+impl Source {
+    /// What is so now, and has happened since the last update.
+    fn update(&mut self) -> View {
+        let after = Sample::take(&mut self.observer);
+        let before = self.before.replace(after.clone()).unwrap_or_else(|| after.clone());
+        let change = Change::between(before, after);
+        let state = observe::state(self.observer.home());
+        let since = Since::read(self.observer.home(), &change.after);
         let total = Change::between(since.sample().clone(), change.after.clone());
-        let looks =
-            Looks { name: &name, end: (state == State::Crashed).then_some(end), change: &change, total: &total };
-        let view = looks.view(terminal::stdout_is_rich());
-        match &screen {
-            Some(screen) => screen.draw(&view)?,
-            None => terminal::print(&format!("{view}\n"))?,
+        View::new(&self.name, (state == State::Crashed).then_some(self.end), &change, &total)
+    }
+}
+
+/// Prints updates until nobody reads them; how the network ended, if it did.
+fn print(
+    source: &mut Source,
+    page: &Page,
+    first: Duration,
+    interval: Duration,
+    arguments: &Arguments,
+) -> Result<Option<&'static str>, Failure> {
+    let mut next = Instant::now() + first;
+    loop {
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        next = Instant::now() + interval;
+        let view = source.update();
+        let text = match (arguments.json, arguments.once) {
+            (true, _) => format!("{}\n", view.json()),
+            (false, true) => page.text(&view, terminal::stdout_is_rich()),
+            (false, false) => page.text(&view, terminal::stdout_is_rich()) + "\n",
+        };
+        if !terminal::print_on(&text)? || arguments.once {
+            return Ok(None);
         }
-        if arguments.once {
-            return Ok(ExitCode::SUCCESS);
-        }
-        if state == State::Crashed {
-            drop(screen);
-            terminal::complain(&format!("`{name}` has {end}\n"));
-            return Ok(ExitCode::SUCCESS);
+        if view.end.is_some() {
+            return Ok(view.end);
         }
     }
 }
 
-/// What is to be seen of an engine.
-struct Looks<'a> {
-    name: &'a str,
-    /// How it ended, if it did: its rates are not known then.
-    end: Option<&'a str>,
-    /// From the last look to this one.
-    change: &'a Change,
-    /// From when on the totals count to now.
-    total: &'a Change,
+/// Shows updates on a screen of their own until somebody quits; how the network ended, if it did.
+fn watch(
+    source: &mut Source,
+    mut page: Page,
+    first: Duration,
+    interval: Duration,
+) -> Result<Option<&'static str>, Failure> {
+    let events = events()?;
+    let screen = Screen::open()?;
+    let mut view: Option<View> = None;
+    let mut next = Instant::now() + first;
+    loop {
+        let mut updated = false;
+        match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(Event::Signal) => return Ok(None),
+            Ok(Event::Key(key)) => match page.press(key) {
+                Reaction::Quit => return Ok(None),
+                Reaction::Redraw => {}
+            },
+            Ok(Event::Resized) => {}
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+                next = Instant::now() + interval;
+                view = Some(source.update());
+                updated = true;
+            }
+        }
+        if let Some(view) = &view {
+            screen.draw(&page.screen(view, terminal::size().unwrap_or((80, 24)), terminal::stdout_is_rich()))?;
+            if updated && view.end.is_some() {
+                return Ok(view.end);
+            }
+        }
+    }
 }
 
-impl Looks<'_> {
-    fn view(&self, rich: bool) -> String {
-        let counters = &self.change.after.counters;
-        let state = match self.end {
-            None => format!("running for {}\n{}", span(self.change.after.uptime()), self.pace()),
-            Some(end) => format!("{end}, so its rates are not known\n"),
-        };
-        let mut text = format!(
-            "{} (process {}, {}): {state}{} of {} buffers in use\n\n",
-            self.name,
-            counters.pid,
-            harmless(&counters.source).replace('\n', " "),
-            count(counters.engine("buffers_in_use")),
-            count(counters.engine("buffers")),
-        );
-        text += &self.apps().render(rich);
-        text.push('\n');
-        text += &self.links().render(rich);
-        text
-    }
-
-    /// How busy a running engine is, up to its memory.
-    fn pace(&self) -> String {
-        let change = self.change;
-        let busiest = change.busiest_link();
-        let idle = match change.idle_breaths() {
-            Some(share) => format!("{:.0} % of its breaths idle, ", 100.0 * share),
-            None => String::new(),
-        };
-        let times: Vec<String> =
-            TIMES.iter().filter_map(|(name, _)| times::brief(name, &change.histogram(name), 2)).collect();
-        format!(
-            "asleep {:.1} % of the time, {idle}{} naps/s\n{}{}busiest link {}, {}; ",
-            100.0 * change.asleep(),
-            scaled(change.engine("naps")),
-            times.join("; "),
-            if times.is_empty() { "" } else { "\n" },
-            packet_rate(busiest.packets),
-            bit_rate(busiest.bits),
-        )
-    }
-
-    fn rate(&self, write: fn(f64) -> String, rate: f64) -> String {
-        known(self.end.is_none().then_some(rate), write)
-    }
-
-    fn apps(&self) -> Table {
-        let mut table = Table::new(&[
-            ("APP", Align::Left),
-            ("TYPE", Align::Left),
-            ("IN RATE", Align::Right),
-            ("OUT RATE", Align::Right),
-            ("DROP RATE", Align::Right),
-            ("DROPPED", Align::Right),
-            ("CLOCKS/PKT", Align::Right),
-            ("PKTS/CALL", Align::Right),
-            ("SHARE", Align::Right),
-        ]);
-        let accounts = Accounts::of(self.change);
-        let none = AppCounts::default();
-        for ((before, app), (first, _)) in self.change.apps().zip(self.total.apps()) {
-            let (before, first) = (before.unwrap_or(&none), first.unwrap_or(&none));
-            let rate = |of: fn(&AppCounts) -> u64| self.rate(packet_rate, self.change.per_second(of(before), of(app)));
-            let cost = accounts.app(&app.name);
-            table.row([
-                app.name.clone(),
-                app.kind.clone(),
-                rate(|app| app.in_packets),
-                rate(|app| app.out_packets),
-                rate(AppCounts::dropped),
-                count(app.dropped().saturating_sub(first.dropped())),
-                known(cost.clocks_per_packet, figure),
-                known(cost.packets_per_call, figure),
-                known(cost.share, percent),
-            ]);
-        }
-        table
-    }
-
-    fn links(&self) -> Table {
-        let mut table = Table::new(&[
-            ("LINK", Align::Left),
-            ("PACKET RATE", Align::Right),
-            ("BIT RATE", Align::Right),
-            ("PACKETS", Align::Right),
-            ("WAITING", Align::Right),
-            ("DROPPED", Align::Right),
-        ]);
-        for ((link, rate), (first, _)) in self.change.links().zip(self.total.link_counts()) {
-            let total = |of: fn(&LinkCounts) -> u64| count(of(link).saturating_sub(first.map_or(0, of)));
-            table.row([
-                format!("{} -> {}", link.from, link.to),
-                self.rate(packet_rate, rate.packets),
-                self.rate(bit_rate, rate.bits),
-                total(|link| link.packets),
-                count(link.waiting),
-                total(|link| link.txdrop),
-            ]);
-        }
-        table
-    }
+/// Keys, signals and new sizes of the terminal.
+fn events() -> Result<Receiver<Event>, Failure> {
+    let (sender, events) = channel();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGWINCH])?;
+    let signal_sender = sender.clone();
+    std::thread::spawn(move || {
+        let event = |signal| if signal == SIGWINCH { Event::Resized } else { Event::Signal };
+        signals.forever().any(|signal| signal_sender.send(event(signal)).is_err())
+    });
+    terminal::send_keys(sender, Event::Key);
+    Ok(events)
 }

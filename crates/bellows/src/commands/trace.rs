@@ -3,38 +3,39 @@
 use std::io::BufRead;
 use std::process::ExitCode;
 
-use bellows_engine::MOST_TRACED;
+use bellows_engine::{Home, MOST_TRACED};
 use clap::Args;
 use serde_json::json;
 
 use super::watch::{Status, catch_signals, on_signal};
-use crate::control::{Connection, Reply, Request, TraceEnd, TraceLine};
+use crate::control::{Connection, OBSTACLE_PATIENCE, Reply, Request, TraceEnd, TraceLine};
 use crate::failure::Failure;
 use crate::journey::Journeys;
 use crate::observe;
 use crate::terminal::{self, harmless};
 use crate::text::{plural, span};
 
-/// Follow single packets through a running network: each app, link and time, and what the packet is
+/// Follow packets through a running network: each app, link and time
 ///
 /// Each packet is described as tcpdump does, once and where it has changed. Copies are branches under one number.
 /// The command ends when all packets have ended, when the time is over, or with Ctrl-C; packets that are still in an
-/// app are said to be so. A network runs a little slower while packets are followed.
+/// app are said to be so. It gives up with the reason when the process is stopped or an app hangs. A network runs a little
+/// slower while packets are followed.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The network's name; needed if several run
+    /// The network's name, if several run
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// How many packets to follow
+    /// Number of packets to follow
     #[arg(long, short, value_name = "PACKETS", default_value_t = 20, value_parser = count)]
     count: usize,
-    /// Follow the next packets that this app sends; without it, those that any app brings in
+    /// Follow packets that this app sends [default: those that any app brings in]
     #[arg(long, value_name = "APP")]
     app: Option<String>,
-    /// The time after which to end in any case, such as `500ms`
+    /// Stop after this time, such as `500ms`
     #[arg(long = "for", value_name = "TIME", default_value = "5s", allow_hyphen_values = true)]
     duration: bellows_config::Duration,
-    /// Print the packets' ways as JSON (see docs/json.md)
+    /// Print the packets' paths as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
 }
@@ -46,6 +47,7 @@ fn count(text: &str) -> Result<usize, String> {
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let home = observe::pick(arguments.name.as_deref())?;
+    let name = home.name();
     let duration = arguments.duration.std();
     let request =
         Request::Trace { count: arguments.count, app: arguments.app.clone(), seconds: duration.as_secs_f64() };
@@ -55,18 +57,37 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
     }
     on_signal(signals, connection.hangup()?);
-    let (journeys, end) = listen(&mut connection, arguments.count)?;
-    if let Some(comment) = comment(arguments, &home.name(), journeys.len(), end) {
+    let (journeys, end) = listen(&mut connection, arguments)?;
+    let given_up = match connection.given_up() {
+        None if end == TraceEnd::Time && journeys.len() < arguments.count => obstacle(&home, &name),
+        why => why.map(str::to_owned),
+    };
+    if given_up.is_none()
+        && let Some(comment) = comment(arguments, &name, journeys.len(), end)
+    {
         terminal::complain(&harmless(&format!("{comment}\n")));
     }
     if arguments.json {
         let complete = end == TraceEnd::Complete && journeys.are_over();
-        let report = json!({ "name": home.name(), "complete": complete, "packets": journeys.to_json() });
+        let report = json!({ "name": name, "complete": complete, "packets": journeys.to_json() });
         terminal::print(&format!("{report:#}\n"))?;
     } else {
         terminal::print(&harmless(&journeys.render()))?;
     }
-    Ok(ExitCode::SUCCESS)
+    match given_up {
+        Some(why) => Err(Failure::Failed(format!(
+            "{} of {} came from `{name}`, and no more will: {why}",
+            journeys.len(),
+            plural(arguments.count as u64, "packet")
+        ))),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// What keeps a network from sending packets, and how to remove it.
+fn obstacle(home: &Home, name: &str) -> Option<String> {
+    let pid = home.process()?;
+    Some(observe::obstacle(home)?.advice(name, pid))
 }
 
 /// What is to be said of how a trace ended after so many packets.
@@ -91,13 +112,15 @@ fn comment(arguments: &Arguments, name: &str, packets: usize, end: TraceEnd) -> 
 }
 
 /// Collects what comes, and why it ended.
-fn listen(connection: &mut Connection, count: usize) -> Result<(Journeys, TraceEnd), Failure> {
+fn listen(connection: &mut Connection, arguments: &Arguments) -> Result<(Journeys, TraceEnd), Failure> {
     let mut journeys = Journeys::default();
     let mut status = Status::on_terminal();
-    let stream = connection.stream()?;
+    let Arguments { count, duration, .. } = arguments;
+    // The other side ends it when the time is over; if it does not, it cannot.
+    let stream = connection.stream(Some(duration.std().saturating_add(OBSTACLE_PATIENCE)));
     let mut line = String::new();
     loop {
-        status.update(|| format!("{} of {} on their way", journeys.len(), plural(count as u64, "packet")));
+        status.update(|| format!("{} of {} on their way", journeys.len(), plural(*count as u64, "packet")));
         line.clear();
         // Whoever ends in the middle of a line has no last words either.
         if stream.read_line(&mut line).is_err() || !line.ends_with('\n') {

@@ -1,7 +1,7 @@
 //! What the commands share that watch packets go by.
 
-use std::io::{IsTerminal, stderr};
-use std::os::fd::OwnedFd;
+use std::io::{self, IsTerminal, stderr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -55,13 +55,31 @@ pub fn on_broken_pipe(pipe: OwnedFd, hangup: Hangup) -> Happened {
     let broken = Happened::default();
     let flag = broken.clone();
     thread::spawn(move || {
-        // Nothing is waited for but what is always told: that the other end is closed. A file has none.
-        let none = PollFlags::empty();
-        while poll(&mut [PollFd::new(&pipe, none)], None).is_err_and(|error| error == Errno::INTR) {}
+        wait_until_unread(&pipe);
         flag.0.store(true, Relaxed);
         hangup.now();
     });
     broken
+}
+
+/// From now on, the process ends when nobody reads any more what it writes to a pipe, as with `| head`. For commands that do
+/// nothing but report.
+pub fn exit_when_unread() {
+    if terminal::shows_stdout() {
+        return;
+    }
+    let Ok(stdout) = io::stdout().as_fd().try_clone_to_owned() else { return };
+    thread::spawn(move || {
+        wait_until_unread(&stdout);
+        std::process::exit(0);
+    });
+}
+
+/// Waits until the other end of a pipe or socket is closed. A file has none.
+fn wait_until_unread(pipe: &OwnedFd) {
+    // Nothing is waited for but what is always reported: that the other end is closed.
+    let none = PollFlags::empty();
+    while poll(&mut [PollFd::new(pipe, none)], None).is_err_and(|error| error == Errno::INTR) {}
 }
 
 /// A line at the bottom of the terminal that tells how far something has come, gone when it is dropped.

@@ -8,7 +8,7 @@ mod protocol;
 mod server;
 mod stream;
 
-pub use client::{Connection, Hangup, ask};
+pub use client::{Connection, Hangup, OBSTACLE_PATIENCE, REPLY_PATIENCE, ask, ask_within};
 pub use protocol::{ReloadReport, Reply, Request, TraceEnd, TraceLine};
 pub use server::{Answer, Engine, serve};
 pub use stream::{tap, trace};

@@ -26,6 +26,9 @@ pub enum Request {
         /// The other network's file: an absolute path.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<PathBuf>,
+        /// Apps that are to be started again though they have not changed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        restart: Vec<String>,
     },
     /// Follow packets through the network: lines of [`TraceLine`]s come behind the reply.
     Trace {

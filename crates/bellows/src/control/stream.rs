@@ -83,6 +83,9 @@ fn refusal(error: &WatchError, control: &Control) -> Answer {
         WatchError::Busy | WatchError::Over | WatchError::TooMany(_) => {
             return Reply::Refused { mistake: false, message: error.to_string() }.into();
         }
+        WatchError::SendsNothing { .. } => {
+            return Reply::Refused { mistake: true, message: format!("error: {error}") }.into();
+        }
         WatchError::NoApp(name) => (name, counters.apps.into_iter().map(|app| app.name).collect()),
         WatchError::NoLink(name) => {
             (name, counters.links.iter().map(|link| format!("{} -> {}", link.from, link.to)).collect())

@@ -61,6 +61,16 @@ impl Said {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:#?}"))
     }
 
+    /// Fails the test if it is the report of a run, or counters, in which a packet is nowhere.
+    fn balanced(self) -> Said {
+        if let Ok(report) = serde_json::from_str::<Value>(&self.stdout)
+            && report.get("imbalances").is_some()
+        {
+            assert_books(&report);
+        }
+        self
+    }
+
     /// Fails the test unless the command went well.
     pub fn fine(self) -> Said {
         assert_eq!(self.code, Some(0), "{self:#?}");
@@ -71,8 +81,29 @@ impl Said {
 impl From<Output> for Said {
     fn from(output: Output) -> Said {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-        Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }.balanced()
     }
+}
+
+/// Fails the test unless every packet of a run that is over is somewhere: for each app what came in or was made is what went
+/// out, was dropped, ended or is held, and what was sent has been received or waits.
+pub fn assert_books(report: &Value) {
+    let number = |of: &Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("no {key} in {of:#}"));
+    let list = |of: &Value| of.as_array().unwrap_or_else(|| panic!("no list in {report:#}")).clone();
+    let apps = [list(&report["apps"]), list(&report["gone"]["apps"])].concat();
+    let mut all = [0; 2];
+    for app in &apps {
+        let drops = app["drops"].as_object().unwrap().values().map(|drops| drops.as_u64().unwrap());
+        let came = number(app, "in_packets") + number(app, "made");
+        let gone = number(app, "out_packets") + drops.sum::<u64>() + number(app, "ended") + number(app, "held");
+        assert_eq!(came, gone, "the books of {} in {report:#}", app["name"]);
+        all[0] += number(app, "in_packets");
+        all[1] += number(app, "out_packets");
+    }
+    let waiting: u64 = list(&report["links"]).iter().map(|link| number(link, "waiting")).sum();
+    let removed: u64 = list(&report["gone"]["links"]).iter().map(|link| number(link, "removed")).sum();
+    assert_eq!(all[0] + waiting + removed, all[1], "what was sent and received in {report:#}");
+    assert_eq!(report["imbalances"], Value::from(Vec::<u64>::new()));
 }
 
 impl Sandbox {
@@ -100,6 +131,8 @@ impl Sandbox {
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words).current_dir(self.folder.path()).env("XDG_RUNTIME_DIR", self.path("run"));
+        // Those who run the tests may have any locale.
+        command.env("LC_ALL", "C.UTF-8");
         command.env("COMMAND", "1").env_remove("RUST_BACKTRACE").env_remove("NO_COLOR").stdin(Stdio::null());
         command
     }
@@ -177,7 +210,7 @@ impl Running<'_> {
         child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
         let code = child.wait().unwrap().code();
         let stderr = std::mem::take(&mut self.seen) + &reader.join().unwrap();
-        Said { code, stdout, stderr }
+        Said { code, stdout, stderr }.balanced()
     }
 
     /// Counters as `show --json` has them.
@@ -224,6 +257,15 @@ pub fn is_skipped(test: &str, reason: Option<String>) -> bool {
     assert!(std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"), "{test}: {reason}");
     skip(test, &reason);
     true
+}
+
+/// Whether a test with a guest or another program's driver is to be left out, as `cargo xtask test --quick` wants it.
+pub fn is_left_out(test: &str) -> bool {
+    let quick = std::env::var_os("BELLOWS_QUICK").is_some_and(|value| value == "1");
+    if quick {
+        skip(test, "left out by --quick");
+    }
+    quick
 }
 
 /// Records that a test is skipped, and why.

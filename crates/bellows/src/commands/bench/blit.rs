@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 
 use bellows_lab::blit::{self, Options, Size, Where};
-use bellows_lab::processes;
+use bellows_lab::processes::{self, Audience};
 use clap::Args;
 
-use super::told;
+use super::{failure, print};
+use crate::commands::watching::watched;
 use crate::failure::Failure;
-use crate::terminal;
 
-/// Measure how fast copies are made that are gathered and done together, against memcpy
+/// Measure how fast batched packet copies are, against memcpy
 ///
 /// Packets are copied from one row of buffers to another, one call of memcpy for each, and by a blitter with a barrier after
 /// so many. Cases: copy (the blitter decides when a copy is done), deferred (all are done at the barrier). A ratio above 1
@@ -20,10 +20,10 @@ pub struct Arguments {
     /// Print the report as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Only cases with this in their name
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     case: String,
-    /// Bytes of a copy, or imix: 60, 576 and 1500 bytes as 7 : 4 : 1 in random order
+    /// Bytes per copy, or imix: 60, 576 and 1500 bytes as 7 : 4 : 1, shuffled
     #[arg(
         long,
         value_name = "BYTES,…",
@@ -40,19 +40,19 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u16).range(1..=1024)
     )]
     batch: Vec<u16>,
-    /// Where sources and destinations lie
+    /// Cache levels of sources and destinations
     #[arg(long = "where", value_name = "LEVEL,…", value_delimiter = ',', default_value = "l1,l2,l3,cold")]
     places: Vec<Where>,
-    /// Fresh processes for each figure; an interval needs six
+    /// Fresh processes per figure; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
     processes: u16,
-    /// Rounds in each process, of which the lower quartile counts
+    /// Rounds per process, of which the lower quartile counts
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=60_000))]
     rounds: u16,
-    /// The processor to measure on; by default the last that may be used
-    #[arg(long, value_name = "N")]
+    /// Processor to measure on [default: last allowed]
+    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
     cpu: Option<usize>,
-    /// Take a task from standard input, do it, and write what was measured (how the fresh processes are run)
+    /// Do one task from standard input and write its result (how fresh processes are run)
     #[arg(long, hide = true)]
     measure: bool,
 }
@@ -71,12 +71,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         cpu: arguments.cpu,
         filter: arguments.case.clone(),
     };
-    let outcome = told(|progress| blit::run(&options, &["bench", "blit", "--measure"], progress));
-    let outcome = outcome.map_err(|error| Failure::Mistake(error.to_string()))?;
-    let text = match arguments.json {
-        true => format!("{:#}\n", serde_json::json!(outcome.report)),
-        false => outcome.text(),
-    };
-    terminal::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    let run = |audience: &mut dyn Audience| blit::run(&options, &["bench", "blit", "--measure"], audience);
+    let outcome = watched(arguments.json, run).map_err(failure)?;
+    print(&outcome.report, arguments.json, |_| outcome.text())
 }

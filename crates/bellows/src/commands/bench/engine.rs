@@ -3,45 +3,46 @@
 use std::process::ExitCode;
 
 use bellows_lab::engine::{self, Options};
-use bellows_lab::processes;
+use bellows_lab::turns;
 use clap::Args;
 
 use super::Common;
 use crate::failure::Failure;
 
-/// Measure what the engine costs a packet, in clocks of the time-stamp counter
+/// Measure what the engine costs per packet
 ///
-/// Each case is measured in several fresh processes, which take turns; the figure is the median over them, with the
-/// median's 95 percent confidence interval. The reference is the bare work of the apps without an engine, measured in
-/// the same processes. Cases: source-sink and source-tee-sinks, chain (the cost of each further app that hands its
-/// vector on, or loops over its packets), in-flight (source to sink with so many packets between), pcap-reader
-/// (a capture of small packets in the page cache, in million packets a second), idle (a breath of a network of 30 apps
-/// in which nothing moves, in nanoseconds), metering and timeline (from source to sink with instrumented breaths against
-/// without, and with a timeline against without), timeline-event (writing an event).
+/// Costs are in clocks of the time-stamp counter. The processes of all schedules live at the same time and take turns of
+/// about a millisecond, in several such groups of fresh processes for each case; the figure is the median over them, with
+/// the median's 95 percent confidence interval. The reference is the bare work of the apps without an engine, measured in
+/// the same turns. Cases: source-sink and source-tee-sinks, chain (the cost of each further app that hands its vector on,
+/// or loops over its packets), in-flight (source to sink with so many packets between), pcap-reader (a capture of small
+/// packets in the page cache, in million packets a second), idle (a breath of a network of 30 apps in which nothing
+/// moves, in nanoseconds), metering and timeline (from source to sink with instrumented breaths against without, and
+/// with a timeline against without), timeline-event (writing an event).
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// Only cases with this in their name
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     case: String,
-    /// Fresh processes for each case; an interval needs six
+    /// Fresh processes per case; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=1000))]
     processes: u16,
-    /// Rounds in each process, of which the median counts
+    /// Turns per process, of which the quieter half counts
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     rounds: u16,
-    /// Packets a breath
+    /// Packets per breath
     #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=1024))]
     burst: u16,
-    /// Distance between packet buffers, to compare layouts (a multiple of 64 from 2240 to 262144)
+    /// Bytes between packet buffers: a multiple of 64 from 2240 to 262144
     #[arg(long, value_name = "BYTES")]
     stride: Option<usize>,
 }
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.common.measure {
-        processes::answer(engine::measure)?;
+        turns::take_part(engine::lay_out)?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = Options {
@@ -53,5 +54,5 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         cpu: arguments.common.cpu,
         filter: arguments.case.clone(),
     };
-    arguments.common.report(|progress| engine::run(&options, &["bench", "engine", "--measure"], progress))
+    arguments.common.report(|audience| engine::run(&options, &["bench", "engine", "--measure"], audience))
 }

@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use bellows_lab::processes;
+use bellows_lab::processes::{self, Audience};
 use bellows_lab::reload::{self, Options};
 use clap::Args;
 
 use super::Common;
 use crate::failure::Failure;
 
-/// Measure how long it takes to swap the network of a running engine, and how long packets wait
+/// Measure how long a reload takes, and how long packets wait for it
 ///
 /// An engine runs at full speed while another thread swaps its network for one in which half of the apps are others, and
 /// back. Cases, in nanoseconds: swap (from the network to its running), pause (no breath is taken), parse (from the network file's text to the network). The median is over the processes' medians;
@@ -18,13 +18,13 @@ use crate::failure::Failure;
 pub struct Arguments {
     #[command(flatten)]
     common: Common,
-    /// Apps in the network, in lines of eight
+    /// Apps in the network, in rows of eight
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=2000))]
     apps: u16,
-    /// Swaps in each process
+    /// Reloads per process
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     reloads: u32,
-    /// Fresh processes for each schedule; an interval needs six
+    /// Fresh processes per schedule; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
     processes: u16,
 }
@@ -41,5 +41,6 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         processes: arguments.processes.into(),
         cpu: arguments.common.cpu,
     };
-    arguments.common.report(|progress| reload::run(&options, &["bench", "reload", "--measure"], progress))
+    let run = |audience: &mut dyn Audience| reload::run(&options, &["bench", "reload", "--measure"], audience);
+    arguments.common.whole_report(run)
 }

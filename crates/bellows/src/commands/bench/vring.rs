@@ -2,16 +2,17 @@
 
 use std::process::ExitCode;
 
-use bellows_lab::processes;
+use bellows_lab::processes::Audience;
+use bellows_lab::turns;
 use bellows_lab::vring::{self, Chain, Copies, LONGEST, MOST, Options};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::told;
+use super::{failure, print};
+use crate::commands::watching::watched;
 use crate::failure::Failure;
-use crate::terminal;
 
-/// Measure what a ring of a virtio-net device costs a packet, for every combination of its options
+/// Measure what a virtio-net ring costs per packet, for each of its options
 ///
 /// A driver and a device share memory in one process. The driver makes a batch available, and the device's one call for it is timed;
 /// what the driver does is not counted. Cases: rx, packets to the driver, with freeing them as the app vhost-user does; tx, packets
@@ -20,17 +21,17 @@ use crate::terminal;
 /// header in one and the data in the next (chained); the same in a table (indirect).
 ///
 /// other-sizes and other-chains: whether a ring's speed depends on what it met before. One ring is measured with packets of 60 bytes,
-/// then meets other packets, then is measured again; a ratio of 1 says that it makes no difference.
+/// then meets other packets, then is measured again, beside a ring that meets no others; a ratio of 1 says that it makes no difference.
 ///
-/// Each ring is measured in several fresh processes, which take turns; a figure is the median over them with its 95 percent
-/// confidence interval. Everything takes some minutes; the options restrict it.
+/// Some rings at a time live in processes of their own and take turns of a millisecond or two; each has several fresh
+/// processes, and a figure is the median over them with its 95 percent confidence interval. Everything takes some minutes; the options restrict it.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Print the report as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
-    /// Only cases with this in their name
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     case: String,
     /// Only rings with these options
     #[arg(long, value_name = "OPTION,…", value_delimiter = ',', value_parser = names())]
@@ -41,7 +42,9 @@ pub struct Arguments {
     /// How packets lie in descriptors
     #[arg(long, value_name = "CHAIN,…", value_delimiter = ',', default_value = "single,chained,indirect")]
     chain: Vec<Chain>,
-    /// How the rings do their copies: blitter, memcpy, none; with all three, and rings of both directions, what the blitter gains is told
+    /// How rings copy packets: blitter, memcpy, none
+    ///
+    /// With all three, and rings of both directions, the report says what the blitter gains.
     #[arg(long, value_name = "HOW,…", value_delimiter = ',', default_value = "blitter")]
     copies: Vec<Copies>,
     /// Lengths of packets in bytes
@@ -61,16 +64,16 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..=MOST as u64)
     )]
     batch: u64,
-    /// Fresh processes for each ring; an interval needs six
+    /// Fresh processes per ring; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
     processes: u16,
-    /// Batches that are timed, of which the lower quartile counts
+    /// Batches that are timed, some in each turn; of a turn the lower quartile counts
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(4..=10_000_000))]
     rounds: u32,
-    /// The processor to measure on; by default the last that may be used
-    #[arg(long, value_name = "N")]
+    /// Processor to measure on [default: last allowed]
+    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
     cpu: Option<usize>,
-    /// Take a task from standard input, do it, and write what was measured (how the fresh processes are run)
+    /// Do one task from standard input and write its result (how fresh processes are run)
     #[arg(long, hide = true)]
     measure: bool,
 }
@@ -81,7 +84,7 @@ fn names() -> PossibleValuesParser {
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.measure {
-        processes::answer(vring::measure)?;
+        turns::take_part(vring::lay_out)?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = Options {
@@ -96,12 +99,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         cpu: arguments.cpu,
         filter: arguments.case.clone(),
     };
-    let report = told(|progress| vring::run(&options, &["bench", "vring", "--measure"], progress));
-    let report = report.map_err(|error| Failure::Mistake(error.to_string()))?;
-    let text = match arguments.json {
-        true => format!("{:#}\n", serde_json::json!(report)),
-        false => vring::text(&report),
-    };
-    terminal::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    let run = |audience: &mut dyn Audience| vring::run(&options, &["bench", "vring", "--measure"], audience);
+    let report = watched(arguments.json, run).map_err(failure)?;
+    print(&report, arguments.json, vring::text_after_rows)
 }

@@ -36,13 +36,13 @@ use crate::text::{Align, Table, count, percent, plural};
 #[command(next_help_heading = "Options of `show hot`")]
 #[group(id = "hot")]
 pub struct Options {
-    /// Only what runs on behalf of this app
+    /// Only time spent for this app
     #[arg(long, value_name = "APP")]
     app: Option<String>,
-    /// How long to sample [default: 5s]
+    /// Sampling time [default: 5s]
     #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<bellows_config::Duration>,
-    /// Of how many functions to show the instructions [default: 3]
+    /// Functions whose instructions are shown [default: 3]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 }

@@ -10,6 +10,7 @@ use bellows_engine::Home;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::Part;
 use crate::accounting::{Accounts, ENOUGH, Row};
 use crate::baseline::Since;
 use crate::failure::Failure;
@@ -19,20 +20,34 @@ use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_
 
 /// How to print the table.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Options of `show run`")]
+#[command(next_help_heading = "Options of `show run` and `show counters`")]
 pub struct Options {
-    /// The order of its rows [default: share]
-    #[arg(long, value_enum, value_name = "COLUMN")]
+    /// Sort rows by this column, see --help [default: share]
+    ///
+    /// Columns: share (of all clocks), clocks (per packet), vector (packets per call), calls, packets, name, file (the order
+    /// of the network file). Numbers fall, names rise.
+    #[arg(long, value_enum, value_name = "COLUMN", hide_possible_values = true)]
     sort: Option<Sort>,
-    /// Also print what was never called
+    /// Also show uncalled apps; for `show counters`, zeros
     #[arg(long)]
     all: bool,
 }
 
 impl Options {
-    /// Whether any was given.
-    pub fn is_given(&self) -> bool {
-        self.sort.is_some() || self.all
+    /// Refuses options that another part does not have.
+    pub fn check(&self, part: Option<Part>) -> Result<(), Failure> {
+        if self.sort.is_some() && part != Some(Part::Run) {
+            return Err(Failure::Mistake("--sort is for `show run`".to_owned()));
+        }
+        if self.all && !matches!(part, Some(Part::Run | Part::Counters)) {
+            return Err(Failure::Mistake("--all is for `show run` and `show counters`".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Whether to show also what is 0.
+    pub fn all(&self) -> bool {
+        self.all
     }
 }
 

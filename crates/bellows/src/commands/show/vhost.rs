@@ -15,10 +15,35 @@ use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, UNKNOWN, count, plural};
 
 /// What apps say that they are, if they are virtio devices or drivers.
-const KINDS: [&str; 2] = ["vhost-user", "virtio-user"];
+pub const KINDS: [&str; 2] = ["vhost-user", "virtio-user"];
+
+/// The apps whose states are asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Whether an app that says this of itself is one.
+    is_wanted: fn(&Value) -> bool,
+    /// What one is called in messages, with its article.
+    noun: &'static str,
+}
+
+impl Wanted {
+    /// Every app that has a status.
+    pub(super) const ANY: Wanted = Wanted { is_wanted: |_| true, noun: "an app with a status" };
+    /// The virtio devices and drivers.
+    const VIRTIO: Wanted = Wanted {
+        is_wanted: |status| KINDS.iter().any(|kind| status["kind"] == **kind),
+        noun: "a vhost-user or virtio-user app",
+    };
+
+    /// The noun without its article.
+    fn bare_noun(self) -> &'static str {
+        self.noun.split_once(' ').map_or(self.noun, |(_, noun)| noun)
+    }
+}
 
 pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
-    let found = find(name)?;
+    let found = find(name, Wanted::VIRTIO)?;
+    found.complain_if_empty()?;
     let text = if json {
         let devices: Vec<Value> = found.devices.into_iter().map(as_json).collect();
         let home = found.observer.home();
@@ -31,21 +56,33 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A running network and the virtio devices in it.
-struct Devices {
-    observer: Observer,
-    devices: Vec<AppStatus>,
+/// A running network and the wanted apps in it.
+pub(super) struct Devices {
+    pub(super) observer: Observer,
+    pub(super) devices: Vec<AppStatus>,
+    wanted: Wanted,
 }
 
 impl Devices {
-    fn of(home: Home) -> Result<Devices, Failure> {
+    fn of(home: Home, wanted: Wanted) -> Result<Devices, Failure> {
         let observer = observe::open(home)?;
         let Reply::Apps { apps } = ask(observer.home(), &Request::Apps)? else {
             let name = observer.home().name();
             return Err(Failure::Failed(format!("`{name}` answers something else than its apps' states")));
         };
-        let devices = apps.into_iter().filter(|app| KINDS.iter().any(|kind| app.status["kind"] == **kind)).collect();
-        Ok(Devices { observer, devices })
+        let devices = apps.into_iter().filter(|app| (wanted.is_wanted)(&app.status)).collect();
+        Ok(Devices { observer, devices, wanted })
+    }
+
+    fn complain_if_empty(&self) -> Result<(), Failure> {
+        if !self.devices.is_empty() {
+            return Ok(());
+        }
+        let name = self.observer.home().name();
+        Err(Failure::Mistake(format!(
+            "`{name}` has no {}; `bellows show apps {name}` lists what it has",
+            self.wanted.bare_noun()
+        )))
     }
 
     /// The type of one of the network's apps.
@@ -55,34 +92,26 @@ impl Devices {
     }
 }
 
-/// The devices of the network of this name; or, in a network that runs, the one of this name.
-fn find(name: Option<&str>) -> Result<Devices, Failure> {
-    let home = match (observe::pick(name), name) {
-        (Ok(home), _) => home,
-        (Err(_), Some(name)) => return find_app(name),
-        (Err(error), None) => return Err(error),
-    };
-    let found = Devices::of(home)?;
-    if found.devices.is_empty() {
-        let name = found.observer.home().name();
-        return Err(Failure::Mistake(format!(
-            "`{name}` has no vhost-user or virtio-user app; `bellows show apps {name}` lists what it has"
-        )));
+/// The wanted apps of the network of this name; or, in a network that runs, the one of this name.
+pub(super) fn find(name: Option<&str>, wanted: Wanted) -> Result<Devices, Failure> {
+    match (observe::pick(name), name) {
+        (Ok(home), _) => Devices::of(home, wanted),
+        (Err(_), Some(name)) => find_app(name, wanted),
+        (Err(error), None) => Err(error),
     }
-    Ok(found)
 }
 
-fn find_app(name: &str) -> Result<Devices, Failure> {
+fn find_app(name: &str, wanted: Wanted) -> Result<Devices, Failure> {
     let running = Home::all().into_iter().filter(|home| observe::state(home) == State::Running);
     // One that ends just now is none.
-    let mut networks: Vec<Devices> = running.filter_map(|home| Devices::of(home).ok()).collect();
+    let mut networks: Vec<Devices> = running.filter_map(|home| Devices::of(home, wanted).ok()).collect();
     let known: Vec<String> = networks.iter().flat_map(names).collect();
     let other = networks.iter().find_map(|network| other_app(network, name));
     networks.iter_mut().for_each(|network| network.devices.retain(|device| device.app == name));
     networks.retain(|network| !network.devices.is_empty());
     match networks.len() {
         1 => Ok(networks.swap_remove(0)),
-        0 => Err(other.unwrap_or_else(|| no_such(name, &known))),
+        0 => Err(other.unwrap_or_else(|| no_such(name, &known, wanted))),
         _ => {
             let networks: Vec<String> = networks.iter().map(|network| network.observer.home().name()).collect();
             let networks = networks.join(", ");
@@ -94,8 +123,8 @@ fn find_app(name: &str) -> Result<Devices, Failure> {
 /// That the network's app of this name, if it has one, is something else.
 fn other_app(network: &Devices, name: &str) -> Option<Failure> {
     let kind = network.kind_of(name)?;
-    let network = network.observer.home().name();
-    Some(Failure::Mistake(format!("`{name}` of `{network}` is a {kind}, not a vhost-user or virtio-user")))
+    let (noun, network) = (network.wanted.noun, network.observer.home().name());
+    Some(Failure::Mistake(format!("`{name}` of `{network}` is a {kind}, not {noun}")))
 }
 
 /// What may be asked for: the network and its devices.
@@ -104,14 +133,15 @@ fn names(network: &Devices) -> Vec<String> {
     [network.observer.home().name()].into_iter().chain(devices).collect()
 }
 
-fn no_such(name: &str, known: &[String]) -> Failure {
+fn no_such(name: &str, known: &[String], wanted: Wanted) -> Failure {
     let known = match nearest(name, known.iter().map(String::as_str)) {
         Some(near) => format!("; did you mean `{near}`?"),
         None if known.is_empty() => "; no network is running".to_owned(),
         None => format!("; there are {}", known.join(", ")),
     };
     Failure::Mistake(format!(
-        "no network is named `{name}`, and no vhost-user or virtio-user app in one{known} ({})",
+        "no network is named `{name}`, and no {} in one{known} ({})",
+        wanted.bare_noun(),
         observe::where_looked()
     ))
 }

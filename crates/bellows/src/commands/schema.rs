@@ -1,0 +1,32 @@
+//! `bellows schema`.
+
+use std::process::ExitCode;
+
+use bellows_config::Registry;
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::terminal;
+
+const HOW: &str = "Write it beside your networks, and name it in the first line of each:
+
+    bellows schema > bellows.schema.json
+
+    #:schema ./bellows.schema.json
+    links = [...]
+
+Editors that understand TOML by `taplo` (Even Better TOML for VS Code; Helix, Neovim, Zed, …) then complete keys, show
+what they mean, and underline mistakes of shape. `bellows check` finds the others.";
+
+/// Print the JSON Schema of network files, for editors
+///
+/// It describes a whole file: its top, the table [engine], and a table for each app type that this command knows, with
+/// descriptions, units, defaults and ranges (JSON Schema, draft 2020-12).
+#[derive(Debug, Args)]
+#[command(after_help = HOW)]
+pub struct Arguments {}
+
+pub fn execute(_: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    terminal::print(&format!("{:#}\n", registry.file_schema()))?;
+    Ok(ExitCode::SUCCESS)
+}

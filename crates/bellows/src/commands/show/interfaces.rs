@@ -1,0 +1,225 @@
+//! `bellows show interfaces`: where packets come into a network and leave it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use bellows_engine::{AppCounts, Home, LinkCounts};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{say_if_crashed, vhost};
+use crate::control::{Reply, Request, ask};
+use crate::failure::Failure;
+use crate::observe::{self, Change, Sample, State};
+use crate::terminal::{self, harmless};
+use crate::text::{Align, Table, UNKNOWN, bit_rate, count, known, packet_rate};
+
+/// How long rates are measured.
+const MEASURED: Duration = Duration::from_millis(200);
+
+/// What went one way.
+#[derive(Debug, PartialEq, Serialize)]
+struct Direction {
+    packets: u64,
+    bytes: u64,
+    /// Unknown of a network that has crashed.
+    packets_per_second: Option<f64>,
+    bits_per_second: Option<f64>,
+}
+
+/// An app that connects the network to the outside.
+#[derive(Debug, PartialEq, Serialize)]
+struct Interface {
+    app: String,
+    kind: String,
+    /// `up`, `failed` (it has panicked), `crashed`, or what the app says, such as `listening`.
+    state: String,
+    /// Into the network.
+    rx: Direction,
+    /// Out of the network.
+    tx: Direction,
+    dropped: u64,
+    drops: BTreeMap<String, u64>,
+    /// What the app says of itself.
+    status: Value,
+}
+
+pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
+    let (name, state) = (home.name(), observe::state(&home));
+    let statuses = if state == State::Running { statuses(&home) } else { BTreeMap::new() };
+    let mut observer = observe::open(home)?;
+    let before = Sample::take(&mut observer);
+    if state == State::Running {
+        thread::sleep(MEASURED);
+    }
+    let change = Change::between(before, Sample::take(&mut observer));
+    let interfaces = interfaces(&change, state, &statuses);
+    let text = if json {
+        let seconds = (state == State::Running).then(|| change.seconds());
+        format!("{:#}\n", json!({ "name": name, "state": state, "seconds": seconds, "interfaces": interfaces }))
+    } else {
+        say_if_crashed(&name, state, &change.after.counters);
+        render(&interfaces, terminal::stdout_is_rich())
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the apps of a running network say of themselves. A network that does not answer still has counters.
+fn statuses(home: &Home) -> BTreeMap<String, Value> {
+    match ask(home, &Request::Apps) {
+        Ok(Reply::Apps { apps }) => apps.into_iter().map(|app| (app.app, app.status)).collect(),
+        Ok(_) => BTreeMap::new(),
+        Err(failure) => {
+            terminal::complain(&format!("{}; the apps' own states are left out\n", harmless(&failure.to_string())));
+            BTreeMap::new()
+        }
+    }
+}
+
+/// The apps that are linked on one side only, those that are virtio devices or drivers, and those that say so.
+fn interfaces(change: &Change, state: State, statuses: &BTreeMap<String, Value>) -> Vec<Interface> {
+    let app_of = |end: &str| end.rsplit_once('.').map_or(end, |(app, _)| app).to_owned();
+    let links = &change.after.counters.links;
+    let ends = |end: fn(&LinkCounts) -> &String| links.iter().map(|link| app_of(end(link))).collect::<HashSet<_>>();
+    let (senders, receivers) = (ends(|link| &link.from), ends(|link| &link.to));
+    let is_interface = |app: &AppCounts| {
+        let says_so = statuses.get(&app.name).is_some_and(|status| status["interface"] == true);
+        let passes_on = senders.contains(&app.name) && receivers.contains(&app.name);
+        !passes_on || vhost::KINDS.contains(&app.kind.as_str()) || says_so
+    };
+    let running = state == State::Running;
+    let none = AppCounts::default();
+    let interface = |(before, app): (Option<&AppCounts>, &AppCounts)| {
+        let before = before.unwrap_or(&none);
+        let direction = |packets: fn(&AppCounts) -> u64, bytes: fn(&AppCounts) -> u64| Direction {
+            packets: packets(app),
+            bytes: bytes(app),
+            packets_per_second: running.then(|| change.per_second(packets(before), packets(app))),
+            bits_per_second: running.then(|| 8.0 * change.per_second(bytes(before), bytes(app))),
+        };
+        let status = statuses.get(&app.name).cloned().unwrap_or(Value::Null);
+        let state = match (state, app.state.as_str()) {
+            (State::Crashed, _) => "crashed",
+            (State::Running, "failed") => "failed",
+            (State::Running, _) => status["state"].as_str().unwrap_or("up"),
+        };
+        Interface {
+            app: app.name.clone(),
+            kind: app.kind.clone(),
+            state: state.to_owned(),
+            // What an app sends into the network has come from outside.
+            rx: direction(|app| app.out_packets, |app| app.out_bytes),
+            tx: direction(|app| app.in_packets, |app| app.in_bytes),
+            dropped: app.dropped(),
+            drops: app.drops.clone(),
+            status,
+        }
+    };
+    change.apps().filter(|(_, app)| is_interface(app)).map(interface).collect()
+}
+
+fn render(interfaces: &[Interface], rich: bool) -> String {
+    let mut table = Table::new(&[
+        ("INTERFACE", Align::Left),
+        ("TYPE", Align::Left),
+        ("STATE", Align::Left),
+        ("RX PACKETS", Align::Right),
+        ("RX BYTES", Align::Right),
+        ("RX RATE", Align::Right),
+        ("", Align::Right),
+        ("TX PACKETS", Align::Right),
+        ("TX BYTES", Align::Right),
+        ("TX RATE", Align::Right),
+        ("", Align::Right),
+        ("DROPPED", Align::Right),
+        ("SOCKET", Align::Left),
+    ]);
+    for interface in interfaces {
+        let mut cells = vec![interface.app.clone(), interface.kind.clone(), interface.state.clone()];
+        for direction in [&interface.rx, &interface.tx] {
+            // An app without a side has nothing to say of it, nor has one on which nothing has happened.
+            cells.extend(match direction.packets {
+                0 => [0; 4].map(|_| UNKNOWN.to_owned()),
+                packets => [
+                    count(packets),
+                    count(direction.bytes),
+                    known(direction.packets_per_second, packet_rate),
+                    known(direction.bits_per_second, bit_rate),
+                ],
+            });
+        }
+        cells.push(count(interface.dropped));
+        cells.push(interface.status["socket"].as_str().unwrap_or_default().to_owned());
+        table.row(cells);
+    }
+    table.render(rich)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounting::tests::second;
+
+    fn app(name: &str, kind: &str, packets: [u64; 2]) -> AppCounts {
+        let [in_packets, out_packets] = packets;
+        AppCounts {
+            name: name.into(),
+            kind: kind.into(),
+            in_packets,
+            in_bytes: 60 * in_packets,
+            out_packets,
+            out_bytes: 60 * out_packets,
+            ..AppCounts::default()
+        }
+    }
+
+    fn linked(apps: Vec<AppCounts>, links: &[(&str, &str)]) -> Change {
+        let mut change = second(apps.iter().map(|one| app(&one.name, &one.kind, [0, 0])).collect(), apps);
+        let link = |(from, to): &(&str, &str)| LinkCounts {
+            from: (*from).to_owned(),
+            to: (*to).to_owned(),
+            ..LinkCounts::default()
+        };
+        change.after.counters.links = links.iter().map(link).collect();
+        change
+    }
+
+    #[test]
+    fn apps_at_the_edge_and_devices_are_interfaces() {
+        let apps = vec![
+            app("in", "pcap-reader", [0, 100]),
+            app("guest", "vhost-user", [40, 30]),
+            app("mine", "my-device", [5, 5]),
+            app("copy", "tee", [100, 200]),
+            app("out", "sink", [200, 0]),
+        ];
+        let links = [
+            ("in.output", "copy.input"),
+            ("copy.a", "guest.input"),
+            ("guest.output", "mine.input"),
+            ("mine.output", "out.input"),
+        ];
+        let statuses = [
+            ("guest".to_owned(), json!({ "state": "listening", "socket": "/run/guest.sock" })),
+            ("mine".to_owned(), json!({ "interface": true })),
+        ];
+        let found = interfaces(&linked(apps, &links), State::Running, &statuses.into());
+        let names: Vec<(&str, &str)> = found.iter().map(|one| (one.app.as_str(), one.state.as_str())).collect();
+        assert_eq!(names, [("in", "up"), ("guest", "listening"), ("mine", "up"), ("out", "up")]);
+        assert_eq!((found[0].rx.packets, found[0].tx.packets, found[1].tx.bytes), (100, 0, 2_400));
+        assert_eq!(found[0].rx.packets_per_second, Some(100.0));
+        let text = render(&found, false);
+        assert!(text.contains("listening") && text.contains("/run/guest.sock"), "{text}");
+    }
+
+    #[test]
+    fn a_crashed_network_has_no_rates() {
+        let change = linked(vec![app("in", "source", [0, 100])], &[]);
+        let found = interfaces(&change, State::Crashed, &BTreeMap::new());
+        assert_eq!((found[0].state.as_str(), found[0].rx.packets_per_second), ("crashed", None));
+        assert!(render(&found, false).contains('–'));
+    }
+}

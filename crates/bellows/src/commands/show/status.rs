@@ -1,0 +1,121 @@
+//! `bellows show status`: what the apps of a running network say of themselves, whatever they are.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use bellows_engine::AppStatus;
+use serde_json::{Value, json};
+
+use super::vhost::{self, Wanted};
+use crate::failure::Failure;
+use crate::observe;
+use crate::terminal::{self, harmless};
+use crate::text::UNKNOWN;
+
+pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+    let found = vhost::find(name, Wanted::ANY)?;
+    let home = found.observer.home();
+    let text = if json {
+        let value = json!({ "name": home.name(), "state": observe::state(home), "apps": found.devices });
+        format!("{value:#}\n")
+    } else if found.devices.is_empty() {
+        format!("no app of `{}` has a status; `bellows show apps` prints the counters of all\n", harmless(&home.name()))
+    } else {
+        found.devices.iter().map(render).collect::<Vec<_>>().join("\n")
+    };
+    terminal::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What an app says, as lines `key: value`, with what belongs together indented.
+fn render(app: &AppStatus) -> String {
+    let mut text = harmless(&format!("{} ({}):", app.app, app.kind));
+    write_value(&mut text, &app.status, 1);
+    text
+}
+
+/// Writes a value behind its key: a short one in the same line, what has parts in lines of their own.
+fn write_value(text: &mut String, value: &Value, depth: usize) {
+    let indent = "  ".repeat(depth);
+    if let Some(line) = in_a_line(value) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, " {line}");
+        return;
+    }
+    text.push('\n');
+    match value {
+        Value::Object(parts) => {
+            for (key, part) in parts {
+                text.push_str(&format!("{indent}{}:", harmless(key)));
+                write_value(text, part, depth + 1);
+            }
+        }
+        Value::Array(parts) => {
+            for part in parts {
+                let mut item = String::new();
+                write_value(&mut item, part, depth + 1);
+                // The first part of an item stands behind its dash.
+                let _ = write!(text, "{indent}- {}", item.trim_start());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A value without parts that have parts themselves, in a line.
+fn in_a_line(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => Some(UNKNOWN.to_owned()),
+        Value::Bool(value) => Some(if *value { "yes" } else { "no" }.to_owned()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::String(text) if text.is_empty() => Some(UNKNOWN.to_owned()),
+        // A line break would pretend to be another key.
+        Value::String(text) => Some(harmless(text).replace('\n', " ")),
+        Value::Array(parts) if parts.is_empty() => Some("none".to_owned()),
+        Value::Array(parts) if parts.iter().all(|part| !part.is_array() && !part.is_object()) => {
+            Some(parts.iter().filter_map(in_a_line).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(parts) if parts.is_empty() => Some("none".to_owned()),
+        Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(status: Value) -> String {
+        render(&AppStatus { app: "door".to_owned(), kind: "turnstile".to_owned(), status })
+    }
+
+    #[test]
+    fn parts_are_indented_below_their_keys() {
+        let status = json!({
+            "open": true, "passed": 1234567, "rate": 0.5, "last": null, "name": "", "colours": ["red", "green"], "errors": {},
+            "guests": [{ "name": "a", "bags": [1, 2] }, { "name": "b", "bags": [] }],
+        });
+        let expected = "\
+door (turnstile):
+  open: yes
+  passed: 1234567
+  rate: 0.5
+  last: –
+  name: –
+  colours: red, green
+  errors: none
+  guests:
+    - name: a
+      bags: 1, 2
+    - name: b
+      bags: none
+";
+        assert_eq!(rendered(status), expected);
+    }
+
+    #[test]
+    fn a_status_may_be_anything() {
+        assert_eq!(rendered(json!("asleep")), "door (turnstile): asleep\n");
+        assert_eq!(rendered(Value::Null), "door (turnstile): –\n");
+        assert_eq!(rendered(json!(["a\u{1b}[2J", "b\nc: d"])), "door (turnstile): a\u{fffd}[2J, b c: d\n");
+    }
+}

@@ -1,0 +1,312 @@
+//! What an update of `top` holds, and the columns that it is shown in.
+
+use std::cmp::Ordering;
+use std::fmt::Write;
+
+use bellows_engine::{AppCounts, LinkCounts};
+use clap::builder::PossibleValuesParser;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::accounting::Accounts;
+use crate::observe::{self, Change, Hang, Rate, State};
+use crate::terminal::harmless;
+use crate::text::{Align, bit_rate, count, figure, known, packet_rate, percent, scaled, span};
+use crate::times::{self, TIMES};
+
+/// What one update shows.
+pub struct View {
+    /// How the network ended, if it did: its rates are not known then.
+    pub end: Option<&'static str>,
+    /// Lines about the network as a whole.
+    pub head: String,
+    pub apps: Vec<AppRow>,
+    pub links: Vec<LinkRow>,
+    summary: Value,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AppRow {
+    name: String,
+    kind: String,
+    in_packets_per_second: Option<f64>,
+    out_packets_per_second: Option<f64>,
+    drops_per_second: Option<f64>,
+    dropped: u64,
+    clocks_per_packet: Option<f64>,
+    packets_per_call: Option<f64>,
+    share: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LinkRow {
+    from: String,
+    to: String,
+    packets_per_second: Option<f64>,
+    bits_per_second: Option<f64>,
+    packets: u64,
+    waiting: u64,
+    dropped: u64,
+}
+
+/// A column of a table: what stands in it, and the number that it is sorted by; one without is sorted by its text.
+pub struct Column<Row> {
+    /// Its name for `--sort`.
+    pub name: &'static str,
+    pub heading: &'static str,
+    pub text: fn(&Row) -> String,
+    pub number: Option<fn(&Row) -> Option<f64>>,
+}
+
+impl<Row> Column<Row> {
+    const fn words(name: &'static str, heading: &'static str, text: fn(&Row) -> String) -> Column<Row> {
+        Column { name, heading, text, number: None }
+    }
+
+    const fn number(
+        name: &'static str,
+        heading: &'static str,
+        text: fn(&Row) -> String,
+        number: fn(&Row) -> Option<f64>,
+    ) -> Column<Row> {
+        Column { name, heading, text, number: Some(number) }
+    }
+
+    pub fn align(&self) -> Align {
+        if self.number.is_some() { Align::Right } else { Align::Left }
+    }
+
+    /// The order of two rows: numbers fall, words rise; what is not known comes last.
+    pub fn compare(&self, one: &Row, other: &Row) -> Ordering {
+        let Some(number) = self.number else { return (self.text)(one).cmp(&(self.text)(other)) };
+        let value = |row: &Row| number(row).unwrap_or(-1.0);
+        value(other).total_cmp(&value(one))
+    }
+}
+
+pub const APPS: &[Column<AppRow>] = &[
+    Column::words("app", "APP", |row| row.name.clone()),
+    Column::words("type", "TYPE", |row| row.kind.clone()),
+    Column::number(
+        "in-rate",
+        "IN RATE",
+        |row| known(row.in_packets_per_second, packet_rate),
+        |row| row.in_packets_per_second,
+    ),
+    Column::number(
+        "out-rate",
+        "OUT RATE",
+        |row| known(row.out_packets_per_second, packet_rate),
+        |row| row.out_packets_per_second,
+    ),
+    Column::number(
+        "drop-rate",
+        "DROP RATE",
+        |row| known(row.drops_per_second, packet_rate),
+        |row| row.drops_per_second,
+    ),
+    Column::number("dropped", "DROPPED", |row| count(row.dropped), |row| Some(row.dropped as f64)),
+    Column::number("clocks", "CLOCKS/PKT", |row| known(row.clocks_per_packet, figure), |row| row.clocks_per_packet),
+    Column::number("vector", "PKTS/CALL", |row| known(row.packets_per_call, figure), |row| row.packets_per_call),
+    Column::number("share", "SHARE", |row| known(row.share, percent), |row| row.share),
+];
+
+pub const LINKS: &[Column<LinkRow>] = &[
+    Column::words("link", "LINK", |row| format!("{} -> {}", row.from, row.to)),
+    Column::number(
+        "packet-rate",
+        "PACKET RATE",
+        |row| known(row.packets_per_second, packet_rate),
+        |row| row.packets_per_second,
+    ),
+    Column::number("bit-rate", "BIT RATE", |row| known(row.bits_per_second, bit_rate), |row| row.bits_per_second),
+    Column::number("packets", "PACKETS", |row| count(row.packets), |row| Some(row.packets as f64)),
+    Column::number("waiting", "WAITING", |row| count(row.waiting), |row| Some(row.waiting as f64)),
+    Column::number("dropped", "DROPPED", |row| count(row.dropped), |row| Some(row.dropped as f64)),
+];
+
+fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = APPS.iter().map(|column| column.name).collect();
+    let links = LINKS.iter().map(|column| column.name);
+    names.extend(links.filter(|name| APPS.iter().all(|column| column.name != *name)));
+    names
+}
+
+/// What `--sort` takes.
+pub fn column_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(names())
+}
+
+/// The long help of `--sort`.
+pub fn sort_help() -> String {
+    format!(
+        "Sort by this column: numbers fall, names rise. Without it, rows are in the order of the network file.\n\n\
+         Columns: {}",
+        names().join(", ")
+    )
+}
+
+impl View {
+    /// What happened from the last update to this one, and `total` since the counters were cleared.
+    pub fn new(name: &str, end: Option<&'static str>, change: &Change, total: &Change) -> View {
+        let rate = |value: f64| end.is_none().then_some(value);
+        View {
+            end,
+            head: head(name, end, change),
+            apps: apps(change, total, rate),
+            links: links(change, total, rate),
+            summary: summary(name, end, change),
+        }
+    }
+
+    /// One line of JSON.
+    pub fn json(&self) -> Value {
+        let mut value = self.summary.clone();
+        value["apps"] = json!(self.apps);
+        value["links"] = json!(self.links);
+        value
+    }
+}
+
+/// The network as a whole, for programs.
+fn summary(name: &str, end: Option<&str>, change: &Change) -> Value {
+    let counters = &change.after.counters;
+    let busiest = change.busiest_link();
+    let running = end.is_none();
+    let rate = |value: f64| running.then_some(value);
+    let mut value = json!({
+        "name": name,
+        "state": end.unwrap_or("running"),
+        "at": change.after.at,
+        "seconds": change.seconds(),
+        "failed": observe::failed(counters),
+        "hang": Hang::of(&change.after).filter(|_| running),
+        "uptime_seconds": change.after.uptime().as_secs_f64(),
+        "packets_per_second": rate(busiest.packets),
+        "bits_per_second": rate(busiest.bits),
+        "asleep": rate(change.asleep()),
+        "idle_breaths": change.idle_breaths().filter(|_| running),
+        "naps_per_second": rate(change.engine("naps")),
+        "buffers": counters.engine("buffers"),
+        "buffers_in_use": counters.engine("buffers_in_use"),
+    });
+    for (name, _) in TIMES {
+        let histogram = change.histogram(name);
+        value[name] = json!({ "p50_nanos": histogram.quantile(0.5), "p99_nanos": histogram.quantile(0.99) });
+    }
+    value
+}
+
+fn head(name: &str, end: Option<&str>, change: &Change) -> String {
+    let counters = &change.after.counters;
+    let state = match end {
+        None => format!(
+            "running for {}\n{}{}",
+            span(change.after.uptime()),
+            observe::trouble(&change.after, State::Running),
+            pace(change)
+        ),
+        Some(end) => format!("{end}, so its rates are not known\n"),
+    };
+    format!(
+        "{name} (process {}, {}): {state}{} of {} buffers in use\n",
+        counters.pid,
+        harmless(&counters.source).replace('\n', " "),
+        count(counters.engine("buffers_in_use")),
+        count(counters.engine("buffers")),
+    )
+}
+
+/// How busy a running engine is.
+fn pace(change: &Change) -> String {
+    let mut text = format!("asleep {:.1} % of the time, ", 100.0 * change.asleep());
+    if let Some(share) = change.idle_breaths() {
+        let _ = write!(text, "{:.0} % of its breaths idle, ", 100.0 * share);
+    }
+    let _ = writeln!(text, "{} naps/s", scaled(change.engine("naps")));
+    let times = TIMES.iter().filter_map(|(name, _)| times::brief(name, &change.histogram(name), 2));
+    let times: Vec<String> = times.collect();
+    if !times.is_empty() {
+        let _ = writeln!(text, "{}", times.join("; "));
+    }
+    let Rate { packets, bits, .. } = change.busiest_link();
+    text + &format!("busiest link {}, {}; ", packet_rate(packets), bit_rate(bits))
+}
+
+fn apps(change: &Change, total: &Change, rate: impl Fn(f64) -> Option<f64>) -> Vec<AppRow> {
+    let accounts = Accounts::of(change);
+    let none = AppCounts::default();
+    let row = |((before, app), (first, _)): ((Option<&AppCounts>, &AppCounts), (Option<&AppCounts>, _))| {
+        let (before, first) = (before.unwrap_or(&none), first.unwrap_or(&none));
+        let per_second = |of: fn(&AppCounts) -> u64| rate(change.per_second(of(before), of(app)));
+        let cost = accounts.app(&app.name);
+        AppRow {
+            name: app.name.clone(),
+            kind: app.kind.clone(),
+            in_packets_per_second: per_second(|app| app.in_packets),
+            out_packets_per_second: per_second(|app| app.out_packets),
+            drops_per_second: per_second(AppCounts::dropped),
+            dropped: app.dropped().saturating_sub(first.dropped()),
+            clocks_per_packet: cost.clocks_per_packet,
+            packets_per_call: cost.packets_per_call,
+            share: cost.share,
+        }
+    };
+    change.apps().zip(total.apps()).map(row).collect()
+}
+
+fn links(change: &Change, total: &Change, rate: impl Fn(f64) -> Option<f64>) -> Vec<LinkRow> {
+    let row = |((link, now), (first, _)): ((&LinkCounts, Rate), (Option<&LinkCounts>, _))| {
+        let grown = |of: fn(&LinkCounts) -> u64| of(link).saturating_sub(first.map_or(0, of));
+        LinkRow {
+            from: link.from.clone(),
+            to: link.to.clone(),
+            packets_per_second: rate(now.packets),
+            bits_per_second: rate(now.bits),
+            packets: grown(|link| link.packets),
+            waiting: link.waiting,
+            dropped: grown(|link| link.txdrop),
+        }
+    };
+    change.links().zip(total.link_counts()).map(row).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// An update of a network of so many apps in a row, the later the busier.
+    pub fn view(apps: usize) -> View {
+        let name = |index: usize| format!("app{index}");
+        let app = |index: usize| AppRow {
+            name: name(index),
+            kind: "tee".into(),
+            in_packets_per_second: Some(index as f64),
+            ..AppRow::default()
+        };
+        let link = |index: usize| LinkRow {
+            from: name(index) + ".output",
+            to: name(index + 1) + ".input",
+            packets: index as u64,
+            ..LinkRow::default()
+        };
+        View {
+            end: None,
+            head: "net (process 7): running\n".into(),
+            apps: (0..apps).map(app).collect(),
+            links: (0..apps - 1).map(link).collect(),
+            summary: json!({ "name": "net" }),
+        }
+    }
+
+    #[test]
+    fn an_update_is_one_line_of_json() {
+        let line = view(3).json().to_string();
+        assert!(!line.contains('\n'), "{line}");
+        let value: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (&value["apps"][2]["in_packets_per_second"], &value["links"][1]["packets"]),
+            (&json!(2.0), &json!(1))
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! Waiting for a measurement: its progress, its rows as they come, and Ctrl-C.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use bellows_lab::processes::Audience;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::failure::INTERRUPTED;
+use crate::terminal;
+
+/// Someone who waits for a measurement at this terminal.
+struct Watcher {
+    start: Instant,
+    /// Whether progress is shown.
+    is_shown: bool,
+    /// Whether rows are; a report in JSON comes as a whole.
+    has_rows: bool,
+    has_enough: Arc<AtomicBool>,
+}
+
+impl Audience for Watcher {
+    fn progress(&mut self, done: usize, all: usize) {
+        if self.is_shown {
+            let left =
+                time_left(self.start.elapsed(), done, all).map_or(String::new(), |left| format!(", {left} left"));
+            terminal::show_status(&format!("measuring: {done} of {all} processes{left}"));
+        }
+    }
+
+    fn show(&mut self, text: &str) {
+        if self.has_rows {
+            terminal::clear_status();
+            // What cannot be written will be noticed when the rest of the report cannot.
+            let _ = terminal::print(text);
+        }
+    }
+
+    fn said(&mut self, text: &str) {
+        terminal::complain(&format!("{text}\n"));
+    }
+
+    fn is_enough(&self) -> bool {
+        self.has_enough.load(Relaxed)
+    }
+}
+
+/// How long the rest takes if it takes as long as what has been done, in words.
+fn time_left(elapsed: Duration, done: usize, all: usize) -> Option<String> {
+    if done == 0 || elapsed < Duration::from_secs(1) {
+        return None;
+    }
+    let left = (elapsed.as_secs_f64() * (all - done.min(all)) as f64 / done as f64).ceil() as u64;
+    Some(if left < 60 { format!("{left} s") } else { format!("{} min {} s", left / 60, left % 60) })
+}
+
+/// Runs a measurement that somebody watches. The first interrupt lets it end with what it has, the second ends it at once.
+pub fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
+    let has_enough = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the first signal finds the flag down, and raises it.
+        let _ = flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&has_enough));
+        let _ = flag::register(signal, Arc::clone(&has_enough));
+    }
+    let (start, is_shown) = (Instant::now(), terminal::stderr_is_rich());
+    let result = run(&mut Watcher { start, is_shown, has_rows: !json, has_enough });
+    terminal::clear_status();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_that_of_what_is_done_for_what_is_not() {
+        let left = |seconds, done, all| time_left(Duration::from_secs(seconds), done, all);
+        assert_eq!(left(0, 1, 10), None, "too early to tell");
+        assert_eq!(left(10, 0, 10), None);
+        assert_eq!(left(10, 1, 4).as_deref(), Some("30 s"));
+        assert_eq!(left(100, 10, 35).as_deref(), Some("4 min 10 s"));
+        assert_eq!(left(10, 4, 4).as_deref(), Some("0 s"));
+    }
+}

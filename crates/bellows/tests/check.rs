@@ -1,0 +1,118 @@
+//! `bellows check` finds what would keep a network from starting, and `run` refuses it with the same words.
+
+mod support;
+
+use std::fs;
+
+use serde_json::json;
+use support::{IDLE, Sandbox};
+
+/// Two writers on one file, a reader of what is written, sockets that cannot be, and a processor that is not there.
+const IN_EACH_OTHERS_WAY: &str = r#"
+links = [
+  "gen -> copy",
+  "copy -> one",
+  "copy -> two",
+  "copy.three -> guest.input",
+  "copy.four -> other.input",
+]
+[engine]
+cpu = 4095
+[apps.gen]
+app = "source"
+count = 10
+rate = "10gb/s"
+[apps.copy]
+app = "tee"
+[apps.one]
+app = "pcap-writer"
+path = "old.pcap"
+rotate = "1MB"
+[apps.two]
+app = "pcap-writer"
+path = "./old.pcap"
+[apps.guest]
+app = "vhost-user"
+socket = "no/such/folder/socket"
+mac = "02:00"
+[apps.other]
+app = "vhost-user"
+socket = "old.pcap"
+"#;
+
+#[test]
+fn run_refuses_with_the_words_of_check_and_touches_nothing() {
+    let sandbox = Sandbox::new();
+    sandbox.write("old.pcap", "precious");
+    let network = sandbox.write("net.toml", IN_EACH_OTHERS_WAY);
+    let checked = sandbox.bellows(&["check", &network]);
+    let run = sandbox.bellows(&["run", &network]);
+    assert_eq!((checked.code, run.code), (Some(2), Some(2)), "{checked:?}");
+    assert_eq!((checked.stdout.as_str(), run.stdout.as_str()), ("", ""));
+    assert_eq!(checked.stderr, run.stderr);
+    for expected in [
+        "there is no processor 4095 for this process",
+        "`10gb/s` is no rate",
+        "did you mean `10Gb/s`?",
+        "`two`: `one` and `two` write the same file",
+        "there is no folder",
+        "`02:00` is no Ethernet address",
+        "is there and no socket",
+    ] {
+        assert!(checked.stderr.contains(expected), "no {expected:?} in\n{}", checked.stderr);
+    }
+    assert_eq!(checked.stderr.matches("02:00:00:00:00:01").count(), 1, "{}", checked.stderr);
+    assert_eq!(fs::read_to_string(sandbox.path("old.pcap")).unwrap(), "precious");
+    assert!(!sandbox.path("run/bellows").exists(), "nothing was started");
+}
+
+#[test]
+fn several_networks_are_checked_at_once() {
+    let sandbox = Sandbox::new();
+    sandbox.write("good.toml", IDLE);
+    sandbox.write("bad.toml", &IDLE.replace("size = 60", "size = 0"));
+    let said = sandbox.bellows(&["check", "good.toml", "bad.toml", "missing.toml", "good.toml"]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert_eq!(said.stdout, "good.toml: fine (2 apps, 1 link)\n".repeat(2));
+    assert!(said.stderr.contains("bad.toml:5") && said.stderr.contains("cannot read `missing.toml`"), "{said:?}");
+    assert_eq!(sandbox.bellows(&["check", "good.toml", "good.toml"]).fine().stderr, "");
+    let said = sandbox.bellows(&["check", "--json", "good.toml", "bad.toml"]);
+    let oks: Vec<_> = said.json().as_array().unwrap().iter().map(|result| result["ok"].clone()).collect();
+    assert_eq!((said.code, oks), (Some(2), vec![json!(true), json!(false)]));
+    assert_eq!(sandbox.bellows(&["check", "--json", "good.toml"]).fine().json()["ok"], true);
+}
+
+#[test]
+fn a_path_that_is_set_is_relative_to_the_shell() {
+    let sandbox = Sandbox::new();
+    fs::create_dir_all(sandbox.path("nets")).unwrap();
+    let text = "links = [\"gen -> out\"]\n[apps.gen]\napp = \"source\"\ncount = 3\n\
+                [apps.out]\napp = \"pcap-writer\"\npath = \"out.pcap\"\n";
+    sandbox.write("nets/net.toml", text);
+    sandbox.bellows(&["run", "nets/net.toml"]).fine();
+    sandbox.bellows(&["run", "nets/net.toml", "--set", "apps.out.path=mine.pcap"]).fine();
+    let there = |name: &str| sandbox.path(name).exists();
+    assert!(there("nets/out.pcap") && there("mine.pcap") && !there("nets/mine.pcap"));
+}
+
+#[test]
+fn a_processor_that_is_not_there_is_answered_with_those_that_are() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("idle.toml", &IDLE.replace("[apps.source]", "[engine]\ncpu = 4095\n[apps.source]"));
+    for words in [&["run", &network, "--cpu", "4095"][..], &["bench", "vring", "--cpu", "4095"]] {
+        let said = sandbox.bellows(words);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains("there is no processor 4095 for this process; it may use 0"), "{said:?}");
+    }
+    // What the command line says takes the place of what the file says.
+    sandbox.bellows(&["run", &network, "--cpu", "0", "--duration", "50ms"]).fine();
+}
+
+#[test]
+fn the_schema_is_printed_whole() {
+    let sandbox = Sandbox::new();
+    let schema = sandbox.bellows(&["schema"]).fine().json();
+    assert_eq!(schema["$defs"]["app.source"]["properties"]["app"]["const"], "source");
+    let help = sandbox.bellows(&["schema", "--help"]).fine().stdout;
+    assert!(help.contains("#:schema ./bellows.schema.json"), "{help}");
+}

@@ -1,0 +1,147 @@
+//! The command lines in the documentation: each is one that the command understands, and its files exist.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use support::{Sandbox, root};
+
+/// The pages, and the networks, whose comments have commands too.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md")];
+    for (folder, extension) in [("docs", "md"), ("examples", "md"), ("examples", "toml"), ("examples/custom-app", "md")]
+    {
+        let files = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        pages.extend(files.filter(|path| path.extension().is_some_and(|found| found == extension)));
+    }
+    pages
+}
+
+/// The command lines of a page: lines of code that begin with one of the programs, and spans of code in the text.
+fn commands(text: &str) -> Vec<String> {
+    let text = text.replace("\\\n", " ");
+    let mut commands = Vec::new();
+    for line in text.lines() {
+        let code = line.trim_start_matches("# ").trim_start_matches("    ").trim().trim_start_matches("$ ");
+        let spans = line.split('`').skip(1).step_by(2);
+        let lines = [code].into_iter().chain(spans);
+        commands.extend(lines.filter(|code| arguments(code).is_some()).map(str::to_owned));
+    }
+    commands
+}
+
+/// The arguments that a line of code gives to `bellows`, if that is what it runs.
+fn arguments(code: &str) -> Option<Vec<String>> {
+    let words = words(code);
+    let command = words.iter().position(|word| !word.contains('='))?;
+    let (program, rest) = words[command..].split_first()?;
+    let rest = match (program.rsplit('/').next()?, rest.first().map(String::as_str)) {
+        ("bellows" | "my-bellows", Some(_)) => rest.to_vec(),
+        ("cargo", Some("run")) => rest[rest.iter().position(|word| word == "--")? + 1..].to_vec(),
+        _ => return None,
+    };
+    // A sentence that begins with the name, or a command that leaves something out.
+    let is_command = rest.iter().all(|word| !word.contains('…') && !word.contains('[') && word != "...");
+    (is_command && rest.first()?.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '-'))
+        .then_some(rest)
+}
+
+/// Splits a line as a shell does, up to a pipe, a redirection or a comment.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for letter in line.chars() {
+        match (quote, letter) {
+            (Some(open), letter) if open == letter => quote = None,
+            (Some(_), letter) => word.get_or_insert_default().push(letter),
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None, '|' | '>' | '<' | ';' | '&') => break,
+            (None, '#') if word.is_none() => break,
+            (None, ' ') => words.extend(word.take()),
+            (None, letter) => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[test]
+fn every_command_line_of_the_documentation_is_understood() {
+    let sandbox = Sandbox::new();
+    let mut seen = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for command in commands(&fs::read_to_string(&page).unwrap()) {
+            let arguments = arguments(&command).unwrap();
+            if !seen.insert(arguments.clone()) {
+                continue;
+            }
+            let place = page.display();
+            // N stands for a number.
+            let words: Vec<&str> = arguments.iter().map(|word| if word == "N" { "2240" } else { word }).collect();
+            let said = sandbox.bellows(&[&words[..], &["--help"]].concat());
+            if said.code != Some(0) || !said.stdout.contains("Usage:") {
+                wrong.push(format!("{place}: {command}: {}", said.stderr));
+            }
+            for file in words.iter().filter(|word| word.starts_with("examples/") && !word.contains("-out")) {
+                if !root().join(file).exists() {
+                    wrong.push(format!("{place}: {command}: there is no {file}"));
+                }
+            }
+            if let ["show", part, ..] = words[..]
+                && !part.starts_with('-')
+            {
+                let said = sandbox.bellows(&["show", part, "no-such-network"]);
+                if said.stderr.contains("there is no part") {
+                    wrong.push(format!("{place}: {command}: {}", said.stderr));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen.len() > 100, "{} command lines: {seen:#?}", seen.len());
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    for page in pages().iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        let text = fs::read_to_string(page).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target) {
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            if target.contains(' ') || file.starts_with("http") {
+                continue;
+            }
+            let to = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            assert!(to.exists(), "{}: {target}", page.display());
+            assert!(anchor.is_empty() || has_heading(&to, anchor), "{}: {target}", page.display());
+        }
+    }
+}
+
+/// Whether a page has a heading of which this is the anchor.
+fn has_heading(page: &Path, anchor: &str) -> bool {
+    let text = fs::read_to_string(page).unwrap();
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let slug = |heading: &str| -> String {
+        let kept = heading.trim_start_matches('#').trim().to_lowercase();
+        kept.chars()
+            .filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter))
+            .collect::<String>()
+            .replace(' ', "-")
+    };
+    headings.map(slug).any(|found| found == anchor)
+}
+
+#[test]
+fn words_are_split_as_a_shell_does() {
+    assert_eq!(words("a --b 'c d' e=\"f \\\" | g"), ["a", "--b", "c d", "e=f \\"]);
+    assert_eq!(words("a b#c # d"), ["a", "b#c"]);
+    assert_eq!(arguments("A=b target/release/bellows run x"), Some(vec!["run".to_owned(), "x".to_owned()]));
+    assert_eq!(arguments("cargo run --release -- apps sink"), Some(vec!["apps".to_owned(), "sink".to_owned()]));
+    assert_eq!(arguments("bellows"), None);
+    assert_eq!(arguments("cargo test"), None);
+}

@@ -1,0 +1,233 @@
+//! Networks that do not react: their processes are stopped, or an app never returns. Each command that waits for one gives up
+//! after a time and says why.
+//!
+//! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
+
+mod support;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, Io, Port, Ports};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use support::{ENDLESS, Said, Sandbox, eventually};
+
+/// Has no keys.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// Never returns.
+struct Stuck;
+
+impl App for Stuck {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+
+    fn push(&mut self, _: &Io<Self>) {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+impl Configure for Stuck {
+    const NAME: &'static str = "stuck";
+    type Config = Nothing;
+
+    fn configure(_: Nothing, _: &Context) -> Result<Stuck, Mistake> {
+        Ok(Stuck)
+    }
+}
+
+/// A network whose engine hangs at once.
+const HUNG: &str = r#"
+links = ["source.output -> stuck.input"]
+[apps.source]
+app = "source"
+[apps.stuck]
+app = "stuck"
+"#;
+
+/// Longer than any command waits here, on a busy machine too; far less than the minute that some waited.
+const SOON: Duration = Duration::from_secs(25);
+
+fn main() -> ExitCode {
+    if std::env::var_os("COMMAND").is_some() {
+        return bellows::Command::new("hangs").app::<Stuck>().main();
+    }
+    let tests: [(&str, fn()); 7] = [
+        ("a_stopped_process_is_named_by_every_command", a_stopped_process_is_named_by_every_command),
+        ("a_hung_app_is_named_by_every_command", a_hung_app_is_named_by_every_command),
+        ("a_stream_ends_when_its_process_is_stopped", a_stream_ends_when_its_process_is_stopped),
+        ("what_does_not_end_is_killed", what_does_not_end_is_killed),
+        ("a_second_signal_ends_a_run_that_is_stuck", a_second_signal_ends_a_run_that_is_stuck),
+        ("several_networks_are_stopped", several_networks_are_stopped),
+        ("the_only_network_is_reloaded_without_its_name", the_only_network_is_reloaded_without_its_name),
+    ];
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    for (name, test) in tests {
+        if wanted.is_empty() || wanted.iter().any(|word| name.contains(word)) {
+            test();
+            println!("{name}: ok");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn sandbox() -> Sandbox {
+    Sandbox::of(std::env::current_exe().unwrap())
+}
+
+/// Runs a command that must fail soon with this in its error.
+fn fails_soon(sandbox: &Sandbox, words: &[&str], reason: &str) -> Said {
+    let start = Instant::now();
+    let said = sandbox.bellows(words);
+    let time = start.elapsed();
+    assert!(time < SOON, "{words:?} took {time:?}: {said:#?}");
+    assert_eq!(said.code, Some(1), "{words:?}: {said:#?}");
+    assert!(said.stderr.contains(reason), "{words:?}: {said:#?}");
+    said
+}
+
+fn a_stopped_process_is_named_by_every_command() {
+    let sandbox = sandbox();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let running = sandbox.start(&[&network]);
+    running.signal("-STOP");
+    let commands: [&[&str]; 6] = [
+        &["stop"],
+        &["reload", "endless"],
+        &["trace"],
+        &["tap", "source.output -> end.input", "-w", "-"],
+        &["show", "breath"],
+        &["show", "vhost"],
+    ];
+    for words in commands {
+        let said = fails_soon(&sandbox, words, "the process is stopped (state T)");
+        let way_out = format!("`kill -CONT {}` lets it go on", running.pid());
+        assert!(said.stderr.contains(&way_out), "{words:?}: {said:#?}");
+    }
+    running.signal("-CONT");
+    running.wait();
+}
+
+fn a_hung_app_is_named_by_every_command() {
+    let sandbox = sandbox();
+    let network = sandbox.write("hung.toml", HUNG);
+    let mut running = sandbox.start(&[&network]);
+    running.wait_for_log("hung: ");
+    let commands: [&[&str]; 4] = [
+        &["trace", "--for", "1s"],
+        &["tap", "source.output -> stuck.input", "-w", "hung.pcap"],
+        &["stop", "--timeout", "1s"],
+        &["reload"],
+    ];
+    for words in commands {
+        let said = fails_soon(&sandbox, words, "the engine has been in the app `stuck` for ");
+        assert!(said.stderr.contains("`bellows stop --kill hung` ends it"), "{words:?}: {said:#?}");
+    }
+    let start = Instant::now();
+    let said = fails_soon(&sandbox, &["stop", "--timeout", "8s"], "was told to stop 8.00 s ago and has not ended");
+    assert!(start.elapsed() >= Duration::from_secs(8));
+    assert!(said.stderr.lines().next().unwrap().contains("; waiting for "), "it says so before: {said:#?}");
+}
+
+fn a_stream_ends_when_its_process_is_stopped() {
+    let sandbox = sandbox();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let running = sandbox.start(&[&network]);
+    let capture = sandbox.path("capture.pcap");
+    let path = capture.display().to_string();
+    let words = ["tap", "source.output -> end.input", "-w", &path];
+    std::thread::scope(|scope| {
+        let tap = scope.spawn(|| fails_soon(&sandbox, &words, "the process is stopped (state T)"));
+        eventually("packets come", || std::fs::metadata(&capture).is_ok_and(|file| file.len() > 1_000));
+        running.signal("-STOP");
+        let said = tap.join().unwrap();
+        assert!(said.stderr.contains(" captured, "), "what has come is kept: {said:#?}");
+    });
+    running.signal("-CONT");
+    sandbox.bellows(&["stop"]).fine();
+    assert_eq!(running.wait().code, Some(0));
+}
+
+fn what_does_not_end_is_killed() {
+    let sandbox = sandbox();
+    let hung = sandbox.write("hung.toml", HUNG);
+    let endless = sandbox.write("endless.toml", ENDLESS);
+    let mut one = sandbox.start(&[&hung]);
+    let other = sandbox.start(&[&endless]);
+    let last = sandbox.start(&[&endless, "--name", "obedient"]);
+    one.wait_for_log("hung: ");
+    other.signal("-STOP");
+    let start = Instant::now();
+    let said = sandbox.bellows(&["stop", "hung", "endless", "obedient", "--kill"]).fine();
+    assert!(start.elapsed() < SOON, "{said:#?}");
+    for (name, reason) in [("hung", "in the app `stuck`"), ("endless", "the process is stopped")] {
+        let line = said.stderr.lines().find(|line| line.starts_with(&format!("`{name}`")) && line.contains("killed"));
+        assert!(line.is_some_and(|line| line.contains(reason)), "{said:#?}");
+    }
+    assert!(!said.stderr.contains("`obedient`"), "{said:#?}");
+    assert_eq!((one.wait().code, other.wait().code, last.wait().code), (None, None, Some(0)));
+    let left = sandbox.bellows(&["show", "hung"]).fine().stdout;
+    assert!(left.contains("the engine was in the app `stuck`"), "{left}");
+}
+
+fn a_second_signal_ends_a_run_that_is_stuck() {
+    for (first, second, code) in [("-TERM", "-TERM", 143), ("-INT", "-TERM", 143), ("-TERM", "-INT", 130)] {
+        let sandbox = sandbox();
+        let network = sandbox.write("hung.toml", HUNG);
+        let mut running = sandbox.start(&[&network]);
+        running.signal(first);
+        running.wait_for_log("stopping");
+        assert!(running.is_alive(), "the engine waits for its app");
+        let folder = running.folder();
+        running.signal(second);
+        eventually("the second signal ends it", || !running.is_alive());
+        let said = running.wait();
+        assert_eq!((said.code, said.stdout.as_str()), (Some(code), ""), "{first} {second}: {said:#?}");
+        assert!(!folder.exists());
+    }
+}
+
+fn several_networks_are_stopped() {
+    let sandbox = sandbox();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let runs = ["a", "b", "c"].map(|name| sandbox.start(&[&network, "--name", name]));
+    let said = sandbox.bellows(&["stop", "a", "nobody", "b"]);
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    assert!(said.stderr.contains("`nobody`"), "{said:#?}");
+    let left = || sandbox.bellows(&["ps", "--json"]).fine().json().as_array().unwrap().len();
+    assert_eq!(left(), 3, "nothing is stopped if a name is wrong");
+    sandbox.bellows(&["stop", "a", "b", "a"]).fine();
+    assert_eq!(left(), 1);
+    sandbox.bellows(&["stop"]).fine();
+    for running in runs {
+        assert_eq!(running.wait().code, Some(0));
+    }
+}
+
+fn the_only_network_is_reloaded_without_its_name() {
+    let sandbox = sandbox();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let longer = ENDLESS.replace("end", "finish").replace("sfinish", "send");
+    let other = sandbox.write("other.toml", &longer);
+    let _running = sandbox.start(&[&network]);
+    let report = sandbox.bellows(&["reload", "--json"]).fine().json();
+    assert_eq!(report["kept"].as_array().unwrap().len(), 2, "{report:#}");
+    for file in ["other.toml", &other] {
+        let report = sandbox.bellows(&["reload", file, "--json"]).fine().json();
+        assert_eq!(report["added"] == json!(["finish"]), file == "other.toml", "{report:#}");
+    }
+    sandbox.bellows(&["reload", "endless", &network]).fine();
+    let said = sandbox.bellows(&["reload", "nobody"]);
+    assert!(said.code == Some(2) && said.stderr.contains("no network named `nobody`"), "{said:#?}");
+    let said = sandbox.bellows(&["reload", "missing/file.toml"]);
+    assert!(said.code == Some(2) && said.stderr.contains("missing/file.toml"), "{said:#?}");
+    let _second = sandbox.start(&[&network, "--name", "second"]);
+    let said = sandbox.bellows(&["reload"]);
+    assert!(said.code == Some(2) && said.stderr.contains("name one of endless, second"), "{said:#?}");
+}

@@ -1,0 +1,164 @@
+//! The log: one that cannot be written costs no packet, and its formats.
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{ENDLESS, Said, Sandbox, eventually};
+
+/// A network of 2,000 packets that ends by itself.
+const SHORT: &str = r#"
+links = ["source.output -> end.input"]
+[apps.source]
+app = "source"
+size = 60
+count = 2000
+[apps.end]
+app = "sink"
+"#;
+
+fn lines_as_json(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+#[test]
+fn a_full_disk_under_the_log_costs_no_packet() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("short.toml", SHORT);
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let said: Said = sandbox.command(&["run", &network, "--json"]).stderr(full).output().unwrap().into();
+    assert_eq!(said.fine().json()["links"][0]["packets"], 2000);
+}
+
+#[test]
+fn a_reader_of_the_log_that_dies_costs_no_packet() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("short.toml", SHORT);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let said: Said = sandbox.command(&["run", &network, "--json"]).stderr(writer).output().unwrap().into();
+    assert_eq!(said.fine().json()["links"][0]["packets"], 2000);
+}
+
+#[test]
+fn a_reader_of_the_log_that_stands_still_holds_up_nothing() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    // A pipe that is full already, whose reader stays and does not read.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut filler = OpenOptions::new().write(true).custom_flags(nonblocking).open(path).unwrap();
+    while filler.write(&[b'x'; 4096]).is_ok() {}
+    drop(filler);
+    let started = Instant::now();
+    let said: Said =
+        sandbox.command(&["run", &network, "--json", "--duration", "200ms"]).stderr(writer).output().unwrap().into();
+    assert!(said.fine().json()["links"][0]["packets"].as_u64().unwrap() > 0);
+    assert!(started.elapsed() < Duration::from_secs(30));
+    drop(reader);
+}
+
+#[test]
+fn standard_output_that_cannot_be_written_is_an_error_and_no_panic() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("short.toml", SHORT);
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let said: Said = sandbox.command(&["run", &network]).stdout(full).output().unwrap().into();
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(said.stderr.contains("cannot write the output"), "{said:#?}");
+}
+
+#[test]
+fn mistakes_are_json_lines_where_the_log_is() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("wrong.toml", &SHORT.replace("count", "cuont"));
+    let wrong_commands: [&[&str]; 4] = [
+        &["run", &network, "--log-format", "json"],
+        &["check", &network, "--log-format=json"],
+        &["stop", "nobody", "--log-format", "json"],
+        &["run", "--no-such-option", "--log-format", "json"],
+    ];
+    for words in wrong_commands {
+        let said = sandbox.bellows(words);
+        assert_eq!(said.code, Some(2), "{said:#?}");
+        let records = lines_as_json(&said.stderr);
+        let last = records.last().unwrap();
+        assert_eq!(last["level"], "ERROR", "{said:#?}");
+        assert!(last["message"].as_str().is_some_and(|message| !message.is_empty()), "{said:#?}");
+        assert!(last["timestamp"].is_string() && !said.stderr.contains("\\u001b"), "{said:#?}");
+    }
+}
+
+#[test]
+fn a_record_of_several_lines_is_indented_and_one_object_of_json() {
+    for json in [false, true] {
+        let sandbox = Sandbox::new();
+        let network = sandbox.write("endless.toml", ENDLESS);
+        let format = if json { "json" } else { "text" };
+        let running = sandbox.start(&[&network, "--log-format", format]);
+        sandbox.write("endless.toml", &ENDLESS.replace("size", "sizzle"));
+        assert_eq!(sandbox.bellows(&["check", &network]).code, Some(2));
+        running.signal("-HUP");
+        std::thread::sleep(Duration::from_secs(2));
+        running.signal("-TERM");
+        let said = running.wait().fine();
+        if json {
+            let records = lines_as_json(&said.stderr);
+            let refused = records.iter().find(|record| record["level"] == "ERROR").unwrap();
+            assert!(refused["message"].as_str().unwrap().contains("\n"), "{said:#?}");
+        } else {
+            let mut lines = said.stderr.lines().skip_while(|line| !line.contains("not reloaded"));
+            lines.next().unwrap();
+            assert!(lines.next().unwrap().starts_with("    "), "{said:#?}");
+        }
+    }
+}
+
+#[test]
+fn too_little_address_space_is_an_error_and_no_signal() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("short.toml", SHORT);
+    for kibibytes in [100_000, 200_000, 215_000, 250_000, 300_000, 500_000, 800_000, 4_000_000] {
+        let run = format!("ulimit -v {kibibytes}; exec \"$0\" run {network}");
+        let output = Command::new("sh")
+            .args(["-c", &run, env!("CARGO_BIN_EXE_bellows")])
+            .env("XDG_RUNTIME_DIR", sandbox.path("run"))
+            .output();
+        let said: Said = output.unwrap().into();
+        match said.code {
+            Some(0) => assert!(kibibytes > 500_000, "{said:#?}"),
+            Some(2) => assert!(kibibytes < 4_000_000 && said.stderr.contains("ulimit -v"), "{said:#?}"),
+            _ => panic!("with {kibibytes} KiB: {said:#?}"),
+        }
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_the_run_in_order() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let report = sandbox.path("report.json");
+    // `script` gives the run a terminal of its own, which goes away with it.
+    let inner = format!("exec {} run {network} --json >{}", env!("CARGO_BIN_EXE_bellows"), report.display());
+    let mut script = Command::new("script")
+        .args(["-qc", &inner, "/dev/null"])
+        .env("XDG_RUNTIME_DIR", sandbox.path("run"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("the network", || sandbox.path("run/bellows/endless/control").exists());
+    script.kill().unwrap();
+    script.wait().unwrap();
+    eventually("the end", || !sandbox.path("run/bellows/endless").exists());
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    assert_eq!(report["stopped_by"], "signal");
+}

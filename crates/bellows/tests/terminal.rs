@@ -1,0 +1,514 @@
+//! What a person meets at the terminal: help, `top`, completions, characters, and readers that go away.
+
+#[path = "support/pty.rs"]
+mod pty;
+mod support;
+
+use std::fmt::Write;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pty::Pty;
+use serde_json::{Value, json};
+use support::{ENDLESS, IDLE, PATIENCE, Said, Sandbox, has_peer};
+
+/// All subcommands that people are to use.
+const COMMANDS: [&str; 18] = [
+    "run",
+    "check",
+    "apps",
+    "graph",
+    "ps",
+    "show",
+    "top",
+    "trace",
+    "tap",
+    "clear",
+    "timeline",
+    "reload",
+    "stop",
+    "appbench",
+    "bench",
+    "breathsim",
+    "completions",
+    "man",
+];
+
+/// A row of so many counters between a source and a sink.
+fn chain(counters: usize) -> String {
+    let mut text = "links = [\n".to_owned();
+    let name = |index: usize| match index {
+        0 => "source".to_owned(),
+        index if index > counters => "end".to_owned(),
+        index => format!("count{index}"),
+    };
+    for index in 0..=counters {
+        let _ = writeln!(text, "  \"{}.output -> {}.input\",", name(index), name(index + 1));
+    }
+    text += "]\n[apps.source]\napp = \"source\"\nsize = 60\nrate = \"10kpps\"\n[apps.end]\napp = \"sink\"\n";
+    for index in 1..=counters {
+        let _ = write!(text, "[apps.count{index}]\napp = \"counter\"\n");
+    }
+    text
+}
+
+/// Starts a command, reads so many lines, and closes the pipe. The command must end by itself, and well.
+fn ends_without_reader(sandbox: &Sandbox, words: &[&str], lines: usize) {
+    let mut child = sandbox.command(words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..lines {
+        let mut line = String::new();
+        assert!(stdout.read_line(&mut line).unwrap() > 0, "{words:?} says nothing");
+    }
+    drop(stdout);
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{words:?} goes on although nobody reads it");
+        }
+        thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(status.code(), Some(0), "{words:?}");
+}
+
+#[test]
+fn commands_end_when_nobody_reads_them_any_more() {
+    let sandbox = Sandbox::new();
+    let (busy, idle) = (sandbox.write("busy.toml", ENDLESS), sandbox.write("idle.toml", IDLE));
+    let (_busy, _idle) = (sandbox.start(&[&busy]), sandbox.start(&[&idle]));
+    ends_without_reader(&sandbox, &["top", "busy", "--interval", "50ms"], 3);
+    // Nothing more is to be printed for an hour.
+    ends_without_reader(&sandbox, &["top", "busy", "--interval", "1h"], 3);
+    ends_without_reader(&sandbox, &["top", "busy", "--interval", "50ms", "--json"], 1);
+    ends_without_reader(&sandbox, &["trace", "idle", "--for", "1h"], 0);
+    ends_without_reader(&sandbox, &["tap", "idle", "source.output -> end.input", "-w", "-"], 0);
+    ends_without_reader(&sandbox, &["timeline", "busy", "--all"], 1);
+    for words in [&["ps"][..], &["show", "busy"], &["show", "counters", "busy"], &["timeline", "busy"]] {
+        ends_without_reader(&sandbox, words, 0);
+    }
+    ends_without_reader(&sandbox, &["appbench", "tee", "--processes", "1000"], 0);
+}
+
+#[test]
+fn a_part_that_is_misspelled_is_answered_with_the_parts() {
+    let sandbox = Sandbox::new();
+    let said = |words: &[&str]| -> Said {
+        let said = sandbox.bellows(words);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{words:?}: {said:?}");
+        said
+    };
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let mut running = Vec::new();
+    // None, one and two networks run.
+    for count in 0..3 {
+        if count > 0 {
+            running.push(sandbox.start(&[&network]));
+        }
+        for words in [&["show", "latnecy"][..], &["show", "latnecy", "endless"], &["show", "latnecy", "--json"]] {
+            let error = said(words).stderr;
+            assert!(error.contains("did you mean `latency`?"), "{words:?} with {count}: {error}");
+            for part in ["run", "counters", "links", "interfaces", "vhost"] {
+                assert!(error.contains(part), "{part} is not in {error}");
+            }
+        }
+    }
+    assert!(said(&["show", "endles"]).stderr.contains("did you mean `endless`?"));
+    assert!(said(&["show", "counters"]).stderr.contains("several networks"));
+    // The other way round can mean but one thing.
+    assert!(sandbox.bellows(&["show", "endless", "links"]).fine().stdout.starts_with("LINK"));
+}
+
+#[test]
+fn each_part_is_printed_alone_also_as_json() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let _running = sandbox.start(&[&network]);
+    thread::sleep(Duration::from_millis(300));
+    let show = |part: &str| sandbox.bellows(&["show", part]).fine().stdout;
+    let json = |part: &str| -> Value {
+        let json = sandbox.bellows(&["show", part, "--json"]).fine().json();
+        assert_eq!((&json["name"], &json["state"]), (&json!("endless"), &json!("running")), "{part}");
+        json
+    };
+    let counters = show("counters");
+    assert!(counters.contains("source") && counters.contains("packets received on all inputs"), "{counters}");
+    assert!(!counters.contains("no_buffer"), "what is 0 is left out: {counters}");
+    assert!(sandbox.bellows(&["show", "counters", "--all"]).fine().stdout.contains("no_buffer"));
+    assert_eq!(sandbox.bellows(&["show", "links", "--all"]).code, Some(2));
+    let counters = json("counters");
+    let row = counters["counters"].as_array().unwrap().iter().find(|row| row["counter"] == "in_packets").unwrap();
+    assert_eq!((&row["owner"], &row["name"]), (&json!("app"), &json!("source")));
+
+    let links = json("links");
+    assert_eq!(links["links"][0]["to"], json!("end.input"));
+    assert_eq!(links.get("apps"), None, "{links:#}");
+    assert_eq!(json("apps")["apps"][0]["kind"], json!("source"));
+    assert_eq!(json("apps").get("links"), None);
+    assert_eq!(json("errors")["errors"], json!([]));
+    assert!(json("config")["config"].as_str().unwrap().contains("100kpps"));
+
+    let interfaces = show("interfaces");
+    assert!(interfaces.starts_with("INTERFACE") && interfaces.contains("kpps"), "{interfaces}");
+    let interfaces = json("interfaces");
+    let [source, end] = [0, 1].map(|index| &interfaces["interfaces"][index]);
+    assert_eq!((&source["app"], &source["state"], &end["app"]), (&json!("source"), &json!("up"), &json!("end")));
+    assert!(source["rx"]["packets"].as_u64().unwrap() > 0 && source["tx"]["packets"] == json!(0), "{source:#}");
+    assert!(end["tx"]["packets_per_second"].as_f64().unwrap() > 0.0, "{end:#}");
+}
+
+#[test]
+fn brief_help_fits_a_terminal_and_says_where_the_rest_is() {
+    let sandbox = Sandbox::new();
+    let benches = ["apps", "blit", "engine", "history", "reload", "vring"];
+    let benches = benches.iter().map(|bench| vec!["bench", bench]);
+    for words in COMMANDS.iter().map(|command| vec![*command]).chain(benches).chain([vec![]]) {
+        let help = |flag| {
+            let words = [&words[..], &[flag]].concat();
+            let said: Said = sandbox.command(&words).env("COLUMNS", "80").output().unwrap().into();
+            said.fine().stdout
+        };
+        let brief = help("-h");
+        assert!(brief.contains("Usage: bellows"), "{brief}");
+        let widest = brief.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= 80, "{words:?}: {widest} columns in\n{brief}");
+        // The list of commands, and what has over 15 options, are longer than a screen.
+        let most = if words.is_empty() || words == ["appbench"] || words == ["bench", "vring"] { 30 } else { 25 };
+        let lines = brief.lines().count();
+        assert!(lines <= most, "{words:?}: {lines} lines in\n{brief}");
+        assert!(help("--help").lines().count() >= lines, "{words:?}");
+        assert!(help("--help").contains("--log-level"), "{words:?}");
+    }
+}
+
+#[test]
+fn help_wraps_at_the_width_of_the_terminal() {
+    let sandbox = Sandbox::new();
+    for columns in [60, 90] {
+        let (code, text) = Pty::run(&sandbox.command(&["run", "--help"]), columns, 40).wait();
+        assert_eq!(code, Some(0));
+        let widest = text.lines().map(|line| line.trim_end().chars().count()).max().unwrap();
+        assert!(widest <= columns.into() && widest > usize::from(columns) - 20, "{widest} of {columns} in\n{text}");
+    }
+}
+
+#[test]
+fn what_people_try_first_works_or_is_answered() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    assert!(sandbox.bellows(&["validate", &network]).fine().stdout.contains("fine"));
+    let running = sandbox.start(&[&network]);
+    for words in [&["status"][..], &["stats"], &["status", "endless"], &["list"], &["ls"]] {
+        assert!(sandbox.bellows(words).fine().stdout.contains("endless"), "{words:?}");
+    }
+    drop(running);
+    for (word, way_out) in [
+        ("start", "bellows run"),
+        ("kill", "bellows stop"),
+        ("tcpdump", "bellows tap"),
+        ("interfaces", "bellows show PART"),
+        ("chekc", "'check'"),
+    ] {
+        let said = sandbox.bellows(&[word]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains(way_out), "{word}: {said:?}");
+    }
+    let help = sandbox.bellows(&["-h"]).fine().stdout;
+    for alias in ["status", "stats", "list", "validate"] {
+        assert!(help.contains(alias), "{alias} is not in\n{help}");
+    }
+}
+
+#[test]
+fn a_picture_is_drawn_in_the_format_of_its_name_or_refused() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    for (file, begins) in [("a.svg", "<svg"), ("a.dot", "digraph"), ("a.gv", "digraph"), ("a.txt", "┌"), ("a", "┌")]
+    {
+        sandbox.bellows(&["graph", &network, "-o", file]).fine();
+        let picture = fs::read_to_string(sandbox.path(file)).unwrap();
+        assert!(picture.contains(begins), "{file}: {picture}");
+    }
+    for (file, way_out) in [("c.png", "rsvg-convert -o c.png"), ("c.pdf", "dot -Tpdf -o c.pdf"), ("c.doc", ".svg")] {
+        let said = sandbox.bellows(&["graph", &network, "-o", file]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains(way_out), "{said:?}");
+        assert!(!sandbox.path(file).exists(), "{file} was written");
+    }
+    sandbox.bellows(&["graph", &network, "-o", "c.doc", "--format", "svg"]).fine();
+    assert!(sandbox.bellows(&["graph", &network, "-o", "-"]).fine().stdout.contains('┌'));
+    assert!(!sandbox.path("-").exists());
+}
+
+#[test]
+fn nothing_but_ascii_is_written_under_the_c_locale() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let short = sandbox.write("short.toml", &ENDLESS.replace("rate = \"100kpps\"", "count = 2000"));
+    let wrong = sandbox.write("wrong.toml", "links = [\"a.output -> b.inptu\"]\n[apps.ä]\napp = \"sink\"\n");
+    let _running = sandbox.start(&[&network]);
+    thread::sleep(Duration::from_millis(1_200));
+    let apps = sandbox.bellows(&["apps", "--json"]).fine().json();
+    let apps: Vec<&str> = apps.as_array().unwrap().iter().map(|app| app["name"].as_str().unwrap()).collect();
+    let mut commands: Vec<Vec<&str>> = vec![vec!["-h"], vec!["--help"], vec!["--version"], vec!["nonsense"]];
+    commands.extend(COMMANDS.iter().flat_map(|command| [vec![*command, "-h"], vec![*command, "--help"]]));
+    for bench in ["apps", "blit", "engine", "history", "reload", "vring"] {
+        commands.push(vec!["bench", bench, "--help"]);
+    }
+    for app in apps.into_iter().chain(["engine"]) {
+        commands.push(vec!["apps", app]);
+        commands.push(vec!["apps", app, "--json"]);
+    }
+    for part in ["run", "latency", "counters", "apps", "links", "interfaces", "errors", "config", "breath", "vhost"] {
+        commands.push(vec!["show", part]);
+        commands.push(vec!["show", part, "--json"]);
+    }
+    commands.extend([
+        vec!["show"],
+        vec!["show", "latnecy"],
+        vec!["apps"],
+        vec!["ps"],
+        vec!["ps", "--json"],
+        vec!["top", "--once"],
+        vec!["top", "--once", "--json"],
+        vec!["timeline"],
+        vec!["timeline", "--all"],
+        vec!["timeline", "--json"],
+        vec!["trace", "-c", "3"],
+        vec!["trace", "-c", "3", "--json"],
+        vec!["clear"],
+        vec!["man"],
+        vec!["completions", "bash"],
+        vec!["run", &short],
+        vec!["run", &short, "--json"],
+        vec!["run", &wrong],
+        vec!["run", "--log-format", "json", "ä.toml"],
+        vec!["run", "ä.toml"],
+        vec!["check", &network],
+        vec!["check", &wrong],
+        vec!["check", &wrong, "--json"],
+        vec!["graph", &network],
+        vec!["graph", &network, "-o", "picture.txt"],
+        vec!["graph", "--name", "endless"],
+        vec!["graph", &network, "--format", "dot"],
+        vec!["graph", &network, "--format", "svg"],
+        vec!["graph", &network, "-o", "c.png"],
+        vec!["reload", "endless"],
+        vec!["appbench", "tee", "--processes", "2", "--packets", "1e5"],
+        vec!["stop"],
+    ]);
+    for words in commands {
+        let mut command = sandbox.command(&words);
+        command.env_remove("LC_ALL").env_remove("LC_CTYPE").env("LANG", "C");
+        let said: Said = command.output().unwrap().into();
+        let others: String = (said.stdout.clone() + &said.stderr).chars().filter(|c| !c.is_ascii()).collect();
+        assert!(others.is_empty(), "{words:?} prints {others}: {said:#?}");
+        assert!(!said.stdout.is_empty() || !said.stderr.is_empty() || words.contains(&"-o") || words == ["stop"]);
+        if words.contains(&"--json") && said.code == Some(0) {
+            said.json();
+        }
+    }
+    assert!(fs::read_to_string(sandbox.path("picture.txt")).unwrap().is_ascii());
+}
+
+#[test]
+fn other_locales_get_the_best_characters() {
+    let sandbox = Sandbox::new();
+    for (variable, value, unicode) in [
+        ("LANG", "de_DE.UTF-8", true),
+        ("LC_ALL", "C.utf8", true),
+        ("LC_ALL", "C", false),
+        ("LC_CTYPE", "POSIX", false),
+    ] {
+        let mut command = sandbox.command(&["apps", "tee"]);
+        command.env_remove("LC_ALL").env_remove("LC_CTYPE").env("LANG", "en_US.UTF-8").env(variable, value);
+        let said: Said = command.output().unwrap().into();
+        assert_eq!(said.fine().stdout.contains("─▶"), unicode, "{variable}={value}");
+    }
+}
+
+#[test]
+fn top_scrolls_sorts_and_switches_tables_on_a_terminal() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("chain.toml", &chain(40));
+    let _running = sandbox.start(&[&network]);
+    let mut pty = Pty::run(&sandbox.command(&["top", "--interval", "100ms"]), 100, 20);
+    let shows = |pty: &Pty, text: &'static str| {
+        pty.wait_for_screen(text, |lines| lines.iter().any(|line| line.contains(text)));
+    };
+    shows(&pty, "q quit");
+    shows(&pty, "count3 ");
+    pty.press("a");
+    shows(&pty, "Tab apps  ");
+    pty.press("\x1b[6~\x1b[6~\x1b[6~\x1b[6~\x1b[6~");
+    shows(&pty, "count40 ");
+    // The headings stay.
+    shows(&pty, "IN RATE");
+    pty.press("\x1b[H");
+    pty.wait_for_screen("the first app", |lines| lines.iter().any(|line| line.starts_with("source ")));
+    pty.press("jjk");
+    pty.wait_for_screen("one line further", |lines| {
+        lines.iter().any(|line| line.starts_with("count1 ")) && !lines.iter().any(|line| line.starts_with("source "))
+    });
+    pty.press("\x1b[C");
+    shows(&pty, "sort: APP");
+    shows(&pty, "APP▲");
+    pty.press("l");
+    pty.wait_for_screen("the links", |lines| {
+        lines.iter().any(|line| line.starts_with("LINK")) && lines.iter().any(|line| line.contains("source.output -> "))
+    });
+    pty.resize(60, 10);
+    pty.wait_for_screen("ten lines", |lines| {
+        lines.len() == 10 && lines[9].starts_with("q quit") && lines.iter().all(|line| line.chars().count() <= 60)
+    });
+    pty.resize(120, 50);
+    pty.wait_for_screen("fifty lines", |lines| {
+        lines.len() == 50 && lines.iter().any(|line| line.contains("count40.output -> end.input"))
+    });
+    pty.press("q");
+    let (code, text) = pty.wait();
+    assert_eq!(code, Some(0));
+    assert!(text.trim_end().ends_with("\x1b[?25h\x1b[?1049l"), "the terminal is as before");
+}
+
+#[test]
+fn top_prints_tables_or_a_line_of_json_at_each_interval() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("chain.toml", &chain(3));
+    let running = sandbox.start(&[&network]);
+    let mut json = sandbox.command(&["top", "--json", "--interval", "100ms"]);
+    let mut json = json.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(json.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!((&line["name"], &line["state"]), (&json!("chain"), &json!("running")), "{line:#}");
+        assert_eq!(line["apps"].as_array().unwrap().len(), 5);
+        assert!(line["links"][0]["packets_per_second"].as_f64().unwrap() > 0.0, "{line:#}");
+    }
+    let mut plain = sandbox.command(&["top", "--interval", "100ms", "--sort", "app"]);
+    let mut plain = plain.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut tables = BufReader::new(plain.stdout.take().unwrap());
+    let mut text = String::new();
+    while text.matches("APP▲").count() < 2 {
+        assert!(tables.read_line(&mut text).unwrap() > 0, "{text}");
+    }
+    assert!(!text.contains('\x1b'), "{text}");
+    assert!(text.find("count1 ").unwrap() < text.find("source ").unwrap(), "{text}");
+    sandbox.bellows(&["stop"]).fine();
+    running.wait().fine();
+    let last = lines.map(Result::unwrap).last().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&last).unwrap()["state"], json!("ended"), "{last}");
+    assert!(json.wait().unwrap().success());
+    drop(tables);
+    plain.wait().unwrap();
+    let said = sandbox.bellows(&["top", "--sort", "colour"]);
+    assert!(said.code == Some(2) && said.stderr.contains("drop-rate"), "{said:?}");
+}
+
+/// Runs a shell with the script of the command and these lines behind it; what it printed.
+fn shell(sandbox: &Sandbox, shell: &str, prelude: &str, lines: &str) -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_bellows"));
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let script = sandbox.bellows(&["completions", shell]).fine().stdout;
+    let file = sandbox.write(&format!("script.{shell}"), &format!("{prelude}\n{script}\n{lines}\n"));
+    let mut command = Command::new(shell);
+    if shell == "zsh" {
+        command.arg("-f");
+    }
+    command.arg(file).env("PATH", path).env("XDG_RUNTIME_DIR", sandbox.path("run")).env("HOME", sandbox.path("."));
+    let said: Said = command.current_dir(sandbox.path(".")).stdin(Stdio::null()).output().unwrap().into();
+    said.stdout
+}
+
+/// What is completed, and one of the candidates for it.
+const COMPLETED: [(&[&str], &str); 9] = [
+    (&["show", "lat"], "latency"),
+    (&["show", "interf"], "interfaces"),
+    (&["show", "end"], "endless"),
+    (&["show", "links", ""], "endless"),
+    (&["stop", ""], "endless"),
+    (&["apps", "pcap-r"], "pcap-reader"),
+    (&["appbench", "te"], "tee"),
+    (&["trace", "--app", "so"], "source"),
+    (&["check", "endl"], "endless.toml"),
+];
+
+#[test]
+fn bash_completes_what_there_is_at_that_moment() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let _running = sandbox.start(&[&network]);
+    let mut lines = String::new();
+    for (words, _) in COMPLETED.iter().chain([&(&["tap", "endless", ""][..], "")]) {
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let (at, last) = (words.len(), quoted.last().unwrap());
+        let _ = writeln!(
+            lines,
+            "COMP_WORDS=(bellows {}) COMP_CWORD={at} COMP_TYPE=9; COMPREPLY=()\n\
+             _clap_complete_bellows bellows {last} x 2>/dev/null; printf '%s,' \"${{COMPREPLY[@]}}\"; echo",
+            quoted.join(" ")
+        );
+    }
+    let said = shell(&sandbox, "bash", "", &lines);
+    let answers: Vec<&str> = said.lines().collect();
+    for ((words, wanted), answer) in COMPLETED.iter().zip(&answers) {
+        assert!(answer.split(',').any(|candidate| candidate == *wanted), "{words:?}: {answer} in {said}");
+    }
+    assert!(
+        answers[COMPLETED.len()].starts_with("'source.output -> end.input',"),
+        "quoted, for it holds blanks: {said}"
+    );
+}
+
+#[test]
+fn zsh_completes_what_there_is_at_that_moment() {
+    if !has_peer("zsh_completes_what_there_is_at_that_moment", "zsh", "--version") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let _running = sandbox.start(&[&network]);
+    // What the completion system would do: keep the function, and show the candidates.
+    let prelude = "compdef() { }\n_describe() { print -r -- ${(P)@[-1]} }";
+    let mut lines = String::new();
+    for (words, _) in COMPLETED {
+        let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let at = words.len() + 1;
+        let _ = writeln!(
+            lines,
+            "words=(bellows {}) CURRENT={at}; _clap_dynamic_completer_bellows; print -r -- END",
+            quoted.join(" ")
+        );
+    }
+    let said = shell(&sandbox, "zsh", prelude, &lines);
+    for ((words, wanted), answer) in COMPLETED.iter().zip(said.split("END\n")) {
+        assert!(answer.contains(wanted), "{words:?}: {answer} in {said}");
+    }
+}
+
+#[test]
+fn fish_completes_what_there_is_at_that_moment() {
+    if !has_peer("fish_completes_what_there_is_at_that_moment", "fish", "--version") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let _running = sandbox.start(&[&network]);
+    let mut lines = String::new();
+    for (words, _) in COMPLETED {
+        let _ = writeln!(lines, "complete --do-complete 'bellows {}'; echo END", words.join(" "));
+    }
+    let said = shell(&sandbox, "fish", "", &lines);
+    for ((words, wanted), answer) in COMPLETED.iter().zip(said.split("END\n")) {
+        let found = answer.lines().any(|line| line.split('\t').next() == Some(wanted));
+        assert!(found, "{words:?}: {answer} in {said}");
+    }
+}
