@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::{tools, workspace};
 
 /// Debian's name for whatever its kernel for virtual machines is at present.
-const PACKAGE: &str = "linux-image-cloud-amd64";
+pub const PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Where the tests look for it.
 pub fn folder() -> PathBuf {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod capture_check;
+mod fresh;
 mod fuzz;
 mod guest_kernel;
 mod memcheck;
@@ -29,8 +30,13 @@ The project's own chores.
 Usage: cargo xtask CHORE [OPTIONS]
 
   test [--filter NAME]                formatting, lints, documentation, release build, and every test
+  test --quick [--filter NAME]        the same without guests and other programs' drivers, which take minutes
   test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (when a
                                       nightly toolchain is installed) or else under valgrind
+  fresh [--user] [--quick] [--keep] [--suite NAME] [DIR]
+                                      the README's two commands on a clean Debian system (as root)
+  fresh --packages [--keep] [--suite NAME] [DIR]
+                                      whether Debian's packages hold the programs that the chores need (as root)
   fuzz --list                         the fuzz targets
   fuzz TARGET [--minutes N]           fuzzes one target, for 10 minutes unless told otherwise
   peers breathsim [--processes N] [--cpu N] [--brief] [--json]
@@ -44,8 +50,15 @@ Usage: cargo xtask CHORE [OPTIONS]
 
 `test` installs the programs that tests compare with (tcpdump, capinfos, zstd, ...) when it runs as root on a system
 with apt; otherwise it names what is missing and which tests are skipped for it. `peers` installs what it compares
-with in the same way. It runs both programs in turns, each figure in 9 fresh processes unless told otherwise, on the last
-processor that it may use; --brief takes a thousandth of the breaths, to see that it works.
+with in the same way. The processes of both programs live at the same time and take turns of a millisecond, each figure in 9
+fresh processes unless told otherwise, on the last processor that it may use; --brief takes a thousandth of the breaths,
+to see that it works.
+
+`fresh` makes a clean Debian system with `debootstrap` in DIR (target/fresh), brings in this machine's Rust toolchain, a
+clone of the last commit and what lies in ../shared/captures, and runs there what the README says, in namespaces that vanish
+when it ends. As root no test may be skipped; with --user, all that is missing has to be named. --quick runs the tests as
+`test --quick` does. --keep leaves the system for a look at it. --suite is Debian's release (bookworm). The system from which
+each run starts, and the packages that were fetched, stay in DIR: the first run takes two minutes more.
 
 `peers vhost` measures every cell of split or packed rings, mergeable buffers or not, in order or not, in all directions and
 at 64, 256 and 1518 bytes, which takes half an hour; --brief takes three minutes for 64 bytes in short windows. Its options:
@@ -54,8 +67,8 @@ at 64, 256 and 1518 bytes, which takes half an hour; --brief takes three minutes
   --directions LIST   of guest-to-host,host-to-guest,looped
   --sizes LIST        bytes
   --memory LIST       of plain,hugepages: what the client's and DPDK's memory is made of (hugepages)
-  --windows N         windows of each back end at a point (7)
-  --window MS         how long each is (1000)
+  --windows N         windows of each back end at a point (15)
+  --window MS         how long each is (300)
   --vectorized        lets the driver use vector instructions
   --client-cpu N, --cpu N   the processors of the client (0) and of the back ends (1)
 ";
@@ -117,6 +130,7 @@ fn dispatch(arguments: Vec<String>) -> Result<(), Failure> {
     }
     match chore {
         "test" => test::run(options),
+        "fresh" => fresh::run(options),
         "fuzz" => fuzz::run(options),
         "peers" => peers::run(options),
         "record-quickstart" => quickstart::run(options),
@@ -125,5 +139,50 @@ fn dispatch(arguments: Vec<String>) -> Result<(), Failure> {
             Ok(())
         }
         other => Err(Failure::usage(format!("there is no chore '{other}'"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// The chores that a page tells its readers to run, each with its options.
+    fn chores(page: &str) -> Vec<Vec<&str>> {
+        let starts = page.match_indices("cargo xtask ").map(|(at, program)| &page[at + program.len()..]);
+        let commands = starts.map(|rest| rest.split(['`', '\n', '#', '|', '(', ')']).next().unwrap_or_default());
+        commands
+            .map(|command| command.split_whitespace().collect())
+            .filter(|words: &Vec<&str>| !words.is_empty())
+            .collect()
+    }
+
+    #[test]
+    fn the_help_knows_every_chore_of_the_documentation() {
+        let mut pages = vec!["../README.md".into(), "README.md".into()];
+        for folder in ["../docs", "../examples"] {
+            let files = fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("it can be read").path());
+            pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+        }
+        let mut seen = 0;
+        for page in pages {
+            let text = fs::read_to_string(&page).expect("it can be read");
+            for words in chores(&text) {
+                let chore = words[0].trim_end_matches(|letter: char| letter.is_ascii_punctuation());
+                if chore == "CHORE" {
+                    continue;
+                }
+                let place = format!("{}: cargo xtask {}", page.display(), words.join(" "));
+                assert!(HELP.contains(&format!("\n  {chore} ")), "{place}: there is no such chore");
+                for option in
+                    words.iter().filter_map(|word| word.split('=').next()).filter(|word| word.starts_with("--"))
+                {
+                    assert!(HELP.contains(option), "{place}: the help does not know {option}");
+                }
+                seen += 1;
+            }
+        }
+        assert!(seen >= 10, "{seen}");
     }
 }

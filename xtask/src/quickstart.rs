@@ -16,14 +16,14 @@ const TABLE_END: &str = "<!-- end of the table -->\n";
 /// Tells this program that it already runs in namespaces of its own; not for users.
 const INSIDE: &str = "--inside-namespaces";
 
-const TOOLS: &[Tool] = &[
+pub const TOOLS: &[Tool] = &[
     Tool { programs: &["unshare"], package: "util-linux", purpose: "the recording" },
     Tool { programs: &["taskset"], package: "util-linux", purpose: "the recording" },
     Tool { programs: &["ip"], package: "iproute2", purpose: "the recording" },
     Tool { programs: &["ethtool"], package: "ethtool", purpose: "the recording" },
     Tool { programs: &["tcpdump"], package: "tcpdump", purpose: "the recording" },
     Tool { programs: &["dnsmasq"], package: "dnsmasq-base", purpose: "the name server" },
-    Tool { programs: &["busybox"], package: "busybox", purpose: "the web server" },
+    Tool { programs: &["busybox"], package: "busybox-static", purpose: "the web server" },
     Tool { programs: &["dig"], package: "bind9-dnsutils", purpose: "the clients" },
     Tool { programs: &["curl"], package: "curl", purpose: "the clients" },
     Tool { programs: &["ping"], package: "iputils-ping", purpose: "the clients" },

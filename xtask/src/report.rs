@@ -15,6 +15,9 @@ use crate::{Failure, tools, workspace};
 const SKIPS: &str = "BELLOWS_SKIPS";
 /// When set to 1, a test that lacks a tool or a privilege fails instead of skipping itself.
 const REQUIRE_PEERS: &str = "BELLOWS_REQUIRE_PEERS";
+/// When set to 1, tests with guests and other programs' drivers leave themselves out, with the reason [`LEFT_OUT`].
+const QUICK: &str = "BELLOWS_QUICK";
+const LEFT_OUT: &str = "left out by --quick";
 
 struct Step {
     name: String,
@@ -28,6 +31,7 @@ pub struct Report {
     tally: Tally,
     skips: PathBuf,
     require_peers: bool,
+    quick: bool,
 }
 
 impl Report {
@@ -41,12 +45,12 @@ impl Report {
         // Tests run in the folders of their crates, so that they need the whole path.
         let skips = skips.canonicalize().unwrap_or(skips);
         let require_peers = std::env::var_os("CI").is_some_and(|ci| ci == "true") && tools::is_root();
-        Ok(Report { steps: Vec::new(), tally: Tally::default(), skips, require_peers })
+        Ok(Report { steps: Vec::new(), tally: Tally::default(), skips, require_peers, quick: false })
     }
 
     /// Installs the missing ones of `wanted` where that is possible. What is still missing then fails the report
     /// where tests must not be skipped, and is only named elsewhere.
-    pub fn provide(&mut self, wanted: &[tools::Tool]) {
+    pub fn provide<'a>(&mut self, wanted: impl IntoIterator<Item = &'a tools::Tool>) {
         let start = Instant::now();
         let missing = tools::provide(wanted);
         for tool in &missing {
@@ -57,6 +61,11 @@ impl Report {
             false => Err(format!("missing: {}", tools::packages(&missing).join(" "))),
         };
         self.prepared("tools", start, verdict);
+    }
+
+    /// Has tests with guests and other programs' drivers leave themselves out.
+    pub fn leave_out_peers(&mut self) {
+        self.quick = true;
     }
 
     /// Makes something ready that tests need for `purpose`, with the same verdict if that is not possible.
@@ -94,11 +103,14 @@ impl Report {
         if self.require_peers {
             command.env(REQUIRE_PEERS, "1");
         }
+        if self.quick {
+            command.env(QUICK, "1");
+        }
     }
 
     /// Prints the summary and gives the verdict on the whole: a failure when a step failed or no test ran.
     pub fn finish(self) -> Result<(), Failure> {
-        let skipped = self.skipped();
+        let (left_out, skipped) = without_left_out(self.skipped());
         let Tally { passed, failed, ignored, failures, ignored_why } = &self.tally;
         println!("\n== summary");
         for Step { name, time, verdict } in &self.steps {
@@ -106,14 +118,14 @@ impl Report {
             println!("{name:<14} {:>7.1} s  {verdict}", time.as_secs_f64());
         }
         print_list("failed tests", failures.iter());
+        print_list("tests left out, each with its reason", left_out.iter());
         print_list("skipped tests, each with its reason", skipped.iter().chain(ignored_why));
 
         let failed_steps: Vec<&str> =
             self.steps.iter().filter(|step| step.verdict.is_err()).map(|step| step.name.as_str()).collect();
         // A test that skips itself returns as if it had passed.
-        let passed = passed.saturating_sub(skipped_tests(&skipped));
+        let passed = passed.saturating_sub(skipped_tests(&skipped) + skipped_tests(&left_out));
         let skipped = skipped_tests(&skipped) + ignored;
-        let reasons = if skipped > 0 { " (reasons above)" } else { "" };
         println!();
         let good = failed_steps.is_empty() && passed + failed > 0;
         if !failed_steps.is_empty() {
@@ -121,7 +133,7 @@ impl Report {
         } else if !good {
             println!("failed: no test ran");
         }
-        println!("tests: {passed} passed, {failed} failed, {skipped} skipped{reasons}");
+        println!("{}", counts(passed, *failed, skipped, skipped_tests(&left_out)));
         if good { Ok(()) } else { Err(Failure::Reported) }
     }
 
@@ -137,6 +149,18 @@ impl Drop for Report {
         // A file that is left behind lies in the target folder and disturbs nobody.
         let _ = fs::remove_file(&self.skips);
     }
+}
+
+/// The tests that were left out on purpose, apart from those that could not run.
+fn without_left_out(lines: BTreeSet<String>) -> (BTreeSet<String>, BTreeSet<String>) {
+    lines.into_iter().partition(|line| line.ends_with(LEFT_OUT))
+}
+
+/// The last line of the summary.
+fn counts(passed: u64, failed: u64, skipped: u64, left_out: u64) -> String {
+    let reasons = if skipped + left_out > 0 { " (reasons above)" } else { "" };
+    let left_out = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
+    format!("tests: {passed} passed, {failed} failed, {skipped} skipped{left_out}{reasons}")
 }
 
 /// How many tests wrote these lines: one test may give several reasons.
@@ -208,6 +232,16 @@ mod tests {
         assert_eq!(shown, b"one\ntwo");
         assert_eq!(lines, ["one", "two"]);
         assert_eq!(verdict, Err("exit status: 3".to_owned()));
+    }
+
+    #[test]
+    fn what_is_left_out_on_purpose_is_not_skipped() {
+        let lines = ["pings: not root", "qemu: left out by --quick"].map(str::to_owned).into();
+        let (left_out, skipped) = without_left_out(lines);
+        assert_eq!((left_out.len(), skipped.len()), (1, 1));
+        assert!(skipped.contains("pings: not root"));
+        assert_eq!(counts(7, 0, 1, 1), "tests: 7 passed, 0 failed, 1 skipped, 1 left out (reasons above)");
+        assert_eq!(counts(7, 0, 0, 0), "tests: 7 passed, 0 failed, 0 skipped");
     }
 
     #[test]

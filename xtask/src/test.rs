@@ -10,7 +10,8 @@ use crate::{Failure, guest_kernel, memcheck};
 /// Where the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
 
-const TOOLS: &[Tool] = &[
+/// What most tests compare with.
+pub const TOOLS: &[Tool] = &[
     Tool {
         programs: &["tcpdump"],
         package: "tcpdump",
@@ -25,7 +26,13 @@ const TOOLS: &[Tool] = &[
     Tool { programs: &["unshare"], package: "util-linux", purpose: "running where the system forbids new code" },
     Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
     Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
-    Tool { programs: &["dpdk-testpmd"], package: "dpdk", purpose: "DPDK's virtio driver at vhost-user ports" },
+    Tool { programs: &["kill"], package: "procps", purpose: "tests that end a process" },
+    Tool { programs: &["script"], package: "bsdutils", purpose: "what is shown on a terminal" },
+];
+
+/// What the tests with other programs' drivers and with guests need.
+pub const PEERS: &[Tool] = &[
+    Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's virtio driver at vhost-user ports" },
     Tool {
         programs: &["qemu-system-x86_64"],
         package: "qemu-system-x86",
@@ -33,12 +40,16 @@ const TOOLS: &[Tool] = &[
     },
     Tool { programs: &["iperf3"], package: "iperf3", purpose: "traffic inside of a guest" },
     Tool { programs: &["busybox"], package: "busybox-static", purpose: "the programs of a guest" },
+    Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
+    Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
 ];
 
 /// What `test` is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     memcheck: bool,
+    /// Leave out guests and other programs' drivers.
+    quick: bool,
     /// Run only the tests whose name contains this.
     pub filter: Option<String>,
 }
@@ -50,12 +61,16 @@ impl Options {
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--memcheck" => options.memcheck = true,
+                "--quick" => options.quick = true,
                 "--filter" => {
                     let name = words.next().ok_or_else(|| Failure::usage("--filter needs a part of a test's name"))?;
                     options.filter = Some(name.clone());
                 }
                 other => return Err(Failure::usage(format!("test: '{other}' is not an option"))),
             }
+        }
+        if options.memcheck && options.quick {
+            return Err(Failure::usage("--quick and --memcheck exclude one another: a memory check has no guests"));
         }
         Ok(options)
     }
@@ -65,8 +80,13 @@ impl Options {
 pub fn run(words: &[String]) -> Result<(), Failure> {
     let options = Options::parse(words)?;
     let mut report = Report::new()?;
-    report.provide(TOOLS);
-    report.prepare("guest kernel", "a Linux guest at vhost-user ports", guest_kernel::provide);
+    if options.quick {
+        report.provide(TOOLS);
+        report.leave_out_peers();
+    } else {
+        report.provide(TOOLS.iter().chain(PEERS));
+        report.prepare("guest kernel", "a Linux guest at vhost-user ports", guest_kernel::provide);
+    }
     if !tools::is_root() {
         println!("not root: tests that need network namespaces skip themselves");
     }
@@ -105,15 +125,17 @@ mod tests {
 
     #[test]
     fn options_come_in_any_order() {
-        let both = Options { memcheck: true, filter: Some("ring".into()) };
+        let both = Options { memcheck: true, quick: false, filter: Some("ring".into()) };
+        let quick = Options { memcheck: false, quick: true, filter: None };
         assert_eq!(parse(&[]).ok(), Some(Options::default()));
         assert_eq!(parse(&["--memcheck", "--filter", "ring"]).ok().as_ref(), Some(&both));
         assert_eq!(parse(&["--filter", "ring", "--memcheck"]).ok(), Some(both));
+        assert_eq!(parse(&["--quick"]).ok(), Some(quick));
     }
 
     #[test]
     fn a_mistaken_option_is_named() {
-        for words in [&["--filter"] as &[&str], &["--memchek"], &["ring"]] {
+        for words in [&["--filter"] as &[&str], &["--memchek"], &["ring"], &["--quick", "--memcheck"]] {
             let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[0]), "{message}");
         }

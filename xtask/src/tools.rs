@@ -47,7 +47,7 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 /// Installs what is missing of `tools` when this process is root and apt is there. Returns what is missing after that.
-pub fn provide(tools: &[Tool]) -> Vec<&Tool> {
+pub fn provide<'a>(tools: impl IntoIterator<Item = &'a Tool>) -> Vec<&'a Tool> {
     let missing = missing(tools);
     if missing.is_empty() || !is_root() || !is_installed("apt-get") {
         if !missing.is_empty() {
@@ -56,23 +56,34 @@ pub fn provide(tools: &[Tool]) -> Vec<&Tool> {
         return missing;
     }
     apt(&["update"]);
-    let mut install = vec!["install", "--yes", "--no-install-recommends"];
-    install.extend(packages(&missing));
-    apt(&install);
-    self::missing(tools)
+    let packages = packages(&missing);
+    let install = |packages: &[&str]| apt(&[&["install", "--yes", "--no-install-recommends"], packages].concat());
+    // A package that this release does not have must not keep the others away.
+    if !install(&packages) && packages.len() > 1 {
+        for package in &packages {
+            install(&[package]);
+        }
+    }
+    self::missing(missing)
 }
 
-/// The packages that hold these tools.
+/// The packages that hold these tools, each once.
 pub fn packages(tools: &[&Tool]) -> Vec<&'static str> {
-    tools.iter().map(|tool| tool.package).collect()
+    let mut packages: Vec<&str> = Vec::new();
+    for tool in tools {
+        if !packages.contains(&tool.package) {
+            packages.push(tool.package);
+        }
+    }
+    packages
 }
 
-fn missing(tools: &[Tool]) -> Vec<&Tool> {
-    tools.iter().filter(|tool| !tool.programs.iter().any(|program| is_installed(program))).collect()
+fn missing<'a>(tools: impl IntoIterator<Item = &'a Tool>) -> Vec<&'a Tool> {
+    tools.into_iter().filter(|tool| !tool.programs.iter().any(|program| is_installed(program))).collect()
 }
 
-/// Runs apt-get. Whether it succeeded shows in what is installed afterwards.
-fn apt(arguments: &[&str]) {
+/// Runs apt-get and says whether it succeeded.
+fn apt(arguments: &[&str]) -> bool {
     println!("== tools: apt-get {}", arguments.join(" "));
     let status = Command::new("apt-get")
         .args(["-qq", "-o", "Dpkg::Use-Pty=0", "-o", "DPkg::Lock::Timeout=120"])
@@ -80,11 +91,12 @@ fn apt(arguments: &[&str]) {
         .env("DEBIAN_FRONTEND", "noninteractive")
         .env("PATH", search_path())
         .status();
-    match status {
-        Ok(status) if status.success() => {}
+    match &status {
+        Ok(status) if status.success() => return true,
         Ok(status) => eprintln!("xtask: apt-get {}: {status}", arguments[0]),
         Err(error) => eprintln!("xtask: cannot run apt-get: {error}"),
     }
+    false
 }
 
 #[cfg(test)]
@@ -95,11 +107,12 @@ mod tests {
 
     #[test]
     fn a_tool_is_there_when_any_of_its_programs_is() {
-        let tools = [
+        let tools = &[
             Tool { programs: &["no-such-program", "sh"], package: "dash", purpose: "scripts" },
             Tool { programs: &["no-such-program"], package: "nothing", purpose: "nothing" },
+            Tool { programs: &["no-other-program"], package: "nothing", purpose: "nothing" },
         ];
-        assert_eq!(packages(&missing(&tools)), ["nothing"]);
+        assert_eq!(packages(&missing(tools)), ["nothing"]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! One DPDK testpmd is the client. It has two ports: behind one is a second testpmd with DPDK's vhost back end, behind the
 //! other a Bellows. The client has one processor, the back ends share another, and the one that is not measured is stopped
-//! by a signal. Both are measured in turns, in windows of a second.
+//! by a signal. Both are measured in turns, in windows of a third of a second: a testpmd cannot take turns by the millisecond,
+//! because its counters have to be asked for.
 
 mod bench;
 mod processes;
@@ -16,8 +17,8 @@ use crate::workspace::cargo;
 
 use bench::Point;
 
-const TOOLS: &[Tool] = &[
-    Tool { programs: &["dpdk-testpmd"], package: "dpdk", purpose: "DPDK's virtio driver and vhost back end" },
+pub const TOOLS: &[Tool] = &[
+    Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's virtio driver and vhost back end" },
     Tool { programs: &["chrt"], package: "util-linux", purpose: "a share of the processor of their own" },
 ];
 
@@ -114,8 +115,8 @@ impl Options {
             directions: Direction::ALL.to_vec(),
             sizes: vec![64, 256, 1_518],
             memories: vec![Memory::Hugepages],
-            windows: 7,
-            window: Duration::from_secs(1),
+            windows: 15,
+            window: Duration::from_millis(300),
             vectorized: false,
             client_cpu: 0,
             cpu: 1,
@@ -128,7 +129,7 @@ impl Options {
         if words.iter().any(|word| word == "--brief") {
             options.sizes = vec![64];
             options.windows = 3;
-            options.window = Duration::from_millis(500);
+            options.window = Duration::from_millis(300);
         }
         let mut words = words.iter();
         while let Some(word) = words.next() {

@@ -16,7 +16,14 @@ struct Median {
     value: f64,
     low: f64,
     high: f64,
+    /// Of how many samples.
+    count: usize,
 }
+
+/// The half-width of an interval beyond which a ratio tells nothing, and the fewest windows that have an interval: as in
+/// the reports of `bellows bench`.
+const WIDEST_RATIO: f64 = 0.03;
+const ENOUGH: usize = 6;
 
 impl Median {
     /// The interval is that by order statistics, which assumes nothing about the distribution; with fewer than six samples
@@ -25,13 +32,31 @@ impl Median {
         let mut sorted: Vec<f64> = samples.filter(|sample| sample.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let Some(last) = sorted.len().checked_sub(1) else {
-            return Median { value: f64::NAN, low: f64::NAN, high: f64::NAN };
+            return Median { value: f64::NAN, low: f64::NAN, high: f64::NAN, count: 0 };
         };
         let skip = skipped(sorted.len());
         Median {
             value: (sorted[last / 2] + sorted[sorted.len() / 2]) / 2.0,
             low: sorted[skip],
             high: sorted[last - skip],
+            count: sorted.len(),
+        }
+    }
+
+    fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// Whether the machine was too disturbed to tell a ratio.
+    fn is_undecided(&self) -> bool {
+        self.count >= ENOUGH && self.half_width() > WIDEST_RATIO * self.value.max(1.0)
+    }
+
+    /// A ratio with its interval.
+    fn written(&self) -> String {
+        match self.is_undecided() {
+            true => format!("undecided (± {:.2})", self.half_width()),
+            false => format!("{:.3} ({:.2} – {:.2})", self.value, self.low, self.high),
         }
     }
 }
@@ -116,10 +141,10 @@ pub fn text(rows: &[Row]) -> String {
             cell.name(),
             figure(row, 0, rate).value,
             figure(row, 1, rate).value,
-            format!("{:.3} ({:.2} – {:.2})", rates.value, rates.low, rates.high),
+            rates.written(),
             figure(row, 0, clocks).value,
             figure(row, 1, clocks).value,
-            format!("{:.3} ({:.2} – {:.2})", works.value, works.low, works.high),
+            works.written(),
             format!("{} / {}", limit(row, 0), limit(row, 1)),
             sound(row).count(),
             row.windows.len(),
@@ -131,6 +156,17 @@ pub fn text(rows: &[Row]) -> String {
          breath in 128.\nlimit: of DPDK's / of Bellows' run. A pair of windows counts if no program waited for its processor \
          for more than 8 percent of one.\n",
     );
+    let ratios = || rows.iter().flat_map(|row| [ratio(row, rate), ratio(row, clocks)]);
+    let undecided = ratios().filter(Median::is_undecided).count();
+    if undecided > 0 {
+        let _ = writeln!(
+            text,
+            "undecided: {undecided} of {} ratios; the machine was too disturbed (widest half-width {:.2}); measure again when it \
+             is quiet, or in more --windows",
+            ratios().count(),
+            ratios().map(|ratio| ratio.half_width()).fold(0.0, f64::max)
+        );
+    }
     let lost: usize = rows.iter().map(starved).sum();
     let shares = |at: usize| rows.iter().flat_map(|row| row.windows.iter().flatten()).map(move |window| window.ran[at]);
     let _ = writeln!(
@@ -161,10 +197,15 @@ pub fn json(rows: &[Row]) -> String {
         );
         let mut result = |case: &str, unit: &str, median: Median, more: &str| {
             if median.value.is_finite() {
+                // Shares of one back end are what they are; ratios of the two are compared.
+                let (value, undecided) = match more.is_empty() && median.is_undecided() {
+                    true => ("null".to_owned(), "\"undecided\": true, "),
+                    false => (format!("{:.4}", median.value), ""),
+                };
                 results.push(format!(
-                    "    {{\"case\": \"{case}\", \"unit\": \"{unit}\", \"median\": {:.4}, \"low\": {:.4}, \"high\": {:.4}, \
-                     \"labels\": {{{more}{labels}}}}}",
-                    median.value, median.low, median.high
+                    "    {{\"case\": \"{case}\", \"unit\": \"{unit}\", \"median\": {value}, \"low\": {:.4}, \"high\": {:.4}, \
+                     {undecided}\"labels\": {{{more}{labels}}}}}",
+                    median.low, median.high
                 ));
             }
         };
@@ -234,7 +275,9 @@ fn matrix(rows: &[&Row]) -> String {
             let both = |of: fn(&Window) -> f64, digits: usize| {
                 at(cell, size).map_or_else(String::new, |row| {
                     let [dpdk, bellows] = [0, 1].map(|side| figure(row, side, of).value);
-                    format!("{bellows:.digits$} / {dpdk:.digits$} = {:.2}", ratio(row, of).value)
+                    let ratio = ratio(row, of);
+                    let told = if ratio.is_undecided() { "?".to_owned() } else { format!("{:.2}", ratio.value) };
+                    format!("{bellows:.digits$} / {dpdk:.digits$} = {told}")
                 })
             };
             let _ = write!(text, " {} | {} |", both(rate, 1), both(clocks, 0));
@@ -283,6 +326,29 @@ mod tests {
         assert_eq!((median.value, median.low, median.high), (5.0, 2.0, 8.0));
         assert_eq!(Median::of([1.0, 4.0].into_iter()).value, 2.5);
         assert!(Median::of([f64::NAN].into_iter()).value.is_nan());
+    }
+
+    #[test]
+    fn a_ratio_that_the_machine_did_not_let_be_measured_is_not_printed() {
+        let windows: Vec<(f64, f64)> = (0..9).map(|_| (10.0, 50.0)).collect();
+        let mut row = row(0, 64, &windows);
+        for (number, pair) in row.windows.iter_mut().enumerate() {
+            pair[0].rate *= 1.0 + 0.1 * number as f64;
+        }
+        let rows = [row];
+        assert!(ratio(&rows[0], rate).is_undecided() && !ratio(&rows[0], clocks).is_undecided());
+        let text = text(&rows);
+        for part in
+            ["undecided (± 0.", "0.500 (0.50 – 0.50)", "undecided: 1 of 2 ratios; the machine was too disturbed"]
+        {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        let json = json(&rows);
+        assert!(json.contains("{\"case\": \"rate\", \"unit\": \"ratio\", \"median\": null, "), "{json}");
+        assert!(json.contains("\"undecided\": true, \"labels\""), "{json}");
+        assert!(markdown(&rows).contains("10.0 / 12.6 = ?"), "{}", markdown(&rows));
+        let few = [(10.0, 50.0), (20.0, 50.0)].map(|(rate, _)| rate);
+        assert!(!Median::of(few.into_iter()).is_undecided(), "too few windows have no interval");
     }
 
     #[test]

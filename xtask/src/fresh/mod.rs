@@ -1,0 +1,395 @@
+//! `cargo xtask fresh`: the README's two commands on a Debian system on which nothing but Debian and the Rust toolchain
+//! is installed.
+
+mod host;
+mod root;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use self::root::Root;
+use crate::tools::{self, Tool};
+use crate::{Failure, guest_kernel, peers, quickstart, test, vhost, workspace};
+
+const TOOLS: &[Tool] = &[
+    Tool { programs: &["debootstrap"], package: "debootstrap", purpose: "the clean system" },
+    Tool { programs: &["unshare", "setpriv"], package: "util-linux", purpose: "namespaces of its own" },
+    Tool { programs: &["git"], package: "git", purpose: "a clean clone" },
+];
+
+/// What this program does inside of the clean system.
+const INSIDE: &str = include_str!("inside.sh");
+
+const README: &str = "README.md";
+
+/// The section of the README whose commands are run, and how each of them begins.
+const SECTION: &str = "## Two commands";
+const COMMAND: &str = "    cargo ";
+
+/// The user who is not root.
+const USER: &str = "user";
+
+/// What `fresh` is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Options {
+    user: bool,
+    quick: bool,
+    packages: bool,
+    keep: bool,
+    suite: String,
+    folder: Option<PathBuf>,
+}
+
+impl Options {
+    fn parse(words: &[String]) -> Result<Options, Failure> {
+        let mut options =
+            Options { user: false, quick: false, packages: false, keep: false, suite: "bookworm".into(), folder: None };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--user" => options.user = true,
+                "--quick" => options.quick = true,
+                "--packages" => options.packages = true,
+                "--keep" => options.keep = true,
+                "--suite" => {
+                    let suite = words.next().filter(|name| is_suite(name));
+                    let suite =
+                        suite.ok_or_else(|| Failure::usage("--suite needs a Debian release, such as bookworm"))?;
+                    options.suite = suite.clone();
+                }
+                other if other.starts_with('-') => {
+                    return Err(Failure::usage(format!("fresh: '{other}' is not an option")));
+                }
+                folder if options.folder.is_none() => options.folder = Some(folder.into()),
+                other => return Err(Failure::usage(format!("fresh: there is a folder already; what is '{other}'?"))),
+            }
+        }
+        if options.packages && (options.user || options.quick) {
+            return Err(Failure::usage("--packages only installs packages, so that --user and --quick mean nothing"));
+        }
+        Ok(options)
+    }
+}
+
+fn is_suite(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_lowercase())
+}
+
+/// Runs the chore.
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    let options = Options::parse(words)?;
+    if !tools::is_root() {
+        return Err(Failure::chore("a clean system needs root: mounts, and files of other users"));
+    }
+    if let Some(tool) = tools::provide(TOOLS).first() {
+        return Err(Failure::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
+    }
+    let folder = match &options.folder {
+        Some(folder) => folder.clone(),
+        None => workspace::target_dir().join("fresh"),
+    };
+    fs::create_dir_all(&folder)
+        .and_then(|()| folder.canonicalize())
+        .map_err(|error| Failure::chore(format!("cannot make {}: {error}", folder.display())))
+        .and_then(|folder| in_folder(&folder, &options))
+}
+
+fn in_folder(folder: &Path, options: &Options) -> Result<(), Failure> {
+    root::sweep(folder)?;
+    let base = root::base(folder, &options.suite)?;
+    let mut root = Root::copy(&base, folder)?;
+    root.keep(options.keep);
+    let verdict = match options.packages {
+        true => check_packages(&root),
+        false => check_commands(&root, options),
+    };
+    root.save_archives();
+    if options.keep {
+        println!("the clean system is left in {}", root.path().display());
+    }
+    verdict
+}
+
+/// Installs every package that a chore may want, and looks whether the programs that are wanted came with them.
+fn check_packages(root: &Root) -> Result<(), Failure> {
+    let lists = [test::TOOLS, test::PEERS, peers::TOOLS, vhost::TOOLS, quickstart::TOOLS, TOOLS];
+    let wanted: Vec<&Tool> = lists.into_iter().flatten().collect();
+    let missing = wanted.iter().filter(|tool| !root.has(tool));
+    let packages: BTreeSet<&str> = missing.map(|tool| tool.package).collect();
+    let before = root.packages();
+    let packages: Vec<&str> = packages.into_iter().collect();
+    let command = format!(
+        "set -e; export DEBIAN_FRONTEND=noninteractive\napt-get -qq update\n\
+         apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends {}\n\
+         kernel=$(apt-cache depends {kernel} | sed -n 's/^ *Depends: \\(linux-image-[^ ]*\\)$/\\1/p' | head -n 1)\n\
+         echo \"the kernel of {kernel}: $kernel\"\napt-get -qq download --print-uris \"$kernel\" >/dev/null",
+        packages.join(" "),
+        kernel = guest_kernel::PACKAGE,
+    );
+    println!("\n== packages: apt-get install {}", packages.join(" "));
+    run_inside(root, "none", "root", "/", &command, |_| {})?;
+    println!("\n== summary");
+    print_installed(&before, root);
+    let mut complete = true;
+    for tool in wanted {
+        match root.find(tool) {
+            Some(program) => println!("  {:<20} {:<18} {}", tool.programs[0], tool.package, program.display()),
+            None => {
+                complete = false;
+                println!("  {:<20} {:<18} NOT IN THE PACKAGE", tool.programs.join(" or "), tool.package);
+            }
+        }
+    }
+    if complete { Ok(()) } else { Err(Failure::Reported) }
+}
+
+/// Runs the README's commands, as they stand there, in a clean clone.
+fn check_commands(root: &Root, options: &Options) -> Result<(), Failure> {
+    let readme =
+        fs::read_to_string(README).map_err(|error| Failure::chore(format!("cannot read {README}: {error}")))?;
+    let commands = commands(&readme)?;
+    let user = if options.user { USER } else { "root" };
+    let toolchain = host::toolchain()?;
+    let folder = root.clone_project(user)?;
+    let before = root.packages();
+    let mut result = Outcome::default();
+    let mut times = Vec::new();
+    for command in commands {
+        let command = match options.quick && command == "cargo xtask test" {
+            true => command + " --quick",
+            false => command,
+        };
+        println!("\n== as {user}: {command}");
+        let start = Instant::now();
+        let verdict = run_inside(root, &toolchain, user, &folder, &command, |line| result.read_line(line));
+        times.push(format!("{command:<52} {:>7.1} s", start.elapsed().as_secs_f64()));
+        if let Err(failure) = verdict {
+            result.complaints.push(format!("`{command}`: {failure}"));
+        }
+    }
+    println!("\n== summary: a fresh Debian {}, as {user}", options.suite);
+    times.iter().for_each(|line| println!("{line}"));
+    print_installed(&before, root);
+    if options.user {
+        let wanted: &[&[Tool]] = if options.quick { &[test::TOOLS] } else { &[test::TOOLS, test::PEERS] };
+        let missing = wanted.iter().copied().flatten().filter(|tool| !root.has(tool));
+        result.judge_user(missing.map(|tool| tool.package));
+    } else {
+        result.judge_root();
+    }
+    result.skipped.iter().for_each(|line| println!("  skipped: {line}"));
+    result.finish()
+}
+
+/// What the commands printed that matters here.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    /// The runner's line `tests: …`.
+    tests: Option<String>,
+    failed: Option<u64>,
+    skipped_count: Option<u64>,
+    /// The tests that skipped themselves, each with its reason.
+    skipped: Vec<String>,
+    /// The packages whose lack was named.
+    named: BTreeSet<String>,
+    in_list: bool,
+    complaints: Vec<String>,
+}
+
+impl Outcome {
+    fn read_line(&mut self, line: &str) {
+        if line.starts_with("skipped tests") {
+            self.in_list = true;
+        } else if let Some(entry) = line.strip_prefix("  ").filter(|_| self.in_list) {
+            self.skipped.push(entry.to_owned());
+        } else {
+            self.in_list = false;
+        }
+        if let Some(packages) = line.strip_prefix("some tools are missing; as root: apt-get install ") {
+            self.named.extend(packages.split_whitespace().map(str::to_owned));
+        }
+        if let Some(counts) = line.strip_prefix("tests: ") {
+            let count = |what: &str| {
+                let part =
+                    counts.split(", ").find_map(|part| part.split_once(' ').filter(|(_, word)| word.starts_with(what)));
+                part.and_then(|(count, _)| count.parse().ok())
+            };
+            (self.failed, self.skipped_count) = (count("failed"), count("skipped"));
+            self.tests = Some(line.to_owned());
+        }
+    }
+
+    /// As root nothing may be missing.
+    fn judge_root(&mut self) {
+        match self.skipped_count {
+            Some(0) => {}
+            Some(count) => {
+                self.complaints.push(format!("{count} tests were skipped, although root can have all they need"))
+            }
+            None => self.complaints.push("the tests printed no summary".to_owned()),
+        }
+    }
+
+    /// A user who may not install anything is told exactly what is missing.
+    fn judge_user<'a>(&mut self, missing: impl Iterator<Item = &'a str>) {
+        let missing: BTreeSet<String> = missing.map(str::to_owned).collect();
+        if self.tests.is_none() {
+            self.complaints.push("the tests printed no summary".to_owned());
+        }
+        if missing != self.named {
+            self.complaints.push(format!("missing are the packages {missing:?}, and named were {:?}", self.named));
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        println!("{}", self.tests.as_deref().unwrap_or("tests: none"));
+        self.complaints.iter().for_each(|complaint| println!("FAILED: {complaint}"));
+        if self.complaints.is_empty() { Ok(()) } else { Err(Failure::Reported) }
+    }
+}
+
+/// The commands of the README's section, as one would type them.
+fn commands(readme: &str) -> Result<Vec<String>, Failure> {
+    let section = readme.split_once(SECTION).map(|(_, rest)| rest.split("\n## ").next().unwrap_or(rest));
+    let lines = section.unwrap_or_default().lines().filter(|line| line.starts_with(COMMAND));
+    let commands: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
+    match commands.len() {
+        2 => Ok(commands),
+        other => Err(Failure::chore(format!("{README} has {other} commands in its section '{SECTION}', and not two"))),
+    }
+}
+
+/// Runs a command in the clean system, its output streamed.
+fn run_inside(
+    root: &Root,
+    toolchain: &str,
+    user: &str,
+    folder: &str,
+    command: &str,
+    mut read_line: impl FnMut(&str),
+) -> Result<(), Failure> {
+    let mut child = Command::new("unshare")
+        .args(["--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private", "--"])
+        .args(["sh", "-c", INSIDE, "inside.sh"])
+        .arg(root.path())
+        .args([toolchain, user, folder, &format!("exec 2>&1\n{command}")])
+        .env_clear()
+        .envs(host::environment())
+        .env("PATH", tools::search_path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| Failure::chore(format!("cannot run unshare: {error}")))?;
+    if let Some(output) = child.stdout.take() {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            // Somebody who closes our output early does not want the rest; the verdict still counts.
+            let _ = std::io::stdout().write_all(&line);
+            read_line(String::from_utf8_lossy(&line).trim_end());
+            line.clear();
+        }
+    }
+    // Its end tells the inside that nobody is left outside.
+    let stdin = child.stdin.take();
+    let status = child.wait().map_err(|error| Failure::chore(format!("cannot wait for unshare: {error}")))?;
+    drop(stdin);
+    if status.success() { Ok(()) } else { Err(Failure::chore(status.to_string())) }
+}
+
+fn print_installed(before: &BTreeSet<String>, root: &Root) {
+    let after = root.packages();
+    let new: Vec<&str> = after.difference(before).map(String::as_str).collect();
+    let asked: Vec<&str> = root.asked_for(&new);
+    println!(
+        "installed: {} packages; asked for were {}",
+        new.len(),
+        if asked.is_empty() { "none".into() } else { asked.join(" ") }
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options, Failure> {
+        Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_come_in_any_order() {
+        let options = parse(&["--quick", "/srv/fresh", "--suite", "trixie", "--user"]).ok().expect("it is right");
+        assert!(options.quick && options.user && !options.keep && !options.packages);
+        assert_eq!((options.suite.as_str(), options.folder), ("trixie", Some("/srv/fresh".into())));
+    }
+
+    #[test]
+    fn a_mistaken_option_is_named() {
+        let mistakes =
+            [&["--suite"] as &[&str], &["--suite", "../x"], &["--quik"], &["a", "b"], &["--packages", "--user"]];
+        for words in mistakes {
+            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            assert!(message.contains(words[words.len() - 1]) || message.contains(words[0]), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_readme_has_two_commands() {
+        let readme = fs::read_to_string(Path::new("..").join(README)).expect("the README is there");
+        let commands = commands(&readme).ok().expect("it has two commands");
+        assert_eq!(commands, ["cargo run --release -- run examples/quickstart.toml", "cargo xtask test"]);
+    }
+
+    #[test]
+    fn the_readme_names_what_the_clean_system_starts_with() {
+        let readme = fs::read_to_string(Path::new("..").join(README)).expect("the README is there");
+        for package in root::PREREQUISITES {
+            assert!(readme.contains(&format!("`{package}`")), "the README does not ask for {package}");
+        }
+    }
+
+    #[test]
+    fn other_commands_of_the_readme_are_not_run() {
+        let readme =
+            "# B\n    cargo a\n## Two commands\n    cargo b\ntext\n    cargo c d\n    other\n## Next\n    cargo e\n";
+        assert_eq!(commands(readme).ok(), Some(vec!["cargo b".to_owned(), "cargo c d".to_owned()]));
+        assert!(commands("## Two commands\n    cargo b\n").is_err());
+    }
+
+    fn outcome(text: &str) -> Outcome {
+        let mut outcome = Outcome::default();
+        text.lines().for_each(|line| outcome.read_line(line));
+        outcome
+    }
+
+    #[test]
+    fn root_must_not_skip_a_test() {
+        let skipping = "\nskipped tests, each with its reason:\n  pings: no ping\n\ntests: 7 passed, 0 failed, 1 skipped (reasons above)\n";
+        let mut skipping = outcome(skipping);
+        skipping.judge_root();
+        assert_eq!(skipping.skipped, ["pings: no ping"]);
+        assert_eq!(skipping.complaints.len(), 1);
+        for (text, complaints) in [("tests: 7 passed, 0 failed, 0 skipped\n", 0), ("no summary\n", 1)] {
+            let mut outcome = outcome(text);
+            outcome.judge_root();
+            assert_eq!(outcome.complaints.len(), complaints, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_user_is_told_exactly_what_is_missing() {
+        let text =
+            "some tools are missing; as root: apt-get install dpdk-dev zstd\ntests: 1 passed, 0 failed, 1 skipped\n";
+        for (missing, complaints) in
+            [(&["zstd", "dpdk-dev"] as &[&str], 0), (&["zstd"], 1), (&["zstd", "dpdk-dev", "ip"], 1)]
+        {
+            let mut outcome = outcome(text);
+            outcome.judge_user(missing.iter().copied());
+            assert_eq!(outcome.complaints.len(), complaints, "{missing:?}");
+        }
+    }
+}
