@@ -5,6 +5,6 @@ mod decrement_ttl;
 mod udp_receiver;
 
 fn main() -> std::process::ExitCode {
-    let command = bellows::Command::new("custom-bellows").app::<decrement_ttl::DecrementTtl>();
+    let command = bellows::Command::new("my-bellows").app::<decrement_ttl::DecrementTtl>();
     command.app::<udp_receiver::UdpReceiver>().main()
 }

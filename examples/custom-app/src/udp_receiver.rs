@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use bellows_config::{Configure, Context, Mistake};
-use bellows_engine::{App, AppError, Io, Port, Ports, Watched};
+use bellows_engine::{App, AppError, Io, Port, Ports, Status, Watched};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// Receives UDP datagrams: the payload of each becomes a packet.
 ///
@@ -32,7 +33,7 @@ pub struct UdpReceiver {
     socket: Option<Arc<Socket>>,
 }
 
-/// A socket that does not wait.
+/// A non-blocking socket.
 struct Socket(UdpSocket);
 
 impl Watched for Socket {
@@ -41,8 +42,14 @@ impl Watched for Socket {
     }
 }
 
+impl Status for Socket {
+    fn status(&self) -> Value {
+        json!({ "listening_on": self.0.local_addr().ok() })
+    }
+}
+
 /// The most bytes of a datagram that become a packet.
-const LONGEST: usize = 2048;
+const MAX_LENGTH: usize = 2048;
 
 impl App for UdpReceiver {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the datagrams")]);
@@ -60,6 +67,10 @@ impl App for UdpReceiver {
         Ok(())
     }
 
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        self.socket.clone().map(|socket| socket as Arc<dyn Status>)
+    }
+
     fn tick(&mut self, io: &Io<Self>) {
         if let Some(socket) = &self.socket {
             io.slot(0).watch(Arc::clone(socket), 0, 0);
@@ -70,7 +81,7 @@ impl App for UdpReceiver {
         let Some(socket) = &self.socket else { return };
         let mut output = io.output(0);
         for mut packet in Packet::fresh(io.burst().min(output.room())) {
-            packet.extend(LONGEST);
+            packet.extend(MAX_LENGTH);
             let Ok(length) = socket.0.recv(packet.bytes_mut()) else { break };
             packet.truncate(length);
             output.push(packet);
@@ -122,11 +133,13 @@ mod tests {
     fn each_datagram_becomes_a_packet() {
         let (receiver, sender) = receiver(4001);
         let mut rig = Rig::new(receiver, &[], &["output"]);
-        for datagram in [&b"one"[..], b"", &[7; LONGEST + 1]] {
+        for datagram in [&b"one"[..], b"", &[7; MAX_LENGTH + 1]] {
             sender.send(datagram).unwrap();
         }
         rig.settle();
-        assert_eq!(rig.received("output"), [b"one".to_vec(), vec![], vec![7; LONGEST]]);
+        let status = rig.status().unwrap();
+        assert!(status["listening_on"].as_str().unwrap().ends_with(":4001"), "{status}");
+        assert_eq!(rig.received("output"), [b"one".to_vec(), vec![], vec![7; MAX_LENGTH]]);
     }
 
     struct Sink;
