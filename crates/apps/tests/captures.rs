@@ -143,8 +143,14 @@ fn goes_through(path: &Path, scratch: &Scratch) -> bool {
     let written = self::expected(&copy).expect("the copy has a header");
     assert!(written.damage.is_none(), "{}: {:?}", path.display(), written.damage);
     assert_eq!(std::mem::discriminant(&written.format), std::mem::discriminant(&expected.format));
-    assert!(written.packets == expected.packets, "{}: the copy differs", path.display());
+    assert!(written.packets == valid(expected.packets), "{}: the copy differs", path.display());
     true
+}
+
+/// The packets with original lengths that tcpdump calls valid: none is less than what was captured.
+fn valid(mut packets: Vec<Fact>) -> Vec<Fact> {
+    packets.iter_mut().for_each(|(data, _, length, _)| *length = (*length).max(data.len() as u32));
+    packets
 }
 
 #[test]

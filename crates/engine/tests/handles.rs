@@ -1,7 +1,7 @@
 //! Apps that open links in odd ways: the books balance all the same.
 
 use bellows_engine::testing::Rig;
-use bellows_engine::{App, Io, Port, Ports, Settings};
+use bellows_engine::{App, Imbalance, Io, Port, Ports, Settings};
 use bellows_packet::Packet;
 
 const INPUTS: Ports = Ports::Any { at_least: 0, help: "packets" };
@@ -81,7 +81,7 @@ fn an_app_that_forwards_nothing_does_not_keep_the_engine_busy() {
 }
 
 #[test]
-fn a_forgotten_iterator_leaks_its_packets_and_spoils_no_count() {
+fn a_forgotten_iterator_leaks_its_packets_which_the_books_say_and_spoils_no_count() {
     struct Forgetful {
         forget: bool,
     }
@@ -110,4 +110,5 @@ fn a_forgotten_iterator_leaks_its_packets_and_spoils_no_count() {
     let fed = snapshot.links.iter().find(|link| link.to == "app.input").unwrap();
     assert_eq!((fed.packets, fed.bytes, fed.waiting), (5, 60, 0));
     assert_eq!(sent(&rig), (3, 36, 0));
+    assert_eq!(rig.imbalances(), [Imbalance { app: "app".to_owned(), leaked: 2, uncounted: 0 }]);
 }

@@ -477,6 +477,8 @@ impl App for Supply {
             pace.done += sent as u64;
         }
         if let Stock::Ready(packets) = &self.stock {
+            // The handle made them, between two breaths.
+            io.brought_in(sent);
             self.shared.left.store(packets.len(), Relaxed);
         }
     }
