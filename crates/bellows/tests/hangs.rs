@@ -3,44 +3,16 @@
 //!
 //! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
 
+#[path = "support/stuck.rs"]
+mod stuck;
 mod support;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bellows_config::{Configure, Context, Mistake};
-use bellows_engine::{App, Io, Port, Ports};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
+use stuck::Stuck;
 use support::{ENDLESS, Said, Sandbox, eventually};
-
-/// Has no keys.
-#[derive(Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
-
-/// Never returns.
-struct Stuck;
-
-impl App for Stuck {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
-
-    fn push(&mut self, _: &Io<Self>) {
-        loop {
-            std::thread::park();
-        }
-    }
-}
-
-impl Configure for Stuck {
-    const NAME: &'static str = "stuck";
-    type Config = Nothing;
-
-    fn configure(_: Nothing, _: &Context) -> Result<Stuck, Mistake> {
-        Ok(Stuck)
-    }
-}
 
 /// A network whose engine hangs at once.
 const HUNG: &str = r#"

@@ -3,6 +3,8 @@
 //!
 //! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
 
+#[path = "support/stuck.rs"]
+mod stuck;
 mod support;
 
 use std::process::ExitCode;
@@ -16,6 +18,7 @@ use bellows_sys::clock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use stuck::{Nothing, Stuck};
 use support::{Sandbox, eventually, skip};
 
 /// Panics at the packet of a certain number.
@@ -50,33 +53,6 @@ impl Configure for Bomb {
 
     fn configure(config: Config, _: &Context) -> Result<Bomb, Mistake> {
         Ok(Bomb { left: config.at })
-    }
-}
-
-/// Does not do what it should. It has no keys.
-#[derive(Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct Nothing {}
-
-/// Never returns.
-struct Stuck;
-
-impl App for Stuck {
-    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
-
-    fn push(&mut self, _: &Io<Self>) {
-        loop {
-            std::thread::park();
-        }
-    }
-}
-
-impl Configure for Stuck {
-    const NAME: &'static str = "stuck";
-    type Config = Nothing;
-
-    fn configure(_: Nothing, _: &Context) -> Result<Stuck, Mistake> {
-        Ok(Stuck)
     }
 }
 
