@@ -22,6 +22,7 @@ pub fn init(logging: Logging) {
     };
     if logging.log_format == LogFormat::Json {
         terminal::write_errors_as_json();
+        log_panics();
     }
     let builder = fmt().with_max_level(level).with_writer(|| Records).with_ansi(false).with_target(false);
     // The subscriber would tell its own troubles with `eprintln!`, which panics where standard error is broken.

@@ -21,13 +21,26 @@ use crate::text::span;
 pub enum State {
     /// Its process runs.
     Running,
+    /// Its process has been stopped, by a signal or a debugger, and may go on.
+    Stopped,
     /// Its process ended without clearing up.
     Crashed,
 }
 
+impl State {
+    /// Whether its process has not ended.
+    pub fn is_alive(self) -> bool {
+        self != State::Crashed
+    }
+}
+
 /// The state of the engine in a folder.
 pub fn state(home: &Home) -> State {
-    if home.process().is_some() { State::Running } else { State::Crashed }
+    match home.process() {
+        Some(pid) if is_stopped(pid) => State::Stopped,
+        Some(_) => State::Running,
+        None => State::Crashed,
+    }
 }
 
 /// The apps that have panicked and are called no more.
@@ -63,7 +76,7 @@ pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
         });
     }
     if homes.len() > 1 {
-        homes.retain(|home| state(home) == State::Running);
+        homes.retain(|home| state(home).is_alive());
     }
     match homes.len() {
         1 => Ok(homes.swap_remove(0)),
@@ -104,8 +117,10 @@ impl Sample {
     pub fn settled(observer: &mut Observer) -> Sample {
         let first = Sample::take(observer);
         let updated = first.counters.engine("updated");
-        if state(observer.home()) == State::Crashed {
-            return Sample { at: updated, ..first };
+        match state(observer.home()) {
+            State::Running => {}
+            State::Stopped => return first,
+            State::Crashed => return Sample { at: updated, ..first },
         }
         let patience = Instant::now() + 2 * REFRESH;
         let mut sample = first;
@@ -193,6 +208,9 @@ impl fmt::Display for Hang {
 pub fn trouble(sample: &Sample, state: State) -> String {
     let hang = match (state, &sample.counters.doing) {
         (State::Running, _) => Hang::of(sample).map(|hang| format!("hung: {hang}\n")),
+        (State::Stopped, _) => {
+            Some(format!("{}; {}\n", Obstacle::Stopped, Obstacle::continuation(sample.counters.pid)))
+        }
         (State::Crashed, doing) => {
             doing.as_ref().map(|doing| format!("when it ended, the engine was in the app `{}`\n", harmless(&doing.app)))
         }
@@ -227,10 +245,15 @@ impl Obstacle {
     pub fn advice(&self, name: &str, pid: u32) -> String {
         match self {
             Obstacle::Stopped => {
-                format!("{self}; `kill -CONT {pid}` lets it go on, `bellows stop --kill {name}` ends it")
+                format!("{self}; {}, `bellows stop --kill {name}` ends it", Obstacle::continuation(pid))
             }
             Obstacle::Hang(_) => format!("{self}; `bellows stop --kill {name}` ends it"),
         }
+    }
+
+    /// How a stopped process goes on.
+    pub fn continuation(pid: u32) -> String {
+        format!("`kill -CONT {pid}` lets it go on")
     }
 }
 
@@ -245,11 +268,16 @@ impl fmt::Display for Obstacle {
 
 /// What keeps a network from doing what it is asked for, if anything does.
 pub fn obstacle(home: &Home) -> Option<Obstacle> {
-    if matches!(process_state(home.process()?)?, 'T' | 't') {
+    if is_stopped(home.process()?) {
         return Some(Obstacle::Stopped);
     }
     let mut observer = Observer::open(home.look()).ok()?;
     Hang::of(&Sample::take(&mut observer)).map(Obstacle::Hang)
+}
+
+/// Whether a process has been stopped, by a signal or a debugger.
+fn is_stopped(pid: u32) -> bool {
+    matches!(process_state(pid), Some('T' | 't'))
 }
 
 /// The state of a process as the kernel abbreviates it: `R` runs, `T` has been stopped, `Z` has ended.

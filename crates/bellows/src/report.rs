@@ -92,7 +92,7 @@ pub fn losses(counters: &Snapshot) -> Vec<Loss> {
 pub struct RunReport {
     /// The name under which it was found.
     pub name: String,
-    /// `done`, `stopped` or `stalled`.
+    /// `done`, `stopped`, `closed` or `stalled`.
     pub end: &'static str,
     /// Why it stopped, if it was told to.
     pub stopped_by: Option<StoppedBy>,
@@ -114,6 +114,8 @@ pub struct RunReport {
     pub imbalances: Vec<Imbalance>,
     /// Packets that were dropped though nobody has configured that they are.
     pub losses: Vec<Loss>,
+    /// Lines of the log that standard error did not take.
+    pub log_lines_lost: u64,
     /// All that is odd about the run, in sentences; what makes it a failure comes first.
     pub warnings: Vec<String>,
     /// How many of them make it a failure.
@@ -128,7 +130,7 @@ pub struct RunReport {
 
 impl RunReport {
     /// What to say of a run.
-    pub fn new(name: String, outcome: Outcome, stopped_by: Option<StoppedBy>) -> RunReport {
+    pub fn new(name: String, outcome: Outcome, stopped_by: Option<StoppedBy>, log_lines_lost: u64) -> RunReport {
         let Outcome { end, panicked, unfinished, snapshot, elapsed } = outcome;
         let memory = Memory::of_this_process();
         let mut panicked = panicked;
@@ -141,6 +143,7 @@ impl RunReport {
         let (end, stalled) = match end {
             End::Done => ("done", Vec::new()),
             End::Stopped => ("stopped", Vec::new()),
+            End::Closed => ("closed", Vec::new()),
             End::Stalled(links) => ("stalled", links),
         };
         if !stalled.is_empty() || end == "stalled" {
@@ -157,6 +160,13 @@ impl RunReport {
         for Loss { app, reason, help, packets } in losses.iter().filter(|loss| loss.reason != "app_failed") {
             warnings.push(format!("{} lost in the app `{app}`, {reason}: {help}", plural(*packets, "packet")));
         }
+        if log_lines_lost > 0 {
+            warnings.push(format!(
+                "{} of the log could not be written to standard error; see that its disk has room and its reader keeps up, \
+                 or log less (`--log-level warn`)",
+                plural(log_lines_lost, "line")
+            ));
+        }
         let per_second = |total: u64| if elapsed.is_zero() { 0.0 } else { total as f64 / elapsed.as_secs_f64() };
         let busiest = busiest(&snapshot);
         RunReport {
@@ -169,6 +179,7 @@ impl RunReport {
             busiest_link: busiest.map(|link| link_name(&link)),
             imbalances,
             losses,
+            log_lines_lost,
             stalled,
             panicked,
             unfinished: unfinished.into_iter().map(|(app, reason)| Unfinished { app, reason }).collect(),
@@ -185,7 +196,7 @@ impl RunReport {
     }
 
     /// What makes the run a failure, a line for each, coloured if `rich`.
-    pub fn errors(&self, rich: bool) -> String {
+    pub fn errors(&self, rich: bool) -> Vec<String> {
         labelled("error:", "31", &self.warnings[..self.failures], rich)
     }
 
@@ -197,6 +208,7 @@ impl RunReport {
             (_, Some(StoppedBy::Signal)) => "stopped by a signal",
             (_, Some(StoppedBy::Request)) => "stopped on request",
             ("done", None) => "all done",
+            ("closed", None) => "ended because nobody takes its packets any more",
             (end, None) => end,
         };
         text += &format!(
@@ -227,7 +239,8 @@ impl RunReport {
         if !times.is_empty() {
             text += &format!("{}\n", times.join("; "));
         }
-        text + &self.errors(rich) + &labelled("warning:", "33", &self.warnings[self.failures..], rich)
+        let warnings = labelled("warning:", "33", &self.warnings[self.failures..], rich);
+        text + &self.errors(rich).concat() + &warnings.concat()
     }
 }
 
@@ -287,7 +300,7 @@ fn left(counters: &Snapshot) -> String {
 }
 
 /// Sentences as lines behind a label, which has a colour if `rich`.
-fn labelled(label: &str, colour: &str, sentences: &[String], rich: bool) -> String {
+fn labelled(label: &str, colour: &str, sentences: &[String], rich: bool) -> Vec<String> {
     let label = if rich { format!("\x1b[1;{colour}m{label}\x1b[0m") } else { label.to_owned() };
     sentences.iter().map(|sentence| format!("{label} {sentence}\n")).collect()
 }

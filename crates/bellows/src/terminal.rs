@@ -185,13 +185,25 @@ enum Message {
     ClearStatus,
 }
 
+impl Message {
+    /// How many lines of the log it holds.
+    fn lines(&self) -> u64 {
+        match self {
+            Message::Lines(bytes) => count_lines(bytes),
+            Message::Status(_) | Message::ClearStatus => 0,
+        }
+    }
+}
+
 /// The queue in front of standard error. A full pipe or a stopped terminal blocks the thread behind it, never those
 /// that log.
 struct Background {
     sender: SyncSender<Message>,
-    /// Messages that are queued or being written.
+    /// Messages that are queued or being written, and the lines in them.
     pending: AtomicU64,
-    /// Lines that were lost since the log last told how many.
+    pending_lines: AtomicU64,
+    /// Lines that were lost since the log last told how many, and in all.
+    untold: AtomicU64,
     lost: AtomicU64,
 }
 
@@ -200,41 +212,61 @@ static BACKGROUND: OnceLock<Background> = OnceLock::new();
 impl Background {
     /// Puts a message in the queue; says whether there was room.
     fn queue(&self, message: Message) -> bool {
-        self.pending.fetch_add(1, Relaxed);
+        let lines = message.lines();
+        self.begin(lines);
         let queued = self.sender.try_send(message).is_ok();
         if !queued {
-            self.pending.fetch_sub(1, Relaxed);
+            self.end(lines);
         }
         queued
+    }
+
+    /// A message waits from now on.
+    fn begin(&self, lines: u64) {
+        self.pending_lines.fetch_add(lines, Relaxed);
+        self.pending.fetch_add(1, Relaxed);
+    }
+
+    /// A message waits no more.
+    fn end(&self, lines: u64) {
+        self.pending_lines.fetch_sub(lines, Relaxed);
+        self.pending.fetch_sub(1, Relaxed);
+    }
+
+    /// Counts lines that nobody will see.
+    fn lose(&self, lines: u64) {
+        self.untold.fetch_add(lines, Relaxed);
+        self.lost.fetch_add(lines, Relaxed);
     }
 
     /// The writer thread.
     fn write(&self, messages: &Receiver<Message>) {
         for message in messages {
+            let lines = message.lines();
             match message {
                 Message::Lines(bytes) => {
                     self.tell_losses();
                     if write_lines(&bytes).is_err() {
-                        self.lost.fetch_add(count_lines(&bytes), Relaxed);
+                        self.lose(lines);
                     }
                 }
                 Message::Status(line) => draw_status(&line),
                 Message::ClearStatus => clear(&mut status()),
             }
-            self.pending.fetch_sub(1, Relaxed);
+            self.end(lines);
         }
     }
 
     /// Tells how many lines were lost, as soon as that can be written.
     fn tell_losses(&self) {
-        let lost = self.lost.load(Relaxed);
+        let lost = self.untold.load(Relaxed);
         if lost == 0 {
             return;
         }
         let text = format!("{lost} lines of the log were lost: standard error could not be written\n");
         let text = if errors_are_json() { json_record("WARN", &text) } else { text };
         if write_lines(text.as_bytes()).is_ok() {
-            self.lost.fetch_sub(lost, Relaxed);
+            self.untold.fetch_sub(lost, Relaxed);
         }
     }
 }
@@ -254,14 +286,16 @@ pub fn write_in_background() {
         }
     };
     if std::thread::Builder::new().name("log".to_owned()).spawn(work).is_ok() {
-        let background = Background { sender, pending: AtomicU64::new(0), lost: AtomicU64::new(0) };
+        let count = || AtomicU64::new(0);
+        let background =
+            Background { sender, pending: count(), pending_lines: count(), untold: count(), lost: count() };
         let _ = start.send(BACKGROUND.get_or_init(|| background));
     }
 }
 
-/// Waits until everything queued is written to standard error, but not for long. Returns how many lines were lost.
-pub fn flush() -> u64 {
-    let Some(background) = BACKGROUND.get() else { return 0 };
+/// Waits until everything queued is written to standard error, but not for long.
+pub fn flush() {
+    let Some(background) = BACKGROUND.get() else { return };
     let deadline = Instant::now() + FLUSH_LIMIT;
     while background.pending.load(Relaxed) > 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
@@ -269,7 +303,12 @@ pub fn flush() -> u64 {
     if background.pending.load(Relaxed) == 0 {
         background.tell_losses();
     }
-    background.lost.load(Relaxed)
+}
+
+/// How many lines of the log were lost, those included that still wait after a last [`flush`]: nobody reads them.
+pub fn lost_log_lines() -> u64 {
+    flush();
+    BACKGROUND.get().map_or(0, |background| background.lost.load(Relaxed) + background.pending_lines.load(Relaxed))
 }
 
 /// Hands whole lines to standard error. Where they cannot be written, they are counted.
@@ -278,7 +317,7 @@ fn deliver(bytes: Vec<u8>) {
         Some(background) => {
             let lines = count_lines(&bytes);
             if !background.queue(Message::Lines(bytes)) {
-                background.lost.fetch_add(lines, Relaxed);
+                background.lose(lines);
             }
         }
         None => drop(write_lines(&bytes)),

@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -146,6 +146,92 @@ fn a_capture_goes_to_standard_output_and_the_report_does_not() {
     assert!(output.status.success(), "{output:?}");
     assert!(output.stdout == fs::read(sandbox.path("out.pcap")).unwrap());
     assert!(String::from_utf8(output.stderr).unwrap().contains("all done"));
+}
+
+/// Starts a run whose standard output is a pipe, reads a little of it and closes the pipe.
+fn with_reader_that_goes(sandbox: &Sandbox, words: &[&str]) -> std::process::Child {
+    let mut child = sandbox.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut some = [0; 100];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    child
+}
+
+/// Waits for the end of a run, but not for ever.
+fn end_of(mut child: std::process::Child) -> Said {
+    let deadline = std::time::Instant::now() + support::PATIENCE;
+    while child.try_wait().unwrap().is_none() {
+        if std::time::Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("it goes on: {:#?}", Said::from(child.wait_with_output().unwrap()));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn a_run_ends_when_nobody_reads_its_capture_any_more() {
+    let sandbox = Sandbox::new();
+    let endless = ENDLESS.replace("end.input", "out.input").replace("[apps.end]\napp = \"sink\"", "");
+    let endless = endless + "[apps.out]\napp = \"pcap-writer\"\npath = \"-\"\n";
+    sandbox.write("endless.toml", &endless);
+    let said = end_of(with_reader_that_goes(&sandbox, &["run", "endless.toml", "--json"]));
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let json = said.stderr.lines().skip_while(|line| *line != "{").collect::<Vec<_>>().join("\n");
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    support::assert_books(&report);
+    assert_eq!((&report["end"], &report["stopped_by"]), (&json!("closed"), &json!(null)));
+    assert_eq!(report["unfinished"][0]["app"], json!("out"));
+    assert!(said.stderr.contains("standard output") && said.stderr.contains("Broken pipe"), "{said:#?}");
+}
+
+#[test]
+fn a_run_with_another_way_out_goes_on_without_the_reader_of_its_capture() {
+    let sandbox = Sandbox::new();
+    let two = ENDLESS.replace(
+        "links = [\"source.output -> end.input\"]",
+        "links = [\"source -> copy\", \"copy -> out\", \"copy -> end\"]",
+    );
+    let two = two + "[apps.copy]\napp = \"tee\"\n[apps.out]\napp = \"pcap-writer\"\npath = \"-\"\n";
+    sandbox.write("two.toml", &two);
+    let mut child = with_reader_that_goes(&sandbox, &["run", "two.toml"]);
+    let lost = || sandbox.bellows(&["show", "errors", "--json"]).json()["errors"].as_array().map_or(0, Vec::len);
+    eventually("packets are lost", || lost() > 0);
+    thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none());
+    sandbox.bellows(&["stop"]).fine();
+    let said = end_of(child);
+    assert!(said.code == Some(1) && said.stderr.contains("stopped on request"), "{said:#?}");
+}
+
+#[test]
+fn what_a_writer_loses_at_the_end_of_its_time_is_in_the_books() {
+    let sandbox = Sandbox::new();
+    let slow = ENDLESS.replace("100kpps", "1kpps");
+    let with_writer = |path: &str| {
+        slow.replace(
+            "links = [\"source.output -> end.input\"]",
+            "links = [\"source -> copy\", \"copy -> out\", \"copy -> end\"]",
+        ) + &format!("[apps.copy]\napp = \"tee\"\n[apps.out]\napp = \"pcap-writer\"\npath = \"{path}\"\n")
+    };
+    // The writer is removed, or another takes its place.
+    for after in [slow.clone(), with_writer("out.pcap")] {
+        sandbox.write("network.toml", &with_writer("/dev/full"));
+        let running = sandbox.start(&["network.toml"]);
+        let taken = |counters: &serde_json::Value| {
+            counters["apps"].as_array().unwrap().iter().find(|app| app["name"] == "out").unwrap()["in_packets"].as_u64()
+        };
+        eventually("packets", || taken(&running.counters()).unwrap() > 50);
+        sandbox.write("network.toml", &after);
+        let said = sandbox.bellows(&["reload"]).fine();
+        assert!(said.stdout.contains("could not") || said.stderr.contains("could not"), "{said:#?}");
+        let mut command = sandbox.command(&["stop"]);
+        assert!(command.status().unwrap().success());
+        let report = running.wait().stdout;
+        let line = report.lines().find(|line| line.contains("write_failed:")).unwrap_or_else(|| panic!("{report}"));
+        let lost: u64 = line.split(' ').nth(1).unwrap().parse().unwrap();
+        assert!(lost > 50, "{line}");
+    }
 }
 
 #[test]

@@ -96,6 +96,19 @@ fn a_path_that_is_set_is_relative_to_the_shell() {
 }
 
 #[test]
+fn a_key_of_the_file_is_taken_out_from_the_command_line() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("limited.toml", &IDLE.replace("rate = 0.0003", "rate = 0.0003\ncount = 5"));
+    let words = ["run", &network, "--json", "--set", "apps.source.rate="];
+    let report = sandbox.bellows(&words).fine().json();
+    assert_eq!(report["links"][0]["packets"], json!(5), "without its rate it is done at once");
+    let help = sandbox.bellows(&["run", "--help"]).fine().stdout;
+    assert!(help.contains("KEY="), "{help}");
+    let said = sandbox.bellows(&["check", &network, "--set", "apps.source.raet="]).fine();
+    assert!(said.stderr.contains("did you mean `rate`?"), "{said:#?}");
+}
+
+#[test]
 fn a_processor_that_is_not_there_is_answered_with_those_that_are() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("idle.toml", &IDLE.replace("[apps.source]", "[engine]\ncpu = 4095\n[apps.source]"));

@@ -10,9 +10,57 @@ mod support;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, AppError, Port, Ports};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stuck::Stuck;
 use support::{ENDLESS, Said, Sandbox, eventually};
+
+/// When an app never returns that never comes to push.
+#[derive(Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Moment {
+    Start,
+    Begin,
+}
+
+/// Has the one key `at`.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct When {
+    at: Moment,
+}
+
+/// Never returns from being started.
+struct NeverStarts(Moment);
+
+impl App for NeverStarts {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+
+    fn start(&mut self, _: Option<&mut Self>) -> Result<(), AppError> {
+        while self.0 == Moment::Start {
+            std::thread::park();
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        while self.0 == Moment::Begin {
+            std::thread::park();
+        }
+    }
+}
+
+impl Configure for NeverStarts {
+    const NAME: &'static str = "never-starts";
+    type Config = When;
+
+    fn configure(config: When, _: &Context) -> Result<NeverStarts, Mistake> {
+        Ok(NeverStarts(config.at))
+    }
+}
 
 /// A network whose engine hangs at once.
 const HUNG: &str = r#"
@@ -28,11 +76,13 @@ const SOON: Duration = Duration::from_secs(25);
 
 fn main() -> ExitCode {
     if std::env::var_os("COMMAND").is_some() {
-        return bellows::Command::new("hangs").app::<Stuck>().main();
+        return bellows::Command::new("hangs").app::<Stuck>().app::<NeverStarts>().main();
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 9] = [
         ("a_stopped_process_is_named_by_every_command", a_stopped_process_is_named_by_every_command),
+        ("a_stopped_process_is_shown_as_stopped", a_stopped_process_is_shown_as_stopped),
         ("a_hung_app_is_named_by_every_command", a_hung_app_is_named_by_every_command),
+        ("an_app_that_is_being_started_is_named", an_app_that_is_being_started_is_named),
         ("a_stream_ends_when_its_process_is_stopped", a_stream_ends_when_its_process_is_stopped),
         ("what_does_not_end_is_killed", what_does_not_end_is_killed),
         ("a_second_signal_ends_a_run_that_is_stuck", a_second_signal_ends_a_run_that_is_stuck),
@@ -86,6 +136,37 @@ fn a_stopped_process_is_named_by_every_command() {
     running.wait();
 }
 
+fn a_stopped_process_is_shown_as_stopped() {
+    let sandbox = sandbox();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let running = sandbox.start(&[&network]);
+    let state = || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["state"].clone();
+    assert_eq!(state(), json!("running"));
+    running.signal("-STOP");
+    eventually("stopped", || state() == json!("stopped"));
+    // Long enough for a hang, which this is not.
+    std::thread::sleep(Duration::from_millis(2_500));
+    let way_out = format!("`kill -CONT {}` lets it go on", running.pid());
+    for words in [&["ps"][..], &["show"], &["top", "--once"], &["show", "interfaces"]] {
+        let said = sandbox.bellows(words).fine();
+        let text = said.stdout.clone() + &said.stderr;
+        assert!(said.stdout.contains("stopped") && text.contains(&way_out), "{words:?}: {said:#?}");
+        assert!(!text.contains("running") && !text.contains("hung"), "{words:?}: {said:#?}");
+    }
+    assert!(sandbox.bellows(&["show", "run"]).fine().stdout.contains("stopped; uptime "));
+    let json = |words: &[&str]| sandbox.bellows(words).fine().json();
+    let listed = json(&["ps", "--json"])[0].clone();
+    assert!(listed["hang"].is_null() && listed["uptime_seconds"].is_number(), "{listed:#}");
+    for words in [&["show", "--json"][..], &["show", "run", "--json"], &["top", "--once", "--json"]] {
+        let value = json(words);
+        assert_eq!((&value["state"], value["hang"].is_null()), (&json!("stopped"), true), "{words:?}: {value:#}");
+    }
+    running.signal("-CONT");
+    eventually("running", || state() == json!("running"));
+    sandbox.bellows(&["stop"]).fine();
+    assert_eq!(running.wait().code, Some(0));
+}
+
 fn a_hung_app_is_named_by_every_command() {
     let sandbox = sandbox();
     let network = sandbox.write("hung.toml", HUNG);
@@ -105,6 +186,31 @@ fn a_hung_app_is_named_by_every_command() {
     let said = fails_soon(&sandbox, &["stop", "--timeout", "8s"], "was told to stop 8.00 s ago and has not ended");
     assert!(start.elapsed() >= Duration::from_secs(8));
     assert!(said.stderr.lines().next().unwrap().contains("; waiting for "), "it says so before: {said:#?}");
+}
+
+fn an_app_that_is_being_started_is_named() {
+    for at in ["start", "begin"] {
+        let sandbox = sandbox();
+        let network = sandbox.write("endless.toml", ENDLESS);
+        let running = sandbox.start(&[&network]);
+        let with_it = ENDLESS.replace("end.input", "newcomer.input").replace("[apps.end]", "[apps.newcomer]");
+        let with_it = with_it.replace("app = \"sink\"", &format!("app = \"never-starts\"\nat = \"{at}\""));
+        sandbox.write("endless.toml", &with_it);
+        let mut reload = sandbox.command(&["reload"]).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let hang = || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["hang"].clone();
+        eventually("the hang", || !hang().is_null());
+        assert_eq!((&hang()["app"], &hang()["activity"]), (&json!("newcomer"), &json!("start")), "{at}");
+        for words in [&["ps"][..], &["show"], &["top", "--once"]] {
+            let said = sandbox.bellows(words).fine().stdout;
+            let line = said.lines().find(|line| line.contains("in the app `newcomer`"));
+            assert!(line.is_some_and(|line| line.contains("(starting)")), "{at}: {words:?}: {said}");
+        }
+        running.signal("-KILL");
+        reload.wait().unwrap();
+        running.wait();
+        let left = sandbox.bellows(&["show", "endless"]).fine().stdout;
+        assert!(left.contains("in the app `newcomer`"), "{at}: {left}");
+    }
 }
 
 fn a_stream_ends_when_its_process_is_stopped() {

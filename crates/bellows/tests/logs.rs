@@ -60,7 +60,10 @@ fn a_reader_of_the_log_that_stands_still_holds_up_nothing() {
     let started = Instant::now();
     let said: Said =
         sandbox.command(&["run", &network, "--json", "--duration", "200ms"]).stderr(writer).output().unwrap().into();
-    assert!(said.fine().json()["links"][0]["packets"].as_u64().unwrap() > 0);
+    let report = said.fine().json();
+    assert!(report["links"][0]["packets"].as_u64().unwrap() > 0);
+    // They wait in the queue when the run ends, and nobody will write them.
+    assert!(report["log_lines_lost"].as_u64().unwrap() > 0, "{report:#}");
     assert!(started.elapsed() < Duration::from_secs(30));
     drop(reader);
 }
@@ -94,6 +97,74 @@ fn mistakes_are_json_lines_where_the_log_is() {
         assert!(last["message"].as_str().is_some_and(|message| !message.is_empty()), "{said:#?}");
         assert!(last["timestamp"].is_string() && !said.stderr.contains("\\u001b"), "{said:#?}");
     }
+}
+
+#[test]
+fn every_failure_is_a_json_record_of_an_error() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("endless.toml", ENDLESS);
+    let runs = ["a", "b"].map(|name| sandbox.start(&[&network, "--name", name]));
+    runs.iter().for_each(|run| run.signal("-STOP"));
+    let said = sandbox.bellows(&["stop", "a", "b", "--timeout", "1s", "--log-format", "json"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:#?}");
+    let records = lines_as_json(&said.stderr);
+    assert_eq!(records.len(), 2, "{said:#?}");
+    for (record, name) in records.iter().zip(["b", "a"]) {
+        assert_eq!(record["level"], "ERROR", "{said:#?}");
+        assert!(record["message"].as_str().unwrap().starts_with(&format!("`{name}` (process ")), "{said:#?}");
+    }
+    // Those that are killed did not end as they should.
+    let said = sandbox.bellows(&["stop", "a", "b", "--timeout", "1s", "--kill", "--log-format", "json"]).fine();
+    let records = lines_as_json(&said.stderr);
+    assert_eq!(records.len(), 2, "{said:#?}");
+    assert!(records.iter().all(|record| record["level"] == "WARN"), "{said:#?}");
+}
+
+#[test]
+fn several_failures_of_a_run_are_records_of_their_own() {
+    let sandbox = Sandbox::new();
+    let two = "links = [\"a.output -> one.input\", \"b.output -> two.input\"]\n\
+               [apps.a]\napp = \"pcap-reader\"\npath = \"one.pcap\"\n[apps.b]\napp = \"pcap-reader\"\npath = \"two.pcap\"\n\
+               [apps.one]\napp = \"sink\"\n[apps.two]\napp = \"sink\"\n";
+    let capture = std::fs::read(support::root().join("examples/captures/quickstart.pcap")).unwrap();
+    for name in ["one.pcap", "two.pcap"] {
+        std::fs::write(sandbox.path(name), &capture[..capture.len() - 1]).unwrap();
+    }
+    let network = sandbox.write("two.toml", two);
+    let said = sandbox.bellows(&["run", &network, "--json", "--log-format", "json"]);
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let records = lines_as_json(&said.stderr);
+    let errors: Vec<&Value> = records.iter().filter(|record| record["level"] == "ERROR").collect();
+    assert_eq!(errors.len(), 2, "{said:#?}");
+    for (error, app) in errors.iter().zip(["a", "b"]) {
+        let message = error["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("app `{app}` could not finish")) && !message.contains('\n'), "{said:#?}");
+    }
+}
+
+#[test]
+fn lines_of_the_log_that_were_lost_are_in_the_report() {
+    let sandbox = Sandbox::new();
+    let network = sandbox.write("short.toml", SHORT);
+    let run = |words: &[&str], stderr: Stdio| -> Said {
+        Said::from(sandbox.command(words).stderr(stderr).output().unwrap()).fine()
+    };
+    let full = || Stdio::from(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let report = run(&["run", &network, "--json"], full()).json();
+    let lost = report["log_lines_lost"].as_u64().unwrap();
+    assert!(lost > 0, "{report:#}");
+    let warnings = report["warnings"].as_array().unwrap();
+    let named = |warning: &&Value| warning.as_str().unwrap().contains("of the log");
+    let warning = warnings.iter().find(named).unwrap_or_else(|| panic!("{report:#}")).as_str().unwrap();
+    assert!(warning.starts_with(&format!("{lost} line")) && warning.contains("standard error"), "{warning}");
+    let text = run(&["run", &network], full()).stdout;
+    assert!(text.lines().last().unwrap().contains("of the log"), "{text}");
+    // Whoever does not read loses what does not fit.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    assert!(run(&["run", &network, "--json"], writer.into()).json()["log_lines_lost"].as_u64().unwrap() > 0);
+    let report = run(&["run", &network, "--json"], Stdio::piped()).json();
+    assert_eq!((&report["log_lines_lost"], &report["warnings"]), (&Value::from(0), &Value::from(Vec::<u64>::new())));
 }
 
 #[test]

@@ -16,27 +16,27 @@ use pty::Pty;
 use serde_json::{Value, json};
 use support::{ENDLESS, IDLE, PATIENCE, Said, Sandbox, has_peer};
 
-/// All subcommands that people are to use.
-const COMMANDS: [&str; 18] = [
-    "run",
-    "check",
-    "apps",
-    "graph",
-    "ps",
-    "show",
-    "top",
-    "trace",
-    "tap",
-    "clear",
-    "timeline",
-    "reload",
-    "stop",
-    "appbench",
-    "bench",
-    "breathsim",
-    "completions",
-    "man",
-];
+/// The words of every subcommand that help lists, the command itself first.
+fn commands(sandbox: &Sandbox) -> Vec<Vec<String>> {
+    let mut commands = vec![Vec::new()];
+    let mut next = 0;
+    while let Some(words) = commands.get(next).cloned() {
+        next += 1;
+        let help = [words.iter().map(String::as_str).collect::<Vec<_>>(), vec!["-h"]].concat();
+        let help = sandbox.bellows(&help).fine().stdout;
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let listed = listed.take_while(|line| !line.is_empty());
+        // What continues the line above is indented further.
+        let names =
+            listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()));
+        commands.extend(names.filter(|name| *name != "help").map(|name| [&words[..], &[name.to_owned()]].concat()));
+    }
+    assert!(commands.len() > 25, "{commands:?}");
+    for known in [vec!["schema"], vec!["run"], vec!["bench", "vring"], vec!["man"]] {
+        assert!(commands.iter().any(|words| *words == known), "{known:?} is not among {commands:?}");
+    }
+    commands
+}
 
 /// A row of so many counters between a source and a sink.
 fn chain(counters: usize) -> String {
@@ -168,9 +168,8 @@ fn each_part_is_printed_alone_also_as_json() {
 #[test]
 fn brief_help_fits_a_terminal_and_says_where_the_rest_is() {
     let sandbox = Sandbox::new();
-    let benches = ["apps", "blit", "engine", "history", "reload", "vring"];
-    let benches = benches.iter().map(|bench| vec!["bench", bench]);
-    for words in COMMANDS.iter().map(|command| vec![*command]).chain(benches).chain([vec![]]) {
+    for words in &commands(&sandbox) {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let help = |flag| {
             let words = [&words[..], &[flag]].concat();
             let said: Said = sandbox.command(&words).env("COLUMNS", "80").output().unwrap().into();
@@ -258,16 +257,20 @@ fn nothing_but_ascii_is_written_under_the_c_locale() {
     thread::sleep(Duration::from_millis(1_200));
     let apps = sandbox.bellows(&["apps", "--json"]).fine().json();
     let apps: Vec<&str> = apps.as_array().unwrap().iter().map(|app| app["name"].as_str().unwrap()).collect();
-    let mut commands: Vec<Vec<&str>> = vec![vec!["-h"], vec!["--help"], vec!["--version"], vec!["nonsense"]];
-    commands.extend(COMMANDS.iter().flat_map(|command| [vec![*command, "-h"], vec![*command, "--help"]]));
-    for bench in ["apps", "blit", "engine", "history", "reload", "vring"] {
-        commands.push(vec!["bench", bench, "--help"]);
-    }
+    let all = self::commands(&sandbox);
+    let with = |flag| move |words: &'_ Vec<String>| -> Vec<String> { [&words[..], &[String::from(flag)]].concat() };
+    let helps: Vec<Vec<String>> = all.iter().map(with("-h")).chain(all.iter().map(with("--help"))).collect();
+    let mut commands: Vec<Vec<&str>> = vec![vec!["--version"], vec!["nonsense"]];
+    commands.extend(helps.iter().map(|words| words.iter().map(String::as_str).collect::<Vec<_>>()));
     for app in apps.into_iter().chain(["engine"]) {
         commands.push(vec!["apps", app]);
         commands.push(vec!["apps", app, "--json"]);
     }
-    for part in ["run", "latency", "counters", "apps", "links", "interfaces", "errors", "config", "breath", "vhost"] {
+    // Those that `show` itself lists.
+    let parts = sandbox.bellows(&["show", "latnecy"]).stderr;
+    let parts = parts.split_once("(parts: ").and_then(|(_, rest)| rest.split_once(';')).unwrap().0;
+    assert!(parts.contains("status") && parts.contains("hot"), "{parts}");
+    for part in parts.split(", ") {
         commands.push(vec!["show", part]);
         commands.push(vec!["show", part, "--json"]);
     }
@@ -287,6 +290,9 @@ fn nothing_but_ascii_is_written_under_the_c_locale() {
         vec!["clear"],
         vec!["man"],
         vec!["completions", "bash"],
+        vec!["completions", "zsh"],
+        vec!["completions", "fish"],
+        vec!["schema"],
         vec!["run", &short],
         vec!["run", &short, "--json"],
         vec!["run", &wrong],
@@ -303,6 +309,20 @@ fn nothing_but_ascii_is_written_under_the_c_locale() {
         vec!["graph", &network, "-o", "c.png"],
         vec!["reload", "endless"],
         vec!["appbench", "tee", "--processes", "2", "--packets", "1e5"],
+        vec![
+            "bench",
+            "history",
+            "--case",
+            "mix",
+            "--schedule",
+            "flat",
+            "--processes",
+            "2",
+            "--rounds",
+            "2",
+            "--tees",
+            "1",
+        ],
         vec!["stop"],
     ]);
     for words in commands {

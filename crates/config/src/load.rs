@@ -36,7 +36,8 @@ pub struct Overrides {
 
 impl Overrides {
     /// Settings such as `apps.capture.path=other.pcap` and `engine.burst=64`. A value is read as TOML where that is
-    /// possible, else as text; a relative path is relative to the current directory.
+    /// possible, else as text; a relative path is relative to the current directory. Without a value, as in
+    /// `apps.capture.rate=`, the key is removed.
     pub fn new(set: impl IntoIterator<Item = impl Into<String>>) -> Overrides {
         Overrides { set: set.into_iter().map(Into::into).collect(), variables: None }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-use crate::diagnostics::{Diagnostic, Diagnostics, nearest, quoted};
+use crate::diagnostics::{Diagnostic, Diagnostics, listed, nearest, quoted};
 use crate::load::Overrides;
 use crate::value::{Key, Node, Place, Table, Value, table};
 
@@ -390,8 +390,9 @@ impl<'o> Reader<'o> {
             ["apps", app, _, ..] => match self.apps.get(*app) {
                 Some(&index) => {
                     let app = &mut self.description.apps[index];
-                    texts(&node, &mut app.set);
-                    insert(&mut app.table, &path[2..], node);
+                    node.iter().for_each(|node| texts(node, &mut app.set));
+                    let missing = change(&mut app.table, &path[2..], node);
+                    missing.into_iter().for_each(|missing| self.diagnostics.push(missing));
                 }
                 None if self.description.is_partial => {}
                 None => {
@@ -401,11 +402,14 @@ impl<'o> Reader<'o> {
                         None => "unknown app".to_owned(),
                     };
                     let unknown = Diagnostic::error(format!("there is no app {}", quoted(app)));
-                    let help = format!("the network has {}", crate::diagnostics::listed(known));
+                    let help = format!("the network has {}", listed(known));
                     self.diagnostics.push(unknown.at(path[1].place, label).help(help));
                 }
             },
-            ["engine", _, ..] => insert(&mut self.description.engine, &path[1..], node),
+            ["engine", _, ..] => {
+                let missing = change(&mut self.description.engine, &path[1..], node);
+                missing.into_iter().for_each(|missing| self.diagnostics.push(missing));
+            }
             _ => {
                 let (Some(first), Some(last)) = (path.first(), path.last()) else { return };
                 let place = Place { end: last.place.end, ..first.place };
@@ -458,7 +462,7 @@ pub(crate) fn syntax_errors(
 /// The source that what is set stands in.
 const SET: &str = "--set";
 
-const HOW_TO_SET: &str = "write `apps.NAME.key=value` or `engine.key=value`";
+const HOW_TO_SET: &str = "write `apps.NAME.key=value` or `engine.key=value`; without a value the key is removed";
 
 const TOO_LARGE: &str = "a network's files may have 2 MiB in all";
 
@@ -491,8 +495,8 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
     text.split_once(" (os error").map_or(text.as_str(), |(reason, _)| reason).to_lowercase()
 }
 
-/// The key and value that `key=value` sets.
-fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Node)> {
+/// The key and value that `key=value` sets; no value if nothing follows the `=`: the key is to be removed.
+fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Option<Node>)> {
     let equals = first_unquoted_equals(text)?;
     let key = &text[..equals];
     if key.contains(['\n', '\r', '[', ']', '#']) {
@@ -509,11 +513,14 @@ fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Node)> {
         }
     }
     let written = text[equals + 1..].trim();
+    if written.is_empty() {
+        return Some((path, None));
+    }
     let start = equals + 1 + text[equals + 1..].find(written).unwrap_or(0);
     let place = Place { source, start, end: start + written.len() };
     let as_text = Node { place, value: Value::Text(written.to_owned()), loose: Some(written.to_owned()) };
     if written.contains(['\n', '\r', '#']) {
-        return Some((path, as_text));
+        return Some((path, Some(as_text)));
     }
     let parsed = DeTable::parse(text).ok().map(|parsed| table(parsed.into_inner(), source));
     let leaf = parsed.and_then(|parsed| {
@@ -532,7 +539,7 @@ fn setting(text: &str, source: usize) -> Option<(Vec<Key>, Node)> {
         Some(node) => Node { loose: Some(written.to_owned()), ..node },
         None => as_text,
     };
-    Some((path, node))
+    Some((path, Some(node)))
 }
 
 fn first_unquoted_equals(text: &str) -> Option<usize> {
@@ -557,6 +564,37 @@ fn texts(node: &Node, found: &mut Vec<String>) {
         Value::Table(table) => table.0.iter().for_each(|(_, node)| texts(node, found)),
         _ => {}
     }
+}
+
+/// Puts a value at a path below a table, or removes what is there; a warning if nothing is.
+fn change(table: &mut Table, path: &[Key], node: Option<Node>) -> Option<Diagnostic> {
+    match node {
+        Some(node) => {
+            insert(table, path, node);
+            None
+        }
+        None => remove(table, path),
+    }
+}
+
+/// Removes the key at a path below a table; a warning if it is not there.
+fn remove(table: &mut Table, path: &[Key]) -> Option<Diagnostic> {
+    let (key, rest) = path.split_first()?;
+    if rest.is_empty() && table.remove(&key.name).is_some() {
+        return None;
+    }
+    let inner = table.0.iter_mut().find(|(other, _)| !rest.is_empty() && other.name == key.name);
+    if let Some((_, Node { value: Value::Table(inner), .. })) = inner {
+        return remove(inner, rest);
+    }
+    let known = || table.0.iter().map(|(key, _)| key.name.as_str());
+    let label = match nearest(&key.name, known()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "no such key".to_owned(),
+    };
+    let missing = Diagnostic::warning(format!("{} is not set, so there is nothing to remove", quoted(&key.name)));
+    let help = if table.0.is_empty() { String::new() } else { format!("the keys that are set: {}", listed(known())) };
+    Some(missing.at(key.place, label).help(help))
 }
 
 /// Puts a value at a path below a table, in the place of what is there.

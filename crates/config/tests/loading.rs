@@ -142,6 +142,32 @@ fn what_is_set_takes_the_place_of_what_is_written() {
 }
 
 #[test]
+fn what_is_set_to_nothing_is_removed() {
+    let given = good(NETWORK, &[]);
+    assert!(!fingerprint(&given, "source").contains(r#""rate":null"#), "the file limits it");
+    assert!(given.engine.lossless);
+    let loaded = good(NETWORK, &["apps.source.rate=", "engine.lossless = "]);
+    assert!(fingerprint(&loaded, "source").contains(r#""rate":null"#), "{}", fingerprint(&loaded, "source"));
+    assert!(!loaded.engine.lossless);
+    assert!(loaded.text.ends_with("\n# --set engine.lossless = \n"), "{}", loaded.text);
+    assert_eq!(loaded.warnings.to_string(), "");
+    // The last word counts.
+    let again = good(NETWORK, &["apps.source.rate=", "apps.source.rate=2M"]);
+    assert!(fingerprint(&again, "source").contains(r#""rate":"2M""#));
+    // What is not there cannot be removed: a slip, most likely.
+    let slip = good(NETWORK, &["apps.source.raet="]);
+    let warning = slip.warnings.to_string();
+    assert!(warning.contains("`raet` is not set") && warning.contains("did you mean `rate`?"), "{warning}");
+    // A key that an app needs is missed.
+    let report = loaded_report(&["apps.file.path="]);
+    assert!(report.contains("`path`"), "{report}");
+}
+
+fn loaded_report(set: &[&str]) -> String {
+    loaded(NETWORK, set).unwrap_err().to_string()
+}
+
+#[test]
 fn ports_that_are_meant_without_a_doubt_need_not_be_written() {
     let short = NETWORK
         .replace("source.output -> copy.input", "source -> copy")

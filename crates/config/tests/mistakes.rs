@@ -1144,7 +1144,7 @@ error: only keys of apps and of the engine can be set
 1 | links=[]
   | ^^^^^ no such key
   |
-  = help: write `apps.NAME.key=value` or `engine.key=value`
+  = help: write `apps.NAME.key=value` or `engine.key=value`; without a value the key is removed
 
 error: this sets nothing
  --> --set:1:1
@@ -1152,7 +1152,7 @@ error: this sets nothing
 1 | nothing
   | ^^^^^^^ no `key=value`
   |
-  = help: write `apps.NAME.key=value` or `engine.key=value`
+  = help: write `apps.NAME.key=value` or `engine.key=value`; without a value the key is removed
 ",
     );
 }

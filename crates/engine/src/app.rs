@@ -215,8 +215,11 @@ pub trait App: Send + Sized + 'static {
     /// can be refused is found out in `start`; what fails here all the same is for [`stop`](App::stop) to report.
     fn begin(&mut self) {}
 
-    /// The run ends: the last call with an [`Io`], so that the counters tell all that the app has done. It is still to be
-    /// [stopped](App::stop). Not called for an app that a reload takes out, nor after a panic.
+    /// The run ends, or a reload has removed or replaced the app: the last call with an [`Io`], so that the counters tell all
+    /// that the app has done. It is still to be [stopped](App::stop). Not called after a panic.
+    ///
+    /// After a reload it is called on the thread that asked for it, while the new configuration runs: it may wait for a disk.
+    /// Packets that it sends then go nowhere; they are counted as `removed`, as those that it holds are.
     fn end(&mut self, io: &Io<Self>) {
         let _ = io;
     }

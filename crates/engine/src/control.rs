@@ -5,19 +5,21 @@ use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::Release};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use bellows_codemem::PerfMap;
 use bellows_sys::wake::Event;
+use bellows_sys::way_out;
 use serde::{Deserialize, Serialize};
 
 use crate::app::{AppError, Status, answer};
 use crate::counters::{Pulse, Slab};
-use crate::engine::{Settings, retire};
+use crate::engine::Settings;
 use crate::home::Home;
 use crate::listing::Listing;
 use crate::network::{Fault, LinkSpec, Network};
+use crate::retire::{LateCount, retire};
 use crate::schedule::Breath;
 use crate::snapshot::Snapshot;
 use crate::timeline::Names;
@@ -30,7 +32,11 @@ pub(crate) mod attention {
     pub(crate) const COMMIT: u32 = 2;
     pub(crate) const GAUGES: u32 = 4;
     pub(crate) const WATCH: u32 = 8;
+    pub(crate) const LATE: u32 = 16;
 }
+
+/// How long the end of a run waits for a reload that ends apps.
+const RETIRE_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Request {
     pub(crate) world: Box<World>,
@@ -67,6 +73,8 @@ pub(crate) struct Shared {
     /// Names of apps in the timeline.
     names: Option<Arc<Names>>,
     watchers: Mutex<Watchers>,
+    /// What apps that a reload has taken out counted at their end: for the engine's thread, the one that writes counters.
+    late: Mutex<Vec<LateCount>>,
 }
 
 /// What others want to watch.
@@ -122,6 +130,7 @@ impl Shared {
             home,
             names,
             watchers: Mutex::default(),
+            late: Mutex::default(),
         })
     }
 
@@ -158,6 +167,19 @@ impl Shared {
     /// What others want to watch and the engine has not taken yet.
     pub(crate) fn take_orders(&self) -> Vec<Order> {
         mem::take(&mut lock(&self.watchers).orders)
+    }
+
+    /// What was counted late and is not in the counters yet.
+    pub(crate) fn take_late_counts(&self) -> Vec<LateCount> {
+        mem::take(&mut lock(&self.late))
+    }
+
+    /// Waits for a reload that still ends what it has taken out, but not for ever.
+    pub(crate) fn wait_for_reload(&self) {
+        let deadline = Instant::now() + RETIRE_PATIENCE;
+        while matches!(self.current.try_lock(), Err(TryLockError::WouldBlock)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The run is over: who waits for an answer gets none.
@@ -216,10 +238,16 @@ pub enum ReloadError {
     #[error("app `{0}`: {1}; the old configuration runs on")]
     App(String, AppError),
     /// The counters cannot be made.
-    #[error("cannot make the counters: {0}; the old configuration runs on")]
+    #[error(
+        "cannot make the counters: {0}; {help}; the old configuration runs on",
+        help = way_out(.0, "see that memory and room on the tmpfs are left")
+    )]
     Counters(io::Error),
     /// The new configuration runs, but other processes cannot see its counters.
-    #[error("the new configuration runs, but its counters cannot be published: {0}")]
+    #[error(
+        "the new configuration runs, but its counters cannot be published: {0}; {help}",
+        help = way_out(.0, "see that the directory of the run is writable, and reload again")
+    )]
     Unpublished(io::Error),
     /// There is nothing to reload any more.
     #[error("the run is over")]
@@ -393,7 +421,7 @@ impl Control {
             World::prepare(network, &before, home, &self.shared.settings, names).map_err(ReloadError::Counters)?;
         let outline = Arc::clone(&world.outline);
         let mut report = compare(&current.outline, &world);
-        let origins = world.origins.clone();
+        let successors = world.successors();
 
         let (sender, receiver) = channel();
         match &mut *lock(&self.shared.mailbox) {
@@ -425,7 +453,12 @@ impl Control {
                 let published = home.map_or(Ok(()), |home| home.publish(generation));
                 report.dropped = dropped;
                 report.pause_nanos = pause.as_nanos() as u64;
-                report.unfinished = retire(*old, &origins);
+                let retired = retire(*old, &successors);
+                report.unfinished = retired.unfinished;
+                if !retired.late.is_empty() {
+                    lock(&self.shared.late).extend(retired.late);
+                    self.ask(attention::LATE);
+                }
                 published.map_err(ReloadError::Unpublished)?;
                 Ok(report)
             }

@@ -19,8 +19,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_pmu::Event;
-use bellows_sys::clock;
 use bellows_sys::shared::SharedCells;
+use bellows_sys::{clock, way_out};
 use serde::{Deserialize, Serialize};
 
 use crate::app::{Counter, Traits};
@@ -80,7 +80,7 @@ pub(crate) mod engine {
 /// lower half, 0 between calls. It is written before and after each call, so that a reader finds the app in which an engine
 /// hangs, also when the process has been stopped or killed.
 pub(crate) mod doing {
-    use super::{Activity, Directory, Doing};
+    use super::{Activity, Doing, Slab};
 
     pub(crate) const NOTHING: u64 = 0;
     /// It waits until something is due.
@@ -95,8 +95,8 @@ pub(crate) mod doing {
         calling(app) | (activity as u64) << 32
     }
 
-    /// What a number says.
-    pub(crate) fn read(number: u64, directory: &Directory) -> Option<Doing> {
+    /// What a number says. The position behind the last app stands for the one that [`Slab::name_newcomer`] has named.
+    pub(crate) fn read(number: u64, slab: &Slab) -> Option<Doing> {
         let activity = match number >> 32 {
             0 => Activity::Call,
             1 => Activity::Question,
@@ -105,7 +105,9 @@ pub(crate) mod doing {
             _ => return None,
         };
         let app = usize::try_from(number & 0xffff_ffff).ok()?.checked_sub(1)?;
-        Some(Doing { app: directory.apps.get(app)?.name.clone(), activity })
+        let apps = &slab.directory.apps;
+        let newcomer = || (app == apps.len()).then(|| slab.newcomer());
+        Some(Doing { app: apps.get(app).map(|entry| entry.name.clone()).or_else(newcomer)?, activity })
     }
 }
 
@@ -146,11 +148,7 @@ pub struct Pulse {
 impl Pulse {
     pub(crate) fn of(slab: &Slab) -> Pulse {
         let number = slab.get(engine::DOING);
-        Pulse {
-            doing: doing::read(number, &slab.directory),
-            asleep: number == doing::ASLEEP,
-            alive: slab.get(engine::ALIVE),
-        }
+        Pulse { doing: doing::read(number, slab), asleep: number == doing::ASLEEP, alive: slab.get(engine::ALIVE) }
     }
 }
 
@@ -232,6 +230,13 @@ pub(crate) mod histogram {
     pub(crate) const BREATH: usize = 0;
     pub(crate) const LATENCY: usize = 1;
     pub(crate) const NAMES: [&str; 2] = ["breath", "latency"];
+}
+
+/// The name of an app that a reload is about to add: its length in bytes, then its bytes.
+mod newcomer {
+    /// Bytes of a name; a longer one is cut.
+    pub(super) const MAX_NAME: usize = 128;
+    pub(super) const CELLS: usize = 1 + MAX_NAME / 8;
 }
 
 /// Why packets are dropped in any app; these come before the app's own reasons.
@@ -330,6 +335,9 @@ pub struct Directory {
     pub gone_links: Vec<LinkEntry>,
     /// The first cell of the histograms.
     pub histograms: usize,
+    /// The first cell of the name of an app that a reload is about to add.
+    #[serde(default)]
+    pub newcomer: usize,
     /// Number of counter cells.
     pub cells: usize,
     /// Frequency of the clock in which times are counted, in Hz.
@@ -352,6 +360,7 @@ impl Directory {
             first
         };
         let histograms = claim(histogram::NAMES.len() * CELLS);
+        let newcomer = claim(newcomer::CELLS);
         let apps = apps
             .map(|(name, kind, traits, has_slots)| {
                 let state = match (traits.pulls, has_slots) {
@@ -396,6 +405,7 @@ impl Directory {
             gone_apps,
             gone_links,
             histograms,
+            newcomer,
             cells: cell,
             ticks_per_second: clock::ticks_per_second(),
             ..Directory::default()
@@ -414,6 +424,7 @@ impl Directory {
         let fits = |cell: usize, count: usize| cell.checked_add(count).is_some_and(|end| end <= self.cells);
         fits(0, self.engine.len())
             && fits(self.histograms, histogram::NAMES.len() * CELLS)
+            && fits(self.newcomer, newcomer::CELLS)
             && self.ticks_per_second > 0
             && self.apps.iter().chain(&self.gone_apps).all(|app| {
                 fits(app.cell, app.drops.len() + app.counters.len())
@@ -464,7 +475,7 @@ unsafe impl Sync for Slab {}
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be opened or mapped.
-    #[error("{0}: {1}")]
+    #[error("{0}: {1}; {help}", help = way_out(.1, "`bellows ps` lists the networks that can be read"))]
     Unreadable(PathBuf, io::Error),
     /// It is something else, or of another version of Bellows.
     #[error("{0} is no counter file of this version of bellows ({1})")]
@@ -544,6 +555,27 @@ impl Slab {
         unsafe { self.counters.as_ref() }
     }
 
+    /// Writes down the name of an app that has no row here because a reload is about to add it. A reader that looks while
+    /// another name is written may see parts of both.
+    pub(crate) fn name_newcomer(&self, name: &str) {
+        let name = &name.as_bytes()[..name.floor_char_boundary(newcomer::MAX_NAME)];
+        let first = self.directory.newcomer;
+        self.set(first, name.len() as u64);
+        for (index, bytes) in name.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            self.set(first + 1 + index, u64::from_ne_bytes(word));
+        }
+    }
+
+    /// The name that was written down last.
+    fn newcomer(&self) -> String {
+        let first = self.directory.newcomer;
+        let length = usize::try_from(self.get(first)).unwrap_or(usize::MAX).min(newcomer::MAX_NAME);
+        let words = (0..length.div_ceil(8)).flat_map(|index| self.get(first + 1 + index).to_ne_bytes());
+        String::from_utf8_lossy(&words.take(length).collect::<Vec<u8>>()).into_owned()
+    }
+
     /// Tells readers that a newer generation is there.
     pub(crate) fn supersede(&self) {
         self.memory.cells()[SUPERSEDED].store(1, Relaxed);
@@ -613,13 +645,14 @@ mod tests {
     #[test]
     fn counters_that_a_directory_places_outside_its_cells_are_refused() {
         assert!(opened(&block(&directory())).is_ok());
-        let spoilt: [fn(&mut Directory); 6] = [
+        let spoilt: [fn(&mut Directory); 7] = [
             |directory| directory.apps[1].cell = usize::MAX,
             |directory| directory.links[0].cell = directory.cells - 1,
             |directory| directory.engine.resize(2_000, String::new()),
             |directory| directory.cells = usize::MAX,
             |directory| directory.events.resize(5_000, String::new()),
             |directory| directory.histograms = directory.cells,
+            |directory| directory.newcomer = directory.cells - 1,
         ];
         for spoil in spoilt {
             let mut directory = directory();
@@ -627,6 +660,22 @@ mod tests {
             let error = opened(&block(&directory)).err().unwrap();
             assert!(matches!(error, ReadError::Foreign(..)), "{error}");
         }
+    }
+
+    #[test]
+    fn an_app_without_a_row_is_named() {
+        let slab = Slab::create(directory(), 0, None).unwrap();
+        let number = doing::with(Activity::Start, slab.directory.apps.len());
+        for name in ["next", "", "twelve bytes", &"ä".repeat(100)] {
+            slab.name_newcomer(name);
+            let doing = doing::read(number, &slab).unwrap();
+            assert_eq!((doing.app.as_str(), doing.activity), (&name[..name.len().min(128)], Activity::Start));
+        }
+        assert_eq!(doing::read(number + 1, &slab), None);
+        // Whatever the cells hold, it is text.
+        slab.set(slab.directory.newcomer, u64::MAX);
+        slab.set(slab.directory.newcomer + 1, u64::MAX);
+        assert!(doing::read(number, &slab).unwrap().app.contains('\u{fffd}'));
     }
 
     proptest! {

@@ -1,6 +1,5 @@
 //! The engine: breathes, sleeps, ends, and swaps configurations between breaths.
 
-use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -9,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bellows_packet::{BufferUse, Fixed, buffer_use, pool};
 use bellows_pmu::{Event, OpenError, Pmu};
-use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
+use bellows_sys::{clock, way_out};
 
 use crate::app::{AppError, Entry, Erased, Failed, Occupant, answer};
 use crate::control::{Control, Reply, Shared, attention};
@@ -22,6 +21,7 @@ use crate::meter::{self, Meter, metered_pull, metered_tick};
 use crate::network::{Fault, Network, Side};
 use crate::panics;
 use crate::place::Place;
+use crate::retire::LateCount;
 use crate::schedule::Schedule;
 use crate::slots::{Expects, Listened, Slot};
 use crate::snapshot::Snapshot;
@@ -84,13 +84,16 @@ pub enum StartError {
     #[error("app `{0}`: {1}")]
     App(String, AppError),
     /// The counters cannot be made.
-    #[error("cannot make the counters: {0}; see that memory, descriptors and room on the tmpfs are left")]
+    #[error("cannot make the counters: {0}; {help}", help = way_out(.0, "see that memory and room on the tmpfs are left"))]
     Counters(std::io::Error),
     /// The events cannot be counted.
     #[error("{0}; choose others with `events` in [engine], or none: `events = []`")]
     Events(#[from] OpenError),
     /// The generated code cannot be named for `perf`.
-    #[error("the map that names generated code for perf cannot be written: {0}; see that /tmp is writable")]
+    #[error(
+        "the map that names generated code for perf cannot be written: {0}; {help}",
+        help = way_out(.0, "see that /tmp is writable")
+    )]
     PerfMap(std::io::Error),
     /// There is no pool of packets, and none can be made.
     #[error(transparent)]
@@ -104,6 +107,8 @@ pub enum End {
     Done,
     /// It was told to stop.
     Stopped,
+    /// No app in which packets end can take any more: see [`Io::close`](crate::Io::close).
+    Closed,
     /// Packets wait in these links and nothing will ever move them.
     Stalled(Vec<String>),
 }
@@ -234,13 +239,13 @@ impl Engine {
             idle_since: None,
             holdout: 0,
         };
-        engine.begin();
+        engine.begin(None);
         Ok(engine)
     }
 
-    /// Tells apps that have just come into the network that the run begins.
-    fn begin(&mut self) {
-        let panicked = self.world.begin();
+    /// Tells apps that have just come into the network that the run begins; in a reload, beside the configuration before.
+    fn begin(&mut self, old: Option<&World>) {
+        let panicked = self.world.begin(old);
         panicked.iter().for_each(|&app| self.core.report_panic(app));
         if !panicked.is_empty() {
             self.bury();
@@ -454,6 +459,9 @@ impl Engine {
                     break;
                 }
             }
+            if self.core.closed.get() && self.is_closed() {
+                return End::Closed;
+            }
             if self.core.moved.get() != moved {
                 self.idle_since = None;
                 continue;
@@ -478,6 +486,10 @@ impl Engine {
     #[cold]
     pub fn attend(&mut self) -> bool {
         let wishes = self.shared.attention.swap(0, Acquire);
+        // First: the cells are those of the configuration that runs now.
+        if wishes & attention::LATE != 0 {
+            self.count_late();
+        }
         if wishes & attention::COMMIT != 0 {
             self.commit();
         }
@@ -495,6 +507,15 @@ impl Engine {
     /// Whether every app is exhausted and holds nothing.
     pub(crate) fn is_done(&self) -> bool {
         self.world.apps.iter().all(|app| app.exhausted() && app.held() == 0)
+    }
+
+    /// Whether every app in which packets end has [told](crate::Io::close) that it can take no more.
+    #[cold]
+    fn is_closed(&self) -> bool {
+        self.core.closed.set(false);
+        let World { places, traits, .. } = &self.world;
+        let mut ends = places.iter().zip(traits).filter(|(place, traits)| traits.ends && place.is_fed()).peekable();
+        ends.peek().is_some() && ends.all(|(place, _)| place.closed.get())
     }
 
     /// Asks every app something between breaths. `None` if one panicked over it: it has been buried, and the run goes on.
@@ -660,6 +681,14 @@ impl Engine {
         slab.set(cells::ALIVE, now);
     }
 
+    /// Counts what apps that reloads have taken out counted at their end.
+    #[cold]
+    fn count_late(&self) {
+        for LateCount { cell, count } in self.shared.take_late_counts() {
+            self.world.fabric().slab.add(cell, count);
+        }
+    }
+
     /// Swaps in the configuration that waits in the mailbox.
     #[cold]
     fn commit(&mut self) {
@@ -693,7 +722,7 @@ impl Engine {
             meter.watching.set(!watch.is_empty());
         }
         // Nothing can fail any more.
-        self.begin();
+        self.begin(Some(&old));
         let meter = &self.core.meter;
         meter.on_timeline(|timeline| timeline.reload(start_ticks, clock::ticks() - start_ticks, dropped));
         let _ = request.reply.send(Reply::Committed { old: Box::new(old), revived, dropped, pause: start.elapsed() });
@@ -856,6 +885,8 @@ impl Engine {
         }
         slab.set(cells::DOING, doing::NOTHING);
         self.shared.close();
+        self.shared.wait_for_reload();
+        self.count_late();
         let slab = &self.world.fabric().slab;
         let started = slab.get(cells::STARTED);
         Outcome {
@@ -934,21 +965,4 @@ pub(crate) fn stop_contained(app: &mut dyn Erased) -> Result<(), String> {
         Some(result) => result.map_err(|error| error.to_string()),
         None => Err("it panicked when it was to stop".to_owned()),
     }
-}
-
-/// Ends apps that are no longer in the network: what they could not finish.
-pub(crate) fn retire(mut world: World, kept: &[Origin]) -> Vec<(String, String)> {
-    let World { apps, outline, .. } = &mut world;
-    let mut unfinished = Vec::new();
-    let kept: HashSet<usize> =
-        kept.iter().filter_map(|origin| if let Origin::Kept(app) = origin { Some(*app) } else { None }).collect();
-    for (index, identity) in outline.apps.iter().enumerate() {
-        // In the place of one that was kept lies the new configuration's copy, which was never started.
-        if !kept.contains(&index)
-            && let Err(why) = stop_contained(&mut *apps[index])
-        {
-            unfinished.push((identity.name.clone(), why));
-        }
-    }
-    unfinished
 }

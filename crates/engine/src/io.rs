@@ -47,6 +47,8 @@ pub(crate) struct Core {
     /// What this thread had taken from the pool and given back when the last call was over: what has changed since then is the
     /// doing of the next.
     pub(crate) buffers: Cell<BufferUse>,
+    /// Whether an app has told that it can take no packet any more, since somebody looked whether all have.
+    pub(crate) closed: Cell<bool>,
     pub(crate) burst: usize,
     pub(crate) lossless: bool,
     pub(crate) meter: Meter,
@@ -68,6 +70,7 @@ impl Core {
             next_deadline: Cell::new(0),
             spare: RefCell::new(Vec::with_capacity(64)),
             buffers: Cell::default(),
+            closed: Cell::new(false),
             burst,
             lossless,
             meter,
@@ -380,6 +383,14 @@ impl<'a, A: App> Io<'a, A> {
     /// count as having ended here.
     pub fn handed_off(&self, count: usize) {
         self.place.fabric().slab.add(self.place.account + account::HANDED_OFF, count as u64);
+    }
+
+    /// Tells that nothing that the app is given can go anywhere any more, ever: the reader of the pipe that it writes to has
+    /// gone, say. When all apps say so in which packets [end](App::ENDS), the run is over: [`End::Closed`](crate::End::Closed).
+    /// To be told again whenever the app is called.
+    pub fn close(&self) {
+        self.place.closed.set(true);
+        self.place.core().closed.set(true);
     }
 
     /// Adds to a counter of the app's own: the position in [`App::COUNTERS`].

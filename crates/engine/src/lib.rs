@@ -86,6 +86,7 @@ mod order;
 mod panics;
 mod place;
 mod random;
+mod retire;
 mod schedule;
 mod slots;
 mod snapshot;

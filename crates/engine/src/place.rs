@@ -35,7 +35,7 @@ fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
 /// Invariant: between [`World::seat`](crate::world::World::seat) and the end of the world that owns the place, `core`,
 /// `fabric` and `doing` lead to the engine's core, that world's fabric and a cell of its counters, and `app` to the app that
 /// sits here. Only the engine's
-/// thread follows them, while it breathes.
+/// thread follows them, while it breathes; once another world runs, the thread that ends this one, which has seated it anew.
 pub(crate) struct Place {
     pub(crate) app: Cell<*mut ()>,
     /// How often it has been called: to pull, to push, to tick.
@@ -63,6 +63,8 @@ pub(crate) struct Place {
     pub(crate) cell: usize,
     pub(crate) own_drops: usize,
     pub(crate) own_counters: usize,
+    /// Whether it can take no packet any more: see [`Io::close`](crate::Io::close).
+    pub(crate) closed: Cell<bool>,
     /// When it wants a tick, in nanoseconds of the engine's clock; at first, at once.
     pub(crate) deadline: Cell<u64>,
     pub(crate) prefetch: usize,
@@ -143,6 +145,11 @@ impl Place {
             // An app that only brings packets in may have made one too many and given it back.
             uncounted: if traits.ends || traits.inputs.is_none() { uncounted.min(0) } else { uncounted },
         }
+    }
+
+    /// Whether a link leads to it.
+    pub(crate) fn is_fed(&self) -> bool {
+        self.inputs.iter().any(|&link| link != OPEN)
     }
 
     /// Counts drops of packets that never had a buffer.

@@ -25,6 +25,7 @@ use crate::io::Core;
 use crate::network::{AppSpec, End, LinkSpec, Network, Side};
 use crate::order::push_order;
 use crate::place::{OPEN, Place};
+use crate::retire::Successor;
 use crate::schedule::{Breath, Step};
 use crate::slots::Slot;
 use crate::timeline::Names;
@@ -353,6 +354,7 @@ impl World {
                     cell: entry.cell,
                     own_drops,
                     own_counters: own_drops + app.traits.drops.len(),
+                    closed: Cell::new(false),
                     deadline: Cell::new(0),
                     prefetch: app.traits.prefetch,
                     gain: app.traits.gain,
@@ -491,18 +493,7 @@ impl World {
     /// [stopped](World::stop_started): not here, because an engine that reloads has no time for that.
     pub(crate) fn start(&mut self, mut old: Option<&mut World>) -> Result<(), (String, AppError)> {
         for index in 0..self.apps.len() {
-            // In a reload the counters of the old configuration are those that others see, and its names. An app that is
-            // new has none there.
-            let seen = match (self.origins[index], &old) {
-                (Origin::Kept(_), _) => None,
-                (Origin::Replaces(app), Some(old)) => Some((&old.fabric().slab, doing::with(Activity::Start, app))),
-                (_, Some(old)) => Some((&old.fabric().slab, doing::NOTHING)),
-                (_, None) => Some((&self.fabric().slab, doing::with(Activity::Start, index))),
-            };
-            if let Some((slab, number)) = seen {
-                slab.set(cells::ALIVE, clock::unix_nanos());
-                slab.set(cells::DOING, number);
-            }
+            self.tell_start(index, old.as_deref());
             let buffers = buffer_use();
             let result = match (self.origins[index], &mut old) {
                 (Origin::Kept(_), _) => Ok(()),
@@ -526,6 +517,26 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Tells readers of the counters that an app is being started. In a reload they still see those of the old configuration,
+    /// in which an app that is new has no row.
+    fn tell_start(&self, index: usize, old: Option<&World>) {
+        let tell = |slab: &Slab, position: usize| {
+            slab.set(cells::ALIVE, clock::unix_nanos());
+            slab.set(cells::DOING, doing::with(Activity::Start, position));
+        };
+        match (self.origins[index], old) {
+            (Origin::Kept(_), _) => return,
+            (Origin::Replaces(app), Some(old)) => tell(&old.fabric().slab, app),
+            (_, Some(old)) => {
+                let slab = &old.fabric().slab;
+                slab.name_newcomer(&self.outline.apps[index].name);
+                tell(slab, slab.directory.apps.len());
+            }
+            (_, None) => {}
+        }
+        tell(&self.fabric().slab, index);
     }
 
     /// Puts what an app has made or freed when it was started on its account. What it has freed was inside the app whose place
@@ -587,17 +598,36 @@ impl World {
         slab.set(place.account + account::UNCOUNTED, books.uncounted.cast_unsigned());
     }
 
-    /// Tells the apps that are new here that the run begins. Returns those that panicked over it.
-    pub(crate) fn begin(&mut self) -> Vec<usize> {
+    /// Tells the apps that are new here, in a reload beside the `old` configuration, that the run begins. Returns those that
+    /// panicked over it.
+    pub(crate) fn begin(&mut self, old: Option<&World>) -> Vec<usize> {
         let is_new = |index: &usize| !matches!(self.origins[*index], Origin::Kept(_));
         let new: Vec<usize> = (0..self.apps.len()).filter(is_new).collect();
         let mut begin = |index: usize| {
+            self.tell_start(index, old);
             let buffers = buffer_use();
             let has_begun = answer(|| self.apps[index].begin()).is_some();
             self.book_start(index, buffer_use().since(buffers));
             has_begun
         };
-        new.into_iter().filter(|&index| !begin(index)).collect()
+        let panicked = new.into_iter().filter(|&index| !begin(index)).collect();
+        for world in old.into_iter().chain([&*self]) {
+            world.fabric().slab.set(cells::DOING, doing::NOTHING);
+        }
+        panicked
+    }
+
+    /// The apps of the configuration before that do not run on here, and where what they still count goes.
+    pub(crate) fn successors(&self) -> Vec<Successor> {
+        let replaced = self.origins.iter().enumerate().filter_map(|(index, origin)| match *origin {
+            // What else an app counts may be a gauge of the new one's by now.
+            Origin::Replaces(app) => Some(Successor { app, cell: Some(self.places[index].cell), counters: false }),
+            _ => None,
+        });
+        let removed = self.burials.apps.iter();
+        let removed =
+            removed.map(|&Burial { from, to }| Successor { app: from, cell: to.map(|(_, cell)| cell), counters: true });
+        replaced.chain(removed).collect()
     }
 
     /// Stops the apps that had started before one could not.

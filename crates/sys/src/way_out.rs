@@ -30,6 +30,7 @@ pub fn way_out<'a>(error: &io::Error, usual: &'a str) -> &'a str {
         Some(Errno::NAMETOOLONG) => "give a shorter path",
         Some(Errno::LOOP) => "the path's symbolic links lead in a circle; mend them, or give another path",
         Some(Errno::NOMEM) => "the memory is used up; free some",
+        Some(Errno::PIPE) => "whoever read it has ended; keep the reader running, or write to a file",
         Some(Errno::NXIO | Errno::NODEV) => "there is no such device; check the path",
         _ => usual,
     }
@@ -41,7 +42,9 @@ mod tests {
 
     #[test]
     fn causes_have_ways_out_of_their_own() {
-        for (errno, word) in [(24, "ulimit -n"), (23, "file-max"), (28, "full"), (27, "ulimit -f"), (30, "read-only")] {
+        for (errno, word) in
+            [(24, "ulimit -n"), (23, "file-max"), (28, "full"), (27, "ulimit -f"), (30, "read-only"), (32, "reader")]
+        {
             let error = io::Error::from_raw_os_error(errno);
             assert!(way_out(&error, "usual").contains(word), "{error}");
         }

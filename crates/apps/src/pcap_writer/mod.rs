@@ -29,7 +29,9 @@ use self::output::{OpenError, Output, Refusal, Rotation, Written};
 /// refused and not touched.
 ///
 /// With `path = "-"` the capture goes to standard output: `bellows run NETWORK | tcpdump -n -r -`. The report goes to
-/// standard error then, and packets wait in the link while the reader does not keep up.
+/// standard error then, and packets wait in the link while the reader does not keep up. When the reader ends (`| head`),
+/// packets are dropped as `write_failed`. The run then ends with an error, unless packets also end in another app, such as a
+/// `sink`, a `vhost-user` or a `pcap-writer` of a file.
 ///
 /// A packet that was read from a capture keeps its time, its length on the wire, and its link type; all others are
 /// Ethernet frames of their own length, recorded now. A pcap file has one link type, that of its first packet:
@@ -276,8 +278,11 @@ impl PcapWriter {
     }
 }
 
-/// Counts what was lost from the buffer.
+/// Counts what was lost from the buffer, and tells if nobody will ever read more.
 fn account(io: &Io<PcapWriter>, output: &mut Output) {
+    if output.is_unread() {
+        io.close();
+    }
     let lost = output.take_untold();
     if lost > 0 {
         io.lost(lost, WRITE_FAILED);

@@ -98,6 +98,8 @@ pub(super) struct Output {
     failure: Option<String>,
     /// Nothing can be written any more.
     is_dead: bool,
+    /// Because nobody reads the pipe any more.
+    is_unread: bool,
     /// Packets that were not written because writing failed, and how many of them the app's counters have not been told of.
     lost: u64,
     untold: u64,
@@ -137,6 +139,7 @@ impl Output {
             trouble: None,
             failure: None,
             is_dead: false,
+            is_unread: false,
             lost: 0,
             untold: 0,
             before: 0,
@@ -161,6 +164,11 @@ impl Output {
     /// Whether the run has begun.
     pub(super) fn has_begun(&self) -> bool {
         self.staged.is_none()
+    }
+
+    /// Whether it was a pipe that nobody reads any more.
+    pub(super) fn is_unread(&self) -> bool {
+        self.is_unread
     }
 
     /// Packets that are in the files.
@@ -261,6 +269,7 @@ impl Output {
             _ => io::ErrorKind::Other,
         };
         let mut is_over = kind == io::ErrorKind::BrokenPipe;
+        self.is_unread |= is_over;
         if let Some(writer) = &mut self.writer {
             if writer.sink_mut().is_pipe() && kind == io::ErrorKind::WouldBlock {
                 return;

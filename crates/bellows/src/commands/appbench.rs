@@ -60,7 +60,7 @@ pub struct Arguments {
     app: Option<String>,
     /// Override a key of the network file (repeatable)
     ///
-    /// Example: `--set 'apps.capture.repeat="forever"'`.
+    /// Example: `--set 'apps.capture.repeat="forever"'`. `KEY=` without a value removes the key.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "network")]
     overrides: Vec<String>,
     /// Packets per run [default: 1e7, or 1e6 if resident]

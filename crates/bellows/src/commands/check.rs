@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Override a key of each file, such as `engine.burst=32` (repeatable)
     ///
     /// Another example: `--set 'apps.source.rate="1Mpps"'`. The value is TOML. Paths are relative to the
-    /// current directory
+    /// current directory. `KEY=` without a value removes the key from the file; an empty text is `KEY=""`
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
     /// Print the result as JSON (see docs/json.md)

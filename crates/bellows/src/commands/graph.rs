@@ -107,19 +107,19 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         (Some(name), from_file) => {
             let mut observer = observe::open(observe::pick(Some(name))?)?;
             let before = Sample::take(&mut observer);
-            if observe::state(observer.home()) == State::Running {
+            if observe::state(observer.home()).is_alive() {
                 thread::sleep(MEASURED);
             }
             let change = Change::between(before, Sample::take(&mut observer));
             let mut graph = from_file.unwrap_or_else(|| Graph::from(&change.after.counters));
             match observe::state(observer.home()) {
-                State::Running => {
+                State::Running | State::Stopped => {
                     graph.title = Some(name.clone());
                     add_rates(&mut graph, &change);
                 }
                 State::Crashed => {
                     graph.title = Some(format!("{name} (crashed)"));
-                    terminal::complain(&format!("`{name}` has crashed; its rates are not known\n"));
+                    terminal::warn(&format!("`{name}` has crashed; its rates are not known\n"));
                 }
             }
             graph

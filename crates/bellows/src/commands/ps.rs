@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::observe::{self, Change, Hang, Sample, State, failed};
+use crate::observe::{self, Change, Hang, Obstacle, Sample, State, failed};
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, packet_rate, span};
 
@@ -59,6 +59,7 @@ impl Line {
     fn condition(&self) -> &'static str {
         match self.state {
             State::Crashed => "crashed",
+            State::Stopped => "stopped",
             State::Running if self.hang.is_some() => "hung",
             State::Running if !self.failed.is_empty() => "degraded",
             State::Running => "running",
@@ -67,10 +68,12 @@ impl Line {
 
     /// What there is to be said of it beyond its line.
     fn remark(&self) -> Option<String> {
+        let stopped = self.pid.filter(|_| self.state == State::Stopped);
+        let stopped = stopped.map(|pid| Obstacle::Stopped.advice(&self.name, pid));
         let hang = self.hang.as_ref().map(Hang::to_string);
         let failed = self.failed.iter().map(|app| format!("`{}`", harmless(app))).collect::<Vec<_>>().join(", ");
         let failed = (!failed.is_empty()).then(|| format!("failed and called no more: {failed}"));
-        let remarks: Vec<String> = hang.into_iter().chain(failed).collect();
+        let remarks: Vec<String> = stopped.into_iter().chain(hang).chain(failed).collect();
         (!remarks.is_empty()).then(|| format!("{}: {}\n", self.name, remarks.join("; ")))
     }
 }
@@ -152,24 +155,24 @@ fn lines(homes: Vec<Home>) -> Vec<Line> {
         engines.iter_mut().map(|engine| engine.observer.as_mut().map(Sample::take)).collect()
     };
     let before = sample(&mut engines);
-    if engines.iter().any(|engine| engine.state == State::Running) {
+    if engines.iter().any(|engine| engine.state.is_alive()) {
         thread::sleep(MEASURED);
     }
     let after = sample(&mut engines);
     let changes = before.into_iter().zip(after).map(|(before, after)| Some(Change::between(before?, after?)));
     let line = |(engine, change): (Engine, Option<Change>)| {
         let Engine { name, state, pid, .. } = engine;
-        let running = change.as_ref().filter(|_| state == State::Running);
+        let alive = change.as_ref().filter(|_| state.is_alive());
         Line {
             name,
             state,
             pid,
-            uptime_seconds: running.map(|change| change.after.uptime().as_secs_f64()),
-            packets_per_second: running.map(|change| change.busiest_link().packets),
+            uptime_seconds: alive.map(|change| change.after.uptime().as_secs_f64()),
+            packets_per_second: alive.map(|change| change.busiest_link().packets),
             network: change.as_ref().map(|change| change.after.counters.source.clone()).unwrap_or_default(),
             schedule: change.as_ref().map(|change| change.after.counters.schedule.clone()).unwrap_or_default(),
             failed: change.as_ref().map(|change| failed(&change.after.counters)).unwrap_or_default(),
-            hang: running.and_then(|change| Hang::of(&change.after)),
+            hang: alive.filter(|_| state == State::Running).and_then(|change| Hang::of(&change.after)),
         }
     };
     engines.into_iter().zip(changes).map(line).collect()

@@ -96,11 +96,12 @@ pub fn execute(mut arguments: Arguments, registry: Arc<Registry>) -> Result<Exit
         watch: arguments.watch,
     };
     let result = supervisor.run(signals, terminal);
-    let report = result.map(|(outcome, stopped_by)| RunReport::new(home.name(), outcome, stopped_by));
+    let report = result
+        .map(|(outcome, stopped_by)| RunReport::new(home.name(), outcome, stopped_by, terminal::lost_log_lines()));
     let printed = report.and_then(|report| {
         // Where the report goes to a file or a program, why the run failed is still for the person at the terminal.
         if arguments.json || !terminal::shows_stdout() {
-            terminal::fail(&report.errors(terminal::stderr_is_rich()));
+            report.errors(terminal::stderr_is_rich()).iter().for_each(|error| terminal::fail(error));
         }
         let text = if arguments.json {
             format!("{:#}\n", serde_json::json!(report))

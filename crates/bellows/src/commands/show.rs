@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::nearest::nearest;
-use crate::observe::{self, Hang, Sample, State};
+use crate::observe::{self, Hang, Obstacle, Sample, State};
 use crate::report;
 use crate::terminal::{self, harmless};
 use crate::text::{count, span};
@@ -177,7 +177,7 @@ fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode
         terminal::print(&format!("{value:#}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    say_if_crashed(&name, state, counters);
+    say_if_not_running(&name, state, counters);
     let rich = terminal::stdout_is_rich();
     let text = match part {
         Some(Part::Apps) => report::apps(counters).render(rich),
@@ -193,6 +193,7 @@ fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode
         }
         _ => {
             let head = match pid {
+                Some(pid) if state == State::Stopped => format!("{name}: stopped (process {pid})"),
                 Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
                 None => format!("{name}: crashed (process {})", counters.pid),
             };
@@ -205,9 +206,14 @@ fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode
 }
 
 /// Says that what is shown is the last that there was.
-fn say_if_crashed(name: &str, state: State, counters: &Snapshot) {
-    if state == State::Crashed {
-        terminal::complain(&format!("`{name}` (process {}) has crashed; this is what it left\n", counters.pid));
+fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
+    let pid = counters.pid;
+    match state {
+        State::Running => {}
+        State::Stopped => {
+            terminal::warn(&format!("`{name}` (process {pid}): {}\n", Obstacle::Stopped.advice(name, pid)));
+        }
+        State::Crashed => terminal::warn(&format!("`{name}` (process {pid}) has crashed; this is what it left\n")),
     }
 }
 

@@ -62,7 +62,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     });
     let mut failures = failures.into_iter();
     let Some(first) = failures.next() else { return Ok(ExitCode::SUCCESS) };
-    failures.for_each(|failure| terminal::complain(&format!("{failure}\n")));
+    failures.for_each(|failure| terminal::fail(&format!("{failure}\n")));
     Err(first)
 }
 
@@ -116,7 +116,7 @@ fn end(home: &Home, pid: u32, name: &str) -> Result<(), Failure> {
             "`{name}` (process {pid}) was killed and has not ended; the kernel holds it"
         )));
     }
-    terminal::complain(&format!(
+    terminal::warn(&format!(
         "`{name}` (process {pid}) did not end and was killed{reason}; `bellows show {name}` shows its last counters\n"
     ));
     Ok(())
@@ -144,7 +144,7 @@ fn has_ended(home: &Home, deadline: Option<Instant>, name: &str) -> bool {
                 told = true;
                 let until = deadline.map(|_| format!(" for {} more", span(left))).unwrap_or_default();
                 let kind = if obstacle == Obstacle::Stopped { "it cannot end" } else { "it has not ended" };
-                terminal::complain(&format!("`{name}` was told to stop; {kind}: {obstacle}; waiting{until}\n"));
+                terminal::warn(&format!("`{name}` was told to stop; {kind}: {obstacle}; waiting{until}\n"));
             }
         }
         thread::sleep(LOOK);

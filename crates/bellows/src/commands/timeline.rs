@@ -165,6 +165,7 @@ impl View {
         let recorded = plural(self.history.breaths.len() as u64, "breath");
         let state = match self.state {
             State::Running => "running",
+            State::Stopped => "stopped",
             State::Crashed => "crashed",
         };
         let age = match clock::unix_nanos().saturating_sub(seen.end) {

@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 
 use crate::baseline::Since;
 use crate::failure::Failure;
-use crate::observe::{self, Change, Sample, State};
+use crate::observe::{self, Change, Sample};
 use crate::terminal::{self, Key, Screen};
 use page::{Page, Reaction};
 use rows::View;
@@ -58,7 +58,7 @@ const FIRST: Duration = Duration::from_millis(250);
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let home = observe::pick(arguments.name.as_deref())?;
-    let was_running = observe::state(&home) == State::Running;
+    let was_running = observe::state(&home).is_alive();
     let mut source = Source {
         name: home.name(),
         end: if was_running { "ended" } else { "crashed" },
@@ -99,7 +99,7 @@ impl Source {
         let state = observe::state(self.observer.home());
         let since = Since::read(self.observer.home(), &change.after);
         let total = Change::between(since.sample().clone(), change.after.clone());
-        View::new(&self.name, (state == State::Crashed).then_some(self.end), &change, &total)
+        View::new(&self.name, state, (!state.is_alive()).then_some(self.end), &change, &total)
     }
 }
 

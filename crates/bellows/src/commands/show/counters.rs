@@ -7,7 +7,7 @@ use bellows_engine::{AppCounts, Home, LinkCounts, Snapshot};
 use serde::Serialize;
 use serde_json::json;
 
-use super::say_if_crashed;
+use super::say_if_not_running;
 use crate::failure::Failure;
 use crate::observe::{self, Sample};
 use crate::terminal;
@@ -42,7 +42,7 @@ pub fn execute(home: Home, registry: &Registry, all: bool, json: bool) -> Result
     let text = match json {
         true => format!("{:#}\n", json!({ "name": name, "state": state, "counters": rows })),
         false => {
-            say_if_crashed(&name, state, &counters);
+            say_if_not_running(&name, state, &counters);
             render(&rows, terminal::stdout_is_rich())
         }
     };

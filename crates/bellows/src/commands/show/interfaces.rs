@@ -9,7 +9,7 @@ use bellows_engine::{AppCounts, Home, LinkCounts};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{say_if_crashed, vhost};
+use super::{say_if_not_running, vhost};
 use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample, State};
@@ -51,16 +51,16 @@ pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
     let statuses = if state == State::Running { statuses(&home) } else { BTreeMap::new() };
     let mut observer = observe::open(home)?;
     let before = Sample::take(&mut observer);
-    if state == State::Running {
+    if state.is_alive() {
         thread::sleep(MEASURED);
     }
     let change = Change::between(before, Sample::take(&mut observer));
     let interfaces = interfaces(&change, state, &statuses);
     let text = if json {
-        let seconds = (state == State::Running).then(|| change.seconds());
+        let seconds = state.is_alive().then(|| change.seconds());
         format!("{:#}\n", json!({ "name": name, "state": state, "seconds": seconds, "interfaces": interfaces }))
     } else {
-        say_if_crashed(&name, state, &change.after.counters);
+        say_if_not_running(&name, state, &change.after.counters);
         render(&interfaces, terminal::stdout_is_rich())
     };
     terminal::print(&text)?;
@@ -73,7 +73,7 @@ fn statuses(home: &Home) -> BTreeMap<String, Value> {
         Ok(Reply::Apps { apps }) => apps.into_iter().map(|app| (app.app, app.status)).collect(),
         Ok(_) => BTreeMap::new(),
         Err(failure) => {
-            terminal::complain(&format!("{}; the apps' own states are left out\n", harmless(&failure.to_string())));
+            terminal::warn(&format!("{}; the apps' own states are left out\n", harmless(&failure.to_string())));
             BTreeMap::new()
         }
     }
@@ -90,20 +90,21 @@ fn interfaces(change: &Change, state: State, statuses: &BTreeMap<String, Value>)
         let passes_on = senders.contains(&app.name) && receivers.contains(&app.name);
         !passes_on || vhost::KINDS.contains(&app.kind.as_str()) || says_so
     };
-    let running = state == State::Running;
+    let alive = state.is_alive();
     let none = AppCounts::default();
     let interface = |(before, app): (Option<&AppCounts>, &AppCounts)| {
         let before = before.unwrap_or(&none);
         let direction = |packets: fn(&AppCounts) -> u64, bytes: fn(&AppCounts) -> u64| Direction {
             packets: packets(app),
             bytes: bytes(app),
-            packets_per_second: running.then(|| change.per_second(packets(before), packets(app))),
-            bits_per_second: running.then(|| 8.0 * change.per_second(bytes(before), bytes(app))),
+            packets_per_second: alive.then(|| change.per_second(packets(before), packets(app))),
+            bits_per_second: alive.then(|| 8.0 * change.per_second(bytes(before), bytes(app))),
         };
         let status = statuses.get(&app.name).cloned().unwrap_or(Value::Null);
         let state = match (state, app.state.as_str()) {
             (State::Crashed, _) => "crashed",
-            (State::Running, "failed") => "failed",
+            (_, "failed") => "failed",
+            (State::Stopped, _) => "stopped",
             (State::Running, _) => status["state"].as_str().unwrap_or("up"),
         };
         Interface {

@@ -175,6 +175,7 @@ impl View {
         let (time, since) = (span(Duration::from_secs_f64(change.seconds())), change.after.uptime());
         let state = match self.state {
             State::Running => "running",
+            State::Stopped => "stopped; uptime",
             State::Crashed => "crashed after",
         };
         let state = match self.cleared {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
 use crate::nearest::nearest;
-use crate::observe::{self, State};
+use crate::observe;
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, UNKNOWN, count, plural};
 
@@ -102,7 +102,7 @@ pub(super) fn find(name: Option<&str>, wanted: Wanted) -> Result<Devices, Failur
 }
 
 fn find_app(name: &str, wanted: Wanted) -> Result<Devices, Failure> {
-    let running = Home::all().into_iter().filter(|home| observe::state(home) == State::Running);
+    let running = Home::all().into_iter().filter(|home| observe::state(home).is_alive());
     // One that ends just now is none.
     let mut networks: Vec<Devices> = running.filter_map(|home| Devices::of(home, wanted).ok()).collect();
     let known: Vec<String> = networks.iter().flat_map(names).collect();

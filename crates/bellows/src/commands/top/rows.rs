@@ -148,14 +148,14 @@ pub fn sort_help() -> String {
 
 impl View {
     /// What happened from the last update to this one, and `total` since the counters were cleared.
-    pub fn new(name: &str, end: Option<&'static str>, change: &Change, total: &Change) -> View {
+    pub fn new(name: &str, state: State, end: Option<&'static str>, change: &Change, total: &Change) -> View {
         let rate = |value: f64| end.is_none().then_some(value);
         View {
             end,
-            head: head(name, end, change),
+            head: head(name, state, end, change),
             apps: apps(change, total, rate),
             links: links(change, total, rate),
-            summary: summary(name, end, change),
+            summary: summary(name, state, end, change),
         }
     }
 
@@ -169,18 +169,18 @@ impl View {
 }
 
 /// The network as a whole, for programs.
-fn summary(name: &str, end: Option<&str>, change: &Change) -> Value {
+fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Value {
     let counters = &change.after.counters;
     let busiest = change.busiest_link();
     let running = end.is_none();
     let rate = |value: f64| running.then_some(value);
     let mut value = json!({
         "name": name,
-        "state": end.unwrap_or("running"),
+        "state": end.map_or_else(|| json!(state), |end| json!(end)),
         "at": change.after.at,
         "seconds": change.seconds(),
         "failed": observe::failed(counters),
-        "hang": Hang::of(&change.after).filter(|_| running),
+        "hang": Hang::of(&change.after).filter(|_| state == State::Running),
         "uptime_seconds": change.after.uptime().as_secs_f64(),
         "packets_per_second": rate(busiest.packets),
         "bits_per_second": rate(busiest.bits),
@@ -197,13 +197,14 @@ fn summary(name: &str, end: Option<&str>, change: &Change) -> Value {
     value
 }
 
-fn head(name: &str, end: Option<&str>, change: &Change) -> String {
+fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String {
     let counters = &change.after.counters;
     let state = match end {
         None => format!(
-            "running for {}\n{}{}",
+            "{} {}\n{}{}",
+            if state == State::Stopped { "stopped; uptime" } else { "running for" },
             span(change.after.uptime()),
-            observe::trouble(&change.after, State::Running),
+            observe::trouble(&change.after, state),
             pace(change)
         ),
         Some(end) => format!("{end}, so its rates are not known\n"),
