@@ -133,7 +133,7 @@ impl Since {
 
 /// The baseline of the run that these counters are of, if there is one.
 fn read(home: &Home, now: &Sample) -> Result<Option<Sample>, String> {
-    let bytes = match fs::read(home.file(FILE)) {
+    let bytes = match home.read(FILE) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("cannot be read: {error}")),

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::Hash;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_engine::{Activity, AppCounts, Histogram, Home, LinkCounts, Observer, Pulse, Snapshot, root};
+use bellows_engine::{Activity, AppCounts, Histogram, Home, LinkCounts, Observer, Pulse, SearchPath, Snapshot};
 use bellows_sys::clock;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::nearest::nearest;
@@ -50,31 +52,47 @@ pub fn failed(counters: &Snapshot) -> Vec<String> {
 
 /// Which networks can be seen at all, for messages that say that one cannot.
 pub fn where_looked() -> String {
-    let folder = root();
-    format!(
-        "looked in {}; those of other users, or started with another XDG_RUNTIME_DIR, are elsewhere",
-        folder.display()
-    )
+    let SearchPath { own, is_fixed, others } = SearchPath::current();
+    let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+    let own = list(&own).join(", ");
+    if is_fixed {
+        return format!("looked in {own} alone, because BELLOWS_RUNTIME_DIR is set");
+    }
+    let others = match &list(&others)[..] {
+        [] => "only root sees those of other users".to_owned(),
+        others => format!("for other users, in {}", others.join(" and ")),
+    };
+    format!("looked in {own}; {others}; one with another XDG_RUNTIME_DIR or BELLOWS_RUNTIME_DIR is found with the same")
 }
 
-/// The engine of this name; without a name, the one that runs, or the one that crashed if there is but one.
+/// What JSON says of every network: `name`, by which commands take it, `user` and `state`.
+pub fn identity(home: &Home) -> Value {
+    json!({ "name": home.name(), "user": home.user(), "state": state(home) })
+}
+
+/// The engine of this name; without a name, the one that runs, or the one that crashed if there is but one. Those of other
+/// users count only where this user has none.
 ///
 /// # Errors
 /// When there is none, or several to choose from.
 pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
-    let mut homes = Home::all();
-    let names: Vec<String> = homes.iter().map(Home::name).collect();
+    let names = |homes: &[Home]| homes.iter().map(Home::name).collect::<Vec<_>>();
     if let Some(name) = name {
-        homes.extend(Home::post_mortems());
-        return homes.into_iter().find(|home| home.name() == name).ok_or_else(|| {
-            let known = match nearest(name, names.iter().map(String::as_str)) {
-                Some(near) => format!("; did you mean `{near}`?"),
-                None if names.is_empty() => "; none is running".to_owned(),
-                None => format!("; there are {}", names.join(", ")),
-            };
-            Failure::Mistake(format!("no network named `{name}` is running{known} ({})", where_looked()))
-        });
+        let mut meant = Home::called(name);
+        return match meant.len() {
+            1 => Ok(meant.swap_remove(0)),
+            0 => Err(unknown(name, &names(&Home::all()))),
+            _ => Err(Failure::Mistake(format!(
+                "several users have a network named `{name}`; name one of {}",
+                names(&meant).join(", ")
+            ))),
+        };
     }
+    let mut homes = Home::all();
+    if homes.iter().any(|home| !home.is_foreign()) {
+        homes.retain(|home| !home.is_foreign());
+    }
+    let names = names(&homes);
     if homes.len() > 1 {
         homes.retain(|home| state(home).is_alive());
     }
@@ -86,6 +104,47 @@ pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
         ))),
         _ => Err(Failure::Mistake(format!("there are several networks; name one of {}", names.join(", ")))),
     }
+}
+
+/// The engine of this name to stop or to change. Without a name, that of another user is never meant.
+///
+/// # Errors
+/// As [`pick`].
+pub fn pick_to_change(name: Option<&str>) -> Result<Home, Failure> {
+    let home = pick(name)?;
+    if name.is_none() && home.is_foreign() {
+        return Err(Failure::Mistake(format!(
+            "no network of this user's is running, but `{0}` of another one's; give that name if it is meant",
+            home.name()
+        )));
+    }
+    Ok(home)
+}
+
+/// Refuses what only the network's own user should do, and says how.
+///
+/// # Errors
+/// If it is another user's.
+pub fn refuse_foreign(home: &Home, what: &str, why: &str) -> Result<(), Failure> {
+    if !home.is_foreign() {
+        return Ok(());
+    }
+    let (name, user, bare) = (home.name(), home.user(), home.bare_name());
+    // Of a user without a name it is the number.
+    let user = if user.parse::<u32>().is_ok() { format!("'#{user}'") } else { user };
+    Err(Failure::Mistake(format!(
+        "`{name}` is another user's: {why}; as that user: `sudo -u {user} bellows {what} {bare}`"
+    )))
+}
+
+/// What is said to a name that no network has.
+fn unknown(name: &str, names: &[String]) -> Failure {
+    let known = match nearest(name, names.iter().map(String::as_str)) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if names.is_empty() => "; none is running".to_owned(),
+        None => format!("; there are {}", names.join(", ")),
+    };
+    Failure::Mistake(format!("no network named `{name}` is running{known} ({})", where_looked()))
 }
 
 /// Opens the counters of an engine.

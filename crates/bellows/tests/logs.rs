@@ -200,7 +200,7 @@ fn too_little_address_space_is_an_error_and_no_signal() {
         let run = format!("ulimit -v {kibibytes}; exec \"$0\" run {network}");
         let output = Command::new("sh")
             .args(["-c", &run, env!("CARGO_BIN_EXE_bellows")])
-            .env("XDG_RUNTIME_DIR", sandbox.path("run"))
+            .env("BELLOWS_RUNTIME_DIR", sandbox.path("run/bellows"))
             .output();
         let said: Said = output.unwrap().into();
         match said.code {
@@ -220,7 +220,7 @@ fn a_terminal_that_goes_away_ends_the_run_in_order() {
     let inner = format!("exec {} run {network} --json >{}", env!("CARGO_BIN_EXE_bellows"), report.display());
     let mut script = Command::new("script")
         .args(["-qc", &inner, "/dev/null"])
-        .env("XDG_RUNTIME_DIR", sandbox.path("run"))
+        .env("BELLOWS_RUNTIME_DIR", sandbox.path("run/bellows"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

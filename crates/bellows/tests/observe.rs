@@ -175,7 +175,7 @@ fn where_nothing_runs_the_folder_is_named() {
     for words in [&["ps"][..], &["show"], &["top"], &["stop"], &["reload", "it"]] {
         let said = sandbox.bellows(words);
         assert!(said.stderr.contains(&*sandbox.path("run/bellows").to_string_lossy()), "{words:?}: {said:?}");
-        assert!(said.stderr.contains("XDG_RUNTIME_DIR"), "{words:?}: {said:?}");
+        assert!(said.stderr.contains("BELLOWS_RUNTIME_DIR"), "{words:?}: {said:?}");
     }
 }
 

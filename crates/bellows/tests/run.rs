@@ -209,10 +209,10 @@ fn a_folder_that_cannot_be_used_is_named_with_the_way_out() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     // No folder can be made in /proc, by anybody.
-    let output = sandbox.command(&["run", &network]).env("XDG_RUNTIME_DIR", "/proc").output().unwrap();
+    let output = sandbox.command(&["run", &network]).env("BELLOWS_RUNTIME_DIR", "/proc/bellows").output().unwrap();
     let said = support::Said::from(output);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.stderr.contains("/proc/bellows") && said.stderr.contains("set XDG_RUNTIME_DIR"), "{said:?}");
+    assert!(said.stderr.contains("/proc/bellows") && said.stderr.contains("set BELLOWS_RUNTIME_DIR"), "{said:?}");
 }
 
 #[test]

@@ -443,7 +443,11 @@ fn shell(sandbox: &Sandbox, shell: &str, prelude: &str, lines: &str) -> String {
     if shell == "zsh" {
         command.arg("-f");
     }
-    command.arg(file).env("PATH", path).env("XDG_RUNTIME_DIR", sandbox.path("run")).env("HOME", sandbox.path("."));
+    command
+        .arg(file)
+        .env("PATH", path)
+        .env("BELLOWS_RUNTIME_DIR", sandbox.path("run/bellows"))
+        .env("HOME", sandbox.path("."));
     let said: Said = command.current_dir(sandbox.path(".")).stdin(Stdio::null()).output().unwrap().into();
     said.stdout
 }

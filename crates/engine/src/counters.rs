@@ -24,8 +24,9 @@ use bellows_sys::{clock, way_out};
 use serde::{Deserialize, Serialize};
 
 use crate::app::{Counter, Traits};
+use crate::cells::Cells;
 use crate::histogram::CELLS;
-use crate::home::Home;
+use crate::home::{COUNTERS, Home};
 
 /// "BELLOWS" and the version of the layout.
 const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x03");
@@ -444,23 +445,9 @@ pub(crate) struct Gone<'a> {
 /// How many apps and how many links that are gone a directory lists.
 pub(crate) const MOST_GONE: usize = 128;
 
-enum Memory {
-    Private(Vec<AtomicU64>),
-    Shared(SharedCells),
-}
-
-impl Memory {
-    fn cells(&self) -> &[AtomicU64] {
-        match self {
-            Memory::Private(cells) => cells,
-            Memory::Shared(cells) => cells.cells(),
-        }
-    }
-}
-
 /// One generation of counters.
 pub(crate) struct Slab {
-    memory: Memory,
+    memory: Cells,
     /// The counters, inside the memory.
     counters: NonNull<[AtomicU64]>,
     pub(crate) directory: Directory,
@@ -495,22 +482,23 @@ impl Slab {
         content.extend_from_slice(&json);
         content.resize((first + count) * 8, 0);
         let memory = match home {
-            Some(home) => Memory::Shared(SharedCells::create(&home.generation(generation), &content)?),
-            None => {
-                let (words, _) = content.as_chunks::<8>();
-                Memory::Private(words.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect())
-            }
+            Some(home) => Cells::Shared(SharedCells::create(&home.generation(generation), &content)?),
+            None => Cells::copied(&content)?,
         };
         Slab::new(memory, first, directory).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
     }
 
-    /// Maps another process's generation. Whatever the file holds, reading it is safe. (Cutting it short while it is
-    /// mapped is not: the reader gets SIGBUS. Engines never do that, and [`Home`] trusts no folder of other users.)
-    pub(crate) fn open(path: PathBuf) -> Result<Slab, ReadError> {
-        let shared = match SharedCells::open(&path) {
-            Ok(shared) => shared,
-            Err(error) => return Err(ReadError::Unreadable(path, error)),
-        };
+    /// Maps another process's generation; of another user's it takes a copy. Whatever the file holds, reading it is safe.
+    /// (Cutting it short while it is mapped is not: the reader gets SIGBUS. Engines never do that.)
+    pub(crate) fn open(home: &Home) -> Result<Slab, ReadError> {
+        match home.cells(COUNTERS) {
+            Ok(memory) => Slab::read(memory, home.counters()),
+            Err(error) => Err(ReadError::Unreadable(home.counters(), error)),
+        }
+    }
+
+    /// The generation in these cells of a file.
+    fn read(memory: Cells, path: PathBuf) -> Result<Slab, ReadError> {
         let parse = |cells: &[AtomicU64]| {
             let header = |cell: usize| cells.get(cell).map_or(0, |cell| cell.load(Relaxed));
             if header(0) != MAGIC {
@@ -531,10 +519,8 @@ impl Slab {
             }
             Ok((first, directory))
         };
-        let parsed = parse(shared.cells());
-        let slab = parsed.and_then(|(first, directory)| {
-            Slab::new(Memory::Shared(shared), first, directory).ok_or("it is cut short")
-        });
+        let parsed = parse(memory.cells());
+        let slab = parsed.and_then(|(first, directory)| Slab::new(memory, first, directory).ok_or("it is cut short"));
         match slab {
             Ok(slab) => Ok(slab),
             Err(why) => Err(ReadError::Foreign(path, why)),
@@ -542,7 +528,7 @@ impl Slab {
     }
 
     /// `None` if the memory does not hold as many counters from cell `first` on as the directory says.
-    fn new(memory: Memory, first: usize, directory: Directory) -> Option<Slab> {
+    fn new(memory: Cells, first: usize, directory: Directory) -> Option<Slab> {
         let counters = NonNull::from(memory.cells().get(first..)?.get(..directory.cells)?);
         Some(Slab { memory, counters, directory })
     }
@@ -614,7 +600,7 @@ mod tests {
         let name = format!("bellows-counters-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, bytes).unwrap();
-        let slab = Slab::open(path.clone());
+        let slab = Slab::read(Cells::Shared(SharedCells::open(&path).unwrap()), path.clone());
         std::fs::remove_file(path).unwrap();
         slab
     }

@@ -1,28 +1,58 @@
 //! Where a running engine can be found by other processes.
 //!
-//! Each has a folder of its own name under one folder of the user's on tmpfs: `$XDG_RUNTIME_DIR/bellows`, or
-//! `/dev/shm/bellows-UID` where there is no runtime directory. In it lie the counters, the control socket, and a
-//! file with the process's identity. A run that ends removes its folder; one that crashes leaves it behind.
+//! Each has a folder of its own name in a [runtime directory](runtime_dirs) of its user's, on tmpfs. In it lie the counters, the
+//! control socket, and a file with the process's identity. A run that ends removes its folder; one that crashes leaves it
+//! behind.
 //!
 //! The next run of that name keeps it beside its own as a post-mortem: `NAME@1` is the newest, and there are at most
 //! [`POST_MORTEMS`] of a name. What goes when there are more: the oldest that was started within ten minutes of the run before
 //! it, which a supervisor does with one that crashes at once; so the first crash of such a series stays. If there is
 //! none, the oldest. The newest always stays.
+//!
+//! Root also sees the networks of other users, as `USER/NAME`. What is in their folders is untrusted: it is read into memory
+//! of our own and never mapped, links are not followed, sizes are limited, and a process counts only if it is its
+//! user's.
 
+mod post_mortems;
+mod runtime_dirs;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-/// How many post-mortems of a name are kept.
-pub const POST_MORTEMS: usize = 5;
+use bellows_sys::shared::SharedCells;
 
-/// A run that is started this soon after the one before it belongs to a series of restarts.
-const RESTART: Duration = Duration::from_secs(600);
+use crate::cells::Cells;
+pub use post_mortems::POST_MORTEMS;
+use post_mortems::{RESTARTED, bury, is_name, number, parse};
+pub use runtime_dirs::SearchPath;
+use runtime_dirs::{ForeignDir, foreign, user, user_name};
 
-/// The file that marks a run as one of a series of restarts.
-const RESTARTED: &str = "restarted";
+/// The longest name of a network.
+const MAX_NAME: usize = 64;
+
+/// The largest file of another user's network that is read: its counters are smaller with ten thousand apps.
+const MAX_FOREIGN_FILE: u64 = 16 << 20;
+
+/// How much of a runtime directory of another user's is looked at, in folders.
+const MAX_FOREIGN_FOLDERS: usize = 256;
+
+/// The file with the process's identity.
+const IDENTITY: &str = "identity";
+
+/// The file with the counters.
+pub(crate) const COUNTERS: &str = "counters";
+
+/// The file with the timeline.
+pub(crate) const TIMELINE: &str = "timeline";
+
+/// The control socket.
+const CONTROL: &str = "control";
 
 /// Why an engine cannot have its folder.
 #[derive(Debug, thiserror::Error)]
@@ -40,13 +70,14 @@ pub enum HomeError {
     },
     /// The folder is not ours alone.
     #[error(
-        "{0} belongs to somebody else or is open to others; remove it, or set XDG_RUNTIME_DIR to a folder of yours"
+        "{0} belongs to somebody else or is open to others; remove it, or set BELLOWS_RUNTIME_DIR to a folder of yours \
+         that nobody else can enter (mode 0700)"
     )]
     Unsafe(PathBuf),
     /// The system refused.
     #[error(
         "{0}, where running networks are found, cannot be used: {1}; \
-         set XDG_RUNTIME_DIR to a folder of yours, or unset it"
+         set BELLOWS_RUNTIME_DIR to a folder of yours that nobody else can enter (mode 0700)"
     )]
     System(PathBuf, io::Error),
 }
@@ -55,48 +86,14 @@ pub enum HomeError {
 #[derive(Debug)]
 pub struct Home {
     folder: PathBuf,
+    /// The name, without the number of a post-mortem.
+    name: String,
+    /// The number of a post-mortem; 0 for the newest run of the name.
+    number: usize,
+    /// Whether this value made the folder and removes it.
     owned: bool,
-}
-
-/// The folder that holds all engines' folders of this user.
-pub fn root() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| Path::new(folder).is_dir()) {
-        Some(folder) => Path::new(&folder).join("bellows"),
-        None => Path::new(SHARED_MEMORY).join(format!("bellows-{}", owner_of_root())),
-    }
-}
-
-const SHARED_MEMORY: &str = "/dev/shm";
-
-/// For whom the folder in shared memory is: the user, as the system outside of a user namespace knows it. Inside of one
-/// (`unshare -r`) anyone may be called root, and would take root's folder or find that it belongs to somebody else.
-fn owner_of_root() -> String {
-    let user = user();
-    let maps = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let outside = outside(user, &maps);
-    // One who is root outside too, or cannot be told, is root if the folder's folder is root's.
-    let is_owner = || fs::metadata(SHARED_MEMORY).is_ok_and(|metadata| metadata.uid() == user);
-    if outside == 0 && !is_owner() {
-        // A namespace within a namespace, whose outside is no more than that.
-        let namespace = fs::metadata("/proc/self/ns/user").map_or(0, |metadata| metadata.ino());
-        return format!("namespace-{namespace}");
-    }
-    outside.to_string()
-}
-
-/// The user that is called so within a user namespace, by the map of `/proc/PID/uid_map`.
-fn outside(user: u32, maps: &str) -> u32 {
-    let range = |line: &str| -> Option<u32> {
-        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
-        let (inside, outside, length) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
-        let offset = user.checked_sub(inside).filter(|offset| *offset < length)?;
-        outside.checked_add(offset)
-    };
-    maps.lines().find_map(range).unwrap_or(user)
-}
-
-fn user() -> u32 {
-    fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
+    /// The directory of the other user whose network it is.
+    foreign: Option<Arc<ForeignDir>>,
 }
 
 /// When a process started, in clock ticks since boot: with the pid, an identity that is not used twice.
@@ -112,122 +109,237 @@ fn start_of(pid: u32) -> Option<u64> {
     if has_ended { None } else { fields.nth(18)?.parse().ok() }
 }
 
+/// The user as whom a process runs.
+fn user_of(pid: u32) -> Option<u32> {
+    Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
+}
+
+/// The runtime directories of this user, locked, so that of two processes that want one name at a time one gets it.
+///
+/// All of them, because two processes may prefer different ones; always in the same order, so that none waits for another
+/// that waits for it. Those that are not there yet are made: else the other process could make one that this one does not
+/// know.
+struct Locked {
+    /// Those that can be used, the one that is preferred first.
+    directories: Vec<PathBuf>,
+    _locks: Vec<fs::File>,
+}
+
+impl Locked {
+    fn lock(own: &[PathBuf]) -> Result<Locked, HomeError> {
+        let mut first_error = None;
+        let mut directories = Vec::new();
+        let mut locks: Vec<((u64, u64), fs::File)> = Vec::new();
+        for directory in own {
+            match Locked::open(directory) {
+                // One that is there twice, by two paths, would wait for itself.
+                Ok((place, _)) if locks.iter().any(|(known, _)| *known == place) => {}
+                Ok((place, lock)) => {
+                    directories.push(directory.clone());
+                    locks.push((place, lock));
+                }
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        if let (true, Some(error)) = (directories.is_empty(), first_error) {
+            return Err(error);
+        }
+        locks.sort_by_key(|(place, _)| *place);
+        for (_, lock) in &locks {
+            lock.lock().map_err(|error| HomeError::System(directories[0].clone(), error))?;
+        }
+        Ok(Locked { directories, _locks: locks.into_iter().map(|(_, lock)| lock).collect() })
+    }
+
+    /// The lock of a directory, not yet taken, and where it is.
+    fn open(directory: &Path) -> Result<((u64, u64), fs::File), HomeError> {
+        make_private_folder(directory)?;
+        let failed = |error| HomeError::System(directory.to_owned(), error);
+        let lock = fs::File::create(directory.join(".lock")).map_err(failed)?;
+        let metadata = lock.metadata().map_err(failed)?;
+        Ok(((metadata.dev(), metadata.ino()), lock))
+    }
+}
+
 impl Home {
     /// Makes the folder for an engine of this process. One that a process left behind becomes the post-mortem `NAME@1`.
     ///
     /// # Errors
     /// See [`HomeError`].
     pub fn claim(name: &str) -> Result<Home, HomeError> {
-        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(fine) {
+        Home::claim_in(&SearchPath::current().own, name)
+    }
+
+    /// Makes the folder in the first of these directories that can be used.
+    fn claim_in(own: &[PathBuf], name: &str) -> Result<Home, HomeError> {
+        if !is_name(name) {
             return Err(HomeError::BadName(name.to_owned()));
         }
-        let root = root();
-        make_private_folder(&root)?;
-        let folder = root.join(name);
-        // Held until the folder is made, so that of two processes that want one name at a time one gets it.
-        let failed = |error| HomeError::System(root.clone(), error);
-        let turn = fs::File::create(root.join(".lock")).map_err(failed)?;
-        turn.lock().map_err(failed)?;
-        if let Some(pid) = Home::at(&folder).process() {
+        let Locked { directories, _locks } = Locked::lock(own)?;
+        // Also in one that can be read and not be written.
+        let readable = own.iter().filter(|directory| is_private(directory));
+        if let Some(pid) = readable.filter_map(|directory| Home::at(directory, name, 0).process()).next() {
             return Err(HomeError::Taken { name: name.to_owned(), pid });
         }
-        let is_restart = bury(&root, name).map_err(|error| HomeError::System(folder.clone(), error))?;
-        make_private_folder(&folder)?;
-        let home = Home { folder, owned: true };
+        let is_restart = bury(&directories, name).map_err(|(folder, error)| HomeError::System(folder, error))?;
+        let mut home = Home::at(&directories[0], name, 0);
+        make_private_folder(&home.folder)?;
+        home.owned = true;
         if is_restart {
             let mark = home.file(RESTARTED);
             fs::write(&mark, "").map_err(|error| HomeError::System(mark, error))?;
         }
         let pid = std::process::id();
         let identity = format!("{pid} {}\n", start_of(pid).unwrap_or(0));
-        fs::write(home.identity(), identity).map_err(|error| HomeError::System(home.identity(), error))?;
+        let file = home.file(IDENTITY);
+        fs::write(&file, identity).map_err(|error| HomeError::System(file, error))?;
         Ok(home)
     }
 
-    /// The folder of some engine, to look into.
-    fn at(folder: &Path) -> Home {
-        Home { folder: folder.to_owned(), owned: false }
+    /// A folder of this user's, to look into.
+    fn at(directory: &Path, name: &str, number: usize) -> Home {
+        let folder = if number == 0 { name.to_owned() } else { format!("{name}@{number}") };
+        Home { folder: directory.join(folder), name: name.to_owned(), number, owned: false, foreign: None }
     }
 
     /// The same folder, to look into.
     pub fn look(&self) -> Home {
-        Home::at(&self.folder)
+        let Home { folder, name, number, foreign, .. } = self;
+        let (folder, name, foreign) = (folder.clone(), name.clone(), foreign.clone());
+        Home { folder, name, number: *number, owned: false, foreign }
     }
 
-    /// The folder of the engine of this name, if there is one; `NAME@1` is that of a post-mortem.
-    pub fn find(name: &str) -> Option<Home> {
-        Home::all().into_iter().chain(Home::post_mortems()).find(|home| home.name() == name)
-    }
-
-    /// The folders of all engines of this user, by name; also those that crashed, if nobody has taken the name since.
-    ///
-    /// None of a folder in which others can write, who may have put anything there.
-    pub fn all() -> Vec<Home> {
-        Home::all_in(&root()).into_iter().filter(|home| home.burial().is_none()).collect()
-    }
-
-    /// The folders of engines that crashed and whose name has been taken since, by name, the newest first.
-    pub fn post_mortems() -> Vec<Home> {
-        Home::all_in(&root()).into_iter().filter(|home| home.burial().is_some()).collect()
-    }
-
-    fn all_in(root: &Path) -> Vec<Home> {
-        if !fs::symlink_metadata(root).is_ok_and(|metadata| is_private(&metadata)) {
-            return Vec::new();
+    /// The folders of the engines that a name can mean; `NAME@1` is that of a post-mortem. There are several only if several
+    /// other users have one of this name, and this user has none.
+    pub fn called(name: &str) -> Vec<Home> {
+        let homes = Home::all().into_iter().chain(Home::post_mortems());
+        let mut homes: Vec<Home> = homes.filter(|home| home.is_called(name)).collect();
+        if let Some(exact) = homes.iter().position(|home| home.name() == name) {
+            homes = vec![homes.swap_remove(exact)];
         }
-        let mut homes: Vec<Home> = fs::read_dir(root)
-            .map(|entries| {
-                let folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
-                folders.filter(|folder| folder.join("identity").is_file()).map(|folder| Home::at(&folder)).collect()
-            })
-            .unwrap_or_default();
-        homes.sort_by_cached_key(|home| home.burial().unwrap_or_else(|| (home.name(), 0)));
         homes
     }
 
-    /// The engine's name.
-    pub fn name(&self) -> String {
-        self.folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    /// The folders of all engines, those of this user by name and then those of others that it may see; also those that
+    /// crashed, if nobody has taken the name since.
+    ///
+    /// None of a directory that others can enter, who may have put anything there.
+    pub fn all() -> Vec<Home> {
+        every().into_iter().filter(|home| home.number == 0).collect()
     }
 
-    /// The name without the number of a post-mortem, and that number.
-    fn burial(&self) -> Option<(String, usize)> {
-        let name = self.name();
-        let (name, number) = name.rsplit_once('@')?;
-        Some((name.to_owned(), number.parse().ok()?))
+    /// The folders of engines that crashed and whose name has been taken since, in the same order, the newest of a name first.
+    pub fn post_mortems() -> Vec<Home> {
+        every().into_iter().filter(|home| home.number > 0).collect()
+    }
+
+    /// The engine's name: `NAME`; if it is another user's, `USER/NAME`; if it is a post-mortem, with `@` and its number.
+    pub fn name(&self) -> String {
+        match &self.foreign {
+            Some(foreign) => format!("{}/{}", foreign.user, self.bare_name()),
+            None => self.bare_name(),
+        }
+    }
+
+    /// The name as its own user sees it.
+    pub fn bare_name(&self) -> String {
+        let Home { name, number, .. } = self;
+        if *number == 0 { name.clone() } else { format!("{name}@{number}") }
+    }
+
+    /// Whether it can be meant by this name: with its user or without.
+    pub fn is_called(&self, name: &str) -> bool {
+        match name.split_once('/') {
+            Some((user, name)) => {
+                name == self.bare_name() && (user == self.user() || user.parse() == Ok(self.user_number()))
+            }
+            None => name == self.bare_name(),
+        }
+    }
+
+    /// The name of the user whose engine it is; the number of one without a name.
+    pub fn user(&self) -> String {
+        self.foreign.as_ref().map_or_else(|| user_name(user()), |foreign| foreign.user.clone())
+    }
+
+    fn user_number(&self) -> u32 {
+        self.foreign.as_ref().map_or_else(user, |foreign| foreign.directory.owner())
+    }
+
+    /// Whether it is another user's.
+    pub fn is_foreign(&self) -> bool {
+        self.foreign.is_some()
     }
 
     /// The process that made the folder, alive or not, and when that started.
-    fn owner(&self) -> Option<(u32, u64)> {
-        let identity = fs::read_to_string(self.identity()).ok()?;
+    fn identity(&self) -> Option<(u32, u64)> {
+        let identity = String::from_utf8(self.read(IDENTITY).ok()?).ok()?;
         let (pid, start) = identity.trim().split_once(' ')?;
         Some((pid.parse().ok()?, start.parse().ok()?))
     }
 
     /// The process that the folder belongs to, also if that has ended.
     pub fn pid(&self) -> Option<u32> {
-        self.owner().map(|(pid, _)| pid)
+        self.identity().map(|(pid, _)| pid)
     }
 
     /// The live process that the folder belongs to; `None` if that has ended.
     pub fn process(&self) -> Option<u32> {
-        let (pid, start) = self.owner()?;
-        (start_of(pid)? == start).then_some(pid)
+        let (pid, start) = self.identity()?;
+        // Another user could name a process that is not its own, to have it killed.
+        (start_of(pid)? == start && user_of(pid)? == self.user_number()).then_some(pid)
     }
 
     /// When the engine got its folder.
     pub fn claimed(&self) -> Option<SystemTime> {
-        fs::metadata(self.identity()).ok()?.modified().ok()
+        let metadata = match &self.foreign {
+            Some(foreign) => foreign.directory.file(&self.below(IDENTITY)).ok()?.metadata(),
+            None => fs::metadata(self.file(IDENTITY)),
+        };
+        metadata.ok()?.modified().ok()
     }
 
-    fn identity(&self) -> PathBuf {
-        self.folder.join("identity")
+    /// The path of a file of the folder, below its runtime directory.
+    fn below(&self, file: &str) -> PathBuf {
+        Path::new(self.folder.file_name().unwrap_or_default()).join(file)
+    }
+
+    /// What is in a file of the folder.
+    ///
+    /// # Errors
+    /// Those of reading a file; if it is another user's, also when it is very large, or lies elsewhere.
+    pub fn read(&self, file: &str) -> io::Result<Vec<u8>> {
+        match &self.foreign {
+            Some(foreign) => foreign.directory.read(&self.below(file), MAX_FOREIGN_FILE),
+            None => fs::read(self.file(file)),
+        }
+    }
+
+    /// The cells in a file of the folder: the file itself, or what another user's holds at this moment.
+    ///
+    /// # Errors
+    /// As [`read`](Home::read).
+    pub(crate) fn cells(&self, file: &str) -> io::Result<Cells> {
+        match &self.foreign {
+            Some(_) => Cells::copied(&self.read(file)?),
+            None => Ok(Cells::Shared(SharedCells::open(&self.file(file))?)),
+        }
+    }
+
+    /// Connects to the control socket.
+    ///
+    /// # Errors
+    /// Those of connecting; if it is another user's, also when another process than one of that user listens.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        match &self.foreign {
+            Some(foreign) => foreign.directory.connect(&self.below(CONTROL)),
+            None => UnixStream::connect(self.control()),
+        }
     }
 
     /// The file with the counters.
     pub fn counters(&self) -> PathBuf {
-        self.folder.join("counters")
+        self.folder.join(COUNTERS)
     }
 
     /// A file of this name in the folder, for what other programs keep with the run.
@@ -252,19 +364,22 @@ impl Home {
 
     /// The file with the timeline.
     pub fn timeline(&self) -> PathBuf {
-        self.folder.join("timeline")
+        self.folder.join(TIMELINE)
     }
 
     /// The control socket.
     pub fn control(&self) -> PathBuf {
-        self.folder.join("control")
+        self.folder.join(CONTROL)
     }
 
     /// Removes what a process that has ended left behind.
     ///
     /// # Errors
-    /// Those of removing a folder.
+    /// Those of removing a folder; that of another user is not removed.
     pub fn remove(&self) -> io::Result<()> {
+        if self.is_foreign() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         fs::remove_dir_all(&self.folder)
     }
 }
@@ -277,45 +392,47 @@ impl Drop for Home {
     }
 }
 
-/// Makes a post-mortem of what the last run of a name left, if it has left something to see, and says whether the next run
-/// belongs to a series of restarts.
-fn bury(root: &Path, name: &str) -> io::Result<bool> {
-    let last = Home::at(&root.join(name));
-    if !last.folder.exists() {
-        return Ok(false);
+/// All folders: those of this user, then those of others that it may see, by user, name and number.
+fn every() -> Vec<Home> {
+    let own = SearchPath::current().own;
+    let mut homes = number(own.iter().map(|directory| homes_in(directory)).collect());
+    let mut others: BTreeMap<String, Vec<Vec<Home>>> = BTreeMap::new();
+    for directory in foreign() {
+        others.entry(directory.user.clone()).or_default().push(foreign_homes_in(&directory));
     }
-    let is_restart = last.claimed().and_then(|claimed| claimed.elapsed().ok()).is_some_and(|age| age < RESTART);
-    if !last.counters().exists() || last.owner().is_none() {
-        // It ended before there was an engine.
-        last.remove()?;
-        return Ok(false);
-    }
-    let numbered = |number: usize| root.join(format!("{name}@{number}"));
-    let homes = Home::all_in(root).into_iter();
-    let mut kept: Vec<(usize, Home)> =
-        homes.filter_map(|home| home.burial().filter(|(of, _)| of == name).map(|(_, number)| (number, home))).collect();
-    kept.sort_by_key(|(number, _)| *number);
-    while kept.len() >= POST_MORTEMS {
-        let oldest_restart = kept.iter().rposition(|(_, home)| home.file(RESTARTED).exists());
-        let (_, home) = kept.remove(oldest_restart.unwrap_or(kept.len() - 1));
-        home.remove()?;
-    }
-    // First without gaps, then by one to make room: so no name is taken.
-    for (index, (number, home)) in kept.iter().enumerate() {
-        if *number != index + 1 {
-            fs::rename(&home.folder, numbered(index + 1))?;
-        }
-    }
-    for number in (1..=kept.len()).rev() {
-        fs::rename(numbered(number), numbered(number + 1))?;
-    }
-    fs::rename(&last.folder, numbered(1))?;
-    Ok(is_restart)
+    homes.extend(others.into_values().flat_map(number));
+    homes
 }
 
-/// Whether this is a folder of ours alone.
-fn is_private(metadata: &fs::Metadata) -> bool {
-    metadata.is_dir() && metadata.uid() == user() && metadata.permissions().mode() & 0o077 == 0
+/// The folders in a directory of this user's, in no particular order.
+fn homes_in(directory: &Path) -> Vec<Home> {
+    if !is_private(directory) {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(directory).into_iter().flatten();
+    let homes = entries.filter_map(|entry| {
+        let (name, number) = parse(entry.ok()?.file_name().to_str()?)?;
+        Some(Home::at(directory, &name, number))
+    });
+    homes.filter(|home| home.file(IDENTITY).is_file()).collect()
+}
+
+/// The folders in a directory of another user's.
+fn foreign_homes_in(directory: &Arc<ForeignDir>) -> Vec<Home> {
+    let names = directory.directory.names(MAX_FOREIGN_FOLDERS).unwrap_or_default().into_iter();
+    let homes = names.filter_map(|folder| {
+        let (name, number) = parse(&folder)?;
+        let foreign = Some(Arc::clone(directory));
+        Some(Home { folder: directory.path.join(folder), name, number, owned: false, foreign })
+    });
+    homes.filter(|home| home.claimed().is_some()).collect()
+}
+
+/// Whether a directory is there and ours alone.
+fn is_private(directory: &Path) -> bool {
+    fs::symlink_metadata(directory).is_ok_and(|metadata| {
+        metadata.is_dir() && metadata.uid() == user() && metadata.permissions().mode() & 0o077 == 0
+    })
 }
 
 /// Makes a folder of mode 0700, or checks that one that is there is ours alone.
@@ -324,8 +441,11 @@ fn make_private_folder(folder: &Path) -> Result<(), HomeError> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let metadata = fs::symlink_metadata(folder).map_err(failed)?;
-            if is_private(&metadata) { Ok(()) } else { Err(HomeError::Unsafe(folder.to_owned())) }
+            if is_private(folder) {
+                Ok(())
+            } else {
+                Err(HomeError::Unsafe(folder.to_owned()))
+            }
         }
         Err(error) => Err(failed(error)),
     }
@@ -342,16 +462,98 @@ mod tests {
         }
     }
 
+    /// A private directory, gone when dropped.
+    pub(super) struct Folder(pub(super) PathBuf);
+
+    impl Folder {
+        pub(super) fn new(name: &str) -> Folder {
+            let folder = std::env::temp_dir().join(format!("bellows-home-{name}-{}", std::process::id()));
+            make_private_folder(&folder).unwrap();
+            Folder(folder)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
     #[test]
     fn engines_in_a_folder_that_is_open_to_others_are_not_seen() {
-        let root = std::env::temp_dir().join(format!("bellows-root-{}", std::process::id()));
-        make_private_folder(&root).unwrap();
-        make_private_folder(&root.join("engine")).unwrap();
-        fs::write(root.join("engine/identity"), "1 1\n").unwrap();
-        assert_eq!(Home::all_in(&root).len(), 1);
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(Home::all_in(&root).len(), 0);
-        fs::remove_dir_all(&root).unwrap();
+        let folder = Folder::new("open");
+        make_private_folder(&folder.0.join("engine")).unwrap();
+        fs::write(folder.0.join("engine/identity"), "1 1\n").unwrap();
+        assert_eq!(homes_in(&folder.0).len(), 1);
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(homes_in(&folder.0).len(), 0);
+    }
+
+    #[test]
+    fn a_link_is_no_runtime_directory() {
+        let folder = Folder::new("link");
+        make_private_folder(&folder.0.join("target")).unwrap();
+        let link = folder.0.join("link");
+        std::os::unix::fs::symlink("target", &link).unwrap();
+        assert!(
+            matches!(Home::claim_in(std::slice::from_ref(&link), "a"), Err(HomeError::Unsafe(path)) if path == link)
+        );
+        assert_eq!(homes_in(&link).len(), 0);
+    }
+
+    #[test]
+    fn a_name_is_taken_in_all_directories_of_a_user() {
+        let folder = Folder::new("taken");
+        let [one, two] = ["one", "two"].map(|name| folder.0.join(name));
+        let home = Home::claim_in(&[one.clone(), two.clone()], "a").unwrap();
+        assert!(home.folder.starts_with(&one));
+        let again = Home::claim_in(&[two.clone(), one.clone()], "a");
+        assert!(matches!(again, Err(HomeError::Taken { pid, .. }) if pid == std::process::id()));
+        let other = Home::claim_in(&[two.clone(), one.clone(), two.clone()], "b").unwrap();
+        assert!(other.folder.starts_with(&two));
+    }
+
+    #[test]
+    fn the_first_directory_that_can_be_used_is_taken() {
+        let folder = Folder::new("first");
+        let usable = folder.0.join("usable");
+        let [missing, nowhere] = ["missing/dir", "nowhere/dir"].map(|name| folder.0.join(name));
+        let home = Home::claim_in(&[missing.clone(), usable.clone()], "a").unwrap();
+        assert!(home.folder.starts_with(&usable));
+        let failed = Home::claim_in(&[missing.clone(), nowhere], "a");
+        assert!(matches!(failed, Err(HomeError::System(path, _)) if path == missing));
+    }
+
+    #[test]
+    fn many_who_want_one_name_get_it_once() {
+        let folder = Folder::new("many");
+        let directories = ["one", "two", "three"].map(|name| folder.0.join(name));
+        let claimed: usize = std::thread::scope(|scope| {
+            let claims: Vec<_> = (0..16)
+                .map(|number| {
+                    let mut own = directories.to_vec();
+                    own.rotate_left(number % 3);
+                    scope.spawn(move || Home::claim_in(&own, "a").map(std::mem::forget).is_ok())
+                })
+                .collect();
+            claims.into_iter().map(|claim| usize::from(claim.join().unwrap())).sum()
+        });
+        assert_eq!(claimed, 1);
+    }
+
+    #[test]
+    fn a_process_of_another_user_is_not_the_engine() {
+        let folder = Folder::new("user");
+        let home = Home::claim_in(&[folder.0.join("own")], "a").unwrap();
+        assert_eq!(home.process(), Some(std::process::id()));
+        let not_ours = fs::read_dir("/proc").unwrap().find_map(|entry| {
+            let pid = entry.unwrap().file_name().to_str()?.parse().ok()?;
+            (user_of(pid)? != user()).then_some(pid).filter(|pid| start_of(*pid).is_some())
+        });
+        // Where all processes are this user's, root's are not to be had.
+        let Some(pid) = not_ours else { return };
+        fs::write(home.file(IDENTITY), format!("{pid} {}\n", start_of(pid).unwrap())).unwrap();
+        assert_eq!(home.process(), None);
     }
 
     #[test]
@@ -359,61 +561,11 @@ mod tests {
         let name = format!("test-home-{}", std::process::id());
         let home = Home::claim(&name).unwrap();
         assert!(matches!(Home::claim(&name), Err(HomeError::Taken { pid, .. }) if pid == std::process::id()));
-        assert_eq!(Home::find(&name).unwrap().process(), Some(std::process::id()));
-        fs::write(home.identity(), "1 1\n").unwrap();
+        assert_eq!(Home::called(&name)[0].process(), Some(std::process::id()));
+        fs::write(home.file(IDENTITY), "1 1\n").unwrap();
         assert_eq!(home.process(), None, "a pid that was used again is not the process");
         drop(home);
-        assert!(Home::find(&name).is_none());
-    }
-
-    /// What a run of process 1 (which is not the one that started at 1) leaves.
-    fn crash(root: &Path, name: &str, content: &str, is_restart: bool) {
-        let folder = root.join(name);
-        make_private_folder(&folder).unwrap();
-        fs::write(folder.join("identity"), "1 1\n").unwrap();
-        fs::write(folder.join("counters"), content).unwrap();
-        if is_restart {
-            fs::write(folder.join(RESTARTED), "").unwrap();
-        }
-    }
-
-    #[test]
-    fn the_first_crash_of_a_series_of_restarts_is_kept() {
-        let root = std::env::temp_dir().join(format!("bellows-buried-{}", std::process::id()));
-        make_private_folder(&root).unwrap();
-        let kept = |name: &str| -> Vec<String> {
-            let homes = Home::all_in(&root).into_iter().filter(|home| home.burial().is_some_and(|(of, _)| of == name));
-            homes.map(|home| fs::read_to_string(home.counters()).unwrap()).collect()
-        };
-        for run in 0..20 {
-            // Another one whose name is alike is left alone.
-            assert!(bury(&root, "a").unwrap() || run == 0);
-            crash(&root, "a", &run.to_string(), run > 1);
-        }
-        assert_eq!(kept("a"), ["18", "17", "16", "1", "0"]);
-        for run in 0..20 {
-            bury(&root, "a-1").unwrap();
-            crash(&root, "a-1", &run.to_string(), false);
-        }
-        assert_eq!(kept("a-1"), ["18", "17", "16", "15", "14"]);
-        assert_eq!(kept("a"), ["18", "17", "16", "1", "0"]);
-        fs::remove_dir_all(root.join("a@2")).unwrap();
-        fs::remove_file(root.join("a/identity")).unwrap();
-        assert!(!bury(&root, "a").unwrap(), "what never ran is no post-mortem");
-        crash(&root, "a", "20", false);
-        bury(&root, "a").unwrap();
-        assert_eq!(kept("a"), ["20", "18", "16", "1", "0"]);
-        fs::remove_dir_all(&root).unwrap();
-    }
-
-    #[test]
-    fn root_of_a_user_namespace_is_the_user_that_made_it() {
-        assert_eq!(outside(1000, "         0          0 4294967295\n"), 1000);
-        assert_eq!(outside(0, "         0       1000          1\n"), 1000);
-        assert_eq!(outside(7, "0 1000 1\n1 100000 65536\n"), 100_006);
-        for wrong in ["", "0", "0 x 1", "5 1 1", "0 4294967295 9"] {
-            assert_eq!(outside(3, wrong), 3, "{wrong}");
-        }
+        assert!(Home::called(&name).is_empty());
     }
 
     #[test]
@@ -422,7 +574,7 @@ mod tests {
         let pid = child.id();
         let state = || fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         while !state().contains(") Z ") {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         assert_eq!(start_of(pid), None);
         child.wait().unwrap();

@@ -68,6 +68,7 @@
 //! ```
 
 mod app;
+mod cells;
 mod control;
 mod counters;
 mod engine;
@@ -100,7 +101,7 @@ pub use control::{AppStatus, Control, ReloadError, Reloaded};
 pub use counters::{Activity, AppEntry, Directory, Doing, LinkEntry, Pulse, ReadError, counter_help, drop_help};
 pub use engine::{End, Engine, Outcome, Settings, StartError};
 pub use histogram::Histogram;
-pub use home::{Home, HomeError, POST_MORTEMS, root};
+pub use home::{Home, HomeError, POST_MORTEMS, SearchPath};
 pub use io::{Input, Io, Output};
 pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
 pub use panics::app_at_work;

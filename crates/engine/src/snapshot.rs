@@ -415,14 +415,15 @@ impl Observer {
     /// # Errors
     /// When there are none, or they are of another version.
     pub fn open(home: Home) -> Result<Observer, ReadError> {
-        let slab = Arc::new(Slab::open(home.counters())?);
+        let slab = Arc::new(Slab::open(&home)?);
         Ok(Observer { home, slab })
     }
 
     /// The counters as they are now. After a reload they are those of the new configuration.
     pub fn snapshot(&mut self) -> Snapshot {
-        if self.slab.is_superseded()
-            && let Ok(newer) = Slab::open(self.home.counters())
+        // What was read of another user's is a copy.
+        if (self.home.is_foreign() || self.slab.is_superseded())
+            && let Ok(newer) = Slab::open(&self.home)
         {
             self.slab = Arc::new(newer);
         }

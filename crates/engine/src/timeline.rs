@@ -29,8 +29,9 @@ use bellows_sys::clock;
 use bellows_sys::shared::SharedCells;
 use serde::Serialize;
 
+use crate::cells::Cells;
 use crate::counters::ReadError;
-use crate::home::Home;
+use crate::home::{Home, TIMELINE};
 
 const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWT\x01");
 const CAPACITY_AT: usize = 1;
@@ -325,7 +326,7 @@ pub struct Event {
 
 /// A timeline, seen by a reader.
 pub struct Recording {
-    cells: SharedCells,
+    cells: Cells,
 }
 
 impl Recording {
@@ -335,7 +336,7 @@ impl Recording {
     /// When there is none, or it is of another version.
     pub fn open(home: &Home) -> Result<Recording, ReadError> {
         let path = home.timeline();
-        let cells = match SharedCells::open(&path) {
+        let cells = match home.cells(TIMELINE) {
             Ok(cells) => cells,
             Err(error) => return Err(ReadError::Unreadable(path, error)),
         };

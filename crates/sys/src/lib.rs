@@ -15,6 +15,7 @@
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
 //! | [`socket`] | Unix sockets that carry descriptors, without ever waiting |
+//! | [`untrusted`] | directories of other users, who may change them at any time |
 //! | [`wake`] | an event descriptor, and sleeping until one of several descriptors or a deadline |
 //! | [`way_out`] | what a person can do about an error |
 //! | [`cpu`] | pinning a thread, asking what the processor is |
@@ -30,6 +31,7 @@ pub mod memory;
 pub mod perf;
 pub mod shared;
 pub mod socket;
+pub mod untrusted;
 pub mod wake;
 mod way_out;
 

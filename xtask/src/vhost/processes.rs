@@ -165,7 +165,7 @@ impl Bellows {
             "--cpu",
             &options.cpu.to_string(),
         ]);
-        command.env("XDG_RUNTIME_DIR", folder).env("PATH", tools::search_path());
+        command.env("BELLOWS_RUNTIME_DIR", folder.join("networks")).env("PATH", tools::search_path());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(complain)?;
         prefer(child.id());
         let mut bellows = Bellows { child, program, folder: folder.to_owned() };
@@ -188,7 +188,8 @@ impl Bellows {
     /// Its counters.
     pub fn work(&self) -> Result<Work, Failure> {
         let mut command = Command::new(&self.program);
-        let output = command.args(["show", "peers", "--json"]).env("XDG_RUNTIME_DIR", &self.folder).output();
+        let output =
+            command.args(["show", "peers", "--json"]).env("BELLOWS_RUNTIME_DIR", self.folder.join("networks")).output();
         let output = output.map_err(|error| Failure::chore(format!("cannot run bellows show: {error}")))?;
         match output.status.success() {
             true => Ok(Work::read(&String::from_utf8_lossy(&output.stdout))),

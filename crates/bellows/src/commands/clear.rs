@@ -12,7 +12,7 @@ use crate::terminal;
 /// Restart the counts of `show run`, `show latency` and `top`
 ///
 /// The counters themselves go on: `show`, the report of the run, and whoever else reads them do not notice. What a crashed
-/// network left is evidence and is not cleared.
+/// network left is evidence and is not cleared. Root cannot clear the networks of other users.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The network's name, if several run
@@ -22,6 +22,7 @@ pub struct Arguments {
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let home = observe::pick(arguments.name.as_deref())?;
+    observe::refuse_foreign(&home, "clear", "what its counts start from is its user's to say")?;
     let name = home.name();
     if observe::state(&home) == State::Crashed {
         return Err(Failure::Mistake(format!(

@@ -19,12 +19,16 @@ use crate::text::{Align, Table, packet_rate, span};
 /// most; every command that reads crashed networks takes these names. The newest is always kept, and as long as there is
 /// room, all are. Beyond that, restarts within ten minutes of the start before go first, the oldest of them before the
 /// others, so that the first crash of a series is still there after a supervisor has restarted the network a hundred times.
+///
+/// A user's networks are found wherever they were started: in $XDG_RUNTIME_DIR/bellows, /dev/shm/bellows-UID and
+/// /run/user/UID/bellows. If BELLOWS_RUNTIME_DIR is set, they are started and found in that directory alone. Root also sees the
+/// networks of other users, as USER/NAME, and the other commands take these names.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// List kept crashes of restarted networks, too
     #[arg(long, short)]
     all: bool,
-    /// Remove what crashed networks have left, also what was kept of earlier crashes
+    /// Remove what this user's crashed networks have left, also what was kept of earlier crashes
     #[arg(long)]
     clean: bool,
     /// Print the list as JSON (see docs/json.md)
@@ -42,6 +46,8 @@ impl Arguments {
 #[derive(Serialize)]
 struct Line {
     name: String,
+    /// Whose it is.
+    user: String,
     state: State,
     pid: Option<u32>,
     uptime_seconds: Option<f64>,
@@ -88,7 +94,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut homes = Home::all();
     if arguments.all {
         homes.extend(Home::post_mortems());
-        homes.sort_by_cached_key(Home::name);
+        homes.sort_by_cached_key(|home| (home.is_foreign(), home.name()));
     }
     let lines = lines(homes);
     if arguments.json {
@@ -126,7 +132,8 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 fn clean() -> Result<(), Failure> {
     let homes = Home::all().into_iter().chain(Home::post_mortems());
-    for home in homes.filter(|home| observe::state(home) == State::Crashed) {
+    let own = homes.filter(|home| !home.is_foreign());
+    for home in own.filter(|home| observe::state(home) == State::Crashed) {
         let name = home.name();
         home.remove().map_err(|error| Failure::Failed(format!("cannot remove what `{name}` left: {error}")))?;
         terminal::complain(&format!("removed what `{name}` left\n"));
@@ -137,6 +144,7 @@ fn clean() -> Result<(), Failure> {
 /// An engine in the list.
 struct Engine {
     name: String,
+    user: String,
     state: State,
     pid: Option<u32>,
     observer: Option<Observer>,
@@ -146,6 +154,7 @@ struct Engine {
 fn lines(homes: Vec<Home>) -> Vec<Line> {
     let engine = |home: Home| Engine {
         name: home.name(),
+        user: home.user(),
         state: observe::state(&home),
         pid: home.pid(),
         observer: Observer::open(home).ok(),
@@ -161,10 +170,11 @@ fn lines(homes: Vec<Home>) -> Vec<Line> {
     let after = sample(&mut engines);
     let changes = before.into_iter().zip(after).map(|(before, after)| Some(Change::between(before?, after?)));
     let line = |(engine, change): (Engine, Option<Change>)| {
-        let Engine { name, state, pid, .. } = engine;
+        let Engine { name, user, state, pid, .. } = engine;
         let alive = change.as_ref().filter(|_| state.is_alive());
         Line {
             name,
+            user,
             state,
             pid,
             uptime_seconds: alive.map(|change| change.after.uptime().as_secs_f64()),

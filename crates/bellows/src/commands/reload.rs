@@ -38,9 +38,9 @@ pub struct Arguments {
 impl Arguments {
     /// Which network, and the file to read in place of its own. A single word that names no network and is a file is the file.
     fn read(&self) -> Result<(Home, Option<PathBuf>), Failure> {
-        let named = observe::pick(self.name.as_deref());
+        let named = observe::pick_to_change(self.name.as_deref());
         match (named, &self.name, &self.network) {
-            (Err(_), Some(word), None) if is_file(word) => Ok((observe::pick(None)?, Some(word.into()))),
+            (Err(_), Some(word), None) if is_file(word) => Ok((observe::pick_to_change(None)?, Some(word.into()))),
             (named, _, network) => Ok((named?, network.clone())),
         }
     }

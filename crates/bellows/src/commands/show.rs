@@ -99,7 +99,7 @@ impl Arguments {
                 let names: Vec<String> = Home::all().iter().map(Home::name).collect();
                 // What follows an `@` says which of a network's runs is meant.
                 let network = name.split('@').next().unwrap_or(name);
-                if names.iter().any(|known| known == network) {
+                if Home::all().iter().any(|home| home.is_called(network)) {
                     return Ok((None, Some(name)));
                 }
                 Err(Failure::Mistake(unknown(name, &names)))
@@ -154,6 +154,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
 /// Shows the parts that are tables of one look at the counters.
 fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode, Failure> {
     let (name, state, pid) = (home.name(), observe::state(&home), home.process());
+    let user = home.user();
     let mut observer = observe::open(home)?;
     let sample = Sample::take(&mut observer);
     let counters = &sample.counters;
@@ -173,6 +174,7 @@ fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode
             }
         };
         value["name"] = json!(name);
+        value["user"] = json!(user);
         value["state"] = json!(state);
         terminal::print(&format!("{value:#}\n"))?;
         return Ok(ExitCode::SUCCESS);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bellows_engine::Home;
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::control::{OBSTACLE_PATIENCE, REPLY_PATIENCE, Request, ask_within};
 use crate::failure::Failure;
@@ -69,7 +69,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// The networks of these names, each once. Nothing is stopped if one of them is not there.
 fn pick(names: &[String]) -> Result<Vec<Home>, Failure> {
     if names.is_empty() {
-        return Ok(vec![observe::pick(None)?]);
+        return Ok(vec![observe::pick_to_change(None)?]);
     }
     let first = |(index, name): &(usize, &String)| !names[..*index].contains(name);
     let names = names.iter().enumerate().filter(first);
@@ -103,10 +103,13 @@ fn stop(home: &Home, patience: Duration, kill: bool) -> Result<(), Failure> {
 /// Kills a run that does not end.
 fn end(home: &Home, pid: u32, name: &str) -> Result<(), Failure> {
     let reason = obstacle(home).map(|obstacle| format!(" ({obstacle})")).unwrap_or_default();
-    // Looked up again: a number that was free for a while may be another process's.
-    if home.process() == Some(pid)
-        && let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw)
-        && let Err(error) = kill_process(process, Signal::KILL)
+    let kill = |process| {
+        let process = pidfd_open(process, PidfdFlags::empty())?;
+        // Looked up again: a number that was free for a while may be another process's. From here on it stays this one's.
+        if home.process() == Some(pid) { pidfd_send_signal(process, Signal::KILL) } else { Ok(()) }
+    };
+    if let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw)
+        && let Err(error) = kill(process)
         && is_alive(home)
     {
         return Err(Failure::Failed(format!("`{name}` (process {pid}) cannot be killed: {error}")));

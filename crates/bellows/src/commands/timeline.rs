@@ -67,7 +67,7 @@ const LAST: Duration = Duration::from_secs(5);
 
 pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let home = observe::pick(arguments.name.as_deref())?;
-    let name = home.name();
+    let (name, user) = (home.name(), home.user());
     let recording = Recording::open(&home)
         .map_err(|error| Failure::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}")))?;
     let mut events = recording.events();
@@ -78,7 +78,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
     history.forget_before(start);
     events.retain(|event| event.start.saturating_add(event.duration) >= start);
-    let view = View { name, state: observe::state(&home), history, usual, events, start };
+    let view = View { name, user, state: observe::state(&home), history, usual, events, start };
     let text = match &arguments.export {
         Some(file) => return view.export(file, &home),
         None if arguments.json => format!("{:#}\n", view.json(arguments)),
@@ -91,6 +91,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// What is to be seen of a recording.
 struct View {
     name: String,
+    user: String,
     state: State,
     /// What was recorded within the time to look at.
     history: History,
@@ -110,7 +111,7 @@ impl View {
     }
 
     fn export(&self, file: &Path, home: &Home) -> Result<ExitCode, Failure> {
-        let pid = observe::open(Home::find(&self.name).ok_or_else(|| gone(home))?)?.directory().pid;
+        let pid = observe::open(home.look())?.directory().pid;
         let text = trace(&self.history, &self.name, pid);
         if file == Path::new("-") {
             terminal::print(&text)?;
@@ -132,6 +133,7 @@ impl View {
         let span = self.span();
         let mut value = json!({
             "name": self.name,
+            "user": self.user,
             "state": self.state,
             "start": span.map(|span| span.start),
             "nanos": span.map_or(0, Span::nanos),
@@ -240,10 +242,6 @@ impl View {
         events.sort_by_key(|(start, _)| *start);
         events.into_iter().fold("\n".to_owned(), |text, (_, event)| text + &event)
     }
-}
-
-fn gone(home: &Home) -> Failure {
-    Failure::Mistake(format!("`{}` has ended", home.name()))
 }
 
 /// What made breaths slow, in words.
@@ -362,6 +360,7 @@ mod tests {
         history.forget_before(1_000_000_000);
         View {
             name: "router".to_owned(),
+            user: "ada".to_owned(),
             state: State::Crashed,
             history,
             usual,

@@ -61,6 +61,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let was_running = observe::state(&home).is_alive();
     let mut source = Source {
         name: home.name(),
+        user: home.user(),
         end: if was_running { "ended" } else { "crashed" },
         observer: observe::open(home)?,
         before: None,
@@ -84,6 +85,7 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// Where updates come from.
 struct Source {
     name: String,
+    user: String,
     /// How the network has ended, once it has.
     end: &'static str,
     observer: Observer,
@@ -117,7 +119,7 @@ fn print(
         next = Instant::now() + interval;
         let view = source.update();
         let text = match (arguments.json, arguments.once) {
-            (true, _) => format!("{}\n", view.json()),
+            (true, _) => format!("{}\n", view.json(&source.user)),
             (false, true) => page.text(&view, terminal::stdout_is_rich()),
             (false, false) => page.text(&view, terminal::stdout_is_rich()) + "\n",
         };

@@ -190,9 +190,9 @@ fn is_timeout(error: &io::Error) -> bool {
 /// Connects, for some time at most: a process that does not accept connections has a queue of them, which may be full.
 fn connect(home: &Home, patience: Duration) -> io::Result<UnixStream> {
     let (sender, connected) = channel();
-    let path = home.control();
+    let home = home.look();
     // The thread stays behind when it is given up; the command ends soon.
-    thread::Builder::new().name("connect".to_owned()).spawn(move || sender.send(UnixStream::connect(path)))?;
+    thread::Builder::new().name("connect".to_owned()).spawn(move || sender.send(home.connect()))?;
     connected.recv_timeout(patience).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 

@@ -36,11 +36,15 @@ struct Counted {
 
 pub fn execute(home: Home, registry: &Registry, all: bool, json: bool) -> Result<ExitCode, Failure> {
     let (name, state) = (home.name(), observe::state(&home));
+    let mut value = observe::identity(&home);
     let mut observer = observe::open(home)?;
     let counters = Sample::take(&mut observer).counters;
     let rows = rows(&counters, registry, all || json);
     let text = match json {
-        true => format!("{:#}\n", json!({ "name": name, "state": state, "counters": rows })),
+        true => {
+            value["counters"] = json!(rows);
+            format!("{value:#}\n")
+        }
         false => {
             say_if_not_running(&name, state, &counters);
             render(&rows, terminal::stdout_is_rich())

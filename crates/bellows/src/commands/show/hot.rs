@@ -125,6 +125,7 @@ struct Function {
 }
 
 pub fn execute(home: &Home, options: &Options, json: bool) -> Result<ExitCode, Failure> {
+    observe::refuse_foreign(home, "show hot", "sampling reads its program, which is not trusted")?;
     let name = home.name();
     let Some(pid) = home.process() else {
         return Err(Failure::Mistake(format!("`{name}` has crashed; only a running network can be sampled")));

@@ -48,6 +48,7 @@ struct Interface {
 
 pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
     let (name, state) = (home.name(), observe::state(&home));
+    let mut value = observe::identity(&home);
     let statuses = if state == State::Running { statuses(&home) } else { BTreeMap::new() };
     let mut observer = observe::open(home)?;
     let before = Sample::take(&mut observer);
@@ -57,8 +58,9 @@ pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
     let change = Change::between(before, Sample::take(&mut observer));
     let interfaces = interfaces(&change, state, &statuses);
     let text = if json {
-        let seconds = state.is_alive().then(|| change.seconds());
-        format!("{:#}\n", json!({ "name": name, "state": state, "seconds": seconds, "interfaces": interfaces }))
+        value["seconds"] = json!(state.is_alive().then(|| change.seconds()));
+        value["interfaces"] = json!(interfaces);
+        format!("{value:#}\n")
     } else {
         say_if_not_running(&name, state, &change.after.counters);
         render(&interfaces, terminal::stdout_is_rich())

@@ -15,16 +15,17 @@ use crate::text::{Align, Table, UNKNOWN, count, nanos, span};
 use crate::times::{self, PERCENTILES, TIMES};
 
 pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
-    let (name, state) = (home.name(), observe::state(&home));
+    let name = home.name();
+    let mut value = observe::identity(&home);
     let mut observer = observe::open(home)?;
     let now = Sample::settled(&mut observer);
     let since = Since::read(observer.home(), &now);
     let cleared = since.is_clear();
     let change = Change::between(since.sample().clone(), now);
     let text = if json {
-        let mut value = json!({
-            "name": name, "state": state, "since": change.before.at, "cleared": cleared, "seconds": change.seconds()
-        });
+        value["since"] = json!(change.before.at);
+        value["cleared"] = json!(cleared);
+        value["seconds"] = json!(change.seconds());
         for (name, _) in TIMES {
             value[name] = times::json(&change.histogram(name));
         }

@@ -89,13 +89,13 @@ impl Sort {
 }
 
 pub fn execute(home: Home, options: &Options, json: bool) -> Result<ExitCode, Failure> {
-    let (name, state) = (home.name(), observe::state(&home));
+    let (name, user, state) = (home.name(), home.user(), observe::state(&home));
     let mut observer = observe::open(home)?;
     let now = Sample::settled(&mut observer);
     let since = Since::read(observer.home(), &now);
     let cleared = since.is_clear();
     let change = Change::between(since.sample().clone(), now);
-    let view = View { name, state, cleared, accounts: Accounts::of(&change), change };
+    let view = View { name, user, state, cleared, accounts: Accounts::of(&change), change };
     let text =
         if json { format!("{:#}\n", view.json(options)) } else { view.render(options, terminal::stdout_is_rich()) };
     terminal::print(&text)?;
@@ -105,6 +105,7 @@ pub fn execute(home: Home, options: &Options, json: bool) -> Result<ExitCode, Fa
 /// What is to be seen of an engine.
 struct View {
     name: String,
+    user: String,
     state: State,
     /// Whether somebody has cleared the counters.
     cleared: bool,
@@ -136,6 +137,7 @@ impl View {
         let busiest = change.busiest_link();
         json!({
             "name": self.name,
+            "user": self.user,
             "state": self.state,
             "schedule": change.after.counters.schedule,
             "since": change.before.at,
@@ -331,7 +333,14 @@ mod tests {
     fn view(before: Vec<AppCounts>, after: Vec<AppCounts>) -> View {
         let change = second(before, after);
         let accounts = Accounts::of(&change);
-        View { name: "router".to_owned(), state: State::Running, cleared: true, change, accounts }
+        View {
+            name: "router".to_owned(),
+            user: "ada".to_owned(),
+            state: State::Running,
+            cleared: true,
+            change,
+            accounts,
+        }
     }
 
     fn options(sort: Option<Sort>, all: bool) -> Options {

@@ -16,7 +16,8 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
     let found = vhost::find(name, Wanted::ANY)?;
     let home = found.observer.home();
     let text = if json {
-        let value = json!({ "name": home.name(), "state": observe::state(home), "apps": found.devices });
+        let mut value = observe::identity(home);
+        value["apps"] = json!(found.devices);
         format!("{value:#}\n")
     } else if found.devices.is_empty() {
         format!("no app of `{}` has a status; `bellows show apps` prints the counters of all\n", harmless(&home.name()))

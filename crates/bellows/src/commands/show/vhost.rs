@@ -47,7 +47,9 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
     let text = if json {
         let devices: Vec<Value> = found.devices.into_iter().map(as_json).collect();
         let home = found.observer.home();
-        format!("{:#}\n", json!({ "name": home.name(), "state": observe::state(home), "devices": devices }))
+        let mut value = observe::identity(home);
+        value["devices"] = json!(devices);
+        format!("{value:#}\n")
     } else {
         let rich = terminal::stdout_is_rich();
         found.devices.iter().map(|device| render(device, rich)).collect::<Vec<_>>().join("\n")
@@ -102,7 +104,9 @@ pub(super) fn find(name: Option<&str>, wanted: Wanted) -> Result<Devices, Failur
 }
 
 fn find_app(name: &str, wanted: Wanted) -> Result<Devices, Failure> {
-    let running = Home::all().into_iter().filter(|home| observe::state(home).is_alive());
+    // Those of other users are asked only by name: one that does not answer would hold up the others.
+    let own = Home::all().into_iter().filter(|home| !home.is_foreign());
+    let running = own.filter(|home| observe::state(home).is_alive());
     // One that ends just now is none.
     let mut networks: Vec<Devices> = running.filter_map(|home| Devices::of(home, wanted).ok()).collect();
     let known: Vec<String> = networks.iter().flat_map(names).collect();

@@ -160,8 +160,9 @@ impl View {
     }
 
     /// One line of JSON.
-    pub fn json(&self) -> Value {
+    pub fn json(&self, user: &str) -> Value {
         let mut value = self.summary.clone();
+        value["user"] = json!(user);
         value["apps"] = json!(self.apps);
         value["links"] = json!(self.links);
         value
@@ -302,7 +303,7 @@ pub mod tests {
 
     #[test]
     fn an_update_is_one_line_of_json() {
-        let line = view(3).json().to_string();
+        let line = view(3).json("ada").to_string();
         assert!(!line.contains('\n'), "{line}");
         let value: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(

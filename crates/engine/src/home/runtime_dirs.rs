@@ -1,0 +1,365 @@
+//! The runtime directories in which networks are found.
+//!
+//! A network's folder is in one of its user's own directories. Which one depends on the environment it was started in:
+//! `XDG_RUNTIME_DIR` is set in a login and usually not in a service. So all of them are searched, in this order, and a new run
+//! takes the first that can be used:
+//!
+//! 1. `$XDG_RUNTIME_DIR/bellows`, if `XDG_RUNTIME_DIR` is a directory of this user's;
+//! 2. `/dev/shm/bellows-UID`. It comes before the next one for services: `/run/user/UID` is removed when the user's last
+//!    login ends;
+//! 3. `/run/user/UID/bellows`, if `/run/user/UID` is a directory of this user's.
+//!
+//! `BELLOWS_RUNTIME_DIR` replaces them all. Without it, root finds the networks of all users, in the last two directories of
+//! each.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bellows_sys::untrusted::UntrustedDir;
+
+const SHARED_MEMORY: &str = "/dev/shm";
+const RUN_USER: &str = "/run/user";
+
+/// Where networks are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchPath {
+    /// The runtime directories of this user. Some may not exist.
+    pub own: Vec<PathBuf>,
+    /// Whether `BELLOWS_RUNTIME_DIR` names the only one.
+    pub is_fixed: bool,
+    /// Directories that are searched for the runtime directories of other users; none unless this user is root.
+    pub others: Vec<PathBuf>,
+}
+
+impl SearchPath {
+    /// That of this process.
+    pub fn current() -> SearchPath {
+        Environment::current().search_path()
+    }
+}
+
+/// A runtime directory of another user.
+#[derive(Debug)]
+pub(super) struct ForeignDir {
+    pub(super) directory: UntrustedDir,
+    pub(super) path: PathBuf,
+    /// The name of its owner.
+    pub(super) user: String,
+}
+
+/// The runtime directories of other users, as far as this user may see them.
+pub(super) fn foreign() -> Vec<Arc<ForeignDir>> {
+    Environment::current().foreign()
+}
+
+/// What the choice depends on.
+struct Environment {
+    /// `BELLOWS_RUNTIME_DIR`.
+    fixed: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`.
+    login: Option<PathBuf>,
+    shared_memory: PathBuf,
+    run_user: PathBuf,
+    user: u32,
+    /// By `/proc/self/uid_map`.
+    uid_map: String,
+}
+
+impl Environment {
+    fn current() -> Environment {
+        let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+        let absolute = |path: OsString| std::path::absolute(&path).unwrap_or_else(|_| path.into());
+        Environment {
+            fixed: variable("BELLOWS_RUNTIME_DIR").map(absolute),
+            login: variable("XDG_RUNTIME_DIR").map(absolute),
+            shared_memory: SHARED_MEMORY.into(),
+            run_user: RUN_USER.into(),
+            user: user(),
+            uid_map: fs::read_to_string("/proc/self/uid_map").unwrap_or_default(),
+        }
+    }
+
+    fn search_path(&self) -> SearchPath {
+        let others = if self.sees_others() { vec![self.run_user.clone(), self.shared_memory.clone()] } else { vec![] };
+        SearchPath { own: self.own(), is_fixed: self.fixed.is_some(), others }
+    }
+
+    fn own(&self) -> Vec<PathBuf> {
+        if let Some(fixed) = &self.fixed {
+            return vec![fixed.clone()];
+        }
+        let is_ours = |folder: &PathBuf| {
+            fs::metadata(folder).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == self.user)
+        };
+        let owner = self.outer_user();
+        let login = self.login.clone().filter(is_ours).map(|folder| folder.join("bellows"));
+        let shared = self.shared_memory.join(format!("bellows-{owner}"));
+        let session = Some(self.run_user.join(&owner)).filter(is_ours).map(|folder| folder.join("bellows"));
+        let mut own: Vec<PathBuf> = Vec::new();
+        for directory in login.into_iter().chain([shared]).chain(session) {
+            // XDG_RUNTIME_DIR usually is /run/user/UID, perhaps by another path.
+            if !own.iter().any(|known| *known == directory || is_same(known, &directory)) {
+                own.push(directory);
+            }
+        }
+        own
+    }
+
+    /// For whom a directory with a user in its name is: the user, as the system outside of a user namespace knows it. Inside
+    /// of one (`unshare -r`) anyone may be called root, and would take root's directory or find that it belongs to somebody
+    /// else.
+    fn outer_user(&self) -> String {
+        let outside = outside(self.user, &self.uid_map);
+        // One who is root outside too, or cannot be told, is root if the directory's parent is root's.
+        let is_owner = || fs::metadata(&self.shared_memory).is_ok_and(|metadata| metadata.uid() == self.user);
+        if outside == 0 && !is_owner() {
+            // A namespace within a namespace, whose outside is no more than that.
+            let namespace = fs::metadata("/proc/self/ns/user").map_or(0, |metadata| metadata.ino());
+            return format!("{NAMESPACE}{namespace}");
+        }
+        outside.to_string()
+    }
+
+    /// Whether this is root of the whole system, and not of a user namespace.
+    fn sees_others(&self) -> bool {
+        let is_root = self.user == 0 && self.uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
+        self.fixed.is_none() && is_root
+    }
+
+    fn foreign(&self) -> Vec<Arc<ForeignDir>> {
+        if !self.sees_others() {
+            return Vec::new();
+        }
+        let names = |folder: &Path| {
+            let entries = fs::read_dir(folder).into_iter().flatten();
+            let mut names: Vec<String> =
+                entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+            names.sort();
+            names
+        };
+        let mut found = Vec::new();
+        for name in names(&self.run_user) {
+            if let Ok(owner) = name.parse() {
+                found.extend(self.open(&self.run_user.join(name), "bellows", Some(owner)));
+            }
+        }
+        for name in names(&self.shared_memory) {
+            let Some(owner) = name.strip_prefix("bellows-") else { continue };
+            if let Ok(owner) = owner.parse() {
+                found.extend(self.open(&self.shared_memory, &name, Some(owner)));
+            } else if owner.starts_with(NAMESPACE) {
+                found.extend(self.open(&self.shared_memory, &name, None));
+            }
+        }
+        found
+    }
+
+    /// A runtime directory of another user, or of that one in particular.
+    fn open(&self, parent: &Path, name: &str, owner: Option<u32>) -> Option<Arc<ForeignDir>> {
+        if owner == Some(self.user) {
+            return None;
+        }
+        let directory = UntrustedDir::open(parent, name).ok()?;
+        let is_theirs = owner.is_none_or(|owner| owner == directory.owner());
+        let user = user_name(directory.owner());
+        is_theirs.then(|| Arc::new(ForeignDir { directory, path: parent.join(name), user }))
+    }
+}
+
+/// How the directory of a nested user namespace is named.
+const NAMESPACE: &str = "namespace-";
+
+/// Whether two paths, of directories that may not exist, are of one place.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let parent = fs::metadata(path.parent()?).ok()?;
+        Some((parent.dev(), parent.ino(), path.file_name()?.to_owned()))
+    };
+    place(one).is_some_and(|one| place(other) == Some(one))
+}
+
+/// The user that is called so within a user namespace, by the map of `/proc/PID/uid_map`.
+fn outside(user: u32, maps: &str) -> u32 {
+    let range = |line: &str| -> Option<u32> {
+        let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
+        let (inside, outside, length) = (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let offset = user.checked_sub(inside).filter(|offset| *offset < length)?;
+        outside.checked_add(offset)
+    };
+    maps.lines().find_map(range).unwrap_or(user)
+}
+
+/// The user as whom this process runs.
+pub(super) fn user() -> u32 {
+    fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
+}
+
+/// What a user is called in `/etc/passwd`; a user who is not there, by the number.
+pub(super) fn user_name(user: u32) -> String {
+    name_in(&fs::read_to_string("/etc/passwd").unwrap_or_default(), user).unwrap_or_else(|| user.to_string())
+}
+
+/// The name of a user by the lines of `/etc/passwd`. One that could not be told from a number or a path does not count.
+fn name_in(passwd: &str, user: u32) -> Option<String> {
+    let fits = |name: &str| {
+        let has_letter = name.chars().any(|c| c.is_alphabetic());
+        has_letter && name.chars().all(|c| c.is_alphanumeric() || "-_.$+".contains(c))
+    };
+    let mut names = passwd.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(user) && fits(name)).then(|| name.to_owned())
+    });
+    names.next()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    const INITIAL: &str = "         0          0 4294967295\n";
+
+    /// A folder with directories that stand for the system's, gone when dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let folder = std::env::temp_dir().join(format!("bellows-dirs-{name}-{}", std::process::id()));
+            fs::create_dir_all(folder.join("shm")).unwrap();
+            fs::create_dir_all(folder.join("run")).unwrap();
+            Folder(folder)
+        }
+
+        fn make(&self, name: &str) -> PathBuf {
+            let path = self.0.join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+            path
+        }
+
+        /// What a process without variables sees.
+        fn environment(&self) -> Environment {
+            Environment {
+                fixed: None,
+                login: None,
+                shared_memory: self.0.join("shm"),
+                run_user: self.0.join("run"),
+                user: user(),
+                uid_map: String::new(),
+            }
+        }
+
+        /// The own directories, relative to the folder; `UID` for the user.
+        fn own(&self, environment: &Environment) -> Vec<String> {
+            let relative = |path: &PathBuf| path.strip_prefix(&self.0).unwrap_or(path).display().to_string();
+            environment.own().iter().map(relative).map(|path| path.replace(&user().to_string(), "UID")).collect()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn all_directories_of_a_user_are_searched_whatever_the_environment_says() {
+        let folder = Folder::new("own");
+        let mut environment = folder.environment();
+        assert_eq!(folder.own(&environment), ["shm/bellows-UID"]);
+        folder.make(&format!("run/{}", user()));
+        assert_eq!(folder.own(&environment), ["shm/bellows-UID", "run/UID/bellows"]);
+        environment.login = Some(folder.make(&format!("run/{}", user())));
+        assert_eq!(folder.own(&environment), ["run/UID/bellows", "shm/bellows-UID"]);
+        environment.login = Some(folder.make("login"));
+        assert_eq!(folder.own(&environment), ["login/bellows", "shm/bellows-UID", "run/UID/bellows"]);
+        symlink(folder.0.join(format!("run/{}", user())), folder.0.join("other-path")).unwrap();
+        environment.login = Some(folder.0.join("other-path"));
+        assert_eq!(folder.own(&environment), ["other-path/bellows", "shm/bellows-UID"]);
+        environment.login = Some(folder.0.join("missing"));
+        assert_eq!(folder.own(&environment), ["shm/bellows-UID", "run/UID/bellows"]);
+        environment.fixed = Some(folder.0.join("fixed"));
+        environment.login = Some(folder.0.join("login"));
+        assert_eq!(folder.own(&environment), ["fixed"]);
+        assert_eq!(environment.search_path().others, [PathBuf::new(); 0]);
+    }
+
+    #[test]
+    fn a_directory_of_somebody_elses_is_not_our_own() {
+        let folder = Folder::new("else");
+        folder.make("login");
+        let environment = Environment { login: Some(folder.0.join("login")), user: user() + 1, ..folder.environment() };
+        let own = environment.own();
+        assert_eq!(own.len(), 1, "{own:?}");
+        assert!(own[0].starts_with(folder.0.join("shm")), "{own:?}");
+    }
+
+    #[test]
+    fn only_root_of_the_whole_system_sees_others() {
+        let folder = Folder::new("root");
+        let sees = |user: u32, uid_map: &str| {
+            let environment = Environment { user, uid_map: uid_map.to_owned(), ..folder.environment() };
+            environment.sees_others()
+        };
+        assert!(sees(0, INITIAL));
+        assert!(!sees(1000, INITIAL));
+        for map in ["", "0 1000 1\n", "0 0 1\n", "0 0 4294967295\n1 1 1\n"] {
+            assert!(!sees(0, map), "{map}");
+        }
+        let fixed =
+            Environment { fixed: Some(folder.0.clone()), user: 0, uid_map: INITIAL.into(), ..folder.environment() };
+        assert!(!fixed.sees_others());
+    }
+
+    #[test]
+    fn directories_of_others_are_private_and_belong_to_whom_they_are_named_after() {
+        let folder = Folder::new("foreign");
+        let me = user();
+        // Whoever runs the test is the other user here, and root is not that one.
+        let seen = |environment: &Environment| -> Vec<String> {
+            let found = environment.foreign();
+            found.iter().map(|found| found.path.strip_prefix(&folder.0).unwrap().display().to_string()).collect()
+        };
+        let environment = Environment { user: 0, uid_map: INITIAL.into(), ..folder.environment() };
+        let shared = format!("shm/bellows-{me}");
+        folder.make(&shared);
+        folder.make(&format!("run/{me}/bellows"));
+        folder.make(&format!("shm/bellows-{}", me + 1));
+        folder.make("shm/bellows-x");
+        folder.make("shm/other");
+        symlink(folder.0.join(&shared), folder.0.join(format!("shm/bellows-{}", me + 2))).unwrap();
+        let theirs = [format!("run/{me}/bellows"), shared.clone()];
+        assert_eq!(seen(&environment), if me == 0 { &[][..] } else { &theirs[..] });
+        let namespace = "shm/bellows-namespace-1".to_owned();
+        folder.make(&namespace);
+        assert!(seen(&environment).contains(&namespace));
+        fs::set_permissions(folder.0.join(&namespace), fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(!seen(&environment).contains(&namespace));
+    }
+
+    #[test]
+    fn root_of_a_user_namespace_is_the_user_that_made_it() {
+        assert_eq!(outside(1000, INITIAL), 1000);
+        assert_eq!(outside(0, "         0       1000          1\n"), 1000);
+        assert_eq!(outside(7, "0 1000 1\n1 100000 65536\n"), 100_006);
+        for wrong in ["", "0", "0 x 1", "5 1 1", "0 4294967295 9"] {
+            assert_eq!(outside(3, wrong), 3, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn users_have_the_names_of_the_password_file() {
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\n12:x:12:\nbad/name:x:13:13\n\nada:x:1000:1000::/home/ada:/bin/sh\n";
+        assert_eq!(name_in(passwd, 0).as_deref(), Some("root"));
+        assert_eq!(name_in(passwd, 1000).as_deref(), Some("ada"));
+        for unnamed in [1, 12, 13] {
+            assert_eq!(name_in(passwd, unnamed), None, "{unnamed}");
+        }
+    }
+}

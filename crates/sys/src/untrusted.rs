@@ -1,0 +1,188 @@
+//! A directory of another user, who may change it at any time and for the worse.
+//!
+//! Everything is opened relative to a descriptor of the directory, without following symbolic links and without entering
+//! other file systems, and is checked after it has been opened: what a path names may change between a check and its use.
+//! Files are read into memory that is our own. A mapped file that its owner cuts short would raise SIGBUS.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::net::sockopt::socket_peercred;
+
+/// A directory that only its owner can enter, and that is not ours.
+#[derive(Debug)]
+pub struct UntrustedDir {
+    directory: OwnedFd,
+    owner: u32,
+}
+
+/// How a path below an untrusted directory is resolved.
+fn within() -> ResolveFlags {
+    ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV
+}
+
+impl UntrustedDir {
+    /// Opens the directory `name` in `parent`. The path of `parent` is trusted; what is in it is not.
+    ///
+    /// # Errors
+    /// Those of opening a directory; `PermissionDenied` if others than its owner can enter it.
+    pub fn open(parent: &Path, name: &str) -> io::Result<UntrustedDir> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let parent = openat(CWD, parent, flags | OFlags::PATH, Mode::empty())?;
+        let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW;
+        let directory = File::from(openat2(parent, name, flags, Mode::empty(), within())?);
+        let metadata = directory.metadata()?;
+        if metadata.mode() & 0o077 != 0 {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        Ok(UntrustedDir { directory: directory.into(), owner: metadata.uid() })
+    }
+
+    /// The user to whom it belongs.
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// The names of what is in it that are UTF-8, as many as `most`.
+    ///
+    /// # Errors
+    /// Those of reading a directory.
+    pub fn names(&self, most: usize) -> io::Result<Vec<String>> {
+        let entries = Dir::read_from(&self.directory)?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
+        Ok(names.filter(|name| name != "." && name != "..").take(most).collect())
+    }
+
+    /// Opens a file of the owner's below the directory for reading. Nothing is waited for, whatever the path names.
+    ///
+    /// # Errors
+    /// Those of opening a file; `InvalidInput` for what is no regular file of the owner's.
+    pub fn file(&self, path: &Path) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(openat2(&self.directory, path, flags, Mode::empty(), within())?);
+        let metadata = file.metadata()?;
+        // A hard link may lead to a file of somebody else's.
+        if metadata.is_file() && metadata.uid() == self.owner { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
+    }
+
+    /// Reads a file of the owner's below the directory.
+    ///
+    /// # Errors
+    /// As [`file`](UntrustedDir::file); `FileTooLarge` for one of more than `limit` bytes.
+    pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let file = self.file(path)?;
+        let mut content = Vec::new();
+        if file.metadata()?.len() <= limit {
+            // It may grow meanwhile.
+            file.take(limit + 1).read_to_end(&mut content)?;
+            if content.len() as u64 <= limit {
+                return Ok(content);
+            }
+        }
+        Err(ErrorKind::FileTooLarge.into())
+    }
+
+    /// Connects to a socket below the directory on which a process of the owner's listens.
+    ///
+    /// # Errors
+    /// Those of connecting; `InvalidInput` for what is no socket of the owner's, and `PermissionDenied` if somebody else
+    /// listens.
+    pub fn connect(&self, path: &Path) -> io::Result<UnixStream> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = File::from(openat2(&self.directory, path, flags, Mode::empty(), within())?);
+        let metadata = socket.metadata()?;
+        if !metadata.file_type().is_socket() || metadata.uid() != self.owner {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        // By its descriptor, so that it is the one that was checked.
+        let stream = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd()))?;
+        let listener = socket_peercred(&stream)?.uid.as_raw();
+        if listener == self.owner { Ok(stream) } else { Err(ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A folder with the private directory `theirs`, gone when dropped.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let folder = std::env::temp_dir().join(format!("bellows-untrusted-{name}-{}", std::process::id()));
+            fs::create_dir_all(folder.join("theirs/net")).unwrap();
+            fs::set_permissions(folder.join("theirs"), Permissions::from_mode(0o700)).unwrap();
+            Folder(folder)
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.join(name)
+        }
+
+        fn open(&self) -> io::Result<UntrustedDir> {
+            UntrustedDir::open(&self.0, "theirs")
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn files_and_sockets_of_the_owner_are_reached() {
+        let folder = Folder::new("reached");
+        fs::write(folder.path("theirs/net/counters"), "12345678").unwrap();
+        let listener = UnixListener::bind(folder.path("theirs/net/control")).unwrap();
+        let directory = folder.open().unwrap();
+        assert_eq!(directory.owner(), fs::metadata(&folder.0).unwrap().uid());
+        assert_eq!(directory.names(10).unwrap(), ["net"]);
+        assert_eq!(directory.names(0).unwrap(), [""; 0]);
+        assert_eq!(directory.read("net/counters".as_ref(), 8).unwrap(), b"12345678");
+        assert_eq!(directory.read("net/counters".as_ref(), 7).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(directory.read("net/nothing".as_ref(), 8).unwrap_err().kind(), ErrorKind::NotFound);
+        directory.connect("net/control".as_ref()).unwrap();
+        listener.accept().unwrap();
+    }
+
+    #[test]
+    fn what_leads_out_or_would_block_is_refused() {
+        let folder = Folder::new("refused");
+        fs::create_dir(folder.path("ours")).unwrap();
+        fs::write(folder.path("ours/counters"), "ours").unwrap();
+        let _listener = UnixListener::bind(folder.path("ours/control")).unwrap();
+        symlink("../ours", folder.path("theirs/linked")).unwrap();
+        symlink("../../ours/counters", folder.path("theirs/net/counters")).unwrap();
+        symlink("../../ours/control", folder.path("theirs/net/control")).unwrap();
+        let pipe = folder.path("theirs/net/pipe");
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let directory = folder.open().unwrap();
+        for path in ["linked/counters", "net/counters", "../ours/counters", "net/pipe", "net", "net/control"] {
+            assert!(directory.read(path.as_ref(), 100).is_err(), "{path}");
+        }
+        for path in ["linked/control", "net/control", "../ours/control", "net/pipe"] {
+            assert!(directory.connect(path.as_ref()).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_a_link_or_open_to_others_is_refused() {
+        let folder = Folder::new("open");
+        symlink("theirs", folder.path("link")).unwrap();
+        assert!(UntrustedDir::open(&folder.0, "link").is_err());
+        fs::set_permissions(folder.path("theirs"), Permissions::from_mode(0o710)).unwrap();
+        assert_eq!(folder.open().unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+}
