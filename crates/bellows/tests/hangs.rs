@@ -20,6 +20,12 @@ use support::{ENDLESS, Said, Sandbox, eventually};
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
+fn never_return() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 /// Never returns.
 struct Stuck;
 
@@ -27,9 +33,7 @@ impl App for Stuck {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
 
     fn push(&mut self, _: &Io<Self>) {
-        loop {
-            std::thread::park();
-        }
+        never_return();
     }
 }
 
@@ -64,15 +68,15 @@ impl App for NeverStarts {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
 
     fn start(&mut self, _: Option<&mut Self>) -> Result<(), AppError> {
-        while self.0 == Moment::Start {
-            std::thread::park();
+        if self.0 == Moment::Start {
+            never_return();
         }
         Ok(())
     }
 
     fn begin(&mut self) {
-        while self.0 == Moment::Begin {
-            std::thread::park();
+        if self.0 == Moment::Begin {
+            never_return();
         }
     }
 }
