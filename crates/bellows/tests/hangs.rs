@@ -15,7 +15,7 @@ use bellows_engine::{App, AppError, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use stuck::Stuck;
+use stuck::{Stuck, never_return};
 use support::{ENDLESS, Said, Sandbox, eventually};
 
 /// When an app never returns that never comes to push.
@@ -40,15 +40,15 @@ impl App for NeverStarts {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
 
     fn start(&mut self, _: Option<&mut Self>) -> Result<(), AppError> {
-        while self.0 == Moment::Start {
-            std::thread::park();
+        if self.0 == Moment::Start {
+            never_return();
         }
         Ok(())
     }
 
     fn begin(&mut self) {
-        while self.0 == Moment::Begin {
-            std::thread::park();
+        if self.0 == Moment::Begin {
+            never_return();
         }
     }
 }

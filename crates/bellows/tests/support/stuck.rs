@@ -10,6 +10,12 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
+pub fn never_return() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 /// Never returns.
 pub struct Stuck;
 
@@ -17,9 +23,7 @@ impl App for Stuck {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
 
     fn push(&mut self, _: &Io<Self>) {
-        loop {
-            std::thread::park();
-        }
+        never_return();
     }
 }
 
