@@ -99,7 +99,7 @@ impl Machine {
         let folder = format!("/run/user/{user}");
         // Inside a user namespace, the user is called root.
         let owner = if me() == 0 { user } else { 0 };
-        self.shell(&ME.logged_out(), &format!("mkdir -m 700 {folder} && chown {owner} {folder}"));
+        self.shell(&logged_out(), &format!("mkdir -m 700 {folder} && chown {owner} {folder}"));
     }
 
     fn bellows(&self, user: &User, words: &[&str]) -> Said {
@@ -150,17 +150,12 @@ struct User {
     namespaces: usize,
 }
 
-struct Me;
-const ME: Me = Me;
+fn logged_in() -> User {
+    User { number: me(), has_login: true, namespaces: 0 }
+}
 
-impl Me {
-    fn logged_in(&self) -> User {
-        User { number: me(), has_login: true, namespaces: 0 }
-    }
-
-    fn logged_out(&self) -> User {
-        User { has_login: false, ..self.logged_in() }
-    }
+fn logged_out() -> User {
+    User { has_login: false, ..logged_in() }
 }
 
 fn user(number: u32) -> User {
@@ -193,6 +188,16 @@ impl Drop for Network {
     }
 }
 
+/// A process that is killed when it is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn names(seen: &[[String; 3]]) -> Vec<&str> {
     seen.iter().map(|[name, ..]| name.as_str()).collect()
 }
@@ -201,7 +206,7 @@ fn names(seen: &[[String; 3]]) -> Vec<&str> {
 fn a_users_networks_are_found_wherever_they_were_started() {
     let Some(machine) = Machine::new("a_users_networks_are_found_wherever_they_were_started") else { return };
     machine.log_in(me());
-    let (login, service) = (ME.logged_in(), ME.logged_out());
+    let (login, service) = (logged_in(), logged_out());
     let of_login = machine.start(&login, "login");
     let of_service = machine.start(&service, "service");
     let folders = format!("test -d /run/user/{0}/bellows/login && test -d /dev/shm/bellows-{0}/service", me());
@@ -230,7 +235,7 @@ fn a_users_networks_are_found_wherever_they_were_started() {
 fn crashes_of_a_name_in_several_places_are_numbered_by_age() {
     let Some(machine) = Machine::new("crashes_of_a_name_in_several_places_are_numbered_by_age") else { return };
     machine.log_in(me());
-    let (login, service) = (ME.logged_in(), ME.logged_out());
+    let (login, service) = (logged_in(), logged_out());
     let mut pids = Vec::new();
     for user in [login, service, login] {
         let network = machine.start(&user, "net");
@@ -250,8 +255,8 @@ fn crashes_of_a_name_in_several_places_are_numbered_by_age() {
 #[test]
 fn a_directory_that_is_set_is_the_only_one() {
     let Some(machine) = Machine::new("a_directory_that_is_set_is_the_only_one") else { return };
-    let _network = machine.start(&ME.logged_out(), "net");
-    let mut command = machine.command(&ME.logged_out());
+    let _network = machine.start(&logged_out(), "net");
+    let mut command = machine.command(&logged_out());
     command.arg(machine.sandbox.path("bellows")).arg("ps").env("BELLOWS_RUNTIME_DIR", "/dev/shm/mine");
     let said = Said::from(command.output().unwrap()).fine();
     assert!(!said.stdout.contains("net"), "{said:?}");
@@ -261,7 +266,7 @@ fn a_directory_that_is_set_is_the_only_one() {
 #[test]
 fn root_sees_the_networks_of_all_users() {
     let Some(machine) = Machine::of_root("root_sees_the_networks_of_all_users") else { return };
-    let root = ME.logged_out();
+    let root = logged_out();
     machine.log_in(UNNAMED);
     let unnamed = User { has_login: true, ..user(UNNAMED) };
     let (first, second) = (machine.start(&user(NOBODY), "edge"), machine.start(&unnamed, "edge"));
@@ -323,7 +328,7 @@ fn root_sees_the_networks_of_all_users() {
 #[test]
 fn counters_of_another_user_that_are_cut_short_do_no_harm() {
     let Some(machine) = Machine::of_root("counters_of_another_user_that_are_cut_short_do_no_harm") else { return };
-    let root = ME.logged_out();
+    let root = logged_out();
     let network = machine.start(&user(NOBODY), "net");
     // The engine would not survive it if its own files were cut short.
     let folder = format!("/dev/shm/bellows-{NOBODY}/cut");
@@ -333,13 +338,13 @@ fn counters_of_another_user_that_are_cut_short_do_no_harm() {
     );
     let mut command = machine.command(&root);
     command.arg(machine.sandbox.path("bellows")).args(["top", "nobody/cut", "--json", "--interval", "50ms"]);
-    let mut top = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    let mut top = Killed(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(top.0.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     for size in ["4096", "7", "0"] {
         machine.shell(&root, &format!("truncate -s {size} {folder}/counters {folder}/timeline"));
         for _ in 0..4 {
-            lines.next().unwrap_or_else(|| panic!("top has ended: {:?}", top.wait())).unwrap();
+            lines.next().unwrap_or_else(|| panic!("top has ended: {:?}", top.0.wait())).unwrap();
         }
         let running = ["nobody/cut", "nobody/net"].map(|name| [name, "nobody", "running"].map(str::to_owned));
         assert_eq!(machine.seen(&root), running);
@@ -354,26 +359,23 @@ fn counters_of_another_user_that_are_cut_short_do_no_harm() {
         let said = machine.bellows(&root, &["show", "cut"]);
         assert!(said.code == Some(1) && said.stderr.contains("cannot be read"), "{spoil}: {said:?}");
     }
-    top.kill().unwrap();
-    top.wait().unwrap();
     drop(network);
 }
 
 #[test]
 fn what_another_user_puts_there_leads_root_nowhere() {
     let Some(machine) = Machine::of_root("what_another_user_puts_there_leads_root_nowhere") else { return };
-    let (root, nobody) = (ME.logged_out(), user(NOBODY));
+    let (root, nobody) = (logged_out(), user(NOBODY));
     let own = machine.start(&root, "own");
-    let mut victim = Command::new("sleep").arg("1000").spawn().unwrap();
-    let stat = fs::read_to_string(format!("/proc/{}/stat", victim.id())).unwrap();
+    let mut victim = Killed(Command::new("sleep").arg("1000").spawn().unwrap());
+    let pid = victim.0.id();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let start = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
     let script = format!(
         "umask 077; mkdir -p /dev/shm/bellows-{NOBODY}/trap; cd /dev/shm/bellows-{NOBODY}; \
-         echo '{} {start}' > trap/identity; ln -s /dev/shm/bellows-0/own linked; \
-         mkdir socket; echo '{} {start}' > socket/identity; ln -s /dev/shm/bellows-0/own/control socket/control; \
-         mkdir \"$(printf 'a\\033[2J')\"; cp trap/identity a*/; ln -s bellows-0 /dev/shm/bellows-{UNNAMED}",
-        victim.id(),
-        victim.id()
+         echo '{pid} {start}' > trap/identity; ln -s /dev/shm/bellows-0/own linked; \
+         mkdir socket; echo '{pid} {start}' > socket/identity; ln -s /dev/shm/bellows-0/own/control socket/control; \
+         mkdir \"$(printf 'a\\033[2J')\"; cp trap/identity a*/; ln -s bellows-0 /dev/shm/bellows-{UNNAMED}"
     );
     machine.shell(&nobody, &script);
     let line = |name: &str, user: &str, state: &str| [name, user, state].map(str::to_owned);
@@ -388,9 +390,7 @@ fn what_another_user_puts_there_leads_root_nowhere() {
         assert_eq!(said.code, Some(2), "{name}: {said:?}");
         assert_eq!(machine.bellows(&root, &["show", name]).code.map(|code| code > 0), Some(true), "{name}");
     }
-    assert_eq!(victim.try_wait().unwrap(), None, "a process of root's was killed");
-    victim.kill().unwrap();
-    victim.wait().unwrap();
+    assert_eq!(victim.0.try_wait().unwrap(), None, "a process of root's was killed");
     assert_eq!(machine.seen(&root), seen, "root's network runs on");
     // A directory that others can enter says nothing of its owner.
     machine.shell(&nobody, &format!("chmod 755 /dev/shm/bellows-{NOBODY}"));
@@ -401,7 +401,7 @@ fn what_another_user_puts_there_leads_root_nowhere() {
 #[test]
 fn root_of_a_user_namespace_does_not_meet_root() {
     let Some(machine) = Machine::of_root("root_of_a_user_namespace_does_not_meet_root") else { return };
-    let root = ME.logged_out();
+    let root = logged_out();
     let probe = machine.command(&User { namespaces: 2, ..user(NOBODY) }).arg("true").output().unwrap();
     let reason = (!probe.status.success()).then(|| "unshare --map-root-user does not work for other users".to_owned());
     if is_skipped("root_of_a_user_namespace_does_not_meet_root", reason) {
