@@ -216,10 +216,10 @@ fn a_terminal_that_goes_away_ends_the_run_in_order() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let report = sandbox.path("report.json");
-    // `script` gives the run a terminal of its own, which goes away with it.
+    // `script` gives the run a terminal of its own, which goes away with it. `nohup` around the tests does not count.
     let inner = format!("exec {} run {network} --json >{}", env!("CARGO_BIN_EXE_bellows"), report.display());
-    let mut script = Command::new("script")
-        .args(["-qc", &inner, "/dev/null"])
+    let mut script = Command::new("env")
+        .args(["--default-signal=HUP", "script", "-qc", &inner, "/dev/null"])
         .env("BELLOWS_RUNTIME_DIR", sandbox.path("run/bellows"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())

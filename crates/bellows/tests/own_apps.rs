@@ -226,13 +226,15 @@ impl App for Burner {
     }
 }
 
-/// What a burner does, in a function that it calls.
+/// What a burner does, in a function that it calls and that calls none in its loop, optimized or not.
 #[inline(never)]
 fn burn(turns: u64) {
-    let mut value = 1u64;
-    for turn in 0..turns {
-        value = std::hint::black_box(value / 3 + turn);
+    let (mut value, mut turn) = (1u64, 0);
+    while turn < turns {
+        value = value / 3 + turn;
+        turn += 1;
     }
+    std::hint::black_box(value);
 }
 
 impl Configure for Burner {
