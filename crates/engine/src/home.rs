@@ -70,8 +70,8 @@ pub enum HomeError {
     },
     /// The folder is not ours alone.
     #[error(
-        "{0} belongs to somebody else or is open to others; remove it, or set BELLOWS_RUNTIME_DIR to a folder of yours \
-         that nobody else can enter (mode 0700)"
+        "{0} belongs to somebody else or is open to others; close it with `chmod 700` if it is yours, or set \
+         BELLOWS_RUNTIME_DIR to a folder of yours that nobody else can enter (mode 0700)"
     )]
     Unsafe(PathBuf),
     /// The system refused.

@@ -83,7 +83,7 @@ fn the_files_compile_when_they_are_copied() {
     command
         .args(["run", "network.toml", "--json"])
         .current_dir(project.path())
-        .env("BELLOWS_RUNTIME_DIR", runtime.path());
+        .env("BELLOWS_RUNTIME_DIR", runtime.path().join("networks"));
     let report: serde_json::Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
     assert!(report["apps"][1]["drops"]["expired"].as_u64().unwrap() > 0, "{report:#}");
 }
@@ -121,7 +121,7 @@ fn the_command_knows_the_apps() {
     let bellows = |words: &[&str]| {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_custom-app"));
-        let output = command.args(words).env("BELLOWS_RUNTIME_DIR", folder.path()).output().unwrap();
+        let output = command.args(words).env("BELLOWS_RUNTIME_DIR", folder.path().join("networks")).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
