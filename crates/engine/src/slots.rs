@@ -65,6 +65,8 @@ use crate::app::answer;
 ///         let mut packets = self.queue.packets.lock().unwrap();
 ///         let count = packets.len().min(io.burst()).min(output.room());
 ///         packets.drain(..count).for_each(|packet| output.push(packet));
+///         // For the app's books: it neither made them nor took them from an input.
+///         io.brought_in(count);
 ///         self.taken = self.taken.wrapping_add(count as u32);
 ///         io.slot(0).expect(self.taken);
 ///     }

@@ -17,7 +17,7 @@
 //!         callgrind::measured(|| numbers.iter().sum::<u64>())
 //!     })?);
 //! }
-//! let (counts, _sum): (callgrind::Counts, u64) = callgrind::count(&["--measure"], &1_000u64)?;
+//! let (counts, _sum): (callgrind::Counts, u64) = callgrind::count(&["--measure"], &1_000u64, &mut ())?;
 //! for (name, count) in counts.named() {
 //!     println!("{name:<16} {count:>8}");
 //! }

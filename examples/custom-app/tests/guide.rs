@@ -9,6 +9,9 @@ use tempfile::TempDir;
 
 const GUIDE: &str = "docs/writing-an-app.md";
 
+/// The file with the settings of debug builds, beside the guide's.
+const SETTINGS: &str = "profile.toml";
+
 /// The workspace's folder.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -46,8 +49,11 @@ fn project() -> TempDir {
         let code = if file.ends_with(".toml") { code.replace("../bellows/", &bellows) } else { code };
         fs::write(path, code).unwrap();
     }
-    // The same versions as here: nothing is fetched.
+    // The same versions and settings as here: nothing is fetched, and no dependency is built again.
     fs::copy(root().join("Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
+    let manifest = read("Cargo.toml");
+    let settings = manifest.find("[profile.dev]").expect("the settings of debug builds stand last in Cargo.toml");
+    fs::write(folder.path().join(SETTINGS), &manifest[settings..]).unwrap();
     folder
 }
 
@@ -55,6 +61,7 @@ fn cargo(folder: &Path, words: &[&str]) -> Output {
     // The target folder of this test: what is built there already is not built again.
     let target = Path::new(env!("CARGO_BIN_EXE_custom-app")).ancestors().nth(2).unwrap();
     let mut command = Command::new(env!("CARGO"));
+    command.args(["--config", SETTINGS]);
     // Bellows' own crates are built once more for a project outside of the tree: as fast as possible.
     for folder in fs::read_dir(root().join("crates")).unwrap() {
         let name = folder.unwrap().file_name().into_string().unwrap();
