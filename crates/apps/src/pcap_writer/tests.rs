@@ -1,4 +1,5 @@
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 
 use bellows_capture::{LinkType, Reader};
@@ -214,7 +215,8 @@ fn a_full_disk_is_counted_drops_and_an_error() {
 struct Disk(PathBuf);
 
 impl Disk {
-    fn new(scratch: &Scratch, bytes: u64) -> Option<Disk> {
+    /// `None`, in the test runner's list of skipped tests, if this process may not mount one.
+    fn new(test: &str, scratch: &Scratch, bytes: u64) -> Option<Disk> {
         let path = scratch.0.join("disk");
         fs::create_dir(&path).unwrap();
         let options = format!("size={bytes}");
@@ -223,7 +225,13 @@ impl Disk {
         if mount.status().is_ok_and(|status| status.success()) {
             return Some(Disk(path));
         }
-        eprintln!("skipped: a small disk needs the right to mount one");
+        let skipped = format!("{test}: a small disk needs the right to mount one\n");
+        let _ = write!(std::io::stderr(), "SKIPPED {skipped}");
+        if let Some(list) = std::env::var_os("BELLOWS_SKIPS") {
+            let mut list =
+                fs::File::options().append(true).create(true).open(list).expect("BELLOWS_SKIPS names a file");
+            list.write_all(skipped.as_bytes()).expect("BELLOWS_SKIPS can be written");
+        }
         None
     }
 }
@@ -244,9 +252,10 @@ fn send_many(rig: &mut Rig, count: usize) {
 
 #[test]
 fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
+    const TEST: &str = "what_is_counted_as_written_is_in_the_file_when_the_disk_is_full";
     for format in ["pcap", "pcapng"] {
         let scratch = Scratch::new(&format!("disk-{format}"));
-        let Some(_disk) = Disk::new(&scratch, 1_000_000) else { return };
+        let Some(_disk) = Disk::new(TEST, &scratch, 1_000_000) else { return };
         let mut rig = scratch.rig("disk/out.pcap", &format!(r#", "format": "{format}""#));
         send_many(&mut rig, 2_000);
         let outcome = rig.finish();
@@ -265,8 +274,9 @@ fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
 
 #[test]
 fn writing_goes_on_when_a_full_disk_has_room_again() {
+    const TEST: &str = "writing_goes_on_when_a_full_disk_has_room_again";
     let scratch = Scratch::new("disk-again");
-    let Some(_disk) = Disk::new(&scratch, 1_000_000) else { return };
+    let Some(_disk) = Disk::new(TEST, &scratch, 1_000_000) else { return };
     let ballast = scratch.0.join("disk/ballast");
     fs::write(&ballast, vec![0; 600_000]).unwrap();
     let mut rig = scratch.rig("disk/out.pcap", "");
