@@ -1,14 +1,20 @@
 //! Counts tests from the lines that Rust's test harness prints.
 
+/// How the reason of an ignored test names the test that runs it.
+const RUN_BY: &str = "run by ";
+
 /// The tests seen so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub passed: u64,
     pub failed: u64,
+    /// Those that did not run: ignored, and no part of another test.
     pub ignored: u64,
+    /// Ignored tests that another test runs, in a process of its own, and that count as a part of it.
+    parts: u64,
     /// The names of the failed tests.
     pub failures: Vec<String>,
-    /// The ignored tests, each as `NAME: reason`.
+    /// Those that did not run, each as `NAME: reason`.
     pub ignored_why: Vec<String>,
 }
 
@@ -22,8 +28,12 @@ impl Tally {
                 self.failures.push(name.to_owned());
             } else if let Some(why) = outcome.strip_prefix("ignored") {
                 let why = why.trim_start_matches(", ");
-                let why = if why.is_empty() { "ignored" } else { why };
-                self.ignored_why.push(format!("{name}: {why}"));
+                if why.contains(RUN_BY) {
+                    self.parts += 1;
+                } else {
+                    let why = if why.is_empty() { "ignored" } else { why };
+                    self.ignored_why.push(format!("{name}: {why}"));
+                }
             }
         }
     }
@@ -36,7 +46,8 @@ impl Tally {
             match what {
                 "passed" => self.passed += count,
                 "failed" => self.failed += count,
-                "ignored" => self.ignored += count,
+                // Their lines come before the counts.
+                "ignored" => self.ignored += count.saturating_sub(std::mem::take(&mut self.parts)),
                 _ => {}
             }
         }
@@ -50,12 +61,13 @@ mod tests {
     #[test]
     fn counts_add_up_over_test_programs() {
         let output = "\
-running 3 tests
+running 4 tests
 test header::parses ... ok
 test header::slow ... ignored, takes minutes
+test header::dies ... ignored, dies on purpose; run by rejects
 test header::rejects ... FAILED
 
-test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.07s
+test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 2 filtered out; finished in 0.07s
 test crates/wire/src/lib.rs - view (line 12) ... ignored
 test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 12.30s
 ";
@@ -67,6 +79,7 @@ test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fin
                 passed: 42,
                 failed: 1,
                 ignored: 2,
+                parts: 0,
                 failures: vec!["header::rejects".into()],
                 ignored_why: vec![
                     "header::slow: takes minutes".into(),

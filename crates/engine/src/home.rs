@@ -453,6 +453,9 @@ fn make_private_folder(folder: &Path) -> Result<(), HomeError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
     use super::*;
 
     #[test]
@@ -546,14 +549,16 @@ mod tests {
         let folder = Folder::new("user");
         let home = Home::claim_in(&[folder.0.join("own")], "a").unwrap();
         assert_eq!(home.process(), Some(std::process::id()));
-        let not_ours = fs::read_dir("/proc").unwrap().find_map(|entry| {
-            let pid = entry.unwrap().file_name().to_str()?.parse().ok()?;
-            (user_of(pid)? != user()).then_some(pid).filter(|pid| start_of(*pid).is_some())
-        });
-        // Where all processes are this user's, root's are not to be had.
-        let Some(pid) = not_ours else { return };
+        // Root's first process; for root, one of somebody else's.
+        let mut other = (user() == 0).then(|| Command::new("sleep").arg("60").uid(65_534).spawn().unwrap());
+        let pid = other.as_ref().map_or(1, Child::id);
+        assert_ne!(user_of(pid), Some(user()));
         fs::write(home.file(IDENTITY), format!("{pid} {}\n", start_of(pid).unwrap())).unwrap();
         assert_eq!(home.process(), None);
+        if let Some(other) = &mut other {
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
     }
 
     #[test]

@@ -17,8 +17,7 @@ pub fn way_out<'a>(error: &io::Error, usual: &'a str) -> &'a str {
         Some(Errno::NOSPC) => "the disk is full; make room on it, or give a path on another one",
         Some(Errno::DQUOT) => "the quota of this user is used up; remove files, or give a path on another disk",
         Some(Errno::FBIG) => {
-            "the file has reached the limit of this process or of the file system; raise it with `ulimit -f`, or \
-             write several files with `rotate`"
+            "the file has reached the limit of this process or of the file system; raise it with `ulimit -f`"
         }
         Some(Errno::ROFS) => "the file system is mounted read-only; give a path on another one",
         Some(Errno::ACCESS | Errno::PERM) => {

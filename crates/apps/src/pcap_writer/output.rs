@@ -280,6 +280,10 @@ impl Output {
             }
         }
         let help = match error.kind() {
+            ErrorKind::Write { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
+                "the file has reached the limit of this process or of the file system; raise it with `ulimit -f`, or write \
+                 several files with `rotate`"
+            }
             ErrorKind::Write { source, .. } => way_out(source, "see that the file can be written"),
             _ => "see that the file can be written",
         };

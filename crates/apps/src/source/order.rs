@@ -24,13 +24,34 @@ pub(super) enum Order {
 /// with the rounds sees all kinds in their proportions.
 pub(super) struct Shuffled {
     /// Rounds, each written twice in a row, so that it can be begun anywhere and read to its end.
-    laid_out: Vec<u8>,
+    laid_out: Vec<Place>,
     /// How many packets a round has.
     length: usize,
     /// What is left of the round that is being sent.
     at: usize,
     end: usize,
     random: Rng,
+}
+
+/// A packet of a round that is laid out.
+#[derive(Clone, Copy)]
+struct Place {
+    kind: u8,
+    /// How many packets of this kind follow one another from here, at most.
+    run: u16,
+}
+
+/// Adds a round.
+fn lay_out(round: &[u8], laid_out: &mut Vec<Place>) {
+    let first = laid_out.len();
+    let mut run = 0u16;
+    let mut last = None;
+    for &kind in round.iter().rev() {
+        run = if last == Some(kind) { run.saturating_add(1) } else { 1 };
+        last = Some(kind);
+        laid_out.push(Place { kind, run });
+    }
+    laid_out[first..].reverse();
 }
 
 impl Order {
@@ -57,8 +78,7 @@ impl Order {
         let mut laid_out = Vec::with_capacity(2 * length * rounds);
         for _ in 0..rounds {
             random.shuffle(&mut round);
-            laid_out.extend_from_slice(&round);
-            laid_out.extend_from_slice(&round);
+            lay_out(&round.repeat(2), &mut laid_out);
         }
         Ok(Order::Shuffled(Shuffled { laid_out, length, at: 0, end: 0, random }))
     }
@@ -84,9 +104,8 @@ impl Shuffled {
             self.at = 2 * self.length * round + self.random.usize(..self.length);
             self.end = self.at + self.length;
         }
-        let left = &self.laid_out[self.at..self.end];
-        let kind = left[0];
-        let run = left.iter().take_while(|&&next| next == kind).count();
+        let Place { kind, run } = self.laid_out[self.at];
+        let run = usize::from(run).min(self.end - self.at);
         self.at += run;
         (kind.into(), run)
     }
