@@ -111,7 +111,7 @@ impl Report {
     /// Prints the summary and gives the verdict on the whole: a failure when a step failed or no test ran.
     pub fn finish(self) -> Result<(), Failure> {
         let (left_out, skipped) = without_left_out(self.skipped());
-        let Tally { passed, failed, ignored, failures, ignored_why } = &self.tally;
+        let Tally { passed, failed, ignored, failures, ignored_why, .. } = &self.tally;
         println!("\n== summary");
         for Step { name, time, verdict } in &self.steps {
             let verdict = verdict.as_ref().map_or_else(|why| format!("FAILED: {why}"), |()| "ok".into());
