@@ -26,7 +26,6 @@ pub const TOOLS: &[Tool] = &[
     Tool { programs: &["unshare"], package: "util-linux", purpose: "running where the system forbids new code" },
     Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
     Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
-    Tool { programs: &["kill"], package: "procps", purpose: "tests that end a process" },
     Tool { programs: &["script"], package: "bsdutils", purpose: "what is shown on a terminal" },
 ];
 

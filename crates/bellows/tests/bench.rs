@@ -4,11 +4,11 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use bellows_engine::Schedule;
-use support::Sandbox;
+use support::{Sandbox, Signal, signal};
 
 #[test]
 fn the_engine_benchmark_measures_every_case_under_every_schedule() {
@@ -133,7 +133,7 @@ fn an_interrupted_benchmark_reports_what_it_has() {
     while !text.contains("other-first") {
         assert!(stdout.read_line(&mut text).unwrap() > 0, "it ended: {text}");
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    signal(&child, Signal::INT);
     stdout.read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
     let rows = text.lines().filter(|line| line.starts_with("other-first")).count();
@@ -142,7 +142,7 @@ fn an_interrupted_benchmark_reports_what_it_has() {
 
     let child = sandbox.command(&[&words[..], &["--json"]].concat()).stdout(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(3));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    signal(&child, Signal::INT);
     let said = support::Said::from(child.wait_with_output().unwrap());
     assert_eq!((said.code, &said.json()["interrupted"]), (Some(130), &true.into()), "{said:?}");
 }

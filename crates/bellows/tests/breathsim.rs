@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use support::{Sandbox, has_peer, root};
+use support::{Sandbox, Signal, has_peer, root, signal};
 
 /// The reports of a run in one process for each figure.
 fn measured(arguments: &[&str]) -> Vec<Value> {
@@ -140,7 +140,7 @@ fn an_interrupted_table_keeps_what_is_finished() {
     while !text.contains("5 apps, 100 increments") {
         assert!(stdout.read_line(&mut text).unwrap() > 0, "it ended: {text}");
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    signal(&child, Signal::INT);
     stdout.read_to_string(&mut text).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
     assert!(text.contains("626.5 (standard loop)") && text.contains("\ninterrupted: figures are missing"), "{text}");

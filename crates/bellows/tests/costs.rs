@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
-use support::{Running, Sandbox, eventually};
+use support::{Running, Sandbox, Signal, eventually};
 
 /// A network whose tee sends to a counter and to a delay.
 const FORKED: &str = r#"
@@ -113,7 +113,7 @@ fn every_app_has_its_costs() {
     let top = sandbox.bellows(&["top", "--once"]).fine().stdout;
     assert!(top.contains("latency p50") && top.contains("breath p50") && top.contains("CLOCKS/PKT"), "{top}");
     assert!(top.lines().all(|line| line.chars().count() <= 100), "{top}");
-    running.signal("-INT");
+    running.signal(Signal::INT);
     let report = running.wait().fine().stdout;
     assert!(report.contains("CLOCKS/PKT") && report.contains("latency p50"), "{report}");
 }
@@ -164,7 +164,7 @@ fn a_crashed_network_still_shows_what_it_cost_and_did() {
     let network = sandbox.write("forked.toml", FORKED);
     let running = sandbox.start(&[&network]);
     costs(&sandbox);
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     running.wait();
     let costs = costs(&sandbox);
     assert_eq!(costs["state"], json!("crashed"));

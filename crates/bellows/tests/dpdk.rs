@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use frames::{Frames, assert_same};
 use hugepages::Hugepages;
-use support::{PATIENCE, Running, Sandbox, eventually, find_program, is_left_out, is_skipped};
+use support::{PATIENCE, Running, Sandbox, Signal, eventually, find_program, is_left_out, is_skipped};
 use testpmd::{Driver, Launch, Testpmd};
 use vhost::{Network, carried, moved, negotiated, port_status, socket, wait_for_driver};
 
@@ -498,7 +498,7 @@ fn bellows_may_die_and_return() {
         for _ in 0..2 {
             testpmd.command("start").unwrap();
             eventually("a flood", || carried(&running, "port0_back.input") > 10_000);
-            running.signal("-KILL");
+            running.signal(Signal::KILL);
             drop(running);
             testpmd.command("stop").unwrap();
             running = sandbox.start(&[&network]);

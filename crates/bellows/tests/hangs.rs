@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use stuck::{Stuck, never_return};
-use support::{ENDLESS, Said, Sandbox, eventually};
+use support::{ENDLESS, Said, Sandbox, Signal, eventually};
 
 /// When an app never returns that never comes to push.
 #[derive(Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -118,7 +118,7 @@ fn a_stopped_process_is_named_by_every_command() {
     let sandbox = sandbox();
     let network = sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&[&network]);
-    running.signal("-STOP");
+    running.signal(Signal::STOP);
     let commands: [&[&str]; 6] = [
         &["stop"],
         &["reload", "endless"],
@@ -132,7 +132,7 @@ fn a_stopped_process_is_named_by_every_command() {
         let way_out = format!("`kill -CONT {}` lets it go on", running.pid());
         assert!(said.stderr.contains(&way_out), "{words:?}: {said:#?}");
     }
-    running.signal("-CONT");
+    running.signal(Signal::CONT);
     running.wait();
 }
 
@@ -142,7 +142,7 @@ fn a_stopped_process_is_shown_as_stopped() {
     let running = sandbox.start(&[&network]);
     let state = || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["state"].clone();
     assert_eq!(state(), json!("running"));
-    running.signal("-STOP");
+    running.signal(Signal::STOP);
     eventually("stopped", || state() == json!("stopped"));
     // Long enough for a hang, which this is not.
     std::thread::sleep(Duration::from_millis(2_500));
@@ -161,7 +161,7 @@ fn a_stopped_process_is_shown_as_stopped() {
         let value = json(words);
         assert_eq!((&value["state"], value["hang"].is_null()), (&json!("stopped"), true), "{words:?}: {value:#}");
     }
-    running.signal("-CONT");
+    running.signal(Signal::CONT);
     eventually("running", || state() == json!("running"));
     sandbox.bellows(&["stop"]).fine();
     assert_eq!(running.wait().code, Some(0));
@@ -205,7 +205,7 @@ fn an_app_that_is_being_started_is_named() {
             let line = said.lines().find(|line| line.contains("in the app `newcomer`"));
             assert!(line.is_some_and(|line| line.contains("(starting)")), "{at}: {words:?}: {said}");
         }
-        running.signal("-KILL");
+        running.signal(Signal::KILL);
         reload.wait().unwrap();
         running.wait();
         let left = sandbox.bellows(&["show", "endless"]).fine().stdout;
@@ -223,11 +223,11 @@ fn a_stream_ends_when_its_process_is_stopped() {
     std::thread::scope(|scope| {
         let tap = scope.spawn(|| fails_soon(&sandbox, &words, "the process is stopped (state T)"));
         eventually("packets come", || std::fs::metadata(&capture).is_ok_and(|file| file.len() > 1_000));
-        running.signal("-STOP");
+        running.signal(Signal::STOP);
         let said = tap.join().unwrap();
         assert!(said.stderr.contains(" captured, "), "what has come is kept: {said:#?}");
     });
-    running.signal("-CONT");
+    running.signal(Signal::CONT);
     sandbox.bellows(&["stop"]).fine();
     assert_eq!(running.wait().code, Some(0));
 }
@@ -240,7 +240,7 @@ fn what_does_not_end_is_killed() {
     let other = sandbox.start(&[&endless]);
     let last = sandbox.start(&[&endless, "--name", "obedient"]);
     one.wait_for_log("hung: ");
-    other.signal("-STOP");
+    other.signal(Signal::STOP);
     let start = Instant::now();
     let said = sandbox.bellows(&["stop", "hung", "endless", "obedient", "--kill"]).fine();
     assert!(start.elapsed() < SOON, "{said:#?}");
@@ -255,7 +255,9 @@ fn what_does_not_end_is_killed() {
 }
 
 fn a_second_signal_ends_a_run_that_is_stuck() {
-    for (first, second, code) in [("-TERM", "-TERM", 143), ("-INT", "-TERM", 143), ("-TERM", "-INT", 130)] {
+    for (first, second, code) in
+        [(Signal::TERM, Signal::TERM, 143), (Signal::INT, Signal::TERM, 143), (Signal::TERM, Signal::INT, 130)]
+    {
         let sandbox = sandbox();
         let network = sandbox.write("hung.toml", HUNG);
         let mut running = sandbox.start(&[&network]);
@@ -266,7 +268,7 @@ fn a_second_signal_ends_a_run_that_is_stuck() {
         running.signal(second);
         eventually("the second signal ends it", || !running.is_alive());
         let said = running.wait();
-        assert_eq!((said.code, said.stdout.as_str()), (Some(code), ""), "{first} {second}: {said:#?}");
+        assert_eq!((said.code, said.stdout.as_str()), (Some(code), ""), "{first:?} {second:?}: {said:#?}");
         assert!(!folder.exists());
     }
 }

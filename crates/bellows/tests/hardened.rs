@@ -25,7 +25,8 @@ fn a_refused_native_schedule_is_replaced_and_reported() {
         let namespace = ["--user", "--map-root-user", "--pid", "--fork", "sh", "-c", HARDENED];
         let command = [env!("CARGO_BIN_EXE_bellows"), "run", "network.toml"];
         let said = sandbox.command(&[&namespace[..], &command, words].concat()).output().map(Said::from);
-        said.ok().filter(|said| said.code == Some(0) || said.stderr.contains("bellows"))
+        // `unshare` itself ends with 1.
+        said.ok().filter(|said| said.code != Some(77) && !said.stderr.starts_with("unshare:"))
     };
     let Some(said) = run(&[]) else {
         return skip(test, "no namespace in which vm.memfd_noexec can be set (Linux 6.3, unshare)");

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{ENDLESS, Said, Sandbox, eventually};
+use support::{ENDLESS, Said, Sandbox, Signal, eventually};
 
 /// A network of 2,000 packets that ends by itself.
 const SHORT: &str = r#"
@@ -104,7 +104,7 @@ fn every_failure_is_a_json_record_of_an_error() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let runs = ["a", "b"].map(|name| sandbox.start(&[&network, "--name", name]));
-    runs.iter().for_each(|run| run.signal("-STOP"));
+    runs.iter().for_each(|run| run.signal(Signal::STOP));
     let said = sandbox.bellows(&["stop", "a", "b", "--timeout", "1s", "--log-format", "json"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:#?}");
     let records = lines_as_json(&said.stderr);
@@ -176,9 +176,9 @@ fn a_record_of_several_lines_is_indented_and_one_object_of_json() {
         let running = sandbox.start(&[&network, "--log-format", format]);
         sandbox.write("endless.toml", &ENDLESS.replace("size", "sizzle"));
         assert_eq!(sandbox.bellows(&["check", &network]).code, Some(2));
-        running.signal("-HUP");
+        running.signal(Signal::HUP);
         std::thread::sleep(Duration::from_secs(2));
-        running.signal("-TERM");
+        running.signal(Signal::TERM);
         let said = running.wait().fine();
         if json {
             let records = lines_as_json(&said.stderr);

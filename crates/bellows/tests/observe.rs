@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use support::{ENDLESS, IDLE, Sandbox, eventually};
+use support::{ENDLESS, IDLE, Sandbox, Signal, eventually};
 
 /// [`ENDLESS`] with a counter between.
 const LONGER: &str = r#"
@@ -140,7 +140,7 @@ fn what_a_killed_network_left_can_be_read_and_removed() {
     let running = sandbox.start(&[&network]);
     let pid = running.pid();
     eventually("some packets", || running.counters()["links"][0]["packets"].as_u64() > Some(100));
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     assert_eq!(running.wait().code, None);
 
     let engines = sandbox.bellows(&["ps", "--json"]).fine().json();
@@ -163,7 +163,7 @@ fn what_a_killed_network_left_can_be_read_and_removed() {
     // The name is free again for a run, and can be cleared away.
     let again = sandbox.start(&[&network]);
     assert_eq!(again.name, "endless");
-    again.signal("-KILL");
+    again.signal(Signal::KILL);
     again.wait();
     assert!(sandbox.bellows(&["ps", "--clean"]).fine().stderr.contains("removed"));
     assert_eq!(sandbox.bellows(&["ps", "--json"]).fine().json(), json!([]));
@@ -233,7 +233,7 @@ fn a_reload_keeps_what_stays_and_refuses_what_is_wrong() {
     sandbox.write("other.toml", ENDLESS);
     let said = sandbox.bellows(&["reload", "network", "other.toml"]).fine();
     assert!(said.stdout.contains("kept: source, end") && said.stdout.contains("removed: count"), "{said:?}");
-    running.signal("-INT");
+    running.signal(Signal::INT);
     let said = running.wait().fine();
     assert!(said.stdout.contains("2 reloads"), "{said:?}");
 }
@@ -243,7 +243,7 @@ fn a_hangup_and_a_changed_file_reload() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("network.toml", ENDLESS);
     let mut running = sandbox.start(&[&network, "--watch"]);
-    running.signal("-HUP");
+    running.signal(Signal::HUP);
     running.wait_for_log("kept: source, end");
     sandbox.write("network.toml", LONGER);
     running.wait_for_log("added: count");
@@ -251,7 +251,7 @@ fn a_hangup_and_a_changed_file_reload() {
     running.wait_for_log("not reloaded");
     sandbox.write("network.toml", ENDLESS);
     running.wait_for_log("removed: count");
-    running.signal("-TERM");
+    running.signal(Signal::TERM);
     assert_eq!(running.wait().code, Some(0));
 }
 

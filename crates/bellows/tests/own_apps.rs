@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stuck::{Nothing, Stuck};
-use support::{Sandbox, eventually, skip};
+use support::{Sandbox, Signal, eventually, skip};
 
 /// Panics at the packet of a certain number.
 #[derive(Deserialize, Serialize, JsonSchema)]
@@ -339,11 +339,11 @@ fn a_second_interrupt_ends_a_run_that_is_stuck() {
         "links = [\"source.output -> stuck.input\"]\n[apps.source]\napp = \"source\"\n[apps.stuck]\napp = \"stuck\"\n",
     );
     let mut running = sandbox.start(&[&network]);
-    running.signal("-INT");
+    running.signal(Signal::INT);
     running.wait_for_log("stopping");
     assert!(running.is_alive(), "the engine waits for its app");
     let folder = running.folder();
-    running.signal("-INT");
+    running.signal(Signal::INT);
     let said = running.wait();
     assert_eq!((said.code, said.stdout.as_str()), (Some(130), ""), "{said:#?}");
     assert!(!folder.exists());
@@ -367,7 +367,7 @@ fn an_app_that_hangs_is_named() {
     let shown = sandbox.bellows(&["show"]).fine().stdout;
     assert!(shown.contains("hung: the engine has been in the app `stuck` for "), "{shown}");
     running.wait_for_log("hung: the engine has been in the app `stuck` for");
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     running.wait();
     let left = sandbox.bellows(&["show"]).fine().stdout;
     assert!(left.contains("when it ended, the engine was in the app `stuck`"), "{left}");
@@ -395,7 +395,7 @@ fn a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload() {
     assert!(said.code == Some(2) && said.stderr.contains("no app `bombe` to restart"), "{said:?}");
     let said = sandbox.bellows(&["reload", "network", "--restart", "sink"]).fine();
     assert!(said.stdout.contains("started again: bomb") && said.stdout.contains("replaced: sink"), "{said:?}");
-    running.signal("-INT");
+    running.signal(Signal::INT);
     let said = running.wait();
     assert!(said.code == Some(1) && said.stdout.contains("error: app `bomb` panicked "), "{said:#?}");
     println!("a network in which an app has panicked is degraded until a reload: ok");
@@ -477,7 +477,7 @@ fn an_app_that_dawdles_is_found_on_the_timeline() {
         // The system may have interrupted one of the others.
         slowest.iter().filter(|breath| slow(&breath["cause"])).count() >= 4 && slow(&timeline["suspects"][0])
     });
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     running.wait();
     let told = sandbox.bellows(&["timeline", "network", "--slowest", "5"]).fine().stdout;
     assert!(told.contains("the push of `slow` took ") && told.contains("usually "), "{told}");
@@ -554,9 +554,9 @@ fn devices_tell_their_states() {
     let said = sandbox.bellows(&["show", "status", "plain"]).fine().stdout;
     assert!(said.starts_with("no app of `plain` has a status"), "{said}");
     assert!(sandbox.bellows(&["show", "vhost", "guest"]).fine().stdout.contains("server on /run/b"));
-    beside.signal("-INT");
+    beside.signal(Signal::INT);
     beside.wait();
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     running.wait();
     let said = sandbox.bellows(&["show", "vhost", "network"]);
     assert_eq!(said.code, Some(2));

@@ -3,11 +3,11 @@
 mod support;
 
 use serde_json::json;
-use support::{ENDLESS, Running, Sandbox, eventually};
+use support::{ENDLESS, Running, Sandbox, Signal, eventually};
 
 /// Kills a network as a crash would end it.
 fn crash(running: Running<'_>) {
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     assert_eq!(running.wait().code, None);
 }
 
@@ -80,7 +80,7 @@ fn a_zombie_is_a_crashed_network() {
     let network = sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&[&network]);
     // Nobody waits for its end meanwhile, so that it stays a zombie.
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     eventually("crashed", || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["state"] == json!("crashed"));
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", running.pid())).unwrap();
     assert!(stat.contains(") Z "), "{stat}");

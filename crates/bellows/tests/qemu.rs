@@ -11,7 +11,7 @@ mod vhost;
 use std::collections::BTreeSet;
 
 use guest::{Card, Guest};
-use support::{Running, Sandbox, is_left_out, is_skipped};
+use support::{Running, Sandbox, Signal, is_left_out, is_skipped};
 use vhost::{Network, moved, negotiated, port_status, socket, wait_for_driver};
 
 /// The ports of the network, which are joined crosswise.
@@ -138,7 +138,7 @@ fn a_guest_changes_drivers_and_bellows_returns() {
     }
 
     // QEMU comes back to a Bellows that comes back.
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     drop(running);
     let running = sandbox.start(&[&network]);
     guest.eventually("ping -c 1 -W 1 10.0.0.2");
@@ -181,7 +181,7 @@ fn packed_rings_with_several_queues_and_a_plain_card() {
     let queues = moved(&status, "receive");
     assert!(queues.iter().all(|packets| *packets > 0), "flows are spread over the queues: {queues:?}");
 
-    running.signal("-KILL");
+    running.signal(Signal::KILL);
     drop(running);
     let running = sandbox.start(&[&network]);
     for port in [&near, &far] {

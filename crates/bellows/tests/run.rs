@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{ENDLESS, IDLE, Sandbox, eventually, has_peer, root};
+use support::{ENDLESS, IDLE, Sandbox, Signal, eventually, has_peer, root};
 
 /// The packets of `examples/captures/quickstart.pcap`.
 const PACKETS: u64 = 2_972;
@@ -243,7 +243,7 @@ fn a_run_ends_when_its_time_is_over() {
 
 #[test]
 fn signals_end_a_run_as_a_normal_end_does() {
-    for signal in ["-INT", "-TERM"] {
+    for signal in [Signal::INT, Signal::TERM] {
         let sandbox = Sandbox::new();
         let file = "links = [\"source.output -> out.input\"]\n[apps.source]\napp = \"source\"\nrate = \"1kpps\"\n\
                     [apps.out]\napp = \"pcap-writer\"\npath = \"out.pcap\"\n";
@@ -370,7 +370,7 @@ fn what_reloads_remove_is_told_by_app_and_reason() {
         rows.iter().any(|row| row.len() == 4 && (row[0], row[1], row[2]) == (app, "(removed)", reason))
     };
     assert!(has("delay", "removed") && has("sample", "not_sampled"), "{text}");
-    running.signal("-INT");
+    running.signal(Signal::INT);
     let said = running.wait().fine();
     let report = said.json();
     assert_eq!(gone(&report, "sample")["drops"], gone(&shown, "sample")["drops"]);

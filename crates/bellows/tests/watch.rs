@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bellows_capture::{LinkType, Reader};
 use serde_json::{Value, json};
-use support::{ENDLESS, IDLE, Running, Said, Sandbox, eventually, has_peer};
+use support::{ENDLESS, IDLE, Running, Said, Sandbox, Signal, eventually, has_peer, signal};
 
 /// Numbered UDP packets to a tee: one copy is cut and comes late, the other is lost.
 const FORKED: &str = r#"
@@ -180,8 +180,7 @@ fn whoever_waits_in_vain_is_told_for_what() {
 
 /// Ends a command as Ctrl-C does.
 fn interrupt(child: Child) -> Said {
-    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(status.success());
+    signal(&child, Signal::INT);
     Said::from(child.wait_with_output().unwrap()).fine()
 }
 

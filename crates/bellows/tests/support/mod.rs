@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -106,6 +108,11 @@ pub fn assert_books(report: &Value) {
     assert_eq!(report["imbalances"], Value::from(Vec::<u64>::new()));
 }
 
+/// Sends a signal to a process that was started here.
+pub fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
 impl Sandbox {
     pub fn new() -> Sandbox {
         Sandbox::of(env!("CARGO_BIN_EXE_bellows").into())
@@ -178,9 +185,8 @@ impl Running<'_> {
         self.child.as_ref().unwrap().id()
     }
 
-    pub fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
-        assert!(status.success());
+    pub fn signal(&self, signal: Signal) {
+        self::signal(self.child.as_ref().unwrap(), signal);
     }
 
     /// Reads the log until it says something.
