@@ -9,9 +9,10 @@ use proptest::prelude::*;
 
 static TURN: Mutex<()> = Mutex::new(());
 
+/// The pool has several times what a test takes: a thread of the test before may still be ending, with buffers in its cache.
 fn turn() -> MutexGuard<'static, ()> {
     let guard = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    pool::init(pool::Config { packets: 4_096, large_packets: 8, ..pool::Config::default() }).unwrap();
+    pool::init(pool::Config { packets: 16_384, large_packets: 8, ..pool::Config::default() }).unwrap();
     guard
 }
 
