@@ -20,6 +20,7 @@ use bench::Point;
 pub const TOOLS: &[Tool] = &[
     Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's virtio driver and vhost back end" },
     Tool { programs: &["chrt"], package: "util-linux", purpose: "a share of the processor of their own" },
+    Tool { programs: &["kill"], package: "procps", purpose: "the end of the measured programs" },
 ];
 
 /// Which options of a ring are on.
