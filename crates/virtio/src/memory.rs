@@ -192,11 +192,12 @@ impl Memory {
         Some(user - region.user + region.guest)
     }
 
-    /// The guest's address of a byte that is mapped here.
-    pub fn guest_of_host(&self, host: *const u8) -> Option<u64> {
-        let offset = |region: &Region| (host as u64).wrapping_sub(region.host().as_ptr() as u64);
-        let region = self.regions.iter().find(|region| offset(region) < region.length)?;
-        Some(offset(region) + region.guest)
+    /// The guest's addresses of a byte that is mapped here: several if the driver's side shares a part of a file more than once.
+    pub fn guests_of_host(&self, host: *const u8) -> impl Iterator<Item = u64> + '_ {
+        self.regions.iter().filter_map(move |region| {
+            let offset = (host as u64).wrapping_sub(region.host().as_ptr() as u64);
+            (offset < region.length).then(|| region.guest + offset)
+        })
     }
 
     /// Whether a part of the memory was taken away under us: its file was cut short. One comparison, as long as no mapping of

@@ -145,7 +145,15 @@ const ANYWHERE: &[Crime] = &[
         RingError::ChainTooLong,
     ),
     ("a header cut short", |it, ok| it.write(0, BUFFER, 9, ok, 0), RingError::NoHeader),
-    ("nothing at all", |it, ok| it.write(0, BUFFER, 0, ok, 0), RingError::NoHeader),
+    ("nothing at all", |it, ok| it.write(0, BUFFER, 0, ok, 0), RingError::EmptyBuffer),
+    (
+        "nothing behind a header",
+        |it, ok| {
+            it.write(0, BUFFER, 12, ok | NEXT, 1);
+            it.write(1, BUFFER, 0, ok, 0);
+        },
+        RingError::EmptyBuffer,
+    ),
     (
         "a chain that is shorter than the header",
         |it, ok| {
@@ -200,6 +208,24 @@ const TABLES: &[Crime] = &[
             it.write(0, TABLE, 16, INDIRECT, 0);
         },
         RingError::IndirectNested,
+    ),
+    (
+        "a table of more buffers than a packet has",
+        |it, ok| {
+            (0..257).for_each(|index| it.entry(index, BUFFER, 1, ok | NEXT, index + 1));
+            it.entry(257, BUFFER, 100, ok, 0);
+            it.write(0, TABLE, 16 * 258, INDIRECT, 0);
+        },
+        RingError::TooManyPieces,
+    ),
+    (
+        "a table of 1,024 empty buffers",
+        |it, ok| {
+            (0..1_023).for_each(|index| it.entry(index, BUFFER, 0, ok | NEXT, index + 1));
+            it.entry(1_023, BUFFER, 100, ok, 0);
+            it.write(0, TABLE, 16 * 1_024, INDIRECT, 0);
+        },
+        RingError::EmptyBuffer,
     ),
     (
         "a buffer outside the memory, in a table",

@@ -133,6 +133,16 @@ const fn receive_slot(pair: usize) -> usize {
     2 + 2 * pair
 }
 
+/// What packets wait for that a call has not given to the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    Nothing,
+    /// The driver has no buffer free; the slot tells when it has.
+    Buffers,
+    /// This call has looked at enough; the slot asks for the next one.
+    Turn,
+}
+
 /// One pair of queues, as far as it is the app's.
 struct Pair {
     /// Packets for this pair's driver, before those in the link: segments, and what was shared out to it.
@@ -140,15 +150,21 @@ struct Pair {
     /// The rings' doorbells, while they run.
     transmit: Option<Arc<Doorbell>>,
     receive: Option<Arc<Doorbell>>,
-    /// The driver had no buffer free, and the slot tells when it has.
-    full: bool,
+    /// What the packets wait for that are left.
+    waits: Waits,
     /// What the app has counted of this transmit ring: empty, too long, bad header.
     told: [u64; counted::ERRORS],
 }
 
 impl Pair {
     fn new() -> Pair {
-        Pair { waiting: Vector::new(), transmit: None, receive: None, full: false, told: [0; counted::ERRORS] }
+        Pair {
+            waiting: Vector::new(),
+            transmit: None,
+            receive: None,
+            waits: Waits::Nothing,
+            told: [0; counted::ERRORS],
+        }
     }
 }
 
@@ -308,7 +324,7 @@ impl Running {
             if !same(&receive, &pair.receive) {
                 io.slot(receive_slot(index)).never();
                 pair.receive = receive;
-                pair.full = false;
+                pair.waits = Waits::Nothing;
             }
         }
         match self.pairs.iter().position(|pair| pair.receive.is_some()) {
@@ -353,7 +369,8 @@ impl Running {
                         let now = [counters.empty, counters.too_long, counters.bad_header];
                         count_strange(io, &mut pair.told, now);
                     }
-                    left -= brought.min(left);
+                    // What was looked at counts, whether it was a packet or not.
+                    left = left.saturating_sub(ring.spent().max(brought));
                     virtio::deliver(&mut self.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some((index, error)),
@@ -411,7 +428,9 @@ impl Running {
         let pair = &mut self.pairs[index];
         let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
         let able = Able::driver(ring.features());
-        let mut full = false;
+        let mut waits = Waits::Nothing;
+        // What is there is enough for a call, and so is a burst.
+        let mut left = io.burst().max(pair.waiting.len() + input.packets().len());
         loop {
             // What waits inside came before what waits in the link.
             let inside = !pair.waiting.is_empty();
@@ -425,7 +444,12 @@ impl Running {
             if packets.is_empty() {
                 break;
             }
+            if left == 0 {
+                waits = Waits::Turn;
+                break;
+            }
             let taken = ring.receive(packets)?;
+            left = left.saturating_sub(ring.spent().max(1));
             if inside {
                 pair.waiting.drain(taken.count).for_each(drop);
             } else {
@@ -434,7 +458,11 @@ impl Running {
             let next = match taken.stop {
                 Stop::Done => continue,
                 Stop::Full => {
-                    full = true;
+                    waits = Waits::Buffers;
+                    break;
+                }
+                Stop::Spent => {
+                    waits = Waits::Turn;
                     break;
                 }
                 Stop::TooLong | Stop::Offload if inside => pair.waiting.drain(1).next(),
@@ -447,12 +475,19 @@ impl Running {
                 soften(io, packet, able, &mut pair.waiting, [dropped::QUEUE_FULL, dropped::BAD_OFFLOAD]);
             }
         }
-        if full != pair.full {
-            pair.full = full;
-            watch(io, receive_slot(index), pair.receive.as_ref().filter(|_| full));
-        } else if full && let Some(doorbell) = &pair.receive {
-            io.slot(receive_slot(index)).moved(doorbell.quiet());
+        // What waits in the link has the app called again anyway.
+        if waits == Waits::Turn && pair.waiting.is_empty() {
+            waits = Waits::Nothing;
         }
+        let slot = io.slot(receive_slot(index));
+        match (waits, &pair.receive) {
+            (Waits::Buffers, Some(doorbell)) if pair.waits == waits => slot.moved(doorbell.quiet()),
+            _ if pair.waits == waits => {}
+            (Waits::Buffers, doorbell) => watch(io, receive_slot(index), doorbell.as_ref()),
+            (Waits::Turn, _) => slot.always(),
+            (Waits::Nothing, _) => slot.never(),
+        }
+        pair.waits = waits;
         Ok(())
     }
 

@@ -415,7 +415,7 @@ impl Running {
                     full = true;
                     break;
                 }
-                Stop::TooLong | Stop::Offload => {}
+                Stop::TooLong | Stop::Offload | Stop::Spent => {}
             }
             let next = if inside { pair.waiting.drain(1).next() } else { input.into_iter().next() };
             let Some(packet) = next else { break };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bellows_blit::Blitter;
-use bellows_packet::{prefetch, prefetch_to_write};
+use bellows_packet::{ROOM, prefetch, prefetch_to_write};
 use bellows_sys::wake::Event;
 
 use super::error::RingError;
@@ -18,9 +18,29 @@ use crate::inflight::Inflight;
 use crate::log::Log;
 use crate::memory::Memory;
 
-/// Descriptors of a chain or of an indirect table that the device looks at, and chains for one packet. Linux and QEMU make no
-/// longer ones.
-pub(super) const LONGEST_CHAIN: usize = 1_024;
+/// The most entries of an indirect table. Linux and QEMU make no longer ones.
+const MAX_TABLE: usize = 1_024;
+
+/// The most buffers of one chain, and the most chains for one packet. A GSO packet of 64 KiB in pages of 4 KiB has 18; receive
+/// buffers of 256 bytes hold one in 257.
+pub(super) const MAX_PIECES: usize = 256;
+
+/// Chains, descriptors and pieces of buffers that a call looks at for each packet of its burst, whatever the driver has put into
+/// the ring: chains that take more count as several packets.
+pub const STEPS_PER_PACKET: usize = 4;
+
+/// What a call may look at beyond that: as much as the longest packet takes, which may be the call's last. Each piece of up to two
+/// chains of [`MAX_PIECES`] can take a descriptor that lies in two regions, and be a part of a buffer.
+pub const STEPS_PER_CALL: usize = 2 * MAX_PIECES * 5;
+
+/// Of the steps for each packet, those that do not count as another packet: chains, and the two descriptors that most of them have.
+const STEPS_FREE: usize = STEPS_PER_PACKET / 2;
+
+/// Bytes that count as one packet.
+const BYTES_PER_PACKET: usize = ROOM;
+
+/// What a call notes of its writes for the log keeps no more room than this once it is done.
+const KEPT_NOTES: usize = 1_024;
 
 /// How many descriptors further on the loops look while they work on one: as many as lie in a cache line. More of a packed ring would
 /// be lines that the driver is still writing.
@@ -108,6 +128,13 @@ pub(super) struct Core {
     pub(super) pieces: Vec<Piece>,
     /// The chains into which one packet goes.
     pub(super) chains: Vec<Chain>,
+    /// Descriptors, entries and pieces that this call has looked at on its walks.
+    pub(super) looked: usize,
+    /// How much of its burst the last call has spent.
+    pub(super) spent: usize,
+    /// All that any call has looked at, for tests of its bounds.
+    #[cfg(debug_assertions)]
+    pub(super) steps: u64,
     /// Used descriptors of a packed ring, by their place, that are written at the end of the call: those of a receive queue, whose
     /// driver looks at the lines all the time, so that each store at another moment would have to fetch the line anew; and all if
     /// the ring is inflight-tracked, where nothing may be shown before it has been announced.
@@ -165,8 +192,12 @@ impl Core {
             used,
             window: Window::NONE,
             blitter: Blitter::new(),
-            pieces: Vec::with_capacity(LONGEST_CHAIN),
-            chains: Vec::with_capacity(LONGEST_CHAIN),
+            pieces: Vec::with_capacity(2 * MAX_PIECES),
+            chains: Vec::with_capacity(MAX_PIECES),
+            looked: 0,
+            spent: 0,
+            #[cfg(debug_assertions)]
+            steps: 0,
             later: Vec::with_capacity(if options.packed { setup.size.into() } else { 0 }),
             call,
             signalled: None,
@@ -208,6 +239,28 @@ impl Core {
         Progress { available: self.available, used: self.used, chains: 0, last: 0, first: 0 }
     }
 
+    /// Counts what a walk looks at.
+    #[inline(always)]
+    fn look(&mut self, count: usize) {
+        self.looked += count;
+        self.step(count);
+    }
+
+    /// Counts steps in builds for tests.
+    #[inline(always)]
+    pub(super) fn step(&mut self, _count: usize) {
+        #[cfg(debug_assertions)]
+        {
+            self.steps += _count as u64;
+        }
+    }
+
+    /// How many packets more than one a packet of a burst counts for, for which so many bytes were copied and all that has been
+    /// looked at on walks since the last time.
+    pub(super) fn charge(&mut self, bytes: usize) -> usize {
+        std::mem::take(&mut self.looked) / STEPS_FREE + bytes / BYTES_PER_PACKET
+    }
+
     /// How many chains of a split ring wait.
     ///
     /// # Errors
@@ -235,6 +288,8 @@ impl Core {
         if head >= self.size {
             return Err(RingError::NoSuchDescriptor);
         }
+        // Also where the processor runs ahead of the comparison, the index stays in the table.
+        let head = head & (self.size - 1);
         // SAFETY: the head is below the size.
         Ok(Some((head, unsafe { Descriptor::read(false, self.descriptors, head) })))
     }
@@ -377,8 +432,8 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn note_write(&mut self, host: *const u8, length: usize) {
-        if let (Some(log), Some(guest)) = (&mut self.log, self.memory.guest_of_host(host)) {
-            log.dirty.push((guest, length as u64));
+        if let Some(log) = &mut self.log {
+            log.dirty.extend(self.memory.guests_of_host(host).map(|guest| (guest, length as u64)));
         }
     }
 
@@ -390,6 +445,7 @@ impl Core {
         for (guest, length) in written.dirty.drain(..) {
             written.log.mark(guest, length);
         }
+        written.dirty.shrink_to(KEPT_NOTES);
         let Some(start) = written.used else { return };
         if self.options.packed {
             // Each used descriptor lies between the two positions; around the end it is the whole ring.
@@ -480,7 +536,9 @@ impl Core {
     ) -> Result<Chain, RingError> {
         let mut chain = Chain { id: if PACKED { first.link } else { head }, descriptors: 1, length: 0 };
         let (mut position, mut descriptor) = (head, first);
+        let most = self.pieces.len() + MAX_PIECES;
         loop {
+            self.look(1);
             if descriptor.flags & INDIRECT != 0 {
                 if !TABLES {
                     return Err(RingError::IndirectNotNegotiated);
@@ -488,15 +546,15 @@ impl Core {
                 if descriptor.flags & NEXT != 0 {
                     return Err(RingError::IndirectNested);
                 }
-                chain.length += self.walk_table::<PACKED, RECEIVE>(window, descriptor)?;
+                chain.length += self.walk_table::<PACKED, RECEIVE>(window, descriptor, most)?;
                 return Ok(chain);
             }
-            self.add_buffer::<RECEIVE>(window, descriptor)?;
+            self.add_buffer::<RECEIVE>(window, descriptor, most)?;
             chain.length += u64::from(descriptor.length);
             if descriptor.flags & NEXT == 0 {
                 return Ok(chain);
             }
-            if usize::from(chain.descriptors) >= usize::from(self.size).min(LONGEST_CHAIN) {
+            if chain.descriptors >= self.size {
                 return Err(RingError::ChainTooLong);
             }
             chain.descriptors += 1;
@@ -522,24 +580,25 @@ impl Core {
         &mut self,
         window: &mut Window,
         indirect: Descriptor,
+        most: usize,
     ) -> Result<u64, RingError> {
         let (address, bytes) = (indirect.address, indirect.length);
         let count = bytes as usize / DESCRIPTOR;
-        if bytes == 0 || !(bytes as usize).is_multiple_of(DESCRIPTOR) || count > LONGEST_CHAIN {
+        if bytes == 0 || !(bytes as usize).is_multiple_of(DESCRIPTOR) || count > MAX_TABLE {
             return Err(RingError::IndirectLength);
         }
-        let copy;
-        let table = match window.find(address, bytes) {
-            Some(table) => table.cast_const(),
-            None => {
-                copy = self.copy_table(address, bytes)?;
-                copy.as_ptr()
-            }
-        };
+        let whole = window.find(address, bytes);
+        if whole.is_none() {
+            self.check_table(address, bytes)?;
+        }
         let (mut index, mut length) = (0, 0);
         for _ in 0..count {
-            // SAFETY: the index is below the count, and all of the table is mapped, or a copy of it is here.
-            let mut descriptor = unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) };
+            self.look(1);
+            let mut descriptor = match whole {
+                // SAFETY: the index is below the count, and all of the table is mapped.
+                Some(table) => unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) },
+                None => self.scattered_entry::<PACKED>(address + (index * DESCRIPTOR) as u64)?,
+            };
             if descriptor.flags & INDIRECT != 0 {
                 return Err(RingError::IndirectNested);
             }
@@ -547,7 +606,7 @@ impl Core {
                 // DPDK's driver says of the header in such a table that it may be written (22.11, and others). It is only read.
                 descriptor.flags &= !WRITE;
             }
-            self.add_buffer::<RECEIVE>(window, descriptor)?;
+            self.add_buffer::<RECEIVE>(window, descriptor, most)?;
             length += u64::from(descriptor.length);
             index += 1;
             if PACKED {
@@ -567,33 +626,57 @@ impl Core {
         Err(RingError::ChainTooLong)
     }
 
-    /// Copies a table that lies in another region than the last buffer, or in several. Rare, so it may allocate.
+    /// Checks that a table that lies in another region than the last buffer, or in several, begins and ends in the memory. What lies
+    /// between is checked when it is read.
     #[cold]
     #[inline(never)]
-    fn copy_table(&self, address: u64, bytes: u32) -> Result<Vec<u8>, RingError> {
-        let mut copy = vec![0; bytes as usize];
+    fn check_table(&mut self, address: u64, bytes: u32) -> Result<(), RingError> {
+        self.look(2);
+        let last = address.checked_add(u64::from(bytes) - 1);
+        let is_inside = |address: u64| self.memory.region(address).is_some();
+        if is_inside(address) && last.is_some_and(is_inside) { Ok(()) } else { Err(RingError::IndirectOutsideMemory) }
+    }
+
+    /// An entry of a table that lies in another region than the last buffer, or in several. Rare.
+    #[cold]
+    #[inline(never)]
+    fn scattered_entry<const PACKED: bool>(&mut self, address: u64) -> Result<Descriptor, RingError> {
+        let mut copy = [0; DESCRIPTOR];
         let (mut window, mut done) = (Window::NONE, 0);
-        while done < bytes {
-            let place = address.checked_add(done.into()).ok_or(RingError::IndirectOutsideMemory)?;
-            let part = window.part(&self.memory, place, bytes - done);
+        while done < DESCRIPTOR {
+            self.look(1);
+            let part = window.part(&self.memory, address + done as u64, (DESCRIPTOR - done) as u32);
             let (host, length) = part.map_err(|_| RingError::IndirectOutsideMemory)?;
-            for (offset, byte) in copy[done as usize..][..length as usize].iter_mut().enumerate() {
+            for (offset, byte) in copy[done..][..length as usize].iter_mut().enumerate() {
                 // SAFETY: the part is mapped, and the offset below its length.
                 *byte = unsafe { host.add(offset).read_volatile() };
             }
-            done += length;
+            done += length as usize;
         }
-        Ok(copy)
+        // SAFETY: the copy has the length of a descriptor.
+        Ok(unsafe { Descriptor::read_anywhere(PACKED, copy.as_ptr()) })
     }
 
+    /// Adds a buffer to the pieces, of which there may be no more than `most`.
     #[inline(always)]
-    fn add_buffer<const RECEIVE: bool>(&mut self, window: &mut Window, buffer: Descriptor) -> Result<(), RingError> {
+    fn add_buffer<const RECEIVE: bool>(
+        &mut self,
+        window: &mut Window,
+        buffer: Descriptor,
+        most: usize,
+    ) -> Result<(), RingError> {
         if (buffer.flags & WRITE != 0) != RECEIVE {
             return Err(wrong_access::<RECEIVE>());
         }
+        if buffer.length == 0 {
+            return Err(RingError::EmptyBuffer);
+        }
+        if self.pieces.len() >= most {
+            return Err(RingError::TooManyPieces);
+        }
         match window.find(buffer.address, buffer.length) {
             Some(host) => self.pieces.push(Piece { host, length: buffer.length }),
-            None => self.add_scattered(window, buffer)?,
+            None => self.add_scattered(window, buffer, most)?,
         }
         Ok(())
     }
@@ -601,9 +684,13 @@ impl Core {
     /// Adds a buffer that lies in another region than the last one, or in several.
     #[cold]
     #[inline(never)]
-    fn add_scattered(&mut self, window: &mut Window, buffer: Descriptor) -> Result<(), RingError> {
+    fn add_scattered(&mut self, window: &mut Window, buffer: Descriptor, most: usize) -> Result<(), RingError> {
         let (mut address, mut left) = (buffer.address, buffer.length);
         while left > 0 {
+            self.look(1);
+            if self.pieces.len() >= most {
+                return Err(RingError::TooManyPieces);
+            }
             let (host, length) = window.part(&self.memory, address, left)?;
             self.pieces.push(Piece { host, length });
             address += u64::from(length);

@@ -80,6 +80,10 @@ ring_errors! {
     OutsideMemory = "outside_memory": "a descriptor's buffer lies outside the memory that the driver shares",
     /// A chain has more descriptors than it may have: it probably loops.
     ChainTooLong = "chain_too_long": "a chain has more descriptors than its ring: it probably loops",
+    /// A chain has more than 256 buffers, or parts of buffers that lie in different regions of the memory.
+    TooManyPieces = "too_many_pieces": "a chain has more than 256 buffers",
+    /// A buffer of no bytes.
+    EmptyBuffer = "empty_buffer": "a descriptor's buffer has a length of 0",
     /// An indirect descriptor although that was not negotiated.
     IndirectNotNegotiated = "indirect_not_negotiated": "an indirect descriptor, which was not negotiated",
     /// An indirect descriptor in a table, or one that goes on in another descriptor.

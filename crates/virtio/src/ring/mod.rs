@@ -42,6 +42,7 @@ use crate::inflight::Inflight;
 use crate::log::Log;
 use crate::memory::Memory;
 
+pub use self::core::{STEPS_PER_CALL, STEPS_PER_PACKET};
 pub use error::{RingError, SetupError};
 pub use notify::Doorbell;
 pub use options::{Direction, Options};
@@ -203,6 +204,8 @@ pub enum Stop {
     TooLong,
     /// The next packet has something left to do that this driver has not agreed to do.
     Offload,
+    /// The driver's chains are so long that the call has looked at enough of them: the next call goes on.
+    Spent,
 }
 
 /// What [`ReceiveRing::receive`] did.
@@ -259,6 +262,18 @@ macro_rules! common {
         /// What has stopped it.
         pub fn error(&self) -> Option<RingError> {
             self.core.error
+        }
+
+        /// How much of its burst the last call has spent, in packets: one for each chain, and more for one that is long.
+        pub fn spent(&self) -> usize {
+            self.core.spent
+        }
+
+        /// How many chains its calls have used, and how many descriptors and pieces they have looked at on walks. For tests of
+        /// [`STEPS_PER_PACKET`] and [`STEPS_PER_CALL`].
+        #[cfg(debug_assertions)]
+        pub fn steps(&self) -> u64 {
+            self.core.steps
         }
 
         /// By what an engine sees that there is something to do.

@@ -2,7 +2,7 @@
 
 use bellows_packet::{Offload, Packet};
 
-use super::core::{AHEAD, Core, LONGEST_CHAIN, Progress, Spot};
+use super::core::{AHEAD, Core, MAX_PIECES, Progress, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u32, read_u64, write_u16, write_u32, write_u64};
 use super::options::Kind;
@@ -26,6 +26,8 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
     let mut window = core.window;
     let mut bytes = 0;
     let mut count = 0;
+    // What long chains count for beyond one packet each.
+    let mut charged = 0;
     let mut stop = Stop::Done;
     for packet in packets {
         if packet.has_offload() && !(K::OFFLOADS && passes(core, packet)) {
@@ -53,12 +55,19 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
         let length = packet.len();
         let spot = core.locate::<K, true>(&mut window, head, descriptor);
         if let Some(spot) = spot.filter(|spot| spot.room as usize >= length) {
+            core.step(1);
             // SAFETY: locate() found header and data to be mapped, with room for the packet.
             unsafe { put_spot::<K>(core, packet, spot) };
             core.complete::<K, true>(&mut progress, spot.chain, (K::HEADER + length) as u32);
             waiting = waiting.wrapping_sub(1);
         } else {
-            match put_scattered::<K>(core, &mut window, progress, packet, waiting) {
+            if charged >= packets.len() {
+                stop = Stop::Spent;
+                break;
+            }
+            let put = put_scattered::<K>(core, &mut window, progress, packet, waiting);
+            charged += core.charge(length);
+            match put {
                 Ok(Put::Done(after)) => {
                     waiting = waiting.wrapping_sub(after.chains - progress.chains);
                     progress = after;
@@ -80,6 +89,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
     core.window = window;
     core.counters.packets += count as u64;
     core.counters.bytes += bytes;
+    core.spent = count + charged;
     core.finish::<K, true>(progress);
     Taken { count, stop }
 }
@@ -178,12 +188,12 @@ fn put_scattered<K: Kind>(
     let mut at = progress.available;
     let (mut capacity, mut descriptors) = (0, 0);
     while capacity < needed {
-        let exhausted = core.chains.len() == LONGEST_CHAIN || !K::PACKED && core.chains.len() == waiting;
+        if core.pieces.len() >= MAX_PIECES {
+            return Ok(Put::Stopped(Stop::TooLong));
+        }
+        let exhausted = !K::PACKED && core.chains.len() == waiting;
         let head = if exhausted { None } else { core.head::<K>(at)? };
-        let Some((head, first)) = head else {
-            let never = core.chains.len() == LONGEST_CHAIN;
-            return Ok(Put::Stopped(if never { Stop::TooLong } else { Stop::Full }));
-        };
+        let Some((head, first)) = head else { return Ok(Put::Stopped(Stop::Full)) };
         let chain = match (K::PACKED, K::INDIRECT) {
             (false, false) => core.walk::<false, false, true>(window, head, first),
             (false, true) => core.walk::<false, true, true>(window, head, first),

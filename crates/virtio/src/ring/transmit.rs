@@ -16,6 +16,7 @@ const OFFLOAD: usize = size_of::<Offload>();
 
 /// The loop.
 pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usize) -> usize {
+    core.spent = 0;
     let most = match waiting::<K>(core, most.min(packets.room())) {
         Ok(0) => return 0,
         Ok(most) => most,
@@ -29,7 +30,9 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     let mut fresh = Packet::fresh(most);
     let mut bytes = 0;
     let mut made = 0;
-    for index in 0..most {
+    // Chains, and more for those that are long.
+    let mut spent = 0;
+    while spent < most {
         let at = progress.available;
         let (head, descriptor) = match core.head::<K>(at) {
             Ok(Some(found)) => found,
@@ -39,13 +42,15 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
                 break;
             }
         };
-        if K::PACKED || index + usize::from(AHEAD) < most {
+        if K::PACKED || spent + usize::from(AHEAD) < most {
             core.look_ahead::<K, false>(&window, at);
         }
+        spent += 1;
         let spot = core.locate::<K, false>(&mut window, head, descriptor);
         // Without a buffer the chain stays where it is: there will be one later.
         if let Some(spot) = spot.filter(|spot| (1..=ROOM).contains(&(spot.room as usize))) {
             let Some(packet) = fresh.next_of(spot.room as usize) else { break };
+            core.step(1);
             // SAFETY: locate() found header and data to be mapped; the packet is as long as the data.
             if let Some(packet) = unsafe { take_spot::<K>(core, packet, spot) } {
                 bytes += u64::from(spot.room);
@@ -57,7 +62,9 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
             continue;
         }
         let Some(packet) = fresh.next() else { break };
-        match take_chain::<K>(core, &mut window, at, packet) {
+        let taken = take_chain::<K>(core, &mut window, at, packet);
+        spent += core.charge(if let Ok(Taken::Packet(_, packet)) = &taken { packet.len() } else { 0 });
+        match taken {
             Ok(Taken::Packet(chain, packet)) => {
                 bytes += packet.len() as u64;
                 made += 1;
@@ -76,6 +83,7 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     core.window = window;
     core.counters.packets += made;
     core.counters.bytes += bytes;
+    core.spent = spent;
     core.finish::<K, false>(progress);
     progress.chains
 }

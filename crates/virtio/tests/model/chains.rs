@@ -68,7 +68,7 @@ impl Chain {
     /// Gives its memory back.
     pub fn free(&self, guest: &mut Guest) {
         let table = self.table.as_ref().map(|table| &table.place);
-        for piece in self.pieces().filter(|piece| piece.length > 0).chain(table) {
+        for piece in self.pieces().chain(table) {
             guest.free(piece.address);
         }
     }
@@ -128,7 +128,7 @@ impl Rules {
         // Linux has always received into single mergeable buffers.
         let together = self.any_layout() || (self.writable && self.features.has(Features::MRG_RXBUF));
         let alone = most >= 2 && data > 0;
-        let mut lengths = match random.between(0, 3) {
+        let lengths = match random.between(0, 3) {
             0 if together => vec![length],
             1 if self.any_layout() => cut_anywhere(length, most, random),
             2 if alone => [vec![header], cut_anywhere(data, most - 1, random)].concat(),
@@ -136,9 +136,6 @@ impl Rules {
             _ if together => vec![length],
             _ => return None,
         };
-        if self.any_layout() && lengths.len() < most && random.one_in(16) {
-            lengths.insert(random.between(1, lengths.len()), 0);
-        }
         Some(lengths)
     }
 
@@ -196,12 +193,11 @@ fn cut_anywhere(length: usize, most: usize, random: &mut Random) -> Vec<usize> {
     cuts.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
-/// A buffer for each length; none for any if one cannot be had. An empty one has an address that nothing may touch.
+/// A buffer for each length; none for any if one cannot be had.
 fn allocate_all(guest: &mut Guest, lengths: &[usize], random: &mut Random) -> Option<Vec<Piece>> {
     let mut pieces = Vec::new();
     for &length in lengths {
-        let address = if length == 0 { Some(super::guest::BORDER) } else { guest.allocate(length, random) };
-        let Some(address) = address else {
+        let Some(address) = guest.allocate(length, random) else {
             Chain { direct: pieces, ..Chain::default() }.free(guest);
             return None;
         };
