@@ -14,11 +14,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::File;
 use std::sync::Arc;
 
 use bellows_blit::How;
 use bellows_packet::{Packet, Template, Vector, free_all, push_filled};
 use bellows_sys::clock;
+use bellows_sys::notify::Notifiers;
+use bellows_sys::wake::PeerEvent;
 use bellows_virtio::driver::{Chains, Driver, DriverConfig, QueuePair};
 use bellows_virtio::ring::{Position, ReceiveRing, Setup, TransmitRing};
 use bellows_virtio::vhost::{Placed, QueueLayout};
@@ -652,7 +655,8 @@ impl Bench {
     fn new(ring: Ring, batch: usize) -> Bench {
         let features = ring.features();
         let config = DriverConfig { features, pairs: 1, ring_size: RING, chains: ring.chain.layout() };
-        let placed: Placed<Driver> = Driver::place(config).unwrap_or_else(|error| fail(&error));
+        let notifiers = Notifiers::new(4, 0).unwrap_or_else(|error| fail(&error));
+        let placed: Placed<Driver> = Driver::place(config, &notifiers).unwrap_or_else(|error| fail(&error));
         let Placed { mut driver, memory, queues } = placed;
         let specs = memory.into_iter().map(|shared| RegionSpec {
             guest: shared.address,
@@ -662,14 +666,19 @@ impl Bench {
             file: shared.file,
         });
         let memory = Arc::new(Memory::map(specs.collect()).unwrap_or_else(|error| fail(&error)));
-        let mut setups = queues.into_iter().map(|QueueLayout { areas, size, call, kick }| Setup {
-            memory: Arc::clone(&memory),
-            features,
-            size,
-            areas,
-            position: Position::start(features),
-            call,
-            kick,
+        let calls = [notifiers.get(2), notifiers.get(3)];
+        let mut setups = queues.into_iter().zip(calls).map(|(QueueLayout { areas, size, call, kick }, notifier)| {
+            notifier.set(call.map(Into::into)).unwrap_or_else(|error| fail(&error));
+            let listen = |kick: File| PeerEvent::new(kick.into()).unwrap_or_else(|error| fail(&error));
+            Setup {
+                memory: Arc::clone(&memory),
+                features,
+                size,
+                areas,
+                position: Position::start(features),
+                call: Some(notifier),
+                kick: kick.map(listen),
+            }
         });
         let mut setup = || setups.next().unwrap_or_else(|| fail(&"a pair of queues"));
         let mut receive = ReceiveRing::new(setup()).unwrap_or_else(|error| fail(&error));

@@ -12,6 +12,7 @@
 //! | [`mapping`] | files of other processes, mapped; what happens when they are cut short under us |
 //! | [`memfd`] | files that live in memory alone, to be shared with other processes |
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
+//! | [`notify`] | raising events of other processes, without ever waiting for one of them |
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
 //! | [`socket`] | Unix sockets that carry descriptors, without ever waiting |
@@ -28,6 +29,7 @@ pub mod cpu;
 pub mod mapping;
 pub mod memfd;
 pub mod memory;
+pub mod notify;
 pub mod perf;
 pub mod shared;
 pub mod socket;

@@ -1,85 +1,77 @@
 //! Sleeping until something happens: an event from another thread, a descriptor, or a deadline.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
-/// The offset that means the present position: the only one that an `eventfd` has.
-const HERE: u64 = u64::MAX;
-
-/// An event that one thread raises and another sleeps on (an `eventfd`).
-///
-/// Raising and clearing it do not wait, not even when another process that shares the `eventfd` takes `O_NONBLOCK` away from
-/// it: that flag is the open file's, not the descriptor's. (Almost: see [`raise`](Event::raise).)
+/// An event that one thread raises and another sleeps on (an `eventfd`). It belongs to this process: one that another process can
+/// get hold of is raised by a [`Notifier`](crate::notify::Notifier) and slept on as a [`PeerEvent`].
 pub struct Event {
     descriptor: OwnedFd,
-    /// Another process holds the other end.
-    foreign: bool,
 }
 
 impl Event {
     /// # Errors
     /// `EMFILE` or `ENFILE` when the process or the system has no descriptor left.
     pub fn new() -> io::Result<Event> {
-        Ok(Event { descriptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, foreign: false })
+        Ok(Event { descriptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
     /// Raises the event: wakes the sleeper, or the next one.
-    ///
-    /// There is no write to an `eventfd` that takes no notice of its flags. So an event of another process is asked first
-    /// whether its counter has room; a process that fills the counter between question and write, and has taken the flag away,
-    /// can still make us wait. It would have to do that within a microsecond that it cannot see, and gains what any process
-    /// gains that spoils its own connection.
     pub fn raise(&self) {
-        // No room: it is raised already.
-        if self.foreign && !ready(self.as_fd(), PollFlags::OUT) {
-            return;
-        }
         // The only failure is EAGAIN at 2^64 - 2 unread events, when the event is raised already.
         let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
     }
 
     /// Lowers the event again.
     pub fn clear(&self) {
-        let mut counter = [0u8; 8];
-        let told = preadv2(&self.descriptor, &mut [IoSliceMut::new(&mut counter)], HERE, ReadWriteFlags::NOWAIT);
-        match told {
-            // EAGAIN: it was not raised.
-            Ok(_) | Err(Errno::AGAIN) => {}
-            // EOPNOTSUPP of a kernel before 5.8. Only the other process can lower the counter in between, and has nothing of it.
-            Err(_) if ready(self.as_fd(), PollFlags::IN) => {
-                let _ = rustix::io::read(&self.descriptor, &mut counter);
-            }
-            Err(_) => {}
-        }
-    }
-}
-
-/// Whether a descriptor can be read or written at this moment.
-fn ready(descriptor: BorrowedFd<'_>, what: PollFlags) -> bool {
-    let mut polled = [PollFd::from_borrowed_fd(descriptor, what)];
-    matches!(poll(&mut polled, Some(&timespec(Duration::ZERO))), Ok(1)) && polled[0].revents().contains(what)
-}
-
-/// An event that is shared with another process: an `eventfd`. It is told not to let anybody wait who raises or clears it, and
-/// not relied on to keep to that.
-impl From<OwnedFd> for Event {
-    fn from(descriptor: OwnedFd) -> Event {
-        // A descriptor for which this fails would fail in raise() and clear() too, which do not mind.
-        if let Ok(flags) = fcntl_getfl(&descriptor) {
-            let _ = fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK);
-        }
-        Event { descriptor, foreign: true }
+        // EAGAIN: it was not raised.
+        let _ = rustix::io::read(&self.descriptor, &mut [0u8; 8]);
     }
 }
 
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+/// An event that another process raises for this one to sleep on: an `eventfd` that both have.
+///
+/// It is never read: `read(2)` waits if the other process has taken `O_NONBLOCK` away and empties the counter first, and it
+/// wakes all that the other process has put on the event's queue. Instead an `epoll` of our own notes that the event
+/// was raised since it was last cleared, and asks nobody.
+pub struct PeerEvent {
+    epoll: OwnedFd,
+    /// Kept open, since an `epoll` forgets what is closed.
+    _event: OwnedFd,
+}
+
+impl PeerEvent {
+    /// # Errors
+    /// `EMFILE` or `ENFILE` when the process or the system has no descriptor left, `ENOSPC` beyond
+    /// `/proc/sys/fs/epoll/max_user_watches`.
+    pub fn new(event: OwnedFd) -> io::Result<PeerEvent> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &event, epoll::EventData::new_u64(0), flags)?;
+        Ok(PeerEvent { epoll, _event: event })
+    }
+
+    /// Lets the descriptor fall silent until the event is raised again.
+    pub fn clear(&self) {
+        let mut event = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        // Nothing there, or a signal: the descriptor stays readable, and is cleared the next time.
+        let _ = epoll::wait(&self.epoll, &mut event[..], Some(&timespec(Duration::ZERO)));
+    }
+}
+
+/// Readable when the event was raised.
+impl AsFd for PeerEvent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 
@@ -151,29 +143,43 @@ mod tests {
         thread.join().unwrap();
     }
 
+    fn is_raised(event: impl AsFd) -> bool {
+        sleep_until_readable(&[event.as_fd()], Some(Duration::ZERO)).unwrap()[0]
+    }
+
+    #[test]
+    fn an_event_of_another_process_wakes_once_for_each_time_that_it_was_raised() {
+        let theirs = Event::new().unwrap();
+        let event = PeerEvent::new(theirs.descriptor.try_clone().unwrap()).unwrap();
+        event.clear();
+        assert!(!is_raised(&event));
+        for _ in 0..3 {
+            theirs.raise();
+            assert!(is_raised(&event) && is_raised(&event));
+            event.clear();
+            assert!(!is_raised(&event), "although nobody has read it");
+            event.clear();
+        }
+        assert!(is_raised(&theirs));
+        theirs.raise();
+        let late = PeerEvent::new(theirs.descriptor.try_clone().unwrap()).unwrap();
+        assert!(is_raised(&late), "what was raised before");
+    }
+
     /// Another process shares the open file, and its flags.
     #[test]
     fn an_event_of_a_process_that_takes_the_flag_away_lets_nobody_wait() {
         let theirs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        let event = Event::from(theirs.try_clone().unwrap());
-        let flags = fcntl_getfl(&theirs).unwrap();
-        assert!(flags.contains(OFlags::NONBLOCK));
-        fcntl_setfl(&theirs, flags - OFlags::NONBLOCK).unwrap();
+        let event = PeerEvent::new(theirs.try_clone().unwrap()).unwrap();
         // A thread that waits for ever ends with the test's process; the test fails before.
         let (done, end) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             event.clear();
-            event.raise();
+            rustix::io::write(&theirs, &(u64::MAX - 1).to_ne_bytes()).unwrap();
             event.clear();
             event.clear();
-            rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-            event.raise();
-            done.send(ready(event.as_fd(), PollFlags::IN)).unwrap();
-            event.clear();
-            done.send(ready(event.as_fd(), PollFlags::IN)).unwrap();
+            done.send(is_raised(&event)).unwrap();
         });
-        let limit = Duration::from_secs(30);
-        assert_eq!(end.recv_timeout(limit), Ok(true), "a full event stays raised");
-        assert_eq!(end.recv_timeout(limit), Ok(false));
+        assert_eq!(end.recv_timeout(Duration::from_secs(30)), Ok(false));
     }
 }

@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_packet::{Offload, Packet, Vector, pool};
+use bellows_sys::notify::{Notifier, Notifiers};
 use bellows_sys::wake::Event;
 use bellows_virtio::Features;
 use bellows_virtio::ring::{Areas, Doorbell, Position, ReceiveRing, Setup, Stop, TransmitRing};
@@ -432,6 +433,13 @@ impl Bench<'_> {
     }
 }
 
+/// What raises an event.
+fn notifier(call: &File) -> Notifier {
+    let notifier = Notifiers::new(1, 0).unwrap().get(0);
+    notifier.set(Some(call.try_clone().unwrap().into())).unwrap();
+    notifier
+}
+
 /// The ring of a device, which must be the one made for these features.
 fn device(
     guest: &Guest,
@@ -448,7 +456,7 @@ fn device(
         size,
         areas: driver.areas(),
         position,
-        call: Some(call.try_clone().unwrap()),
+        call: Some(notifier(call)),
         kick: None,
     };
     let device = match transmit {

@@ -282,7 +282,7 @@ impl Running {
         let pair = |_| Pair { waiting: Vector::new(), bells: None, full: false };
         let pairs = (0..config.pairs).map(pair).collect();
         let socket = config.socket.clone();
-        let layout = DriverLayout::default();
+        let layout = DriverLayout::new(config.pairs)?;
         let started = match before {
             Some(before) => before.succeed(config, layout),
             None => Frontend::start(config, layout),

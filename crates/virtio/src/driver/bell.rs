@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
-use bellows_sys::wake::Event;
+use bellows_sys::wake::PeerEvent;
 
 use super::ring::{AT_INDEX, DESCRIPTOR, DISABLE, ENABLE, Places, USED};
 use super::space::Space;
@@ -18,7 +18,7 @@ pub struct UsedBell {
     event_idx: bool,
     size: u16,
     places: Places,
-    call: Option<Event>,
+    call: Option<PeerEvent>,
     /// Where the next used buffer will be: index in the lower half, wrap counter in bit 16.
     next: AtomicU32,
 }
@@ -30,7 +30,7 @@ impl UsedBell {
         event_idx: bool,
         size: u16,
         places: Places,
-        call: Option<Event>,
+        call: Option<PeerEvent>,
     ) -> UsedBell {
         let bell = UsedBell { space, packed, event_idx, size, places, call, next: AtomicU32::new(0) };
         bell.moved(0, true);
@@ -74,7 +74,7 @@ impl UsedBell {
 
     /// What becomes readable.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.call.as_ref().map(Event::as_fd)
+        self.call.as_ref().map(PeerEvent::as_fd)
     }
 
     /// Asks the device to tell us, before an engine sleeps. Look at the word after that.

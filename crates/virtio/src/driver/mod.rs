@@ -26,7 +26,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use bellows_packet::{LINE, ROOM};
-use bellows_sys::wake::Event;
+use bellows_sys::notify::{Notifier, Notifiers};
+use bellows_sys::wake::{Event, PeerEvent};
 
 use crate::features::Features;
 use crate::ring::{Areas, Direction};
@@ -166,14 +167,16 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Makes a driver and the memory that it shares; all receive buffers are available to the device from the beginning.
+    /// Makes a driver and the memory that it shares; all receive buffers are available to the device from the beginning. The
+    /// device is told through the first notifiers, two for each pair.
     ///
     /// # Errors
     /// Those of the system, for want of memory or descriptors.
     ///
     /// # Panics
-    /// If a ring has no descriptors, or more than 32,768, or is split and their number no power of two.
-    pub fn place(config: DriverConfig) -> io::Result<Placed<Driver>> {
+    /// If a ring has no descriptors, or more than 32,768, or is split and their number no power of two; or if there are too few
+    /// notifiers.
+    pub fn place(config: DriverConfig, notifiers: &Notifiers) -> io::Result<Placed<Driver>> {
         let DriverConfig { features, pairs, ring_size, .. } = config;
         let packed = features.has(Features::RING_PACKED);
         assert!(
@@ -187,9 +190,9 @@ impl Driver {
         let space = Arc::new(space);
         let mut queues = Vec::new();
         let mut made = Vec::new();
-        for [receive, transmit] in slots {
-            let (receive, receive_layout) = receive.ring(&space, &config)?;
-            let (transmit, transmit_layout) = transmit.ring(&space, &config)?;
+        for (pair, [receive, transmit]) in slots.into_iter().enumerate() {
+            let (receive, receive_layout) = receive.ring(&space, &config, notifiers.get(2 * pair))?;
+            let (transmit, transmit_layout) = transmit.ring(&space, &config, notifiers.get(2 * pair + 1))?;
             made.push(QueuePair { receive: ReceiveQueue::new(receive), transmit: TransmitQueue::new(transmit) });
             queues.extend([receive_layout, transmit_layout]);
         }
@@ -204,10 +207,20 @@ impl Driver {
 }
 
 /// Makes drivers for the [front end](crate::vhost::Frontend).
-#[derive(Clone, Copy, Debug, Default)]
 pub struct DriverLayout {
     /// How packets are laid out, if the device allows it.
     pub chains: Chains,
+    notifiers: Notifiers,
+}
+
+impl DriverLayout {
+    /// For at most so many pairs of queues.
+    ///
+    /// # Errors
+    /// Those of [`Notifiers::new`].
+    pub fn new(pairs: u16) -> io::Result<DriverLayout> {
+        Ok(DriverLayout { chains: Chains::default(), notifiers: Notifiers::new(2 * usize::from(pairs), 0)? })
+    }
 }
 
 impl Layout for DriverLayout {
@@ -215,7 +228,7 @@ impl Layout for DriverLayout {
 
     fn place(&mut self, negotiated: &Negotiated) -> io::Result<Placed<Driver>> {
         let Negotiated { features, pairs, ring_size, .. } = *negotiated;
-        Driver::place(DriverConfig { features, pairs, ring_size, chains: self.chains })
+        Driver::place(DriverConfig { features, pairs, ring_size, chains: self.chains }, &self.notifiers)
     }
 }
 
@@ -277,11 +290,12 @@ struct Slots {
 
 impl Slots {
     /// The queue's ring, and what the device is told about it.
-    fn ring(self, space: &Arc<Space>, config: &DriverConfig) -> io::Result<(Queue, QueueLayout)> {
+    fn ring(self, space: &Arc<Space>, config: &DriverConfig, notifier: Notifier) -> io::Result<(Queue, QueueLayout)> {
         let [kick, call] = [Event::new()?, Event::new()?];
-        // The device has it, too, so it is one that must not let us wait.
-        let kick = Event::from(kick.as_fd().try_clone_to_owned()?);
         let copy = |event: &Event| Ok::<_, io::Error>(File::from(event.as_fd().try_clone_to_owned()?));
+        // The device has both, too, and may do with them what it likes.
+        notifier.set(Some(copy(&kick)?.into()))?;
+        let heard = PeerEvent::new(copy(&call)?.into())?;
         let areas: Areas = self.places.areas();
         let layout = QueueLayout { areas, size: self.size, call: Some(copy(&call)?), kick: Some(copy(&kick)?) };
         let setup = RingSetup {
@@ -289,8 +303,8 @@ impl Slots {
             features: config.features,
             size: self.size,
             places: self.places,
-            kick: Some(kick),
-            call: Some(call),
+            kick: Some(notifier),
+            call: Some(heard),
         };
         Ok((Queue { ring: Ring::new(setup), slots: self, counters: QueueCounters::default() }, layout))
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use bellows_sys::wake::Event;
+use bellows_sys::notify::Notifier;
+use bellows_sys::wake::PeerEvent;
 
 use super::bell::UsedBell;
 use super::space::Space;
@@ -117,9 +118,9 @@ pub(super) struct RingSetup {
     pub(super) size: u16,
     pub(super) places: Places,
     /// What the device is told by.
-    pub(super) kick: Option<Event>,
+    pub(super) kick: Option<Notifier>,
     /// What it tells us by.
-    pub(super) call: Option<Event>,
+    pub(super) call: Option<PeerEvent>,
 }
 
 pub(super) struct Ring {
@@ -129,7 +130,7 @@ pub(super) struct Ring {
     event_idx: bool,
     size: u16,
     places: Places,
-    kick: Option<Event>,
+    kick: Option<Notifier>,
     pub(super) kicks: u64,
     pub(super) bell: Arc<UsedBell>,
     /// By head (split) or buffer id (packed).
@@ -287,7 +288,7 @@ impl Ring {
         fence(SeqCst);
         let wanted = if self.packed { self.wanted_packed(old) } else { self.wanted_split(old) };
         if wanted && let Some(kick) = &self.kick {
-            kick.raise();
+            kick.notify();
             self.kicks += 1;
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bellows_blit::Blitter;
 use bellows_packet::{ROOM, prefetch, prefetch_to_write};
-use bellows_sys::wake::Event;
+use bellows_sys::notify::Notifier;
 
 use super::error::RingError;
 use super::guest::{AVAILABLE, Area, DESCRIPTOR, Descriptor, INDIRECT, NEXT, USED, WRITE, Window, write_u64};
@@ -139,7 +139,7 @@ pub(super) struct Core {
     /// driver looks at the lines all the time, so that each store at another moment would have to fetch the line anew; and all if
     /// the ring is inflight-tracked, where nothing may be shown before it has been announced.
     later: Vec<(u16, u64)>,
-    pub(super) call: Option<Event>,
+    pub(super) call: Option<Notifier>,
     /// The used index at which the driver was last told, or would have been.
     pub(super) signalled: Option<u16>,
     pub(super) doorbell: Arc<Doorbell>,
@@ -179,7 +179,6 @@ impl Core {
                 (Cursor { index: avail, wrap: avail_wrap }, Cursor { index: used, wrap: used_wrap })
             }
         };
-        let call = setup.call.map(|file| Event::from(std::os::fd::OwnedFd::from(file)));
         let doorbell = Doorbell::new(&setup.memory, options, setup.size, areas, setup.kick, available);
         Core {
             features: setup.features,
@@ -199,7 +198,7 @@ impl Core {
             #[cfg(debug_assertions)]
             steps: 0,
             later: Vec::with_capacity(if options.packed { setup.size.into() } else { 0 }),
-            call,
+            call: setup.call,
             signalled: None,
             doorbell: Arc::new(doorbell),
             counters: Counters::default(),
@@ -416,7 +415,7 @@ impl Core {
         if let Some(call) = &self.call
             && notify::wanted::<K>(self.driver, self.size, self.used, &mut self.signalled)
         {
-            call.raise();
+            call.notify();
             self.counters.calls += 1;
         }
     }

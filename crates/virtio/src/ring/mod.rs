@@ -27,14 +27,13 @@ mod options;
 mod receive;
 mod transmit;
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bellows_blit::{Blitter, How};
 use bellows_packet::{Packet, Vector};
-use bellows_sys::wake::Event;
+use bellows_sys::notify::Notifier;
+use bellows_sys::wake::PeerEvent;
 
 use self::core::{Core, WriteLog};
 use crate::features::Features;
@@ -128,10 +127,10 @@ pub struct Setup {
     pub areas: Areas,
     /// Where it goes on.
     pub position: Position,
-    /// By which the driver is told of used buffers: an `eventfd`.
-    pub call: Option<File>,
-    /// By which the driver tells of available ones: an `eventfd`.
-    pub kick: Option<File>,
+    /// By which the driver is told of used buffers.
+    pub call: Option<Notifier>,
+    /// By which the driver tells of available ones.
+    pub kick: Option<PeerEvent>,
 }
 
 impl Setup {
@@ -279,12 +278,6 @@ macro_rules! common {
         /// By what an engine sees that there is something to do.
         pub fn doorbell(&self) -> Arc<Doorbell> {
             Arc::clone(&self.core.doorbell)
-        }
-
-        /// Exchanges what the driver is told by.
-        pub fn set_call(&mut self, call: Option<File>) {
-            self.core.call = call.map(|file| Event::from(OwnedFd::from(file)));
-            self.core.signalled = None;
         }
 
         /// Does its copies in another way, for experiments.

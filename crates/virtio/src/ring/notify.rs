@@ -1,13 +1,12 @@
 //! Who wants to be told what: the driver of used buffers, the device of available ones (specification, 2.7.7 to 2.7.10, 2.8.10).
 
-use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
-use bellows_sys::wake::Event;
+use bellows_sys::wake::PeerEvent;
 
 use super::core::Cursor;
 use super::guest::{AVAILABLE, Area, DESCRIPTOR};
@@ -70,7 +69,7 @@ pub struct Doorbell {
     descriptors: NonNull<u8>,
     driver: Area,
     device: Area,
-    kick: Option<Event>,
+    kick: Option<PeerEvent>,
     /// Where the device goes on: index in the lower half, wrap counter in bit 16.
     next: AtomicU32,
 }
@@ -86,7 +85,7 @@ impl Doorbell {
         options: Options,
         size: u16,
         areas: [NonNull<u8>; 3],
-        kick: Option<File>,
+        kick: Option<PeerEvent>,
         next: Cursor,
     ) -> Doorbell {
         let [descriptors, driver, device] = areas;
@@ -97,7 +96,7 @@ impl Doorbell {
             descriptors,
             driver: Area(driver),
             device: Area(device),
-            kick: kick.map(|file| Event::from(OwnedFd::from(file))),
+            kick,
             next: AtomicU32::new(0),
         };
         doorbell.moved(next);
@@ -155,7 +154,7 @@ impl Doorbell {
 
     /// What becomes readable when the driver tells us; `None` if it never does.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.kick.as_ref().map(Event::as_fd)
+        self.kick.as_ref().map(PeerEvent::as_fd)
     }
 
     /// Asks the driver to tell us when it makes a buffer available, before an engine sleeps. Look at the word after that.

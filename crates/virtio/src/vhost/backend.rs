@@ -103,7 +103,8 @@ impl Backend {
         let offered = config.offered();
         let status = Arc::new(BackendStatus::new(config.socket.clone(), config.mode, offered, 2 * pairs));
         let seat = Seat::new(&endpoint, &signal);
-        let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status));
+        let notifiers = Device::notifiers(pairs)?;
+        let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status), notifiers);
         let control = Control { endpoint, device, signal, status: Arc::clone(&status) };
         let thread = thread::Builder::new().name("vhost-user".into()).spawn(move || control.run())?;
         let port = Port::new(borrower, pairs, Arc::clone(&status));

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use bellows_sys::wake::Event;
+use bellows_sys::notify::Notifier;
+use bellows_sys::wake::PeerEvent;
 
 use crate::inflight::{Inflight, InflightRegion};
 use crate::ring::{Areas, Position, Setup, SetupError};
@@ -20,15 +21,8 @@ pub(super) enum Unusable {
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// A ring without it would wait for ever, or keep its driver waiting.
-    #[error(
-        "cannot duplicate the descriptor of the ring's {event}: {source}; allow the process more open files (ulimit -n)"
-    )]
-    Descriptor {
-        /// Which event it is of.
-        event: &'static str,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error("cannot listen to the ring's kick: {0}; allow the process more open files (ulimit -n)")]
+    Kick(io::Error),
 }
 
 #[derive(Default)]
@@ -37,9 +31,6 @@ pub(super) struct Queue {
     pub(super) addresses: Option<VringAddresses>,
     /// Where it goes on, as SET_VRING_BASE says it.
     pub(super) base: u32,
-    pub(super) call: Option<File>,
-    /// By which the driver's process is told of errors.
-    pub(super) error_call: Option<Event>,
     /// SET_VRING_KICK has come, with a descriptor or with the word that there is none.
     kick: Option<Option<File>>,
     /// What SET_VRING_ENABLE has said.
@@ -96,6 +87,7 @@ impl Queue {
         features: Features,
         inflight: Option<&Arc<InflightRegion>>,
         index: usize,
+        call: Notifier,
     ) -> Result<(Setup, Option<Inflight>), Unusable> {
         let areas = self.areas(memory)?;
         let position = Position::from_base(features, self.base);
@@ -111,8 +103,8 @@ impl Queue {
             size: self.size,
             areas,
             position,
-            call: duplicate("call", self.call.as_ref())?,
-            kick: duplicate("kick", self.kick.as_ref().and_then(Option::as_ref))?,
+            call: Some(call).filter(Notifier::is_set),
+            kick: self.kick.as_ref().and_then(Option::as_ref).map(listen).transpose()?,
         };
         Ok((setup, inflight))
     }
@@ -143,8 +135,8 @@ impl Queue {
     }
 }
 
-fn duplicate(event: &'static str, file: Option<&File>) -> Result<Option<File>, Unusable> {
-    file.map(File::try_clone).transpose().map_err(|source| Unusable::Descriptor { event, source })
+fn listen(kick: &File) -> Result<PeerEvent, Unusable> {
+    kick.try_clone().and_then(|kick| PeerEvent::new(kick.into())).map_err(Unusable::Kick)
 }
 
 /// What a ring says of itself before it runs.
@@ -182,24 +174,27 @@ impl RingMemory<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::process::{Command, Stdio};
+
+    use bellows_sys::wake::Event;
 
     use super::*;
 
     #[test]
     #[ignore = "leaves the process without descriptors; run by a_ring_whose_event_cannot_be_had_is_refused"]
     fn has_no_descriptor_left() {
-        let event = File::open("/dev/null").unwrap();
+        let event = File::from(Event::new().unwrap().as_fd().try_clone_to_owned().unwrap());
         let mut taken = Vec::new();
         let error = loop {
-            match duplicate("call", Some(&event)) {
-                Ok(file) => taken.push(file),
+            match listen(&event) {
+                Ok(kick) => taken.push(kick),
                 Err(error) => break error,
             }
         };
-        assert!(!taken.is_empty() && duplicate("call", None).unwrap().is_none());
+        assert!(!taken.is_empty());
         let message = error.to_string();
-        assert!(message.starts_with("cannot duplicate the descriptor of the ring's call: "), "{message}");
+        assert!(message.starts_with("cannot listen to the ring's kick: "), "{message}");
         assert!(message.ends_with("ulimit -n)"), "{message}");
     }
 

@@ -8,11 +8,12 @@ mod requests;
 mod retired;
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellows_sys::wake::Event;
+use bellows_sys::notify::{Notifier, Notifiers};
 
 use crate::inflight::InflightRegion;
 use crate::log::Log;
@@ -58,6 +59,8 @@ pub(super) struct Device {
     mac: Option<[u8; 6]>,
     lender: Lender<Lent>,
     status: Arc<BackendStatus>,
+    /// One for the call of each ring, then one for the error of each, and one for the log.
+    notifiers: Notifiers,
     session: Session,
     retired: Retired,
 }
@@ -72,7 +75,6 @@ struct Session {
     memory: Arc<Memory>,
     queues: Vec<Queue>,
     log: Option<Arc<Log>>,
-    log_call: Option<Event>,
     inflight: Option<Arc<InflightRegion>>,
 }
 
@@ -83,15 +85,44 @@ impl Device {
         mac: Option<[u8; 6]>,
         lender: Lender<Lent>,
         status: Arc<BackendStatus>,
+        notifiers: Notifiers,
     ) -> Device {
         let queues = (0..2 * pairs).map(|_| Queue::default()).collect();
         let session = Session { queues, ..Session::default() };
-        Device { offered, pairs, mac, lender, status, session, retired: Retired::default() }
+        Device { offered, pairs, mac, lender, status, notifiers, session, retired: Retired::default() }
+    }
+
+    /// The notifiers that a device needs: only those of calls are used by the engine.
+    pub(super) fn notifiers(pairs: usize) -> io::Result<Notifiers> {
+        Notifiers::new(2 * pairs, 2 * pairs + 1)
+    }
+
+    /// What the driver is told by of used buffers.
+    fn call(&self, queue: usize) -> Notifier {
+        self.notifiers.get(queue)
+    }
+
+    /// What the driver's process is told by of a ring that was stopped.
+    fn error_call(&self, queue: usize) -> Notifier {
+        self.notifiers.get(2 * self.pairs + queue)
+    }
+
+    /// What the driver's process is told by of news in the log.
+    fn log_call(&self) -> Notifier {
+        self.notifiers.get(4 * self.pairs)
+    }
+
+    /// Nobody is to be told of anything any more.
+    fn hush(&self, queue: usize) {
+        for notifier in [self.call(queue), self.error_call(queue)] {
+            // Taking an event away does not fail.
+            let _ = notifier.set(None);
+        }
     }
 
     /// How often [`look_around`](Device::look_around) is to be called even if nothing happens.
     pub(super) fn pulse(&self) -> Option<Duration> {
-        let log = (self.session.log.is_some() && self.session.log_call.is_some()).then_some(LOG_PULSE);
+        let log = (self.session.log.is_some() && self.log_call().is_set()).then_some(LOG_PULSE);
         self.retired.pulse().or(log)
     }
 
@@ -137,10 +168,8 @@ impl Device {
             self.take_back(index, &lent);
             self.tell();
         }
-        if let (Some(log), Some(call)) = (&self.session.log, &self.session.log_call)
-            && log.take_news()
-        {
-            call.raise();
+        if self.session.log.as_ref().is_some_and(|log| log.take_news()) {
+            self.log_call().notify();
         }
         self.retired.free();
     }
@@ -149,6 +178,8 @@ impl Device {
     pub(super) fn disconnect(&mut self) {
         self.pause_all();
         self.replace_memory(Memory::default());
+        (0..2 * self.pairs).for_each(|queue| self.hush(queue));
+        let _ = self.log_call().set(None);
         let queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
         self.session = Session { queues, ..Session::default() };
         self.tell();
@@ -274,10 +305,8 @@ impl Device {
     }
 
     fn fail(&mut self, index: usize, name: &'static str, message: String) {
+        self.error_call(index).notify();
         let queue = &mut self.session.queues[index];
-        if let Some(call) = &queue.error_call {
-            call.raise();
-        }
         queue.failed = Some(message.clone());
         self.status.count(name, message);
     }
@@ -317,7 +346,8 @@ impl Device {
     fn make_ring(&self, index: usize) -> Result<Ring, Unusable> {
         let session = &self.session;
         let queue = &session.queues[index];
-        let (setup, inflight) = queue.setup(&session.memory, session.features, session.inflight.as_ref(), index)?;
+        let (setup, inflight) =
+            queue.setup(&session.memory, session.features, session.inflight.as_ref(), index, self.call(index))?;
         let logged = queue.logged(&setup);
         let mut ring = match index % 2 {
             0 => Ring::Receive(ReceiveRing::new(setup)?),

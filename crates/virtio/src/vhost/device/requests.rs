@@ -1,11 +1,11 @@
 //! What each request does.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use bellows_sys::notify::Notifier;
 use bellows_sys::socket::is_event;
-use bellows_sys::wake::Event;
 
 use crate::inflight::InflightRegion;
 use crate::log::Log;
@@ -58,6 +58,7 @@ impl Device {
         for (index, queue) in session.queues.iter().enumerate() {
             queue.forget_inflight(session.inflight.as_ref(), index, session.features);
         }
+        (0..2 * self.pairs).for_each(|queue| self.hush(queue));
         self.session.queues.fill_with(Queue::default);
         self.session.features = Features::NONE;
         self.session.negotiated = false;
@@ -173,15 +174,14 @@ impl Device {
             check_event(request, file)?;
         }
         if request == Request::SET_VRING_ERR {
-            self.session.queues[index].error_call = file.map(to_event);
+            set(request, &self.error_call(index), file)?;
             return Ok(Reply::Done);
         }
         self.pause(&[index]);
-        let queue = &mut self.session.queues[index];
         if request == Request::SET_VRING_CALL {
-            queue.call = file;
+            set(request, &self.call(index), file)?;
         } else {
-            queue.start(file);
+            self.session.queues[index].start(file);
         }
         Ok(Reply::Done)
     }
@@ -229,7 +229,7 @@ impl Device {
 
     pub(super) fn set_log_call(&mut self, file: File) -> Result<Reply, ProtocolError> {
         check_event(Request::SET_LOG_FD, &file)?;
-        self.session.log_call = Some(to_event(file));
+        set(Request::SET_LOG_FD, &self.log_call(), Some(file))?;
         Ok(Reply::Done)
     }
 
@@ -284,6 +284,8 @@ fn check_event(request: Request, file: &File) -> Result<(), ProtocolError> {
     if is_event(file.as_fd()) { Ok(()) } else { Err(ProtocolError::NotAnEvent { request: request.name() }) }
 }
 
-fn to_event(file: File) -> Event {
-    Event::from(OwnedFd::from(file))
+/// Has a notifier raise an event.
+fn set(request: Request, notifier: &Notifier, file: Option<File>) -> Result<(), ProtocolError> {
+    let request = request.name();
+    notifier.set(file.map(Into::into)).map_err(|_| ProtocolError::NotAnEvent { request })
 }

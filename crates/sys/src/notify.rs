@@ -1,0 +1,430 @@
+//! Notifying other processes through their eventfds, without ever waiting for one of them.
+//!
+//! `write(2)` to an eventfd waits while its counter is full, unless the open file has `O_NONBLOCK`: a flag that belongs to
+//! everybody who shares the file, and which the other process can take away at any moment. A [`Notifier`] therefore
+//! does not write. It has the kernel raise the event itself, which adds to the counter and stops at its limit: an `io_uring` with a
+//! registered eventfd raises that for each completion, and completes an operation that does nothing during the call that submits it.
+//!
+//! Where the kernel has no `io_uring`, or the caller may not use it (`kernel.io_uring_disabled`, the seccomp filter of a
+//! container), a thread writes. It may wait for as long as the other process likes, and holds up that process's other events
+//! alone. It also takes over from the `io_uring` when raising an event takes long again and again: the other process may have put
+//! thousands of waiters on it, each of which the kernel wakes during the call.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+
+use io_uring::register::Restriction;
+use io_uring::{IoUring, opcode};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock;
+
+/// A notification that takes longer than this, in nanoseconds, makes the next ones be looked at more closely.
+const SLOW: u64 = 100_000;
+/// So many of them.
+const SUSPICIOUS: u32 = 8;
+/// After so many that kept the processor busy for longer than [`SLOW`], the thread notifies.
+const STRIKES: u32 = 3;
+
+/// Opcodes of `io_uring_register(2)`.
+const REGISTER_EVENTFD: u8 = 4;
+const UNREGISTER_EVENTFD: u8 = 5;
+const REGISTER_ENABLE_RINGS: u8 = 12;
+
+/// Who raises the events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Means {
+    /// The kernel, asked through `io_uring`.
+    IoUring,
+    /// A thread that writes to them.
+    Thread,
+}
+
+impl Means {
+    /// `io_uring` or `thread`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Means::IoUring => "io_uring",
+            Means::Thread => "thread",
+        }
+    }
+}
+
+/// All notifiers for one other process, and the thread that they share.
+///
+/// The thread ends when this and all notifiers are gone, unless it waits for the other process.
+pub struct Notifiers(Arc<Shared>);
+
+/// Notifies another process through one eventfd, or through none as long as none is [set](Notifier::set).
+#[derive(Clone)]
+pub struct Notifier {
+    shared: Arc<Shared>,
+    index: usize,
+}
+
+struct Shared {
+    slots: Arc<[Slot]>,
+    thread: Thread,
+    ended: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// `None` where the thread notifies from the start.
+    uring: Option<Mutex<IoUring>>,
+    /// How many notifications are still to be looked at closely, and how many of them were slow.
+    suspicious: AtomicU32,
+    strikes: AtomicU32,
+    event: Mutex<Option<Arc<OwnedFd>>>,
+    has_event: AtomicBool,
+    /// The thread is to notify.
+    due: AtomicBool,
+}
+
+impl Notifiers {
+    /// So many notifiers for threads that must not wait, and behind them so many others, all of which the thread serves.
+    ///
+    /// Call it on a thread that may use `io_uring`: later calls need no more than the registration of eventfds.
+    ///
+    /// # Errors
+    /// `EAGAIN` if the system has no thread left.
+    pub fn new(direct: usize, others: usize) -> io::Result<Notifiers> {
+        let rings = (0..direct).map(|_| ring().ok().map(Mutex::new));
+        Notifiers::with(rings.chain((0..others).map(|_| None)))
+    }
+
+    /// The same as if the kernel had no `io_uring`.
+    ///
+    /// # Errors
+    /// As for [`new`](Notifiers::new).
+    pub fn by_thread(count: usize) -> io::Result<Notifiers> {
+        Notifiers::with((0..count).map(|_| None))
+    }
+
+    fn with(rings: impl Iterator<Item = Option<Mutex<IoUring>>>) -> io::Result<Notifiers> {
+        let slots: Arc<[Slot]> = rings.map(|uring| Slot { uring, ..Slot::default() }).collect();
+        let ended = Arc::new(AtomicBool::new(false));
+        let (theirs, end) = (Arc::clone(&slots), Arc::clone(&ended));
+        let builder = thread::Builder::new().name("notify".into()).stack_size(64 << 10);
+        let thread = builder.spawn(move || notify_for_others(&theirs, &end))?.thread().clone();
+        Ok(Notifiers(Arc::new(Shared { slots, thread, ended })))
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn get(&self, index: usize) -> Notifier {
+        assert!(index < self.0.slots.len(), "there are {} notifiers", self.0.slots.len());
+        Notifier { shared: Arc::clone(&self.0), index }
+    }
+
+    /// Who raises the events of the first one.
+    pub fn means(&self) -> Means {
+        self.0.slots.first().map_or(Means::Thread, Slot::means)
+    }
+
+    /// For how many the thread has taken over because notifying took long again and again.
+    pub fn demoted(&self) -> usize {
+        self.0.slots.iter().filter(|slot| slot.uring.is_some() && slot.means() == Means::Thread).count()
+    }
+}
+
+/// A ring that can do nothing but nothing, so that it is of no use to anybody who takes over a confined thread.
+fn ring() -> io::Result<IoUring> {
+    let uring = IoUring::builder().setup_r_disabled().build(1)?;
+    let mut allowed = [
+        Restriction::sqe_op(opcode::Nop::CODE),
+        Restriction::register_op(REGISTER_EVENTFD),
+        Restriction::register_op(UNREGISTER_EVENTFD),
+        Restriction::register_op(REGISTER_ENABLE_RINGS),
+    ];
+    uring.submitter().register_restrictions(&mut allowed)?;
+    uring.submitter().register_enable_rings()?;
+    Ok(uring)
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.ended.store(true, Release);
+        self.thread.unpark();
+    }
+}
+
+/// The thread.
+fn notify_for_others(slots: &[Slot], ended: &AtomicBool) {
+    while !ended.load(Acquire) {
+        for slot in slots {
+            if slot.due.swap(false, AcqRel) {
+                let event = lock(&slot.event).clone();
+                if let Some(event) = event {
+                    // May wait. EAGAIN: it is full and raised already.
+                    let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
+                }
+            }
+        }
+        thread::park();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Slot {
+    fn means(&self) -> Means {
+        let direct = self.uring.is_some() && self.strikes.load(Relaxed) < STRIKES;
+        if direct { Means::IoUring } else { Means::Thread }
+    }
+}
+
+impl Notifier {
+    /// From now on raises this eventfd, or none.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is no eventfd, as far as `io_uring` tells; none is set then.
+    pub fn set(&self, event: Option<OwnedFd>) -> io::Result<()> {
+        let slot = self.slot();
+        slot.has_event.store(false, Relaxed);
+        let mut present = lock(&slot.event);
+        let uring = slot.uring.as_ref().map(lock);
+        if let Some(uring) = &uring
+            && present.take().is_some()
+        {
+            uring.submitter().unregister_eventfd()?;
+        }
+        if let (Some(uring), Some(event)) = (&uring, &event) {
+            uring.submitter().register_eventfd(event.as_raw_fd())?;
+        }
+        slot.has_event.store(event.is_some(), Relaxed);
+        *present = event.map(Arc::new);
+        Ok(())
+    }
+
+    /// Whether there is an eventfd to raise.
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        self.slot().has_event.load(Relaxed)
+    }
+
+    /// Raises the event. Does not wait, whatever the other process does. Hot.
+    pub fn notify(&self) {
+        let slot = self.slot();
+        let Some(uring) = slot.uring.as_ref().filter(|_| slot.strikes.load(Relaxed) < STRIKES) else {
+            return self.hand_over();
+        };
+        // Somebody sets an event: that one is raised as if it had been set before.
+        let Ok(mut uring) = uring.try_lock() else { return self.hand_over() };
+        let closely = slot.suspicious.load(Relaxed) > 0;
+        let (start, busy) = (clock::ticks(), if closely { busy() } else { 0 });
+        if raise(&mut uring).is_err() {
+            drop(uring);
+            return self.hand_over();
+        }
+        if closely {
+            slot.suspicious.fetch_sub(1, Relaxed);
+            // Time in which the thread had the processor: a pause of the system is not the other process's doing.
+            if self::busy() - busy > SLOW {
+                slot.strikes.fetch_add(1, Relaxed);
+            }
+        } else if clock::ticks_to_nanos(clock::ticks().wrapping_sub(start)) > SLOW {
+            slot.suspicious.store(SUSPICIOUS, Relaxed);
+            slot.strikes.store(0, Relaxed);
+        }
+    }
+
+    #[cold]
+    fn hand_over(&self) {
+        self.slot().due.store(true, Release);
+        self.shared.thread.unpark();
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.shared.slots[self.index]
+    }
+}
+
+/// Has the kernel complete an operation, which raises the event that is registered.
+fn raise(uring: &mut IoUring) -> io::Result<()> {
+    // SAFETY: the operation refers to no memory.
+    let added = unsafe { uring.submission().push(&opcode::Nop::new().build()) };
+    // No room is that of an operation that was added before, and not submitted because of an error.
+    let _ = added;
+    let submitted = uring.submit();
+    uring.completion().for_each(drop);
+    submitted.map(drop)
+}
+
+/// How long this thread has had a processor, in nanoseconds.
+fn busy() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn event() -> OwnedFd {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+    }
+
+    /// Whether an event is raised, or comes to be so soon.
+    fn is_raised(event: &OwnedFd, soon: Duration) -> bool {
+        let mut polled = [PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::try_from(soon).unwrap())).unwrap() == 1
+    }
+
+    fn take(event: &OwnedFd) -> Option<u64> {
+        let mut bytes = [0; 8];
+        rustix::io::read(event, &mut bytes).ok().map(|_| u64::from_ne_bytes(bytes))
+    }
+
+    /// Both means; the kernel's where there is one.
+    fn all() -> impl Iterator<Item = (Means, Notifiers)> {
+        let kernel = Notifiers::new(2, 0).unwrap();
+        let kernel = Some(kernel).filter(|kernel| kernel.means() == Means::IoUring);
+        let thread = Notifiers::by_thread(2).unwrap();
+        kernel.into_iter().map(|all| (Means::IoUring, all)).chain([(Means::Thread, thread)])
+    }
+
+    #[test]
+    fn an_event_that_is_set_is_raised_and_no_other() {
+        for (means, notifiers) in all() {
+            let (first, second, other) = (event(), event(), event());
+            let (notifier, beside) = (notifiers.get(0), notifiers.get(1));
+            beside.set(Some(other.try_clone().unwrap())).unwrap();
+            notifier.notify();
+            assert!(!notifier.is_set() && beside.is_set());
+            notifier.set(Some(first.try_clone().unwrap())).unwrap();
+            notifier.notify();
+            assert!(is_raised(&first, LIMIT), "{means:?}");
+            take(&first);
+            notifier.set(Some(second.try_clone().unwrap())).unwrap();
+            notifier.notify();
+            assert!(is_raised(&second, LIMIT), "{means:?}");
+            notifier.set(None).unwrap();
+            take(&second);
+            notifier.notify();
+            let soon = Duration::from_millis(20);
+            assert!(![&first, &second, &other].into_iter().any(|event| is_raised(event, soon)), "{means:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_but_an_eventfd_is_taken_where_the_kernel_looks() {
+        let notifiers = Notifiers::new(1, 0).unwrap();
+        if notifiers.means() == Means::IoUring {
+            let (reader, writer) = io::pipe().unwrap();
+            for other in [OwnedFd::from(reader), writer.into(), crate::memfd::create(8).unwrap().into()] {
+                assert_eq!(notifiers.get(0).set(Some(other)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            }
+            notifiers.get(0).set(Some(event())).unwrap();
+        }
+    }
+
+    /// Another process shares the open file and its flags, and can keep the counter full.
+    #[test]
+    fn no_state_of_the_event_lets_the_notifier_wait() {
+        for (means, notifiers) in all() {
+            let theirs = event();
+            fcntl_setfl(&theirs, fcntl_getfl(&theirs).unwrap() - OFlags::NONBLOCK).unwrap();
+            rustix::io::write(&theirs, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+            let notifier = notifiers.get(0);
+            notifier.set(Some(theirs.try_clone().unwrap())).unwrap();
+            let (done, end) = mpsc::channel();
+            thread::spawn(move || {
+                (0..1_000).for_each(|_| notifier.notify());
+                done.send(()).unwrap();
+            });
+            assert_eq!(end.recv_timeout(LIMIT), Ok(()), "{means:?}");
+            assert!(is_raised(&theirs, Duration::ZERO));
+        }
+    }
+
+    /// The race that a question before a write leaves open: the counter is emptied and filled again and again.
+    #[test]
+    fn a_process_that_empties_and_fills_the_event_all_the_time_lets_nobody_wait() {
+        for (means, notifiers) in all() {
+            let theirs = event();
+            let notifier = notifiers.get(0);
+            notifier.set(Some(theirs.try_clone().unwrap())).unwrap();
+            let (done, end) = mpsc::channel();
+            let until = Instant::now() + Duration::from_millis(300);
+            thread::spawn(move || {
+                while Instant::now() < until {
+                    notifier.notify();
+                }
+                done.send(()).unwrap();
+            });
+            // Empties it without waiting, and leaves it full and able to let a writer wait.
+            let flags = fcntl_getfl(&theirs).unwrap();
+            while Instant::now() < until {
+                fcntl_setfl(&theirs, flags | OFlags::NONBLOCK).unwrap();
+                take(&theirs);
+                let _ = rustix::io::write(&theirs, &(u64::MAX - 1).to_ne_bytes());
+                fcntl_setfl(&theirs, flags - OFlags::NONBLOCK).unwrap();
+            }
+            assert_eq!(end.recv_timeout(LIMIT), Ok(()), "{means:?}");
+        }
+    }
+
+    /// As many waiters as a process can put on an event: the kernel wakes each during the call.
+    #[test]
+    fn an_event_that_takes_long_to_raise_goes_to_the_thread() {
+        const WAITERS: usize = 20_000;
+        let notifiers = Notifiers::new(1, 0).unwrap();
+        if notifiers.means() == Means::Thread {
+            return;
+        }
+        let theirs = event();
+        // One epoll can watch a file several times if it goes by several descriptors.
+        let copies: Vec<OwnedFd> = (0..100).map(|_| theirs.try_clone().unwrap()).collect();
+        let watchers: Vec<OwnedFd> =
+            (0..WAITERS / 100).map(|_| epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()).collect();
+        for watcher in &watchers {
+            for copy in &copies {
+                epoll::add(watcher, copy, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+            }
+        }
+        let notifier = notifiers.get(0);
+        notifier.set(Some(theirs.try_clone().unwrap())).unwrap();
+        for _ in 0..200 {
+            notifier.notify();
+            take(&theirs);
+        }
+        assert_eq!((notifiers.means(), notifiers.demoted()), (Means::Thread, 1));
+        let start = Instant::now();
+        (0..100).for_each(|_| notifier.notify());
+        assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+        assert!(is_raised(&theirs, LIMIT));
+    }
+
+    #[test]
+    fn the_thread_ends_with_its_notifiers() {
+        let notifiers = Notifiers::by_thread(1).unwrap();
+        let notifier = notifiers.get(0);
+        let ended = Arc::clone(&notifier.shared.ended);
+        drop(notifiers);
+        assert!(!ended.load(Relaxed), "a notifier is left");
+        drop(notifier);
+        let until = Instant::now() + LIMIT;
+        while Arc::strong_count(&ended) > 1 {
+            assert!(Instant::now() < until, "the thread has not ended");
+            thread::yield_now();
+        }
+    }
+}
