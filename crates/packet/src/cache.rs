@@ -16,6 +16,7 @@ use crate::bulk::kernels;
 use crate::mark::{Passage, end_marks};
 use crate::packet::{LARGE, MARKED, META, OFFLOAD, Packet};
 use crate::pool::{self, Pool};
+use crate::share::AccountNumber;
 use crate::vector::Vector;
 use crate::{LINE, ROOM};
 
@@ -470,10 +471,10 @@ impl Template {
     }
 }
 
-/// Takes one buffer of the large class.
-pub(crate) fn take_large() -> Option<Packet> {
+/// Takes one buffer of the large class, on somebody's account.
+pub(crate) fn take_large(owner: AccountNumber) -> Option<Packet> {
     let pool = pool::get();
-    let data = pool.take_large()?;
+    let data = pool.take_large(owner)?;
     if with_cache(|cache| Tally::add(&cache.tally.taken, 1)).is_none() {
         pool.took_uncached(1);
     }

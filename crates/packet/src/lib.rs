@@ -29,6 +29,7 @@ mod mark;
 mod offload;
 mod packet;
 pub mod pool;
+mod share;
 mod vector;
 
 pub use arena::Fixed;
@@ -38,6 +39,7 @@ pub use evict::evict;
 pub use mark::{Fate, Mark, Passage, passages, settle_passages, take_passages};
 pub use offload::Offload;
 pub use packet::{Meta, Packet, prefetch, prefetch_to_write};
+pub use share::LargeShare;
 pub use vector::{CAPACITY, Drain, Memory, Vector};
 
 /// Bytes in a cache line.

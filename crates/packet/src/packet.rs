@@ -6,7 +6,8 @@ use std::ptr::NonNull;
 use crate::cache::{self, Fresh};
 use crate::mark::{self, Fate, Mark};
 use crate::offload::Offload;
-use crate::pool;
+use crate::pool::{self, lock};
+use crate::share::{ANYONE, AccountNumber, LargeShare};
 use crate::{DATA_OFFSET, LARGEST_ROOM, LINE, ROOM};
 
 const LENGTH_BITS: u32 = 20;
@@ -92,13 +93,30 @@ impl Packet {
     /// buffer free, or `room` exceeds [`LARGEST_ROOM`].
     #[inline]
     pub fn with_room(room: usize) -> Option<Packet> {
+        Packet::with_room_for(room, || ANYONE)
+    }
+
+    /// The same, with large buffers taken on an account: `None` also when that has its share.
+    #[inline]
+    pub fn with_room_of(share: &LargeShare, room: usize) -> Option<Packet> {
+        Packet::with_room_for(room, || share.owner())
+    }
+
+    #[inline]
+    fn with_room_for(room: usize, owner: impl FnOnce() -> AccountNumber) -> Option<Packet> {
         if room <= ROOM {
             Packet::fresh(1).next()
         } else if room <= LARGEST_ROOM {
-            cache::take_large()
+            cache::take_large(owner())
         } else {
             None
         }
+    }
+
+    /// On whose account this packet's buffer was taken.
+    fn owner(&self) -> AccountNumber {
+        let pool = pool::get();
+        if self.is_large() { lock(&pool.large_accounts).owner(pool.large.number(self.address())) } else { ANYONE }
     }
 
     /// A packet with these bytes, or `None` as for [`Packet::with_room`].
@@ -341,10 +359,11 @@ impl Packet {
         }
     }
 
-    /// A second packet with the same data, tag, metadata and offload; `None` when the pool has no buffer free.
+    /// A second packet with the same data, tag, metadata and offload; `None` when the pool has no buffer free. A large buffer
+    /// is taken on the account of this packet's.
     #[inline]
     pub fn copy(&self) -> Option<Packet> {
-        let mut copy = Packet::with_room(self.len())?;
+        let mut copy = Packet::with_room_for(self.len(), || self.owner())?;
         self.copy_into(&mut copy);
         Some(copy)
     }

@@ -13,6 +13,7 @@ use bellows_sys::memory::{Pages, Reservation};
 
 use crate::arena::Fixed;
 use crate::cache::{Magazine, Tally};
+use crate::share::{AccountNumber, Accounts};
 use crate::{DATA_OFFSET, LARGE_STRIDE, LINE, ROOM};
 
 /// The size of the pool.
@@ -114,9 +115,14 @@ impl Class {
     /// of a packet that filled its buffer and lost all its bytes at the front. (It never lies at a buffer's start.)
     #[inline(always)]
     pub(crate) fn reset(&self, data: usize) -> usize {
+        self.first + self.number(data) * self.stride + DATA_OFFSET
+    }
+
+    /// The number of the buffer that `data` points into, as for [`reset`](Class::reset).
+    #[inline(always)]
+    pub(crate) fn number(&self, data: usize) -> usize {
         let line = (data - self.first - 1) as u64 / LINE as u64;
-        let buffer = (line * self.reciprocal) >> Class::SHIFT;
-        self.first + buffer as usize * self.stride + DATA_OFFSET
+        ((line * self.reciprocal) >> Class::SHIFT) as usize
     }
 
     /// Up to `wanted` buffers that nobody has had yet: the first one's index and how many.
@@ -138,8 +144,9 @@ pub(crate) struct Pool {
     pub(crate) large: Class,
     /// Full and partly full magazines of ordinary buffers that no thread holds.
     depot: Mutex<Vec<Fixed<Magazine>>>,
-    /// Free large buffers. They are few, and a 64 KiB frame pays for the lock.
+    /// Free large buffers. They are few, and a 64 KiB frame pays for the locks.
     large_free: Mutex<Vec<usize>>,
+    pub(crate) large_accounts: Mutex<Accounts>,
     tallies: Mutex<Vec<std::sync::Arc<Tally>>>,
     /// What threads that ended had taken less what they had given back; may be negative, in two's complement.
     settled: AtomicU64,
@@ -150,7 +157,7 @@ pub(crate) struct Pool {
 static POOL: OnceLock<Pool> = OnceLock::new();
 static SIZING: Mutex<()> = Mutex::new(());
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -256,6 +263,7 @@ impl Pool {
             large: Class::new(first + small, LARGE_STRIDE, config.large_packets),
             depot: Mutex::default(),
             large_free: Mutex::default(),
+            large_accounts: Mutex::new(Accounts::new(config.large_packets)),
             tallies: Mutex::default(),
             settled: AtomicU64::new(0),
             memory,
@@ -278,12 +286,19 @@ impl Pool {
         lock(&self.depot).pop()
     }
 
-    pub(crate) fn take_large(&self) -> Option<usize> {
+    pub(crate) fn take_large(&self, owner: AccountNumber) -> Option<usize> {
+        let mut accounts = lock(&self.large_accounts);
+        if !accounts.allows(owner) {
+            return None;
+        }
         let recycled = lock(&self.large_free).pop();
-        recycled.or_else(|| self.large.untouched(1).next().map(|buffer| self.large.data(buffer)))
+        let data = recycled.or_else(|| self.large.untouched(1).next().map(|buffer| self.large.data(buffer)))?;
+        accounts.took(self.large.number(data), owner);
+        Some(data)
     }
 
     pub(crate) fn give_large(&self, data: usize) {
+        lock(&self.large_accounts).gave_back(self.large.number(data));
         lock(&self.large_free).push(data);
     }
 

@@ -74,6 +74,8 @@ mod dropped {
     pub(super) const TOO_LONG: usize = 1;
     pub(super) const BAD_OFFLOAD: usize = 2;
     pub(super) const QUEUE_FULL: usize = 3;
+    pub(super) const DISABLED: usize = 4;
+    pub(super) const POOL_LOW: usize = 5;
 }
 
 /// Positions in [`App::COUNTERS`], before those of the errors.
@@ -81,7 +83,8 @@ mod counted {
     /// (The first are buffers without a packet.)
     pub(super) const OVERSIZE: usize = 1;
     pub(super) const BAD_HEADER: usize = 2;
-    pub(super) const ERRORS: usize = 3;
+    pub(super) const NO_LARGE_BUFFER: usize = 3;
+    pub(super) const ERRORS: usize = 4;
 }
 
 const COUNTERS: usize = counted::ERRORS + RingError::ALL.len();
@@ -92,6 +95,10 @@ const fn counters() -> [Counter; COUNTERS] {
     counters[counted::OVERSIZE] = Counter::new("guest_oversize", "packets from the driver longer than 73,600 bytes");
     counters[counted::BAD_HEADER] =
         Counter::new("guest_bad_header", "packets from the driver whose header asks for what cannot be");
+    counters[counted::NO_LARGE_BUFFER] = Counter::new(
+        "guest_no_large_buffer",
+        "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers",
+    );
     let mut index = 0;
     while index < RingError::ALL.len() {
         let error = RingError::ALL[index];
@@ -152,7 +159,7 @@ struct Pair {
     receive: Option<Arc<Doorbell>>,
     /// What the packets wait for that are left.
     waits: Waits,
-    /// What the app has counted of this transmit ring: empty, too long, bad header.
+    /// What the app has counted of this transmit ring: empty, too long, bad header, no large buffer.
     told: [u64; counted::ERRORS],
 }
 
@@ -208,6 +215,8 @@ impl App for VhostUser {
         Counter::new("too_long", "packets that fit into no buffer of the driver"),
         Counter::new("bad_offload", "packets whose offload makes no sense, for a driver that does not take it"),
         Counter::new("queue_full", "packets whose queue was full while others were not"),
+        Counter::new("disabled", "packets from a queue that the driver has disabled"),
+        Counter::new("pool_low", "packets for a driver that took none while they held much of what the pool had left"),
     ];
     const COUNTERS: &'static [Counter] = &counters();
 
@@ -366,11 +375,14 @@ impl Running {
                     let brought = self.packets.len();
                     if used != brought {
                         let counters = ring.counters();
-                        let now = [counters.empty, counters.too_long, counters.bad_header];
+                        let now = [counters.empty, counters.too_long, counters.bad_header, counters.no_large_buffer];
                         count_strange(io, &mut pair.told, now);
                     }
                     // What was looked at counts, whether it was a packet or not.
                     left = left.saturating_sub(ring.spent().max(brought));
+                    if ring.is_discarding() {
+                        self.packets.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::DISABLED));
+                    }
                     virtio::deliver(&mut self.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some((index, error)),
@@ -474,6 +486,9 @@ impl Running {
             } else {
                 soften(io, packet, able, &mut pair.waiting, [dropped::QUEUE_FULL, dropped::BAD_OFFLOAD]);
             }
+        }
+        if waits == Waits::Buffers {
+            virtio::relieve(io, &mut pair.waiting, only.then_some(&mut *input), dropped::POOL_LOW);
         }
         // What waits in the link has the app called again anyway.
         if waits == Waits::Turn && pair.waiting.is_empty() {

@@ -63,7 +63,7 @@ fn ring(index: usize, queue: &QueueStatus) -> Value {
         QueueState::Running => ("running", None),
         QueueState::Failed(error) => ("failed", Some(error)),
     };
-    let Counters { packets, bytes, chains, calls, empty, too_long, bad_header } = queue.counters;
+    let Counters { packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer } = queue.counters;
     json!({
         "index": index,
         "direction": Direction::of_queue(index).name(),
@@ -76,7 +76,12 @@ fn ring(index: usize, queue: &QueueStatus) -> Value {
             "bytes": bytes,
             "chains": chains,
             "kicks": calls,
-            "errors": { "empty": empty, "too_long": too_long, "bad_header": bad_header },
+            "errors": {
+                "empty": empty,
+                "too_long": too_long,
+                "bad_header": bad_header,
+                "no_large_buffer": no_large_buffer,
+            },
         },
     })
 }

@@ -85,6 +85,7 @@ mod dropped {
     pub(super) const TOO_LONG: usize = 1;
     pub(super) const BAD_OFFLOAD: usize = 2;
     pub(super) const QUEUE_FULL: usize = 3;
+    pub(super) const POOL_LOW: usize = 4;
 }
 
 /// Positions in [`App::COUNTERS`], before those of the errors.
@@ -196,6 +197,7 @@ impl App for VirtioUser {
         Counter::new("too_long", "packets that do not fit into the ring"),
         Counter::new("bad_offload", "packets whose offload makes no sense, for a device that does not take it"),
         Counter::new("queue_full", "packets whose queue was full while others were not"),
+        Counter::new("pool_low", "packets for a device that took none while they held much of what the pool had left"),
     ];
     const COUNTERS: &'static [Counter] = &counters();
 
@@ -424,6 +426,9 @@ impl Running {
             } else {
                 soften(io, packet, able, &mut pair.waiting, [dropped::QUEUE_FULL, dropped::BAD_OFFLOAD]);
             }
+        }
+        if full {
+            virtio::relieve(io, &mut pair.waiting, only.then_some(&mut *input), dropped::POOL_LOW);
         }
         let bell = pair.bells.as_ref().map(|bells| &bells.transmit).filter(|_| full);
         match bell {

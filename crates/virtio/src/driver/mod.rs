@@ -25,6 +25,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use bellows_packet::LargeShare;
 use bellows_packet::{LINE, ROOM};
 use bellows_sys::notify::{Notifier, Notifiers};
 use bellows_sys::wake::{Event, PeerEvent};
@@ -188,12 +189,16 @@ impl Driver {
         let slots: Vec<[Slots; 2]> = (0..pairs).map(|_| directions.map(|way| plan.queue(&config, way))).collect();
         let (space, file) = Space::new(plan.length)?;
         let space = Arc::new(space);
+        let share = Arc::new(LargeShare::new());
         let mut queues = Vec::new();
         let mut made = Vec::new();
         for (pair, [receive, transmit]) in slots.into_iter().enumerate() {
             let (receive, receive_layout) = receive.ring(&space, &config, notifiers.get(2 * pair))?;
             let (transmit, transmit_layout) = transmit.ring(&space, &config, notifiers.get(2 * pair + 1))?;
-            made.push(QueuePair { receive: ReceiveQueue::new(receive), transmit: TransmitQueue::new(transmit) });
+            made.push(QueuePair {
+                receive: ReceiveQueue::new(receive, Arc::clone(&share)),
+                transmit: TransmitQueue::new(transmit),
+            });
             queues.extend([receive_layout, transmit_layout]);
         }
         let shared = SharedFile { file, offset: 0, length: space.length() as u64, address: ADDRESS };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_blit::Blitter;
-use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
+use bellows_packet::{LARGEST_ROOM, LargeShare, Offload, Packet, ROOM, Vector};
 
 use super::bell::UsedBell;
 use super::ring::{Back, WRITE};
@@ -19,6 +19,8 @@ pub struct ReceiveQueue {
     back: Vec<u16>,
     /// The packet of which some buffers have come.
     partial: Option<Partial>,
+    /// On whose account long packets are made.
+    share: Arc<LargeShare>,
     error: Option<DeviceError>,
 }
 
@@ -38,9 +40,9 @@ struct Header {
 }
 
 impl ReceiveQueue {
-    pub(super) fn new(queue: Queue) -> ReceiveQueue {
+    pub(super) fn new(queue: Queue, share: Arc<LargeShare>) -> ReceiveQueue {
         let back: Vec<u16> = (0..queue.slots.size).collect();
-        let mut receive = ReceiveQueue { queue, blitter: Blitter::new(), back, partial: None, error: None };
+        let mut receive = ReceiveQueue { queue, blitter: Blitter::new(), back, partial: None, share, error: None };
         receive.give_back();
         receive
     }
@@ -213,7 +215,7 @@ impl ReceiveQueue {
         let most = most.min(LARGEST_ROOM);
         let (mut long, spare) = match most <= ROOM {
             true => (Some(packet), None),
-            false => (Packet::with_room(most), Some(packet)),
+            false => (Packet::with_room_of(&self.share, most), Some(packet)),
         };
         match &mut long {
             // How long it will be is known only when all of it is there, so its offload is judged then.

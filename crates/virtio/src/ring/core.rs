@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bellows_blit::Blitter;
-use bellows_packet::{ROOM, prefetch, prefetch_to_write};
+use bellows_packet::{LargeShare, Packet, ROOM, prefetch, prefetch_to_write};
 use bellows_sys::notify::Notifier;
 
 use super::error::RingError;
@@ -140,6 +140,8 @@ pub(super) struct Core {
     /// the ring is inflight-tracked, where nothing may be shown before it has been announced.
     later: Vec<(u16, u64)>,
     pub(super) call: Option<Notifier>,
+    /// On whose account large packets are made; `None` for that of everyone.
+    pub(super) share: Option<Arc<LargeShare>>,
     /// The used index at which the driver was last told, or would have been.
     pub(super) signalled: Option<u16>,
     pub(super) doorbell: Arc<Doorbell>,
@@ -199,6 +201,7 @@ impl Core {
             steps: 0,
             later: Vec::with_capacity(if options.packed { setup.size.into() } else { 0 }),
             call: setup.call,
+            share: None,
             signalled: None,
             doorbell: Arc::new(doorbell),
             counters: Counters::default(),
@@ -206,6 +209,14 @@ impl Core {
             log: None,
             inflight: None,
             memory: setup.memory,
+        }
+    }
+
+    /// A large packet.
+    pub(super) fn large_packet(&self, length: usize) -> Option<Packet> {
+        match &self.share {
+            Some(share) => Packet::with_room_of(share, length),
+            None => Packet::with_room(length),
         }
     }
 

@@ -31,7 +31,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bellows_blit::{Blitter, How};
-use bellows_packet::{Packet, Vector};
+use bellows_packet::{LargeShare, Packet, Vector};
 use bellows_sys::notify::Notifier;
 use bellows_sys::wake::PeerEvent;
 
@@ -190,6 +190,8 @@ pub struct Counters {
     pub too_long: u64,
     /// Packets whose header asks for what cannot be or was not negotiated; used and dropped.
     pub bad_header: u64,
+    /// Long packets for which this device's [share](LargeShare) of large buffers has none left; used and dropped.
+    pub no_large_buffer: u64,
 }
 
 /// Why [`ReceiveRing::receive`] took no more packets.
@@ -217,7 +219,7 @@ pub struct Taken {
 }
 
 macro_rules! common {
-    ($direction:expr, $choose:path) => {
+    ($direction:expr, $choose:path $(, $field:ident: $value:expr)?) => {
         /// Sets up a ring and chooses the loop for its options.
         ///
         /// # Errors
@@ -225,7 +227,7 @@ macro_rules! common {
         pub fn new(setup: Setup) -> Result<Self, SetupError> {
             let areas = setup.check()?;
             let options = Options::new(setup.features, $direction);
-            Ok(Self { run: $choose(options), core: Box::new(Core::new(setup, options, areas)) })
+            Ok(Self { run: $choose(options), core: Box::new(Core::new(setup, options, areas)) $(, $field: $value)? })
         }
 
         /// The options for which the running loop was compiled.
@@ -317,10 +319,27 @@ macro_rules! common {
 pub struct TransmitRing {
     core: Box<Core>,
     run: transmit::Loop,
+    discarding: bool,
 }
 
 impl TransmitRing {
-    common!(Direction::Transmit, options::transmit);
+    common!(Direction::Transmit, options::transmit, discarding: false);
+
+    /// Makes large packets on an account of its own, so that packets which nobody takes cost other devices nothing.
+    pub fn set_share(&mut self, share: Arc<LargeShare>) {
+        self.core.share = Some(share);
+    }
+
+    /// From now on packets are only fetched to be discarded: the caller drops them.
+    pub fn set_discarding(&mut self, discarding: bool) {
+        self.discarding = discarding;
+    }
+
+    /// Whether packets are to be dropped: the driver has disabled the queue.
+    #[inline]
+    pub fn is_discarding(&self) -> bool {
+        self.discarding
+    }
 
     /// Brings at most `most` packets from the driver, as many as the vector has room for. Returns how many buffers were used. Hot.
     ///

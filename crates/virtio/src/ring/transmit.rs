@@ -93,7 +93,7 @@ enum Taken {
     Packet(Chain, Packet),
     /// It holds nothing that can be passed on; counted.
     Dropped(Chain),
-    /// It stays where it is: the pool has no buffer that is large enough, or the driver has taken it back.
+    /// It stays where it is: the driver has taken it back.
     Nothing,
 }
 
@@ -154,7 +154,10 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
     }
     let mut packet = ordinary;
     if data > ROOM {
-        let Some(large) = Packet::with_room(data) else { return Ok(Taken::Nothing) };
+        let Some(large) = core.large_packet(data) else {
+            core.counters.no_large_buffer += 1;
+            return Ok(Taken::Dropped(chain));
+        };
         packet = large;
     }
     let mut target = packet.extend(data).as_mut_ptr();

@@ -8,7 +8,7 @@ use bellows_sys::notify::Notifier;
 use bellows_sys::wake::PeerEvent;
 
 use crate::inflight::{Inflight, InflightRegion};
-use crate::ring::{Areas, Position, Setup, SetupError};
+use crate::ring::{Areas, Direction, Position, Setup, SetupError};
 use crate::{Features, Memory};
 
 use super::message::{VRING_LOG, VringAddresses};
@@ -60,14 +60,16 @@ impl Queue {
     }
 
     /// Without the protocol's features there is no way to enable a queue, so all are.
-    fn is_enabled(&self, features: Features) -> bool {
+    pub(super) fn is_enabled(&self, features: Features) -> bool {
         self.enabled.unwrap_or(!features.has(Features::PROTOCOL_FEATURES))
     }
 
-    /// Whether a ring can be made.
-    pub(super) fn is_ready(&self, features: Features) -> bool {
+    /// Whether a ring can be made. One that is disabled is served if it transmits: its packets are discarded (vhost-user,
+    /// "Ring states").
+    pub(super) fn is_ready(&self, features: Features, direction: Direction) -> bool {
         let told = self.size > 0 && self.addresses.is_some() && self.kick.is_some();
-        told && self.is_enabled(features) && self.failed.is_none() && !self.running
+        let served = direction == Direction::Transmit || self.is_enabled(features);
+        told && served && self.failed.is_none() && !self.running
     }
 
     pub(super) fn state(&self, features: Features) -> QueueState {

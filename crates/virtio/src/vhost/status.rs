@@ -79,19 +79,19 @@ pub enum QueueState {
 
 /// Counters that one thread writes and others read at any time.
 #[derive(Default)]
-struct Shared([AtomicU64; 7]);
+struct Shared([AtomicU64; 8]);
 
 impl Shared {
     fn store(&self, counters: Counters) {
-        let Counters { packets, bytes, chains, calls, empty, too_long, bad_header } = counters;
-        let counters = [packets, bytes, chains, calls, empty, too_long, bad_header];
+        let Counters { packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer } = counters;
+        let counters = [packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer];
         self.0.iter().zip(counters).for_each(|(shared, counter)| shared.store(counter, Relaxed));
     }
 
     fn load(&self) -> Counters {
-        let [packets, bytes, chains, calls, empty, too_long, bad_header] =
+        let [packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer] =
             self.0.each_ref().map(|counter| counter.load(Relaxed));
-        Counters { packets, bytes, chains, calls, empty, too_long, bad_header }
+        Counters { packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer }
     }
 }
 
@@ -189,7 +189,7 @@ fn warn_once(socket: &Path, last: &mut Option<String>, message: String) {
 }
 
 fn add(sum: &mut Counters, more: Counters) {
-    let Counters { packets, bytes, chains, calls, empty, too_long, bad_header } = more;
+    let Counters { packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer } = more;
     sum.packets += packets;
     sum.bytes += bytes;
     sum.chains += chains;
@@ -197,6 +197,7 @@ fn add(sum: &mut Counters, more: Counters) {
     sum.empty += empty;
     sum.too_long += too_long;
     sum.bad_header += bad_header;
+    sum.no_large_buffer += no_large_buffer;
 }
 
 /// What can be said about a front end. The control thread writes it, anyone reads it.

@@ -13,11 +13,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bellows_packet::LargeShare;
 use bellows_sys::notify::{Notifier, Notifiers};
 
 use crate::inflight::InflightRegion;
 use crate::log::Log;
-use crate::ring::{ReceiveRing, RingError, SetupError, TransmitRing};
+use crate::ring::{Direction, ReceiveRing, RingError, SetupError, TransmitRing};
 use crate::{Features, Memory};
 
 use super::channel::Channel;
@@ -61,6 +62,8 @@ pub(super) struct Device {
     status: Arc<BackendStatus>,
     /// One for the call of each ring, then one for the error of each, and one for the log.
     notifiers: Notifiers,
+    /// On whose account the driver's long packets are made.
+    share: Arc<LargeShare>,
     session: Session,
     retired: Retired,
 }
@@ -89,7 +92,8 @@ impl Device {
     ) -> Device {
         let queues = (0..2 * pairs).map(|_| Queue::default()).collect();
         let session = Session { queues, ..Session::default() };
-        Device { offered, pairs, mac, lender, status, notifiers, session, retired: Retired::default() }
+        let share = Arc::new(LargeShare::new());
+        Device { offered, pairs, mac, lender, status, notifiers, share, session, retired: Retired::default() }
     }
 
     /// The notifiers that a device needs: only those of calls are used by the engine.
@@ -315,7 +319,9 @@ impl Device {
     ///
     /// While memory comes and goes a ring may have none for a moment. That is a state, not a mistake.
     fn start(&mut self, about_memory: bool) -> bool {
-        let ready = |device: &Device, index: usize| device.session.queues[index].is_ready(device.session.features);
+        let ready = |device: &Device, index: usize| {
+            device.session.queues[index].is_ready(device.session.features, Direction::of_queue(index))
+        };
         if self.session.memory.regions().is_empty() {
             return true;
         }
@@ -351,7 +357,12 @@ impl Device {
         let logged = queue.logged(&setup);
         let mut ring = match index % 2 {
             0 => Ring::Receive(ReceiveRing::new(setup)?),
-            _ => Ring::Transmit(TransmitRing::new(setup)?),
+            _ => {
+                let mut ring = TransmitRing::new(setup)?;
+                ring.set_share(Arc::clone(&self.share));
+                ring.set_discarding(!queue.is_enabled(session.features));
+                Ring::Transmit(ring)
+            }
         };
         let log = session.log.clone().filter(|_| session.features.has(Features::LOG_ALL));
         ring.note_in(log, logged, inflight);

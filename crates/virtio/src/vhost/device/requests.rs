@@ -193,10 +193,11 @@ impl Device {
         if state.number > 1 {
             return Err(ProtocolError::Value { request: request.name(), value: state.number.into() });
         }
-        if state.number == 0 {
+        let enabled = Some(state.number == 1);
+        if self.session.queues[index].enabled != enabled {
             self.pause(&[index]);
         }
-        self.session.queues[index].enabled = Some(state.number == 1);
+        self.session.queues[index].enabled = enabled;
         Ok(Reply::Done)
     }
 

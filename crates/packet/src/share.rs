@@ -1,0 +1,197 @@
+//! Who may have how many of the large buffers.
+//!
+//! They are few, and one port whose packets nobody takes would soon have them all. So a port takes them on a [`LargeShare`] of its
+//! own: half of the buffers are set aside, the same number for each share and for all who have none, and the other half
+//! is for whoever comes first. The buffer remembers on whose account it was taken, copies of a packet are taken on the
+//! account of the original, and whoever frees it gives it back to that account.
+
+use crate::pool::{self, lock};
+
+/// An account on which large buffers are taken, from [`LargeShare::new`] until it is dropped.
+///
+/// Packets outlive it: their buffers count for as long as they live.
+#[derive(Debug)]
+pub struct LargeShare(AccountNumber);
+
+/// The number of an account. 0 stands for all who have none of their own.
+pub(crate) type AccountNumber = u16;
+
+/// Those without an account of their own.
+pub(crate) const ANYONE: AccountNumber = 0;
+
+impl LargeShare {
+    /// Opens an account.
+    #[expect(clippy::new_without_default, reason = "it changes what others get")]
+    pub fn new() -> LargeShare {
+        LargeShare(lock(&pool::get().large_accounts).open())
+    }
+
+    pub(crate) fn owner(&self) -> AccountNumber {
+        self.0
+    }
+
+    /// How many large buffers are taken on this account now.
+    pub fn in_use(&self) -> usize {
+        lock(&pool::get().large_accounts).accounts[usize::from(self.0)].used as usize
+    }
+}
+
+impl Drop for LargeShare {
+    fn drop(&mut self) {
+        lock(&pool::get().large_accounts).close(self.0);
+    }
+}
+
+/// All accounts, and the account of each buffer.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    /// By the buffer's number.
+    owners: Vec<AccountNumber>,
+    accounts: Vec<Account>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    used: u32,
+    open: bool,
+}
+
+impl Accounts {
+    pub(crate) fn new(buffers: usize) -> Accounts {
+        Accounts { owners: vec![ANYONE; buffers], accounts: vec![Account { used: 0, open: true }] }
+    }
+
+    /// A new account, or one that was closed and of which nothing is left. When there are 65,536, everyone shares the first.
+    fn open(&mut self) -> AccountNumber {
+        let is_over = |account: &Account| !account.open && account.used == 0;
+        let owner = self.accounts.iter().position(is_over).unwrap_or(self.accounts.len());
+        let Ok(owner) = AccountNumber::try_from(owner) else { return ANYONE };
+        if usize::from(owner) == self.accounts.len() {
+            self.accounts.push(Account::default());
+        }
+        self.accounts[usize::from(owner)].open = true;
+        owner
+    }
+
+    fn close(&mut self, owner: AccountNumber) {
+        self.accounts[usize::from(owner)].open = owner == ANYONE;
+    }
+
+    /// How many buffers are set aside for each account.
+    fn reserve(&self) -> u32 {
+        let open = self.accounts.iter().filter(|account| account.open).count();
+        (self.owners.len() / (2 * open.max(1))) as u32
+    }
+
+    /// Whether one more may be taken on this account.
+    pub(crate) fn allows(&self, owner: AccountNumber) -> bool {
+        let reserve = self.reserve();
+        if self.accounts[usize::from(owner)].used < reserve {
+            return true;
+        }
+        let taken: u32 = self.accounts.iter().map(|account| account.used).sum();
+        // What is set aside for the others, and not taken by them. This one has all of its own.
+        let aside: u32 = self
+            .accounts
+            .iter()
+            .filter(|account| account.open)
+            .map(|account| reserve.saturating_sub(account.used))
+            .sum();
+        taken + aside < self.owners.len() as u32
+    }
+
+    pub(crate) fn took(&mut self, buffer: usize, owner: AccountNumber) {
+        self.owners[buffer] = owner;
+        self.accounts[usize::from(owner)].used += 1;
+    }
+
+    pub(crate) fn gave_back(&mut self, buffer: usize) {
+        self.accounts[usize::from(self.owners[buffer])].used -= 1;
+    }
+
+    pub(crate) fn owner(&self, buffer: usize) -> AccountNumber {
+        self.owners[buffer]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Open,
+        Close(usize),
+        Take(usize),
+        Free(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            1 => Just(Step::Open),
+            1 => (0_usize..8).prop_map(Step::Close),
+            12 => (0_usize..8).prop_map(Step::Take),
+            8 => any::<usize>().prop_map(Step::Free),
+        ]
+    }
+
+    proptest! {
+        /// Whoever opens an account while there are enough gets what is set aside for it, whatever the others do.
+        #[test]
+        fn what_is_set_aside_is_there(steps in prop::collection::vec(step(), 0..400), buffers in 1_usize..60) {
+            let mut accounts = Accounts::new(buffers);
+            let mut open = vec![ANYONE];
+            let mut free: Vec<usize> = (0..buffers).collect();
+            let mut taken: Vec<(usize, AccountNumber)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Open => {
+                        let owner = accounts.open();
+                        prop_assert!(!open.contains(&owner) && taken.iter().all(|(_, other)| *other != owner));
+                        open.push(owner);
+                    }
+                    Step::Close(which) if open.len() > 1 => accounts.close(open.remove(1 + which % (open.len() - 1))),
+                    Step::Take(which) => {
+                        let owner = open[which % open.len()];
+                        let used = |owner: AccountNumber| taken.iter().filter(|(_, other)| *other == owner).count();
+                        let reserve = buffers / (2 * open.len());
+                        let aside: usize = open.iter().map(|&other| reserve.saturating_sub(used(other))).sum();
+                        let allowed = used(owner) < reserve || taken.len() + aside < buffers;
+                        prop_assert_eq!(accounts.allows(owner), allowed);
+                        if allowed && let Some(buffer) = free.pop() {
+                            accounts.took(buffer, owner);
+                            taken.push((buffer, owner));
+                        }
+                    }
+                    Step::Free(which) if !taken.is_empty() => {
+                        let (buffer, owner) = taken.swap_remove(which % taken.len());
+                        prop_assert_eq!(accounts.owner(buffer), owner);
+                        accounts.gave_back(buffer);
+                        free.push(buffer);
+                    }
+                    Step::Close(_) | Step::Free(_) => {}
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_who_takes_all_it_can_leaves_the_others_theirs() {
+        let mut accounts = Accounts::new(512);
+        let (greedy, other) = (accounts.open(), accounts.open());
+        let mut buffer = 0;
+        let mut take_all = |accounts: &mut Accounts, owner| {
+            let first = buffer;
+            while buffer < 512 && accounts.allows(owner) {
+                accounts.took(buffer, owner);
+                buffer += 1;
+            }
+            buffer - first
+        };
+        assert_eq!(take_all(&mut accounts, greedy), 512 - 2 * 85);
+        assert_eq!(take_all(&mut accounts, other), 85);
+        assert_eq!(take_all(&mut accounts, ANYONE), 85);
+    }
+}
