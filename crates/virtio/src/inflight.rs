@@ -1,8 +1,11 @@
 //! Where a device keeps what it has begun, so that its successor can go on (vhost-user, "Inflight I/O tracking").
 //!
-//! A ring of ours holds no descriptor between two batches, so there is never a descriptor to note; what is kept is how far
-//! the device has come. On a split ring the ring itself says that. On a packed ring only the device knows, and these few
-//! bytes are all that is left when its process is gone.
+//! A ring of ours holds no descriptor between two batches, so what is kept is how far the device has come. On a split ring the ring
+//! itself says that. On a packed ring only the device knows, and it gives a batch back with many stores: the used
+//! descriptors behind the first one, and then the first one, which shows all of them to the driver. A device that is
+//! killed between two of them leaves descriptors that are neither available nor used. So before the first store, all used
+//! descriptors of the batch are noted in their entries, and one store of eight bytes says that there is such a batch. A successor that finds
+//! one, and the first descriptor as the driver left it, writes the batch again and goes on behind it.
 //!
 //! The region is laid out as the specification says, one part for each queue: a header, then an entry for each descriptor.
 //!
@@ -16,12 +19,12 @@
 //! | 16 | entries of 16 bytes | used index (2) |
 //! | 18 | | used index, before the batch (2) |
 //! | 20 | | wrap counter (1), and before the batch (1), padding |
-//! | 32 | | entries of 32 bytes |
+//! | 32 | | entries of 32 bytes: used in the batch (1), at 16 the used descriptor's id (2), flags (2) and length (4) |
 
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memfd;
@@ -41,10 +44,12 @@ const COUNT: usize = 10;
 const SPLIT_USED: usize = 14;
 const FREE: usize = 12;
 const OLD_FREE: usize = 14;
+/// Used index and wrap counter, and those before the batch: eight bytes that are written at once.
 const USED: usize = 16;
-const OLD_USED: usize = 18;
-const WRAP: usize = 20;
-const OLD_WRAP: usize = 21;
+
+/// In an entry: whether the batch has a used descriptor there, and which.
+const ENTRY_USED: usize = 0;
+const ENTRY_WORD: usize = 16;
 
 /// In the flags of a packed descriptor.
 const AVAIL_FLAG: u16 = 1 << 7;
@@ -107,6 +112,74 @@ fn part(packed: bool, queue_size: u16) -> u64 {
     (header + entry * u64::from(queue_size)).next_multiple_of(ALIGNMENT)
 }
 
+/// What a successor reads of the ring itself, and writes there.
+pub trait RingAccess {
+    /// The used index of a split ring.
+    fn used_index(&self) -> Option<u16>;
+
+    /// The flags of a descriptor of a packed ring.
+    fn flags(&self, index: u16) -> Option<u16>;
+
+    /// Writes the second word of a used descriptor: length, id, flags (specification, 2.8.8).
+    fn write_used(&self, index: u16, word: u64);
+}
+
+/// How far a packed ring is: descriptor and wrap counter, before and after the batch that is being given back; both the same
+/// if none is.
+struct Progress {
+    old: (u16, bool),
+    new: (u16, bool),
+}
+
+impl Progress {
+    fn read(word: u64) -> Progress {
+        let [a, b, c, d, wrap, old_wrap, ..] = word.to_ne_bytes();
+        Progress {
+            old: (u16::from_ne_bytes([c, d]), old_wrap & 1 == 1),
+            new: (u16::from_ne_bytes([a, b]), wrap & 1 == 1),
+        }
+    }
+
+    fn word(self) -> u64 {
+        let ([a, b], [c, d]) = (self.new.0.to_ne_bytes(), self.old.0.to_ne_bytes());
+        u64::from_ne_bytes([a, b, c, d, self.new.1.into(), self.old.1.into(), 0, 0])
+    }
+}
+
+/// Where the entry of a descriptor of a packed ring lies.
+fn entry(index: u16) -> usize {
+    (PACKED_HEADER + u64::from(index) * PACKED_ENTRY) as usize
+}
+
+fn following(index: u16, size: u16) -> u16 {
+    if index + 1 < size { index + 1 } else { 0 }
+}
+
+/// For tests: ends a device between two stores.
+pub mod kill {
+    #[cfg(debug_assertions)]
+    thread_local! {
+        static LEFT: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
+    }
+
+    /// From now on a device on this thread panics instead of making the store that comes after so many others, of those that matter
+    /// to a successor.
+    #[cfg(debug_assertions)]
+    pub fn after(stores: Option<usize>) {
+        LEFT.set(stores);
+    }
+
+    /// Before such a store. Nothing in builds without debug assertions.
+    #[inline(always)]
+    pub(crate) fn point() {
+        #[cfg(debug_assertions)]
+        if let Some(left) = LEFT.get() {
+            assert!(left > 0, "killed by a test");
+            LEFT.set(Some(left - 1));
+        }
+    }
+}
+
 /// The part of one queue.
 #[derive(Debug)]
 pub struct Inflight {
@@ -125,20 +198,14 @@ impl Inflight {
         fits.then(|| Inflight { region: Arc::clone(region), start, packed })
     }
 
-    /// Where a ring goes on whose device ended without saying so; the given position if nothing was noted here. The closures
-    /// read the ring: the used index of a split ring, and the flags of a descriptor of a packed one.
-    pub fn resume(
-        &self,
-        size: u16,
-        position: Position,
-        used_index: impl FnOnce() -> Option<u16>,
-        flags: impl FnOnce(u16) -> Option<u16>,
-    ) -> Position {
+    /// Where a ring goes on whose device ended without saying so; the given position if nothing was noted here. A batch that was not
+    /// given back whole is given back now.
+    pub fn resume(&self, size: u16, position: Position, ring: &impl RingAccess) -> Position {
         let noted = self.get(VERSION) == 1 && self.get(COUNT) == size;
         let noted = match position {
             _ if !noted => None,
-            Position::Split { .. } => used_index().map(|used| Position::Split { avail: used, used }),
-            Position::Packed { .. } => self.noted(size, flags),
+            Position::Split { .. } => ring.used_index().map(|used| Position::Split { avail: used, used }),
+            Position::Packed { .. } => self.noted(size, ring),
         };
         if noted.is_none() {
             self.prepare(size);
@@ -148,21 +215,31 @@ impl Inflight {
         position
     }
 
-    /// What is noted of a packed ring. A batch that had been announced counts if its first descriptor was given back.
-    fn noted(&self, size: u16, flags: impl FnOnce(u16) -> Option<u16>) -> Option<Position> {
-        let (old, old_wrap) = (self.get(OLD_USED), self.byte(OLD_WRAP).load(Ordering::Relaxed) & 1 == 1);
-        let (new, new_wrap) = (self.get(USED), self.byte(WRAP).load(Ordering::Relaxed) & 1 == 1);
-        if old >= size || new >= size {
+    /// What is noted of a packed ring.
+    fn noted(&self, size: u16, ring: &impl RingAccess) -> Option<Position> {
+        let Progress { old, new } = Progress::read(self.double(USED).load(Ordering::Acquire));
+        if old.0 >= size || new.0 >= size {
             return None;
         }
-        let (used, used_wrap) = if (old, old_wrap) == (new, new_wrap) {
-            (old, old_wrap)
-        } else {
-            let both = AVAIL_FLAG | USED_FLAG;
-            let given_back = flags(old)? & both == if old_wrap { both } else { 0 };
-            if given_back { (new, new_wrap) } else { (old, old_wrap) }
-        };
+        let left = if old.1 { AVAIL_FLAG } else { USED_FLAG };
+        if old != new && ring.flags(old.0)? & (AVAIL_FLAG | USED_FLAG) == left {
+            self.give_back(size, old.0, new.0, ring);
+        }
+        let (used, used_wrap) = new;
         Some(Position::Packed { avail: used, avail_wrap: used_wrap, used, used_wrap })
+    }
+
+    /// Writes the used descriptors of a batch into the ring, the first one last.
+    fn give_back(&self, size: u16, from: u16, to: u16, ring: &impl RingAccess) {
+        let word = |index: u16| self.double(entry(index) + ENTRY_WORD).load(Ordering::Relaxed);
+        let mut at = following(from, size);
+        while at != to && at != from {
+            if self.byte(entry(at) + ENTRY_USED).load(Ordering::Relaxed) == 1 {
+                ring.write_used(at, word(at));
+            }
+            at = following(at, size);
+        }
+        ring.write_used(from, word(from));
     }
 
     /// Writes an empty part: all entries free, each pointing to the next.
@@ -181,26 +258,48 @@ impl Inflight {
         self.put(VERSION, 1);
     }
 
-    /// Says where the ring will be when the batch has been given back. Called before its first descriptor is.
-    #[inline]
-    pub fn announce(&self, next: Position) {
-        if let Position::Packed { used, used_wrap, .. } = next {
-            self.put(USED, used);
-            self.byte(WRAP).store(used_wrap.into(), Ordering::Relaxed);
-            compiler_fence(Ordering::Release);
+    /// Notes a batch before the first of its used descriptors is written: where the ring is, where it will be, and the second words of the
+    /// used descriptors by their places, in the order of the ring, from where it is.
+    pub fn announce(&self, now: Position, next: Position, size: u16, used: impl Iterator<Item = (u16, u64)>) {
+        let (Position::Packed { used: from, used_wrap, .. }, Position::Packed { used: to, used_wrap: next_wrap, .. }) =
+            (now, next)
+        else {
+            return;
+        };
+        let mut at = from;
+        for (index, word) in used {
+            while at != index {
+                self.mark(at, 0);
+                at = following(at, size);
+            }
+            kill::point();
+            self.double(entry(at) + ENTRY_WORD).store(word, Ordering::Relaxed);
+            self.mark(at, 1);
+            at = following(at, size);
         }
+        while at != to && at != from {
+            self.mark(at, 0);
+            at = following(at, size);
+        }
+        kill::point();
+        let progress = Progress { old: (from, used_wrap), new: (to, next_wrap) };
+        self.double(USED).store(progress.word(), Ordering::Release);
+    }
+
+    fn mark(&self, index: u16, used: u8) {
+        kill::point();
+        self.byte(entry(index) + ENTRY_USED).store(used, Ordering::Relaxed);
     }
 
     /// Says where the ring is. Called after each batch.
     #[inline]
     pub fn publish(&self, position: Position) {
-        compiler_fence(Ordering::Release);
+        kill::point();
         match position {
             Position::Split { used, .. } => self.put(SPLIT_USED, used),
             Position::Packed { used, used_wrap, .. } => {
-                self.announce(position);
-                self.put(OLD_USED, used);
-                self.byte(OLD_WRAP).store(used_wrap.into(), Ordering::Relaxed);
+                let progress = Progress { old: (used, used_wrap), new: (used, used_wrap) };
+                self.double(USED).store(progress.word(), Ordering::Release);
             }
         }
     }
@@ -224,6 +323,12 @@ impl Inflight {
         // within; the region starts at a multiple of 8 and parts at multiples of 64, offsets are even. Other processes'
         // writes are as atomic as ours.
         unsafe { AtomicU16::from_ptr(self.region.mapping.start().as_ptr().add(self.start + offset).cast()) }
+    }
+
+    fn double(&self, offset: usize) -> &AtomicU64 {
+        debug_assert!(offset.is_multiple_of(8) && offset as u64 + 8 <= self.region.part);
+        // SAFETY: as above, and offsets are multiples of 8.
+        unsafe { AtomicU64::from_ptr(self.region.mapping.start().as_ptr().add(self.start + offset).cast()) }
     }
 
     fn byte(&self, offset: usize) -> &AtomicU8 {
@@ -253,40 +358,62 @@ mod tests {
         Position::Packed { avail: used, avail_wrap: wrap, used, used_wrap: wrap }
     }
 
+    /// A ring that is in this state, and what is written into it.
+    #[derive(Default)]
+    struct Ring {
+        used_index: Option<u16>,
+        flags: Option<u16>,
+        written: std::cell::RefCell<Vec<(u16, u64)>>,
+    }
+
+    impl RingAccess for Ring {
+        fn used_index(&self) -> Option<u16> {
+            self.used_index
+        }
+
+        fn flags(&self, index: u16) -> Option<u16> {
+            assert_eq!(index, 200);
+            self.flags
+        }
+
+        fn write_used(&self, index: u16, word: u64) {
+            self.written.borrow_mut().push((index, word));
+        }
+    }
+
     #[test]
-    fn a_packed_ring_goes_on_where_it_was_before_or_after_the_batch() {
+    fn a_packed_ring_goes_on_behind_the_last_batch_which_is_completed() {
         let (_file, region) = region(2, 256);
-        let never = |_| -> Option<u16> { unreachable!() };
         let inflight = Inflight::new(&region, 1, PACKED, 256).unwrap();
         // Nothing noted: the front end's word counts.
-        assert_eq!(inflight.resume(256, packed(7, true), || None, never), packed(7, true));
+        assert_eq!(inflight.resume(256, packed(7, true), &Ring::default()), packed(7, true));
         inflight.publish(packed(200, true));
         drop(inflight);
 
         let next = Inflight::new(&region, 1, PACKED, 256).unwrap();
-        assert_eq!(next.resume(256, packed(0, true), || None, never), packed(200, true));
-        next.announce(packed(4, false));
-        for (flags, goes_on) in [
-            (AVAIL_FLAG | USED_FLAG, packed(4, false)),
-            (AVAIL_FLAG, packed(200, true)),
-            (USED_FLAG, packed(200, true)),
-            (0, packed(200, true)),
+        assert_eq!(next.resume(256, packed(0, true), &Ring::default()), packed(200, true));
+        let batch = [(200, 1), (201, 2), (204, 3), (255, 4), (1, 5)];
+        for (flags, is_completed) in [
+            // As the driver left it, given back, and made available anew.
+            (AVAIL_FLAG, true),
+            (AVAIL_FLAG | USED_FLAG, false),
+            (USED_FLAG, false),
         ] {
             next.publish(packed(200, true));
-            next.announce(packed(4, false));
-            let flags = |index| {
-                assert_eq!(index, 200);
-                Some(flags)
-            };
+            next.announce(packed(200, true), packed(4, false), 256, batch.into_iter());
             let successor = Inflight::new(&region, 1, PACKED, 256).unwrap();
-            assert_eq!(successor.resume(256, packed(0, true), || None, flags), goes_on);
+            let ring = Ring { flags: Some(flags), ..Ring::default() };
+            assert_eq!(successor.resume(256, packed(0, true), &ring), packed(4, false));
+            let completed = [(201, 2), (204, 3), (255, 4), (1, 5), (200, 1)];
+            let expected = if is_completed { &completed[..] } else { &[] };
+            assert_eq!(ring.written.into_inner(), expected);
         }
         next.forget();
-        assert_eq!(next.resume(256, packed(9, false), || None, never), packed(9, false));
+        assert_eq!(next.resume(256, packed(9, false), &Ring::default()), packed(9, false));
         // Another size, or nonsense in the file, is nothing noted.
-        assert_eq!(next.resume(128, packed(3, true), || None, never), packed(3, true));
+        assert_eq!(next.resume(128, packed(3, true), &Ring::default()), packed(3, true));
         next.publish(packed(500, true));
-        assert_eq!(next.resume(128, packed(3, true), || None, never), packed(3, true));
+        assert_eq!(next.resume(128, packed(3, true), &Ring::default()), packed(3, true));
     }
 
     #[test]
@@ -294,10 +421,11 @@ mod tests {
         let (_file, region) = region(2, 256);
         let inflight = Inflight::new(&region, 0, SPLIT, 256).unwrap();
         let start = Position::Split { avail: 5, used: 5 };
-        assert_eq!(inflight.resume(256, start, || Some(9), |_| None), start);
+        let at = |used: u16| Ring { used_index: Some(used), ..Ring::default() };
+        assert_eq!(inflight.resume(256, start, &at(9)), start);
         inflight.publish(Position::Split { avail: 80, used: 80 });
         let there = Position::Split { avail: 81, used: 81 };
-        assert_eq!(inflight.resume(256, start, || Some(81), |_| None), there);
+        assert_eq!(inflight.resume(256, start, &at(81)), there);
     }
 
     #[test]
@@ -311,16 +439,18 @@ mod tests {
         let second = InflightRegion::length(1, 128);
         assert_eq!(second, (32 + 32 * 128_u64).next_multiple_of(64));
         let inflight = Inflight::new(&region, 1, PACKED, 128).unwrap();
-        inflight.resume(128, packed(0, true), || None, |_| None);
+        inflight.resume(128, packed(0, true), &Ring::default());
         inflight.publish(packed(100, false));
-        inflight.announce(packed(101, true));
+        inflight.announce(packed(100, false), packed(102, true), 128, [(100, 9 << 48 | 8 << 32 | 7)].into_iter());
         let fields = [8, 10, 12, 14, 16, 18, 20].map(|offset| at(second + offset));
-        assert_eq!(fields, [1, 128, 0, 0, 101, 100, 1]);
+        assert_eq!(fields, [1, 128, 0, 0, 102, 100, 1]);
+        let entry = second + 32 + 32 * 100;
+        assert_eq!([0, 16, 18, 20, 22].map(|offset| at(entry + offset) & 0xff), [1, 7, 0, 8, 9]);
         assert_eq!(at(second + 32 + 2), 1);
         assert_eq!(at(second + 32 + 32 * 126 + 2), 127);
         assert_eq!(at(8), 0, "the first queue's part is untouched");
         let inflight = Inflight::new(&region, 0, SPLIT, 128).unwrap();
-        inflight.resume(128, Position::Split { avail: 3, used: 3 }, || None, |_| None);
+        inflight.resume(128, Position::Split { avail: 3, used: 3 }, &Ring::default());
         assert_eq!([8, 10, 14].map(at), [1, 128, 3]);
     }
 

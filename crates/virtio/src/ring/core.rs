@@ -14,7 +14,7 @@ use super::notify::{self, Doorbell};
 use super::options::{Kind, Options};
 use super::{Counters, Position};
 use crate::features::Features;
-use crate::inflight::Inflight;
+use crate::inflight::{Inflight, kill};
 use crate::log::Log;
 use crate::memory::Memory;
 
@@ -383,6 +383,9 @@ impl Core {
     fn show_used(&self, index: u16, word: u64) {
         // SAFETY: positions of a packed ring are below its size; its descriptors are aligned to 16 bytes (checked at setup).
         let descriptor = unsafe { Area(self.descriptors).double(usize::from(index) * DESCRIPTOR + 8) };
+        if self.inflight.is_some() {
+            kill::point();
+        }
         descriptor.store(word.to_le(), Release);
     }
 
@@ -394,15 +397,17 @@ impl Core {
             return;
         }
         if K::PACKED {
-            if let Some(inflight) = &self.inflight {
-                inflight.announce(self.position_at(progress.available, progress.used));
-            }
-            self.later.iter().for_each(|&(index, word)| self.show_used(index, word));
-            self.later.clear();
             let first = match K::IN_ORDER && !RECEIVE {
                 true => used_word::<RECEIVE>(self.used.wrap, progress.last, 0),
                 false => progress.first,
             };
+            if let Some(inflight) = &self.inflight {
+                let next = self.position_at(progress.available, progress.used);
+                let used = [(self.used.index, first)].into_iter().chain(self.later.iter().copied());
+                inflight.announce(self.position(), next, self.size, used);
+            }
+            self.later.iter().for_each(|&(index, word)| self.show_used(index, word));
+            self.later.clear();
             self.show_used(self.used.index, first);
         } else {
             if K::IN_ORDER && !RECEIVE {

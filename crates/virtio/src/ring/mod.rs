@@ -80,6 +80,9 @@ pub enum Position {
     },
 }
 
+/// The lower half of the base of a packed ring's start, and nothing in the upper one.
+const START: u32 = 0x8000;
+
 impl Position {
     /// The start of a new ring.
     pub fn start(features: Features) -> Position {
@@ -90,8 +93,8 @@ impl Position {
         }
     }
 
-    /// From what vhost-user's `SET_VRING_BASE` brings. A front end that leaves the upper half of a packed ring's at 0, as DPDK does,
-    /// means that nothing is in flight; so does every split ring's.
+    /// From what vhost-user's `SET_VRING_BASE` brings. DPDK's front end says of a packed ring only where the next descriptor is
+    /// taken, and always that it is the first one of the first round: then nothing is in flight. So does every split ring's.
     pub fn from_base(features: Features, base: u32) -> Position {
         let (low, high) = (base as u16, (base >> 16) as u16);
         if !features.has(Features::RING_PACKED) {
@@ -99,7 +102,7 @@ impl Position {
         }
         let half = |half: u16| (half & 0x7fff, half >> 15 != 0);
         let (avail, avail_wrap) = half(low);
-        let (used, used_wrap) = half(if high == 0 { low } else { high });
+        let (used, used_wrap) = half(if base == START { low } else { high });
         Position::Packed { avail, avail_wrap, used, used_wrap }
     }
 

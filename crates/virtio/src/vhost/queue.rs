@@ -2,12 +2,15 @@
 
 use std::fs::File;
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Release;
 
 use bellows_sys::notify::Notifier;
 use bellows_sys::wake::PeerEvent;
 
-use crate::inflight::{Inflight, InflightRegion};
+use crate::inflight::{Inflight, InflightRegion, RingAccess};
 use crate::ring::{Areas, Direction, Position, Setup, SetupError};
 use crate::{Features, Memory};
 
@@ -96,7 +99,7 @@ impl Queue {
         let inflight = inflight.and_then(|region| Inflight::new(region, index, features, self.size));
         let ring = RingMemory { memory, areas };
         let position = match &inflight {
-            Some(inflight) => inflight.resume(self.size, position, || ring.used_index(), |index| ring.flags(index)),
+            Some(inflight) => inflight.resume(self.size, position, &ring),
             None => ring.trusted(position),
         };
         let setup = Setup {
@@ -154,22 +157,31 @@ impl RingMemory<'_> {
         Some(unsafe { host.cast::<u16>().read_volatile() })
     }
 
-    /// The used index of a split ring.
-    fn used_index(&self) -> Option<u16> {
-        self.half(self.areas.device.checked_add(2)?)
-    }
-
-    /// The flags of a descriptor of a packed ring.
-    fn flags(&self, index: u16) -> Option<u16> {
-        self.half(self.areas.descriptors.checked_add(16 * u64::from(index) + 14)?)
-    }
-
     /// Where a ring really goes on: a split one where its used index is, since nothing was in flight when its last device left
     /// (DPDK's driver says 0 to a device that has come back, whatever its ring says).
     fn trusted(&self, position: Position) -> Position {
         match (position, self.used_index()) {
             (Position::Split { .. }, Some(used)) => Position::Split { avail: used, used },
             (position, _) => position,
+        }
+    }
+}
+
+impl RingAccess for RingMemory<'_> {
+    fn used_index(&self) -> Option<u16> {
+        self.half(self.areas.device.checked_add(2)?)
+    }
+
+    fn flags(&self, index: u16) -> Option<u16> {
+        self.half(self.areas.descriptors.checked_add(16 * u64::from(index) + 14)?)
+    }
+
+    fn write_used(&self, index: u16, word: u64) {
+        let at = self.areas.descriptors.checked_add(16 * u64::from(index) + 8);
+        let host = at.and_then(|at| self.memory.translate(at, 8)).map(NonNull::cast::<u64>);
+        if let Some(host) = host.filter(|host| host.is_aligned()) {
+            // SAFETY: eight bytes are mapped there, aligned, as long as the memory is; other processes may change them.
+            unsafe { AtomicU64::from_ptr(host.as_ptr()) }.store(word.to_le(), Release);
         }
     }
 }

@@ -65,12 +65,16 @@ pub(super) fn config(socket: &Path, mode: Mode) -> BackendConfig {
 pub(super) struct Engine {
     thread: Option<JoinHandle<Port>>,
     end: Arc<AtomicBool>,
+    /// Packets of rings that are disabled.
+    pub(super) discarded: Arc<AtomicU64>,
 }
 
 impl Engine {
     pub(super) fn run(mut port: Port) -> Engine {
         let end = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&end);
+        let discarded = Arc::new(AtomicU64::new(0));
+        let discards = Arc::clone(&discarded);
         let thread = std::thread::spawn(move || {
             let mut vector = Vector::new();
             while !ended.load(Ordering::Relaxed) {
@@ -78,7 +82,11 @@ impl Engine {
                 for pair in 0..port.transmit().len() {
                     let Some(ring) = &mut port.transmit()[pair] else { continue };
                     match ring.transmit(&mut vector, 32) {
-                        Ok(_) => vector.drain(usize::MAX).for_each(drop),
+                        Ok(_) => {
+                            let count = if ring.is_discarding() { vector.len() as u64 } else { 0 };
+                            discards.fetch_add(count, Ordering::Relaxed);
+                            vector.drain(usize::MAX).for_each(drop);
+                        }
                         Err(error) => port.fail(Direction::Transmit, pair, error),
                     }
                 }
@@ -87,7 +95,7 @@ impl Engine {
             }
             port
         });
-        Engine { thread: Some(thread), end }
+        Engine { thread: Some(thread), end, discarded }
     }
 
     pub(super) fn stop(mut self) -> Port {
@@ -252,7 +260,7 @@ pub(super) fn errors(snapshot: &Snapshot, name: &str) -> u64 {
 pub(super) struct Host {
     pub(super) folder: Folder,
     pub(super) status: Arc<BackendStatus>,
-    pub(super) _engine: Engine,
+    pub(super) engine: Engine,
     pub(super) _backend: Backend,
 }
 
@@ -260,7 +268,7 @@ impl Host {
     pub(super) fn start() -> Host {
         let folder = Folder::new();
         let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
-        Host { status: backend.status(), _engine: Engine::run(port), _backend: backend, folder }
+        Host { status: backend.status(), engine: Engine::run(port), _backend: backend, folder }
     }
 
     pub(super) fn peer(&self) -> Peer {

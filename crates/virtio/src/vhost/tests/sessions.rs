@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 
 use bellows_sys::memfd;
 
@@ -191,6 +192,10 @@ fn everything_may_change_while_rings_run() {
     more(&peer, "other memory");
     acknowledged(&mut peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 0 }.bytes(), &[]);
     assert_eq!(host.status.snapshot().queues[1].state, QueueState::Disabled);
+    let discarded = || host.engine.discarded.load(Ordering::Relaxed);
+    assert_eq!(discarded(), 0);
+    more(&peer, "a queue that is disabled, whose packets are discarded");
+    assert_eq!(discarded(), 30);
     acknowledged(&mut peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 1 }.bytes(), &[]);
     more(&peer, "a pause");
     assert_eq!(peer.base(1), next.into());
