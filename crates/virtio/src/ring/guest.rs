@@ -169,8 +169,9 @@ fn below(offset: u64, length: u64) -> u64 {
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
-        // Both are below 2^63, as lengths of mappings are.
-        mask = ((std::hint::black_box(offset).wrapping_sub(length) as i64) >> 63) as u64;
+        // The sign bit is clear in both if the offset is below the length, which is below 2^63 as lengths of mappings are.
+        let offset = std::hint::black_box(offset);
+        mask = (!(offset | (length - 1).wrapping_sub(offset)) as i64 >> 63) as u64;
     }
     offset & mask
 }
