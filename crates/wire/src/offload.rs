@@ -1,9 +1,13 @@
 //! Work that a sender has left to others: unfinished checksums, and TCP super-frames to be cut into segments.
 //!
 //! A guest that may leaves the checksum of a TCP or UDP packet unfinished, and hands over up to 64 KiB of a TCP stream as one
-//! frame. Whoever sends such a packet to somebody who does not take it so does the rest here: [`finish_checksum`], or
+//! frame. Whoever sends such a packet to somebody who does not take it so does the rest here: [`Transport::finish`], or
 //! [`SuperFrame`], which cuts as Linux's software segmentation does. Every frame that comes from elsewhere is checked in
 //! full; what is not well formed is an error that names the field.
+//!
+//! What a sender says about a frame is a claim. Whoever passes it on asks the frame itself: [`Transport::find`] tells where
+//! the checksum lies and what it covers, [`SuperFrame::new`] whether the frame can be cut, within [limits](MAX_SEGMENTS) that
+//! keep one frame from costing as much as thousands.
 //!
 //! ```
 //! # use bellows_wire::{*, offload::*};
@@ -28,7 +32,9 @@ use std::ops::Range;
 
 use crate::tcp::flags::{CWR, FIN, PSH};
 use crate::view::{Error, expect, need};
-use crate::{EtherType, IpPair, IpProtocol, Ipv4Packet, Ipv6Packet, Sum, TcpSegment, ethernet, ipv4, ipv6, tcp};
+use crate::{
+    EtherType, IpPair, IpProtocol, Ipv4Packet, Ipv6Packet, Sum, TcpSegment, UdpDatagram, ethernet, ipv4, ipv6, tcp, udp,
+};
 
 /// Finishes a checksum: the field at `start + offset` holds the sum of the pseudo-header, to which the bytes from `start` to the
 /// packet's end are added.
@@ -54,6 +60,90 @@ pub fn finish_checksum(packet: &mut [u8], start: usize, offset: usize) -> Result
     packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
     Ok(())
 }
+
+/// The TCP or UDP header of an Ethernet frame, and what its checksum covers.
+///
+/// It is the first one behind the IP header: tunnels are not entered. No checksum is read or verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transport {
+    /// [`IpProtocol::TCP`] or [`IpProtocol::UDP`].
+    protocol: IpProtocol,
+    start: usize,
+    end: usize,
+}
+
+impl Transport {
+    /// Finds the header behind VLAN tags and IPv4 with options, or IPv6 with extension headers.
+    ///
+    /// # Errors
+    /// The frame has no such header, or is cut short or malformed. A fragment's checksum covers other fragments, too, and what
+    /// lies behind an authentication header cannot change, so neither is found.
+    ///
+    /// ```
+    /// # use bellows_wire::{*, offload::Transport};
+    /// # let address = |last: u8| std::net::IpAddr::from([192, 0, 2, last]);
+    /// # let (src_mac, dst_mac) = (MacAddr::BROADCAST, MacAddr::BROADCAST);
+    /// # let headers = UdpFrame { src_mac, dst_mac, vlan: None, src: address(1), dst: address(2), src_port: 1, dst_port: 2, ttl: 9 };
+    /// // Ethernet, IPv4 and UDP: 14, 20 and 8 bytes of headers, and 18 of payload.
+    /// let frame = headers.build(60, |_| ())?;
+    /// let udp = Transport::find(&frame)?;
+    /// assert_eq!((udp.start(), udp.checksum_offset(), udp.end()), (34, 6, 60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn find(frame: &[u8]) -> Result<Self, Error> {
+        let (ether_type, packet) = ethernet::skip_vlan_tags(frame)?;
+        let ip_at = frame.len() - packet.len();
+        let carried = match ether_type {
+            EtherType::IPV4 => Carried::by_ipv4(packet)?,
+            EtherType::IPV6 => Carried::by_ipv6(packet)?,
+            EtherType(other) => return Err(refused("Ethernet", "type", other, "0x0800 (IPv4) or 0x86dd (IPv6)")),
+        };
+        let (start, end) = (ip_at + carried.segment.start, ip_at + carried.segment.end);
+        let bytes = &frame[start..end];
+        let len = match carried.protocol {
+            IpProtocol::TCP => TcpSegment::new_checked(bytes)?.into_inner().len(),
+            IpProtocol::UDP => UdpDatagram::new_checked(bytes)?.datagram().len(),
+            IpProtocol(other) => return Err(refused("IP", "protocol", other, "6 (TCP) or 17 (UDP)")),
+        };
+        Ok(Transport { protocol: carried.protocol, start, end: start + len })
+    }
+
+    /// Where the header begins in the frame, and with it what the checksum covers beside the pseudo-header.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Where the checksum lies, counted from [`Transport::start`]: 16 for TCP, 6 for UDP.
+    pub fn checksum_offset(&self) -> usize {
+        if self.protocol == IpProtocol::TCP { tcp::field::CHECKSUM.start } else { udp::field::CHECKSUM.start }
+    }
+
+    /// Where in the frame ends what the checksum covers. What lies behind is padding.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Finishes the checksum of the frame in which this header was found, as [`finish_checksum`] does, padding left out.
+    ///
+    /// # Errors
+    /// The frame is shorter than the one in which the header was found, and stays as it is.
+    pub fn finish(&self, frame: &mut [u8]) -> Result<(), Error> {
+        need("partial checksum", frame, self.end)?;
+        finish_checksum(&mut frame[..self.end], self.start, self.checksum_offset())
+    }
+}
+
+/// The smallest maximum segment size, with TCP's options, in bytes: the least to which Linux lets a peer or a path reduce its
+/// own (`TCP_MIN_SND_MSS` in its `include/net/tcp.h`). A sender takes its options off this size, so that with 40 bytes of them, the
+/// most that there can be, 8 bytes of payload are left.
+pub const MIN_SEGMENT_SIZE: usize = 48;
+
+/// The longest headers of a frame that is cut, in bytes: Ethernet (14), two VLAN tags (8), IPv6 (40), TCP with all its options (60)
+/// make 122; the rest is room for extension headers, such as a segment routing header of seven addresses.
+pub const MAX_HEADER_LEN: usize = 256;
+
+/// The most segments of one frame: 64 KiB in segments of 64 bytes.
+pub const MAX_SEGMENTS: usize = 1_024;
 
 /// What a super-frame is said to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,33 +184,59 @@ pub struct SuperFrame<'a> {
 impl<'a> SuperFrame<'a> {
     /// Reads a super-frame that is to be cut into segments of `segment_size` bytes of the stream each.
     ///
-    /// Padding behind the IP packet is not sent on. A frame that has no more than one segment's bytes becomes that one. The
-    /// smaller the segments the more there are, see [`SuperFrame::count`]: look before they are made room for.
+    /// Padding behind the IP packet is not sent on. A frame that has no more than one segment's bytes becomes that one.
     ///
     /// # Errors
-    /// The size is 0, or the frame is not TCP of this kind, or is cut short or malformed. Fragments, and packets whose
-    /// segments would need an authentication header of their own, cannot be cut.
+    /// The frame is not TCP of this kind, or is cut short or malformed. Its headers are longer than [`MAX_HEADER_LEN`], its
+    /// segments smaller than [`MIN_SEGMENT_SIZE`] or more than [`MAX_SEGMENTS`]. Fragments, and packets whose segments would need
+    /// an authentication header of their own, cannot be cut.
     pub fn new(frame: &'a [u8], kind: Kind, segment_size: u16) -> Result<Self, Error> {
-        expect(segment_size > 0, "super-frame", "segment size", segment_size, "1 byte at least")?;
         let (ether_type, packet) = ethernet::skip_vlan_tags(frame)?;
         let ip_at = frame.len() - packet.len();
-        let packet = match kind {
-            Kind::Tcp4 => Carried::by_ipv4(ether_type, packet)?,
-            Kind::Tcp6 => Carried::by_ipv6(ether_type, packet)?,
+        let (wanted, must) = match kind {
+            Kind::Tcp4 => (EtherType::IPV4, "0x0800 (IPv4), as the offload says"),
+            Kind::Tcp6 => (EtherType::IPV6, "0x86dd (IPv6), as the offload says"),
         };
-        let tcp_at = ip_at + packet.segment.start;
-        let segment = &frame[tcp_at..ip_at + packet.segment.end];
+        expect(ether_type == wanted, "Ethernet", "type", ether_type.0, must)?;
+        let carried = match kind {
+            Kind::Tcp4 => Carried::by_ipv4(packet)?,
+            Kind::Tcp6 => Carried::by_ipv6(packet)?,
+        };
+        let protocol = carried.protocol;
+        expect(protocol == IpProtocol::TCP, "IP", "protocol", protocol.0, "6 (TCP), for only TCP is cut")?;
+        let tcp_at = ip_at + carried.segment.start;
+        let segment = &frame[tcp_at..ip_at + carried.segment.end];
         let header_len = segment.len() - TcpSegment::new_checked(segment)?.payload().len();
         let (header, payload) = segment.split_at(header_len);
-        let pseudo_header = packet.addresses.pseudo_header(IpProtocol::TCP, 0);
+        let headers = &frame[..tcp_at + header_len];
+        let segment_size = usize::from(segment_size);
+        let with_options = segment_size + header_len - tcp::field::HEADER_LEN;
+        let size_must = "48 bytes at least, with TCP's options";
+        expect(
+            segment_size > 0 && with_options >= MIN_SEGMENT_SIZE,
+            "super-frame",
+            "segment size",
+            segment_size,
+            size_must,
+        )?;
+        expect(headers.len() <= MAX_HEADER_LEN, "super-frame", "header length", headers.len(), "256 bytes at most")?;
+        let count = payload.len().div_ceil(segment_size);
+        expect(count <= MAX_SEGMENTS, "super-frame", "the number of segments", count, "1,024 at most")?;
+        let hidden = refused(
+            "IPv6 routing header",
+            "the number of those that hide the destination",
+            1_u8,
+            "0: give them a type that is known (0, 2 or 4)",
+        );
+        let pseudo_header = carried.addresses.ok_or(hidden)?.pseudo_header(IpProtocol::TCP, 0);
         Ok(SuperFrame {
-            headers: &frame[..tcp_at + header_len],
+            headers,
             payload,
             kind,
             ip_at,
             tcp_at,
-            segment_size: segment_size.into(),
-            ip_sum: packet.header_sum,
+            segment_size,
+            ip_sum: carried.header_sum,
             tcp_sum: sum_of_pieces(pseudo_header, header, TCP_CONSTANT),
             pseudo_header,
         })
@@ -136,7 +252,13 @@ impl<'a> SuperFrame<'a> {
         self.tcp_at
     }
 
-    /// How many segments it makes.
+    /// Length of the frame without padding, bytes.
+    #[expect(clippy::len_without_is_empty, reason = "a frame has headers")]
+    pub fn len(&self) -> usize {
+        self.headers.len() + self.payload.len()
+    }
+
+    /// How many segments it makes: 1 to [`MAX_SEGMENTS`].
     pub fn count(&self) -> usize {
         self.payload.len().div_ceil(self.segment_size).max(1)
     }
@@ -157,49 +279,47 @@ fn sum_of_pieces<const N: usize>(sum: Sum, header: &[u8], pieces: [(usize, usize
     pieces.iter().fold(sum, |sum, &(start, end)| sum.add_bytes(&header[start..end.min(header.len())]))
 }
 
-/// What an IP packet says of the TCP segment in it.
+/// What an IP packet says of what it carries.
 struct Carried {
+    protocol: IpProtocol,
     /// Where it lies in the packet.
     segment: Range<usize>,
-    /// The addresses that its checksum covers.
-    addresses: IpPair,
+    /// The addresses that its checksum covers; `None` if a routing header hides one.
+    addresses: Option<IpPair>,
+    /// The sum of what the segments' IPv4 headers have in common.
     header_sum: Sum,
 }
 
 impl Carried {
-    fn by_ipv4(ether_type: EtherType, packet: &[u8]) -> Result<Self, Error> {
-        expect(ether_type == EtherType::IPV4, "Ethernet", "type", ether_type.0, "0x0800 (IPv4), as the offload says")?;
+    fn by_ipv4(packet: &[u8]) -> Result<Self, Error> {
         let view = Ipv4Packet::new_checked(packet)?;
-        let protocol = view.protocol();
-        expect(protocol == IpProtocol::TCP, "IPv4", "protocol", protocol.0, "6 (TCP), for only TCP is cut")?;
         let is_whole = !view.more_fragments() && view.fragment_offset() == 0;
         expect(is_whole, "IPv4", "fragment field", view.flags_fragment(), "that of a whole packet")?;
         Ok(Carried {
+            protocol: view.protocol(),
             segment: view.header().len()..view.total_len().into(),
-            addresses: view.addresses(),
+            addresses: Some(view.addresses()),
             header_sum: sum_of_pieces(Sum::new(), view.header(), IPV4_CONSTANT),
         })
     }
 
-    fn by_ipv6(ether_type: EtherType, packet: &[u8]) -> Result<Self, Error> {
-        expect(ether_type == EtherType::IPV6, "Ethernet", "type", ether_type.0, "0x86dd (IPv6), as the offload says")?;
+    fn by_ipv6(packet: &[u8]) -> Result<Self, Error> {
         let view = Ipv6Packet::new_checked(packet)?;
         let upper = view.upper_layer()?;
-        let protocol = upper.protocol;
-        expect(protocol == IpProtocol::TCP, "IPv6", "upper protocol", protocol.0, "6 (TCP), for only TCP is cut")?;
         expect(upper.fragment.is_none(), "IPv6", "the number of fragment headers", 1_u8, "0")?;
         expect(!upper.authenticated, "IPv6", "the number of authentication headers", 1_u8, "0")?;
-        let hidden = Error::Malformed {
-            header: "IPv6 routing header",
-            field: "the number of those that hide the destination",
-            value: 1,
-            must: "0: give them a type that is known (0, 2 or 4)",
-        };
-        let dst = upper.final_dst.ok_or(hidden)?;
         let end = ipv6::field::HEADER_LEN + view.payload().len();
-        let addresses = IpPair::V6 { src: view.src(), dst };
-        Ok(Carried { segment: end - upper.payload.len()..end, addresses, header_sum: Sum::new() })
+        Ok(Carried {
+            protocol: upper.protocol,
+            segment: end - upper.payload.len()..end,
+            addresses: upper.final_dst.map(|dst| IpPair::V6 { src: view.src(), dst }),
+            header_sum: Sum::new(),
+        })
     }
+}
+
+fn refused(header: &'static str, field: &'static str, value: impl Into<usize>, must: &'static str) -> Error {
+    Error::Malformed { header, field, value: value.into(), must }
 }
 
 /// The segments of a [`SuperFrame`], in order.
@@ -215,14 +335,20 @@ impl<'a> Iterator for Segments<'a> {
 
     fn next(&mut self) -> Option<Segment<'a>> {
         let (whole, index) = (self.whole, self.next);
-        let start = index * whole.segment_size;
-        let end = whole.payload.len().min(start + whole.segment_size);
-        if index > 0 && start >= whole.payload.len() {
+        if index >= whole.count() {
             return None;
         }
+        let start = index * whole.segment_size;
+        let end = whole.payload.len().min(start + whole.segment_size);
         self.next += 1;
         let payload = &whole.payload[start..end];
         Some(Segment { whole, checksums: self.checksums, index, start, payload })
+    }
+
+    /// Goes on behind `count` further segments, in one step.
+    fn nth(&mut self, count: usize) -> Option<Segment<'a>> {
+        self.next = self.whole.count().min(self.next.saturating_add(count));
+        self.next()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -276,10 +402,12 @@ impl<'a> Segment<'a> {
         let (link_and_ip, tcp) = headers.split_at_mut(whole.tcp_at);
         self.patch_tcp(tcp);
         let ip = &mut link_and_ip[whole.ip_at..];
-        let ip_len = (self.len() - whole.ip_at) as u16;
+        // No segment is longer than the whole packet, whose length such a field holds. IPv6 does not count its own header in it, so
+        // that with it the packet can be longer than 65,535 bytes.
+        let ip_len = self.len() - whole.ip_at;
         match whole.kind {
-            Kind::Tcp4 => self.patch_ipv4(ip, ip_len),
-            Kind::Tcp6 => put(ip, ipv6::field::PAYLOAD_LEN, ip_len - ipv6::field::HEADER_LEN as u16),
+            Kind::Tcp4 => self.patch_ipv4(ip, ip_len as u16),
+            Kind::Tcp6 => put(ip, ipv6::field::PAYLOAD_LEN, (ip_len - ipv6::field::HEADER_LEN) as u16),
         }
     }
 

@@ -4,7 +4,9 @@ mod captures;
 mod exercise;
 
 use bellows_capture::{LinkType, Reader};
-use bellows_wire::offload::{Checksums, Kind, SuperFrame, finish_checksum};
+use bellows_wire::offload::{
+    Checksums, Kind, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, SuperFrame, Transport, finish_checksum,
+};
 use bellows_wire::tcp::flags::{ACK, CWR, FIN, PSH};
 use bellows_wire::*;
 use captures::captures;
@@ -29,17 +31,34 @@ impl Parts {
     /// The frame with this payload, all lengths and checksums right. The model: everything is computed anew.
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let mut segment = [&self.tcp, payload].concat();
-        TcpSegment::new_checked(&mut segment).unwrap().fill_checksum(&self.addresses);
+        match self.tcp.len() {
+            8 => segment[4..6].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes()),
+            _ => TcpSegment::new_checked(&mut segment).unwrap().fill_checksum(&self.addresses),
+        }
         let mut packet = [&self.ip, &segment[..]].concat();
-        let length = packet.len() as u16;
+        let length = packet.len();
         match self.kind {
             Kind::Tcp4 => {
-                packet[2..4].copy_from_slice(&length.to_be_bytes());
+                packet[2..4].copy_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
                 Ipv4Packet::new_checked(&mut packet).unwrap().fill_checksum();
             }
-            Kind::Tcp6 => packet[4..6].copy_from_slice(&(length - 40).to_be_bytes()),
+            Kind::Tcp6 => packet[4..6].copy_from_slice(&u16::try_from(length - 40).unwrap().to_be_bytes()),
         }
         [&self.link, &packet[..]].concat()
+    }
+
+    /// Exchanges the TCP header for one of UDP. Its checksum and length are wrong.
+    fn become_udp(&mut self) {
+        self.tcp.truncate(8);
+        match self.kind {
+            Kind::Tcp4 => self.ip[9] = 17,
+            // Without extension headers the main header says what follows, and with them the last one.
+            Kind::Tcp6 if self.ip.len() == 40 => self.ip[6] = 17,
+            Kind::Tcp6 => {
+                let last = self.ip.len() - 24;
+                self.ip[last] = 17;
+            }
+        }
     }
 
     /// The frames of the segments, one by one.
@@ -184,7 +203,7 @@ fn joined(frames: &[Vec<u8>], whole: &SuperFrame, kind: Kind, addresses: &IpPair
             ip.fill_checksum();
         }
         Kind::Tcp6 => {
-            Ipv6Packet::new_checked(&mut frame[packet..]).unwrap().set_payload_len(length as u16 - 40);
+            Ipv6Packet::new_checked(&mut frame[packet..]).unwrap().set_payload_len((length - 40) as u16);
         }
     }
     frame
@@ -193,7 +212,7 @@ fn joined(frames: &[Vec<u8>], whole: &SuperFrame, kind: Kind, addresses: &IpPair
 proptest! {
     #[test]
     fn segments_are_those_of_the_model(parts in parts(), size in prop_oneof![1u16..4_000, any::<u16>()], padding in 0usize..20) {
-        let size = size.max((parts.payload.len() / 500) as u16).max(1);
+        let size = size.max((parts.payload.len() / 500) as u16).max(48);
         let frame = parts.frame(&parts.payload);
         let padded = [&frame[..], &vec![0xdd; padding]].concat();
         let whole = SuperFrame::new(&padded, parts.kind, size).unwrap();
@@ -205,7 +224,15 @@ proptest! {
             let verified = verify_checksums(frame);
             prop_assert_eq!(verified.map(|verified| verified.upper), Ok(Some(Layer::Tcp)));
         }
-        prop_assert_eq!(joined(&frames, &whole, parts.kind, &parts.addresses), frame);
+        prop_assert_eq!(&joined(&frames, &whole, parts.kind, &parts.addresses), &frame);
+        prop_assert_eq!(whole.len(), frame.len());
+        let skipped = padding * 7;
+        prop_assert_eq!(whole.segments(Checksums::Whole).skip(skipped).count(), frames.len().saturating_sub(skipped));
+        if let Some(segment) = whole.segments(Checksums::Whole).nth(skipped) {
+            let mut frame = vec![0xee; segment.len()];
+            segment.write(&mut frame);
+            prop_assert_eq!(&frame, &frames[skipped]);
+        }
 
         let mut partial = written(&whole, Checksums::Partial);
         for (partial, frame) in partial.iter_mut().zip(&frames) {
@@ -234,6 +261,86 @@ proptest! {
         }
         exercise::cut(&frame, size);
         exercise::touch_all(frame, value);
+    }
+
+    /// What is cut keeps to the limits, and what keeps to them is cut.
+    #[test]
+    fn the_limits_are_the_same_for_every_frame(parts in parts(), size in prop_oneof![0u16..200, any::<u16>()]) {
+        let frame = parts.frame(&parts.payload);
+        let options = parts.tcp.len() - 20;
+        let header_len = parts.link.len() + parts.ip.len() + parts.tcp.len();
+        let count = (1..).find(|count| count * usize::from(size) >= parts.payload.len() || size == 0).unwrap();
+        let fits = size > 0
+            && usize::from(size) + options >= MIN_SEGMENT_SIZE
+            && header_len <= MAX_HEADER_LEN
+            && count <= MAX_SEGMENTS;
+        let whole = SuperFrame::new(&frame, parts.kind, size);
+        prop_assert_eq!(whole.is_ok(), fits, "{:?}", whole.err());
+        let made: usize = whole.iter().flat_map(|whole| whole.segments(Checksums::Whole)).map(|segment| segment.len()).sum();
+        prop_assert!(made <= parts.payload.len() + MAX_SEGMENTS * MAX_HEADER_LEN);
+    }
+
+    /// The header lies where the model put it, its checksum covers what the model says, and finishing it makes it right. What follows
+    /// the IP packet is padding.
+    #[test]
+    fn a_transport_header_is_found_behind_all_others(parts in parts(), udp: bool, spare in 0usize..9, padding in 0usize..20) {
+        let mut parts = parts;
+        if udp {
+            parts.become_udp();
+        }
+        let mut frame = parts.frame(&parts.payload);
+        let start = parts.link.len() + parts.ip.len();
+        let mut end = frame.len();
+        if udp {
+            // A datagram may end before its packet does.
+            end -= spare.min(parts.payload.len());
+            frame[start + 4..][..2].copy_from_slice(&((end - start) as u16).to_be_bytes());
+        }
+        frame.extend(vec![0xdd; padding]);
+        let found = Transport::find(&frame).unwrap();
+        let offset = if udp { 6 } else { 16 };
+        prop_assert_eq!((found.start(), found.checksum_offset(), found.end()), (start, offset, end));
+
+        let (protocol, field) = (if udp { IpProtocol::UDP } else { IpProtocol::TCP }, start + offset);
+        let pseudo_header = !parts.addresses.pseudo_header(protocol, end - start).finish();
+        frame[field..field + 2].copy_from_slice(&pseudo_header.to_be_bytes());
+        let before = frame.clone();
+        found.finish(&mut frame).unwrap();
+        prop_assert_eq!(&frame[..field], &before[..field]);
+        prop_assert_eq!(&frame[field + 2..], &before[field + 2..]);
+        let layer = if udp { Layer::Udp } else { Layer::Tcp };
+        prop_assert_eq!(verify_checksums(&frame).map(|verified| verified.upper), Ok(Some(layer)));
+        let mut short = frame[..end - 1].to_vec();
+        prop_assert!(found.finish(&mut short).is_err() && short == frame[..end - 1]);
+    }
+
+    /// Whatever the bytes are: what is found lies in them, and what can be cut begins there, too.
+    #[test]
+    fn what_is_found_in_a_damaged_frame_lies_in_it(
+        parts in parts(), udp: bool, damage in proptest::collection::vec((0usize..200, any::<u8>()), 0..6), length in any::<usize>(), size: u16,
+    ) {
+        let mut parts = parts;
+        if udp {
+            parts.become_udp();
+        }
+        let mut frame = parts.frame(&parts.payload);
+        for (at, byte) in damage {
+            let at = at.min(frame.len() - 1);
+            frame[at] = byte;
+        }
+        frame.truncate(length % (frame.len() + 1));
+        let found = Transport::find(&frame);
+        if let Ok(found) = &found {
+            let shortest = if found.checksum_offset() == 16 { 20 } else { 8 };
+            prop_assert!(found.start() >= 14 + 20 && found.start() + shortest <= found.end() && found.end() <= frame.len());
+            prop_assert!(found.finish(&mut frame.clone()).is_ok());
+        }
+        for kind in [Kind::Tcp4, Kind::Tcp6] {
+            if let Ok(whole) = SuperFrame::new(&frame, kind, size) {
+                let found = found.as_ref().unwrap();
+                prop_assert_eq!((found.start(), found.checksum_offset(), found.end()), (whole.tcp_start(), 16, whole.len()));
+            }
+        }
     }
 
     #[test]
@@ -275,14 +382,74 @@ fn what_cannot_be_cut_is_refused_by_name() {
         SuperFrame::new(&frame, kind, size).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let nothing = |_: &mut Vec<u8>| ();
-    assert_eq!(refused(Kind::Tcp4, 10, &nothing), "");
-    assert_eq!(refused(Kind::Tcp4, 0, &nothing), "super-frame: segment size is 0, it must be 1 byte at least");
-    assert!(refused(Kind::Tcp6, 10, &nothing).starts_with("Ethernet: type is 2048, it must be 0x86dd"));
-    assert!(refused(Kind::Tcp4, 10, &|frame| frame[23] = 17).starts_with("IPv4: protocol is 17"));
-    assert!(refused(Kind::Tcp4, 10, &|frame| frame[20] = 0x20).starts_with("IPv4: fragment field is 8192"));
-    assert!(refused(Kind::Tcp4, 10, &|frame| frame[46] = 0xf0).is_empty());
-    assert!(refused(Kind::Tcp4, 10, &|frame| frame[46] = 0x40).starts_with("TCP: header length is 16"));
-    assert!(refused(Kind::Tcp4, 10, &|frame| frame.truncate(60)).starts_with("IPv4: 140 bytes are needed, 46 are"));
+    assert_eq!(refused(Kind::Tcp4, 48, &nothing), "");
+    let size = "super-frame: segment size is 47, it must be 48 bytes at least, with TCP's options";
+    assert_eq!(refused(Kind::Tcp4, 47, &nothing), size);
+    assert_eq!(refused(Kind::Tcp4, 7, &|frame| frame[46] = 0xf0), size.replace("47", "7"), "40 bytes are options");
+    assert_eq!(refused(Kind::Tcp4, 8, &|frame| frame[46] = 0xf0), "");
+    assert!(refused(Kind::Tcp4, 0, &nothing).starts_with("super-frame: segment size is 0, it must be"));
+    assert!(refused(Kind::Tcp6, 48, &nothing).starts_with("Ethernet: type is 2048, it must be 0x86dd"));
+    assert!(refused(Kind::Tcp4, 48, &|frame| frame[23] = 17).starts_with("IP: protocol is 17, it must be 6 (TCP)"));
+    assert!(refused(Kind::Tcp4, 48, &|frame| frame[20] = 0x20).starts_with("IPv4: fragment field is 8192"));
+    assert!(refused(Kind::Tcp4, 48, &|frame| frame[46] = 0x40).starts_with("TCP: header length is 16"));
+    assert!(refused(Kind::Tcp4, 48, &|frame| frame.truncate(60)).starts_with("IPv4: 140 bytes are needed, 46 are"));
+
+    let longest = plain(MAX_SEGMENTS * 48);
+    assert_eq!(SuperFrame::new(&longest.frame(&longest.payload), Kind::Tcp4, 48).unwrap().count(), MAX_SEGMENTS);
+    let longer = plain(MAX_SEGMENTS * 48 + 1);
+    let error = SuperFrame::new(&longer.frame(&longer.payload), Kind::Tcp4, 48).unwrap_err().to_string();
+    assert_eq!(error, "super-frame: the number of segments is 1025, it must be 1,024 at most");
+    // 14 bytes of Ethernet, 40 of IPv6, 20 of TCP, and extension headers up to the limit and beyond it.
+    let with_extensions = |length: usize| {
+        let mut extension = vec![0; length];
+        (extension[0], extension[1]) = (6, (length / 8 - 1) as u8);
+        let start = [0x60, 0, 0, 0, 0, (length + 20) as u8, 60, 64];
+        let mut packet = [&start[..], &[1; 32], &extension, &[0; 20]].concat();
+        packet[40 + length + 12] = 0x50;
+        [&[2; 12][..], &[0x86, 0xdd], &packet].concat()
+    };
+    assert_eq!(SuperFrame::new(&with_extensions(176), Kind::Tcp6, 48).unwrap().header_len(), 250);
+    let error = SuperFrame::new(&with_extensions(184), Kind::Tcp6, 48).unwrap_err().to_string();
+    assert_eq!(error, "super-frame: header length is 258, it must be 256 bytes at most");
+}
+
+#[test]
+fn a_segment_as_long_as_an_ipv6_packet_can_be_has_the_right_length() {
+    for payload in (65_400..=65_515).chain([0, 1]) {
+        let mut parts = plain(payload);
+        let (src, dst) = ([1; 16], [2; 16]);
+        (parts.kind, parts.addresses) = (Kind::Tcp6, IpPair::V6 { src: src.into(), dst: dst.into() });
+        parts.link[12..].copy_from_slice(&[0x86, 0xdd]);
+        parts.ip = [&[0x60, 0, 0, 0, 0, 0, 6, 64][..], &src, &dst].concat();
+        let frame = parts.frame(&parts.payload);
+        let whole = SuperFrame::new(&frame, Kind::Tcp6, u16::MAX).unwrap();
+        assert_eq!(written(&whole, Checksums::Whole), [frame]);
+    }
+}
+
+#[test]
+fn frames_without_a_checksum_to_finish_are_refused_by_name() {
+    let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = plain(100).frame(&[1; 100]);
+        change(&mut frame);
+        Transport::find(&frame).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refused(&|_| ()), "");
+    assert!(refused(&|frame| frame[12] = 9).starts_with("Ethernet: type is 2304, it must be 0x0800 (IPv4) or"));
+    assert_eq!(refused(&|frame| frame[23] = 1), "IP: protocol is 1, it must be 6 (TCP) or 17 (UDP)");
+    assert!(refused(&|frame| frame[20] = 0x20).starts_with("IPv4: fragment field is 8192"));
+    assert!(refused(&|frame| frame[21] = 1).starts_with("IPv4: fragment field is 1"));
+    assert!(refused(&|frame| frame[46] = 0x40).starts_with("TCP: header length is 16"));
+    assert!(refused(&|frame| frame.truncate(153)).starts_with("IPv4: 140 bytes are needed, 139 are"));
+    let udp = |length: u16| {
+        refused(&|frame| {
+            frame[23] = 17;
+            frame[38..40].copy_from_slice(&length.to_be_bytes());
+        })
+    };
+    assert_eq!((udp(120), udp(8)), (String::new(), String::new()));
+    assert_eq!(udp(7), "UDP: length is 7, it must be 8 bytes at least");
+    assert_eq!(udp(121), "UDP: 121 bytes are needed, 120 are there");
 }
 
 #[test]
@@ -291,7 +458,7 @@ fn ipv6_headers_that_forbid_it_are_refused_by_name() {
         let mut packet = [&[0x60, 0, 0, 0, 0, 44, next, 64][..], &[1; 32], &extension, &[0; 20]].concat();
         packet[40 + 24 + 12] = 0x50;
         let frame = [&[2; 12][..], &[0x86, 0xdd], &packet].concat();
-        SuperFrame::new(&frame, Kind::Tcp6, 10).err().map(|error| error.to_string()).unwrap_or_default()
+        SuperFrame::new(&frame, Kind::Tcp6, 48).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let extension = |start: [u8; 4]| {
         let mut extension = [0; 24];
@@ -301,7 +468,7 @@ fn ipv6_headers_that_forbid_it_are_refused_by_name() {
     assert_eq!(refused(60, extension([6, 2, 0, 0])), "");
     assert!(refused(51, extension([6, 4, 0, 0])).starts_with("IPv6: the number of authentication headers is 1"));
     assert!(refused(43, extension([6, 2, 99, 1])).contains("it must be 0: give them a type that is known"));
-    assert!(refused(60, extension([17, 2, 0, 0])).starts_with("IPv6: upper protocol is 17"));
+    assert!(refused(60, extension([17, 2, 0, 0])).starts_with("IP: protocol is 17"));
     let mut fragment = extension([60, 0, 0, 0]);
     fragment[8..10].copy_from_slice(&[6, 1]);
     assert!(refused(44, fragment).starts_with("IPv6: the number of fragment headers is 1"));
@@ -319,7 +486,7 @@ fn real_segments_survive_being_cut_and_joined() {
             if reader.interfaces()[interface].link_type != LinkType::ETHERNET {
                 break;
             }
-            for (kind, size) in [Kind::Tcp4, Kind::Tcp6].into_iter().flat_map(|kind| [(kind, 7), (kind, 1_448)]) {
+            for (kind, size) in [Kind::Tcp4, Kind::Tcp6].into_iter().flat_map(|kind| [(kind, 48), (kind, 1_448)]) {
                 let Ok(whole) = SuperFrame::new(&frame, kind, size) else { continue };
                 let frames = written(&whole, Checksums::Whole);
                 for segment in &frames {
