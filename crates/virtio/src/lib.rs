@@ -15,6 +15,7 @@ mod features;
 pub mod inflight;
 pub mod log;
 mod memory;
+mod offload;
 pub mod ring;
 pub mod vhost;
 

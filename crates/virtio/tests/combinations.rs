@@ -19,6 +19,7 @@ use bellows_virtio::Features;
 use bellows_virtio::ring::{Areas, Doorbell, Position, ReceiveRing, Setup, Stop, TransmitRing};
 
 use model::chains::{Chain, Rules, header_length};
+use model::frames;
 use model::guest::Guest;
 use model::random::Random;
 use model::{Driver, Wish, driver};
@@ -244,13 +245,11 @@ impl Bench<'_> {
     /// A random packet with its header, and what the device must make of the header.
     fn packet_to_transmit(&mut self) -> (Vec<u8>, Option<Offload>) {
         let offload = self.some_offload([Features::CSUM, Features::HOST_TSO4, Features::HOST_TSO6]);
-        let length = packet_length(&mut self.random, offload);
-        let mut fields = offload.unwrap_or_default();
-        fit(&mut fields, length, &mut self.random);
-        let offload = offload.map(|_| fields);
-        let mut contents = header(fields);
+        let (packet, claim) = some_packet(&mut self.random, offload);
+        let offload = claim.map(|claim| frames::truth(&packet, claim).expect("a true claim"));
+        let mut contents = header(claim.unwrap_or_default());
         contents.resize(self.header, 0);
-        contents.extend(self.random.bytes(length));
+        contents.extend(packet);
         (contents, offload)
     }
 
@@ -321,11 +320,10 @@ impl Bench<'_> {
             }
             false => self.some_offload(all),
         };
-        let length = packet_length(&mut self.random, offload);
-        let mut packet = Packet::from_bytes(&self.random.bytes(length)).unwrap();
-        if let Some(mut offload) = offload {
-            fit(&mut offload, length, &mut self.random);
-            packet.set_offload(offload);
+        let (bytes, claim) = some_packet(&mut self.random, offload);
+        let mut packet = Packet::from_bytes(&bytes).unwrap();
+        if let Some(claim) = claim {
+            packet.set_offload(claim);
         }
         packet
     }
@@ -333,7 +331,8 @@ impl Bench<'_> {
     /// Writes into the shadow what a packet must look like at the driver, in the chains that are next. Returns what is
     /// written into each of them.
     fn expect(&mut self, packet: &Packet, chains: &mut VecDeque<u16>) -> Vec<usize> {
-        let mut bytes = header(packet.offload().unwrap_or_default());
+        let offload = packet.offload().map(|claim| frames::truth(packet.bytes(), claim).expect("a true claim"));
+        let mut bytes = header(offload.unwrap_or_default());
         bytes.resize(self.header, 0);
         bytes.extend(packet.bytes());
         let mut buffers: Vec<(u16, usize)> = Vec::new();
@@ -502,19 +501,18 @@ fn packet_length(random: &mut Random, offload: Option<Offload>) -> usize {
     }
 }
 
-/// Gives an offload fields that can be true of a packet of a length; one that asks for nothing has any values where nothing
-/// may look.
-fn fit(offload: &mut Offload, length: usize, random: &mut Random) {
-    if offload.needs_checksum() {
-        let start = random.between(0, length - 20);
-        offload.checksum_start = start as u16;
-        offload.checksum_offset = random.between(0, length - start - 2) as u16;
-    }
-    if offload.is_super_frame() {
-        offload.checksum_offset = 16;
-        offload.segment_size = random.between(1, 9000) as u16;
-        offload.header_length = random.word();
-    }
+/// A packet of any bytes, or a frame of which such an offload can be true with the claim that is made of it. In the claim, fields
+/// that are hints have any values.
+fn some_packet(random: &mut Random, offload: Option<Offload>) -> (Vec<u8>, Option<Offload>) {
+    let length = packet_length(random, offload);
+    let Some(Offload { gso_type, .. }) = offload else { return (random.bytes(length), None) };
+    let is_gso = gso_type != Offload::GSO_NONE;
+    let is_tcp = is_gso || random.one_in(2);
+    let is_ipv6 = if is_gso { gso_type == Offload::GSO_TCP6 } else { random.one_in(2) };
+    let frame = frames::frame(random, length, is_tcp, is_ipv6);
+    let claim = if is_gso { frame.gso(random.between(64, 9000) as u16) } else { frame.checksum() };
+    let segment_size = if is_gso { claim.segment_size } else { random.word() };
+    (frame.bytes, Some(Offload { header_length: random.word(), segment_size, ..claim }))
 }
 
 /// The first ten bytes of the header.

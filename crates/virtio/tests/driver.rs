@@ -16,6 +16,7 @@ use bellows_virtio::ring::{Position, ReceiveRing, Setup, Stop, TransmitRing};
 use bellows_virtio::vhost::{Placed, QueueLayout};
 use bellows_virtio::{Features, Memory, RegionSpec};
 
+use model::frames;
 use model::random::Random;
 
 const CHAINS: [Chains; 3] = [Chains::Single, Chains::Chained, Chains::Indirect];
@@ -94,19 +95,14 @@ fn packet(random: &mut Random, features: Features) -> Packet {
         7 | 8 => random.between(1, 2_048),
         _ => random.between(2_000, 9_014),
     };
-    let mut packet = Packet::from_bytes(&random.bytes(length)).unwrap();
-    if super_frame || (features.has(Features::CSUM) && length > 60 && random.one_in(3)) {
-        let gso_type = if super_frame { Offload::GSO_TCP4 } else { Offload::GSO_NONE };
-        let segment_size = if super_frame { 1448 } else { 0 };
-        packet.set_offload(Offload {
-            flags: Offload::NEEDS_CHECKSUM,
-            gso_type,
-            header_length: 54,
-            segment_size,
-            checksum_start: 34,
-            checksum_offset: 16,
-        });
+    if !super_frame && (!features.has(Features::CSUM) || random.one_in(2)) {
+        return Packet::from_bytes(&random.bytes(length)).unwrap();
     }
+    let is_tcp = super_frame || random.one_in(2);
+    let is_ipv6 = !super_frame && random.one_in(2);
+    let frame = frames::frame(random, length, is_tcp, is_ipv6);
+    let mut packet = Packet::from_bytes(&frame.bytes).unwrap();
+    packet.set_offload(if super_frame { frame.gso(1448) } else { frame.checksum() });
     packet
 }
 

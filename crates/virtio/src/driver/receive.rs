@@ -10,6 +10,7 @@ use super::bell::UsedBell;
 use super::ring::{Back, WRITE};
 use super::{Chains, DeviceError, Queue, QueueCounters};
 use crate::features::Features;
+use crate::offload::{self, Receiver};
 
 /// The driver's side of a receive queue.
 pub struct ReceiveQueue {
@@ -143,10 +144,11 @@ impl ReceiveQueue {
             return Ok(Next::Unfinished(Some(packet)));
         }
         let mut packet = packet;
-        if header.offload != Offload::default() && !self.apply(&mut packet, header.offload, data) {
+        self.copy(&mut packet, self.queue.slots.data(token), data);
+        if header.offload != Offload::default() && !self.admit(&mut packet, header.offload) {
+            packet.truncate(0);
             return Ok(Next::Unfinished(Some(packet)));
         }
-        self.copy(&mut packet, self.queue.slots.data(token), data);
         Ok(Next::Packet(packet))
     }
 
@@ -176,22 +178,13 @@ impl ReceiveQueue {
         Header { offload, buffers: if slots.features.has(Features::MRG_RXBUF) { buffers } else { 1 } }
     }
 
-    /// Gives a packet that will have so many bytes what its header asks for. False, and counted, if that cannot be.
+    /// Gives a packet what its header asks for, once its bytes are here, where the device cannot change them. False, and counted, if
+    /// it must be dropped.
     #[inline(never)]
-    fn apply(&mut self, packet: &mut Packet, offload: Offload, length: usize) -> bool {
-        let offload = Offload { flags: offload.flags & Offload::NEEDS_CHECKSUM, ..offload };
-        let negotiated = match offload.gso_type {
-            Offload::GSO_NONE => true,
-            Offload::GSO_TCP4 => self.queue.slots.features.has(Features::GUEST_TSO4),
-            Offload::GSO_TCP6 => self.queue.slots.features.has(Features::GUEST_TSO6),
-            _ => false,
-        };
-        let sound = negotiated && offload.check(length);
-        if sound {
-            packet.set_offload(offload);
-        } else {
-            self.queue.counters.bad_header += 1;
-        }
+    fn admit(&mut self, packet: &mut Packet, header: Offload) -> bool {
+        self.blitter.barrier();
+        let sound = offload::admit(packet, header, Receiver::Driver, self.queue.slots.features);
+        self.queue.counters.bad_header += u64::from(!sound);
         sound
     }
 
@@ -218,7 +211,7 @@ impl ReceiveQueue {
             false => (Packet::with_room_of(&self.share, most), Some(packet)),
         };
         match &mut long {
-            // How long it will be is known only when all of it is there, so its offload is judged then.
+            // What its header asks for is a claim until all of it is there.
             Some(long) if header.offload != Offload::default() => long.set_offload(header.offload),
             Some(_) => {}
             None => self.queue.counters.no_buffer += 1,
@@ -254,10 +247,10 @@ impl ReceiveQueue {
         let Some(mut packet) = whole.and_then(|whole| whole.packet) else { return Next::Unfinished(spare) };
         let length = packet.len();
         let sound = match packet.offload() {
-            Some(offload) => self.apply(&mut packet, offload, length),
-            None => true,
+            Some(offload) if length > 0 => self.admit(&mut packet, offload),
+            _ => length > 0,
         };
-        if length > 0 && sound {
+        if sound {
             return Next::Packet(packet);
         }
         self.queue.counters.empty += u64::from(length == 0);

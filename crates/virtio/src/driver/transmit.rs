@@ -9,7 +9,7 @@ use bellows_packet::{Offload, Packet};
 use super::bell::UsedBell;
 use super::ring::{Fifo, Segment};
 use super::{Chains, DeviceError, Queue, QueueCounters, TABLE};
-use crate::features::Features;
+use crate::offload::{self, Receiver};
 use crate::ring::{Stop, Taken};
 
 /// The driver's side of a transmit queue.
@@ -103,7 +103,13 @@ impl TransmitQueue {
     /// Copies one packet into slots.
     #[inline(always)]
     fn put(&mut self, packet: &Packet) -> Result<(), Stop> {
-        let offload = if packet.has_offload() { self.accept(packet)? } else { Offload::default() };
+        let offload = match packet.has_offload() {
+            true => {
+                let features = self.queue.slots.features;
+                offload::header_for(packet, Receiver::Device, features).ok_or(Stop::Offload)?
+            }
+            false => Offload::default(),
+        };
         let slots = &self.queue.slots;
         let count = packet.len().div_ceil(slots.room).max(1);
         let descriptors = slots.descriptors(count);
@@ -121,23 +127,6 @@ impl TransmitQueue {
             self.put_long(first, packet);
         }
         Ok(())
-    }
-
-    /// What of a packet's offload the device takes.
-    #[inline(never)]
-    fn accept(&self, packet: &Packet) -> Result<Offload, Stop> {
-        let features = self.queue.slots.features;
-        let Some(offload) = packet.offload() else { return Ok(Offload::default()) };
-        let needed = match offload.gso_type {
-            Offload::GSO_NONE if !offload.needs_checksum() => return Ok(Offload::default()),
-            Offload::GSO_NONE => Features::CSUM,
-            Offload::GSO_TCP4 => Features::HOST_TSO4,
-            Offload::GSO_TCP6 => Features::HOST_TSO6,
-            _ => return Err(Stop::Offload),
-        };
-        // That a checksum has been found right is for the driver to hear, not to say.
-        let flags = offload.flags & Offload::NEEDS_CHECKSUM;
-        if features.has(needed) { Ok(Offload { flags, ..offload }) } else { Err(Stop::Offload) }
     }
 
     #[inline(always)]

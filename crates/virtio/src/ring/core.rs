@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bellows_blit::Blitter;
-use bellows_packet::{LargeShare, Packet, ROOM, prefetch, prefetch_to_write};
+use bellows_packet::{LargeShare, Offload, Packet, ROOM, prefetch, prefetch_to_write};
 use bellows_sys::notify::Notifier;
 
 use super::error::RingError;
@@ -135,6 +135,8 @@ pub(super) struct Core {
     /// All that any call has looked at, for tests of its bounds.
     #[cfg(debug_assertions)]
     pub(super) steps: u64,
+    /// What the header of the packet at hand says, if the packet has an offload.
+    pub(super) offload: Offload,
     /// Used descriptors of a packed ring, by their place, that are written at the end of the call: those of a receive queue, whose
     /// driver looks at the lines all the time, so that each store at another moment would have to fetch the line anew; and all if
     /// the ring is inflight-tracked, where nothing may be shown before it has been announced.
@@ -199,6 +201,7 @@ impl Core {
             spent: 0,
             #[cfg(debug_assertions)]
             steps: 0,
+            offload: Offload::default(),
             later: Vec::with_capacity(if options.packed { setup.size.into() } else { 0 }),
             call: setup.call,
             share: None,

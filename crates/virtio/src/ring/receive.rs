@@ -7,7 +7,7 @@ use super::error::RingError;
 use super::guest::{Window, read_u32, read_u64, write_u16, write_u32, write_u64};
 use super::options::Kind;
 use super::{Stop, Taken};
-use crate::features::Features;
+use crate::offload::{self, Receiver};
 
 /// One instance of the loop: the packets, the first ones first.
 pub(super) type Loop = fn(&mut Core, &[Packet]) -> Taken;
@@ -94,18 +94,12 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
     Taken { count, stop }
 }
 
-/// Whether the driver takes a packet with what is left to do to it.
+/// Whether the driver takes a packet with what is left to do to it; notes what its header will say.
 #[inline(never)]
-fn passes(core: &Core, packet: &Packet) -> bool {
-    let Some(offload) = packet.offload() else { return true };
-    let needs = match offload.gso_type & !Offload::GSO_ECN {
-        Offload::GSO_NONE => Features::GUEST_CSUM,
-        Offload::GSO_TCP4 => Features::GUEST_TSO4,
-        Offload::GSO_TCP6 => Features::GUEST_TSO6,
-        _ => return false,
-    };
-    // Nobody has negotiated that congestion marks survive segmentation.
-    core.features.has(needs) && offload.gso_type & Offload::GSO_ECN == 0
+fn passes(core: &mut Core, packet: &Packet) -> bool {
+    let header = offload::header_for(packet, Receiver::Driver, core.features);
+    core.offload = header.unwrap_or_default();
+    header.is_some()
 }
 
 /// Safety: header and data of the spot are mapped, with room for the packet.
@@ -117,22 +111,21 @@ unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
     // SAFETY: the target by the caller's promise, valid as long as the core keeps the memory mapped; the packet is borrowed until
     // finish() has done the copies.
     unsafe {
-        let header = if K::OFFLOADS { encode(packet) } else { (0, 0) };
+        let header = if K::OFFLOADS { encode(core, packet) } else { (0, 0) };
         write_header::<K>(spot.header, header, 1);
         core.blitter.copy(spot.data, data.as_ptr(), data.len());
     }
 }
 
-/// A packet's header: its first eight bytes as a number, and the two after them.
+/// A packet's header: its first eight bytes as a number, and the two after them. The packet has [passed](passes).
 #[inline(always)]
-fn encode(packet: &Packet) -> (u64, u16) {
-    if packet.has_offload() { encode_offload(packet) } else { (0, 0) }
+fn encode(core: &Core, packet: &Packet) -> (u64, u16) {
+    if packet.has_offload() { encode_offload(core.offload) } else { (0, 0) }
 }
 
 #[inline(never)]
-fn encode_offload(packet: &Packet) -> (u64, u16) {
-    let Offload { flags, gso_type, header_length, segment_size, checksum_start, checksum_offset } =
-        packet.offload().unwrap_or_default();
+fn encode_offload(offload: Offload) -> (u64, u16) {
+    let Offload { flags, gso_type, header_length, segment_size, checksum_start, checksum_offset } = offload;
     let low = u64::from(flags)
         | u64::from(gso_type) << 8
         | u64::from(header_length) << 16
@@ -228,7 +221,7 @@ fn put_scattered<K: Kind>(
 /// Queues the copies of header and data into the pieces. They have room for both.
 #[inline(always)]
 fn scatter<K: Kind>(core: &mut Core, packet: &Packet) {
-    let encoded = if K::OFFLOADS { encode(packet) } else { (0, 0) };
+    let encoded = if K::OFFLOADS { encode(core, packet) } else { (0, 0) };
     let mut header = [0; 12];
     header[..8].copy_from_slice(&encoded.0.to_le_bytes());
     header[8..10].copy_from_slice(&encoded.1.to_le_bytes());

@@ -1,12 +1,14 @@
 //! From the driver: the loop that takes packets out of a ring.
 
+use std::ptr;
+
 use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
 
 use super::core::{AHEAD, Chain, Core, Cursor, Piece, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u16, read_u64};
 use super::options::Kind;
-use crate::features::Features;
+use crate::offload::{self, Receiver};
 
 /// One instance of the loop: at most so many packets, into the vector. Returns how many chains were taken.
 pub(super) type Loop = fn(&mut Core, &mut Vector, usize) -> usize;
@@ -121,8 +123,11 @@ unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) ->
         // SAFETY: the header is mapped.
         let low = unsafe { read_u64(spot.header) };
         if asks(low) {
-            // SAFETY: all ten bytes of the header are.
-            packet = accept(core, decode(low, unsafe { read_u16(spot.header.add(8)) }), packet)?;
+            // SAFETY: all ten bytes of the header are; the data by the caller's promise.
+            return unsafe {
+                let header = decode(low, read_u16(spot.header.add(8)));
+                take_with_offload(core, packet, spot.data, header)
+            };
         }
     }
     // SAFETY: the source by the caller's promise, valid as long as the core keeps the memory mapped; the target is the packet's
@@ -161,13 +166,7 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
         packet = large;
     }
     let mut target = packet.extend(data).as_mut_ptr();
-    if K::OFFLOADS {
-        let (low, high) = gather_header(&core.pieces);
-        if asks(low) {
-            let Some(accepted) = accept(core, decode(low, high), packet) else { return Ok(Taken::Dropped(chain)) };
-            packet = accepted;
-        }
-    }
+    let header = if K::OFFLOADS { gather_header(&core.pieces) } else { (0, 0) };
     let mut skip = K::HEADER;
     for piece in &core.pieces {
         let length = piece.length as usize;
@@ -181,6 +180,12 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
                 target = target.add(length - skipped);
             }
         }
+    }
+    if asks(header.0) {
+        // What is checked must be there, and a packet that is dropped must not be written to any more.
+        core.blitter.barrier();
+        let admitted = admit(core, packet, decode(header.0, header.1));
+        return Ok(admitted.map_or(Taken::Dropped(chain), |packet| Taken::Packet(chain, packet)));
     }
     Ok(Taken::Packet(chain, packet))
 }
@@ -217,23 +222,25 @@ fn asks(low: u64) -> bool {
     u64::from_le(low) & (u64::from(Offload::NEEDS_CHECKSUM) | 0xff << 8) != 0
 }
 
-/// Gives a packet what its header asks for. `None`, and counted, if the header makes no sense.
+/// Copies what a header asks something of into its packet, and then checks header and copy: the driver can change its own bytes at
+/// any moment, but not these. `None`, and counted, if the packet must be dropped.
+///
+/// Safety: the source is mapped and as long as the packet.
 #[inline(never)]
-fn accept(core: &mut Core, header: Offload, mut packet: Packet) -> Option<Packet> {
-    // What else the field says is for the other direction.
-    let offload = Offload { flags: header.flags & Offload::NEEDS_CHECKSUM, ..header };
-    let negotiated = match offload.gso_type & !Offload::GSO_ECN {
-        Offload::GSO_NONE => offload.gso_type == Offload::GSO_NONE,
-        Offload::GSO_TCP4 => core.features.has(Features::HOST_TSO4),
-        Offload::GSO_TCP6 => core.features.has(Features::HOST_TSO6),
-        _ => false,
-    };
-    if !negotiated || !core.features.has(Features::CSUM) || !offload.check(packet.len()) {
-        core.counters.bad_header += 1;
-        return None;
+unsafe fn take_with_offload(core: &mut Core, mut packet: Packet, source: *const u8, header: Offload) -> Option<Packet> {
+    let bytes = packet.bytes_mut();
+    // SAFETY: the caller's promise; the target is a slice of the same length, and no memory of a driver's.
+    unsafe { ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), bytes.len()) };
+    admit(core, packet, header)
+}
+
+/// Gives a packet that has been copied what its header asks for. `None`, and counted, if the packet must be dropped.
+fn admit(core: &mut Core, mut packet: Packet, header: Offload) -> Option<Packet> {
+    if offload::admit(&mut packet, header, Receiver::Device, core.features) {
+        return Some(packet);
     }
-    packet.set_offload(offload);
-    Some(packet)
+    core.counters.bad_header += 1;
+    None
 }
 
 const _: () = assert!(OFFLOAD == 10 && Offload::GSO_NONE == 0);

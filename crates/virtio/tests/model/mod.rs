@@ -5,12 +5,14 @@
 //!
 //! - [`guest`]: the guest's memory, and a shadow of it that holds what it ought to be.
 //! - [`chains`]: how packets are laid out over descriptors.
+//! - [`frames`]: packets whose headers may ask for something, and what they may ask for.
 //! - [`split`], [`packed`]: the driver's side of a ring of either kind.
 //! - [`random`]: numbers that a seed determines.
 
 #![allow(dead_code, reason = "each test uses a part of the model")]
 
 pub mod chains;
+pub mod frames;
 pub mod guest;
 pub mod packed;
 pub mod random;
