@@ -184,7 +184,8 @@ fn enter(guest: &mut Guest, random: &mut Random) -> Vector {
     let features = some_features(random);
     let length = header_length(features);
     let claims: Vec<_> = (0..8).map(|_| some_claim(random)).collect();
-    let contents: Vec<_> = claims.iter().map(|(bytes, claim)| [header(*claim, length), bytes.clone()].concat()).collect();
+    let contents: Vec<_> =
+        claims.iter().map(|(bytes, claim)| [header(*claim, length), bytes.clone()].concat()).collect();
     let side = side(guest, features, random, &contents, false);
     let mut ring = TransmitRing::new(side.setup).unwrap();
     let mut packets = Vector::new();
@@ -349,7 +350,8 @@ fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
             let start = Instant::now();
             let mut rounds = 0;
             // How often the other thread runs is the system's choice.
-            while rounds < 20_000 || came.iter().any(|count| *count < 100) && start.elapsed() < Duration::from_secs(60) {
+            while rounds < 20_000 || came.iter().any(|count| *count < 100) && start.elapsed() < Duration::from_secs(60)
+            {
                 rounds += 1;
                 let indirect = features.has(Features::INDIRECT_DESC);
                 let words = |flags: u16| match features.has(Features::RING_PACKED) {

@@ -18,8 +18,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::Told;
-use crate::virtio::finish::{Able, soften};
-use crate::virtio::{self, Side, VirtioOption};
+use crate::virtio::finish::{Able, Budget, Finisher};
+use crate::virtio::{self, Awaits, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
 ///
@@ -140,25 +140,17 @@ const fn receive_slot(pair: usize) -> usize {
     2 + 2 * pair
 }
 
-/// What packets wait for that a call has not given to the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Waits {
-    Nothing,
-    /// The driver has no buffer free; the slot tells when it has.
-    Buffers,
-    /// This call has looked at enough; the slot asks for the next one.
-    Turn,
-}
-
 /// One pair of queues, as far as it is the app's.
 struct Pair {
-    /// Packets for this pair's driver, before those in the link: segments, and what was shared out to it.
+    /// Packets for this pair's driver, before those in the link: what was shared out to it.
     waiting: Vector,
+    /// Packets that this pair's driver does not take as they are, before those that wait.
+    finisher: Finisher,
     /// The rings' doorbells, while they run.
     transmit: Option<Arc<Doorbell>>,
     receive: Option<Arc<Doorbell>>,
-    /// What the packets wait for that are left.
-    waits: Waits,
+    /// What the slot of the receive ring tells.
+    awaits: Awaits,
     /// What the app has counted of this transmit ring: empty, too long, bad header, no large buffer.
     told: [u64; counted::ERRORS],
 }
@@ -167,11 +159,17 @@ impl Pair {
     fn new() -> Pair {
         Pair {
             waiting: Vector::new(),
+            finisher: Finisher::new(),
             transmit: None,
             receive: None,
-            waits: Waits::Nothing,
+            awaits: Awaits::Nothing,
             told: [0; counted::ERRORS],
         }
+    }
+
+    /// How many packets it holds.
+    fn held(&self) -> usize {
+        self.waiting.len() + self.finisher.held()
     }
 }
 
@@ -260,7 +258,7 @@ impl App for VhostUser {
     }
 
     fn held(&self) -> usize {
-        self.running.iter().flat_map(|running| &running.pairs).map(|pair| pair.waiting.len()).sum()
+        self.running.iter().flat_map(|running| &running.pairs).map(Pair::held).sum()
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -284,7 +282,7 @@ impl App for VhostUser {
             running.sync(io);
             running.pull(io);
             // Packets that wait inside are nobody else's to push.
-            if running.pairs.iter().any(|pair| !pair.waiting.is_empty()) {
+            if running.pairs.iter().any(|pair| pair.held() > 0) {
                 running.push(io);
             }
         }
@@ -333,7 +331,7 @@ impl Running {
             if !same(&receive, &pair.receive) {
                 io.slot(receive_slot(index)).never();
                 pair.receive = receive;
-                pair.waits = Waits::Nothing;
+                pair.awaits = Awaits::Nothing;
             }
         }
         match self.pairs.iter().position(|pair| pair.receive.is_some()) {
@@ -349,10 +347,15 @@ impl Running {
     /// What waits for a queue that has gone goes to one that runs.
     fn move_stranded(&mut self, io: &Io<VhostUser>, running: usize) {
         for index in 0..self.pairs.len() {
-            if self.pairs[index].receive.is_none() && !self.pairs[index].waiting.is_empty() {
-                let mut stranded = std::mem::take(&mut self.pairs[index].waiting);
-                self.pairs[running].waiting.append(&mut stranded, usize::MAX);
-                stranded.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
+            if self.pairs[index].receive.is_none() && self.pairs[index].held() > 0 {
+                let waiting = std::mem::take(&mut self.pairs[index].waiting);
+                let (ready, rest) = self.pairs[index].finisher.empty();
+                for mut stranded in [ready, waiting] {
+                    self.pairs[running].waiting.append(&mut stranded, usize::MAX);
+                    stranded.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
+                }
+                // Some segments of it have gone, so it cannot begin anew.
+                rest.into_iter().for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
             }
         }
     }
@@ -409,7 +412,8 @@ impl Running {
             }
             io.drop_all(&mut input, dropped::NO_DRIVER);
             for pair in &mut self.pairs {
-                for packet in pair.waiting.drain(usize::MAX) {
+                let (mut ready, rest) = pair.finisher.empty();
+                for packet in pair.waiting.drain(usize::MAX).chain(ready.drain(usize::MAX)).chain(rest) {
                     io.drop(packet, dropped::NO_DRIVER);
                 }
             }
@@ -420,8 +424,9 @@ impl Running {
             let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.waiting).collect();
             virtio::share_out(io, &mut input, &mut queues, dropped::QUEUE_FULL);
         }
+        let budget = Budget::share(io.burst(), rings);
         for index in 0..self.pairs.len() {
-            if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
+            if let Err(error) = self.push_pair(io, index, &mut input, rings == 1, budget) {
                 self.fail(io, Direction::Receive, index, error);
             }
         }
@@ -436,17 +441,25 @@ impl Running {
         index: usize,
         input: &mut Input<'_, VhostUser>,
         only: bool,
+        mut budget: Budget,
     ) -> Result<(), RingError> {
         let pair = &mut self.pairs[index];
         let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
         let able = Able::driver(ring.features());
-        let mut waits = Waits::Nothing;
+        let mut awaits = Awaits::Nothing;
         // What is there is enough for a call, and so is a burst.
-        let mut left = io.burst().max(pair.waiting.len() + input.packets().len());
+        let mut left = io.burst().max(pair.held() + input.packets().len());
         loop {
-            // What waits inside came before what waits in the link.
+            if !pair.finisher.go_on(io, able, &mut budget) {
+                awaits = Awaits::Turn;
+                break;
+            }
+            // What is being finished came before what waits inside, and that before what waits in the link.
+            let finished = !pair.finisher.packets().is_empty();
             let inside = !pair.waiting.is_empty();
-            let packets = if inside {
+            let packets = if finished {
+                pair.finisher.packets()
+            } else if inside {
                 pair.waiting.as_slice()
             } else if only {
                 input.packets()
@@ -457,12 +470,14 @@ impl Running {
                 break;
             }
             if left == 0 {
-                waits = Waits::Turn;
+                awaits = Awaits::Turn;
                 break;
             }
             let taken = ring.receive(packets)?;
             left = left.saturating_sub(ring.spent().max(1));
-            if inside {
+            if finished {
+                pair.finisher.take(taken.count).for_each(drop);
+            } else if inside {
                 pair.waiting.drain(taken.count).for_each(drop);
             } else {
                 input.discard_first(taken.count);
@@ -470,13 +485,18 @@ impl Running {
             let next = match taken.stop {
                 Stop::Done => continue,
                 Stop::Full => {
-                    waits = Waits::Buffers;
+                    awaits = Awaits::Buffers;
                     break;
                 }
                 Stop::Spent => {
-                    waits = Waits::Turn;
+                    awaits = Awaits::Turn;
                     break;
                 }
+                Stop::Offload if budget.is_spent() => {
+                    awaits = Awaits::Turn;
+                    break;
+                }
+                Stop::TooLong | Stop::Offload if finished => pair.finisher.take(1).next(),
                 Stop::TooLong | Stop::Offload if inside => pair.waiting.drain(1).next(),
                 Stop::TooLong | Stop::Offload => input.into_iter().next(),
             };
@@ -484,25 +504,22 @@ impl Running {
             if taken.stop == Stop::TooLong {
                 io.drop(packet, dropped::TOO_LONG);
             } else {
-                soften(io, packet, able, &mut pair.waiting, [dropped::QUEUE_FULL, dropped::BAD_OFFLOAD]);
+                pair.finisher.begin(io, packet, &mut budget, dropped::BAD_OFFLOAD);
             }
         }
-        if waits == Waits::Buffers {
+        if awaits == Awaits::Buffers {
             virtio::relieve(io, &mut pair.waiting, only.then_some(&mut *input), dropped::POOL_LOW);
         }
-        // What waits in the link has the app called again anyway.
-        if waits == Waits::Turn && pair.waiting.is_empty() {
-            waits = Waits::Nothing;
+        let before = std::mem::replace(&mut pair.awaits, awaits);
+        match (&pair.receive, awaits) {
+            (Some(doorbell), Awaits::Buffers) if before == awaits => {
+                io.slot(receive_slot(index)).moved(doorbell.quiet());
+            }
+            _ if before == awaits => {}
+            (doorbell, Awaits::Buffers) => watch(io, receive_slot(index), doorbell.as_ref()),
+            (_, Awaits::Turn) => io.slot(receive_slot(index)).always(),
+            (_, Awaits::Nothing) => io.slot(receive_slot(index)).never(),
         }
-        let slot = io.slot(receive_slot(index));
-        match (waits, &pair.receive) {
-            (Waits::Buffers, Some(doorbell)) if pair.waits == waits => slot.moved(doorbell.quiet()),
-            _ if pair.waits == waits => {}
-            (Waits::Buffers, doorbell) => watch(io, receive_slot(index), doorbell.as_ref()),
-            (Waits::Turn, _) => slot.always(),
-            (Waits::Nothing, _) => slot.never(),
-        }
-        pair.waits = waits;
         Ok(())
     }
 

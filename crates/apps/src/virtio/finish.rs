@@ -1,23 +1,16 @@
-//! Work that a packet's sender has left to others, done here for a receiver that has not agreed to do it.
+//! Work that a packet's sender has left to others, done here for a receiver that does not take the packet as it is: because it has
+//! not agreed to, or because what the sender said is not true of the packet any more.
 
 use bellows_engine::{App, Io};
-use bellows_packet::{CAPACITY, Offload, Packet, Vector};
+use bellows_packet::{Offload, Packet, Vector};
 use bellows_virtio::Features;
-use bellows_wire::offload::{Checksums, Kind, SuperFrame, finish_checksum};
+use bellows_wire::offload::{Checksums, Kind, SuperFrame, Transport};
 
 /// Where the checksum lies in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
 
-/// Why a packet could not be finished.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unfinished {
-    /// What it asks for makes no sense for it.
-    Malformed,
-    /// It has more segments than there is room for just now.
-    NoRoom,
-    /// The pool has no buffer for a segment.
-    NoBuffer,
-}
+/// Bytes that a queue may have finished in a call, for each packet of its burst.
+const BYTES_PER_PACKET: usize = 2_048;
 
 /// What a receiver does itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,95 +31,244 @@ impl Able {
     }
 }
 
-/// Finishes a packet that has an offload and puts what becomes of it behind what the vector holds: all or nothing.
+/// How much of this work a call of an app may still do for one queue.
 ///
-/// # Errors
-/// Why not; the packet comes back as it was.
-fn finish(mut packet: Packet, able: Able, done: &mut Vector) -> Result<(), (Packet, Unfinished)> {
-    let Some(offload) = packet.offload() else { return push(packet, done) };
-    if !offload.check(packet.len()) {
-        return Err((packet, Unfinished::Malformed));
+/// All queues together make as many packets as the engine's burst, or one each, and read and write 2,048 bytes for each of them;
+/// the packet with which a queue reaches its end may be longer. So one sender's large packets take no more of a breath than a burst
+/// of others, and what waits for its turn waits in the queue of their receiver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    packets: usize,
+    bytes: usize,
+}
+
+impl Budget {
+    /// The share of one of so many queues.
+    pub(crate) fn share(burst: usize, queues: usize) -> Budget {
+        let packets = (burst / queues.max(1)).max(1);
+        Budget { packets, bytes: packets * BYTES_PER_PACKET }
     }
-    if !offload.is_super_frame() {
-        if !able.checksums && offload.needs_checksum() {
-            let (start, offset) = (offload.checksum_start.into(), offload.checksum_offset.into());
-            if finish_checksum(packet.bytes_mut(), start, offset).is_err() {
-                return Err((packet, Unfinished::Malformed));
-            }
-            packet.clear_offload();
-        }
-        return push(packet, done);
+
+    /// Whether the rest has to wait for the next call.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.packets == 0 || self.bytes == 0
     }
-    match cut(&packet, offload, able, done) {
-        Ok(()) => Ok(()),
-        Err(why) => Err((packet, why)),
+
+    fn spend(&mut self, bytes: usize) {
+        self.packets = self.packets.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
-/// Finishes a packet for a receiver that does not take it as it is: what becomes of it waits before what waits already. What
-/// there is no room for is dropped, by the first of the reasons, and what makes no sense, by the second.
-#[cold]
-pub(crate) fn soften<A: App>(io: &Io<A>, packet: Packet, able: Able, waiting: &mut Vector, reasons: [usize; 2]) {
-    let [full, malformed] = reasons;
-    let mut finished = Vector::new();
-    match finish(packet, able, &mut finished) {
-        Ok(()) => {
-            finished.append(waiting, usize::MAX);
-            std::mem::swap(waiting, &mut finished);
-            finished.drain(usize::MAX).for_each(|packet| io.drop(packet, full));
+/// A packet that is being cut into segments.
+struct Cut {
+    whole: Packet,
+    /// The next segment.
+    next: usize,
+}
+
+/// Why a packet is not cut any further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// All of it has been cut.
+    Finished,
+    /// The pool has no buffer for a segment.
+    NoBuffer,
+    /// The budget is spent.
+    Spent,
+}
+
+/// The packets of one queue that are being finished. They come before those that wait for the queue.
+pub(crate) struct Finisher {
+    /// Those that are ready to be sent. They come before the rest of what is being cut. Without memory until the first one comes.
+    ready: Vector,
+    cut: Option<Cut>,
+}
+
+impl Finisher {
+    /// One that holds nothing.
+    pub(crate) fn new() -> Finisher {
+        Finisher { ready: Vector::none(), cut: None }
+    }
+
+    /// How many packets it holds.
+    #[inline]
+    pub(crate) fn held(&self) -> usize {
+        self.ready.len() + usize::from(self.cut.is_some())
+    }
+
+    /// The packets that are to be sent next.
+    #[inline]
+    pub(crate) fn packets(&self) -> &[Packet] {
+        self.ready.as_slice()
+    }
+
+    /// Takes out the first of them.
+    pub(crate) fn take(&mut self, count: usize) -> impl Iterator<Item = Packet> {
+        self.ready.drain(count)
+    }
+
+    /// Takes out all packets: those that were to be sent, and the one that was being cut.
+    pub(crate) fn empty(&mut self) -> (Vector, Option<Packet>) {
+        (std::mem::replace(&mut self.ready, Vector::none()), self.cut.take().map(|cut| cut.whole))
+    }
+
+    /// Begins with a packet that the receiver does not take as it is. It comes before all that waits here.
+    ///
+    /// What asks for nothing that can be done is dropped, as `bad_offload`.
+    #[cold]
+    pub(crate) fn begin<A: App>(&mut self, io: &Io<A>, packet: Packet, budget: &mut Budget, bad_offload: usize) {
+        if let Err(packet) = self.accept(packet, budget) {
+            io.drop(packet, bad_offload);
         }
-        Err((packet, Unfinished::NoBuffer)) => {
-            drop(packet);
+    }
+
+    /// Goes on with what is being cut, if nothing else waits to be sent. False if there is more to do than the budget allows.
+    #[inline]
+    pub(crate) fn go_on<A: App>(&mut self, io: &Io<A>, able: Able, budget: &mut Budget) -> bool {
+        self.cut.is_none() || !self.ready.is_empty() || self.go_on_cutting(io, able, budget)
+    }
+
+    #[cold]
+    fn go_on_cutting<A: App>(&mut self, io: &Io<A>, able: Able, budget: &mut Budget) -> bool {
+        let end = self.make_segments(able, budget);
+        if end == End::NoBuffer {
+            // Without the rest the receiver's stream has a hole, as it has without any packet for which there was no buffer.
             io.missed(1);
         }
-        Err((packet, Unfinished::Malformed | Unfinished::NoRoom)) => io.drop(packet, malformed),
+        end != End::Spent || !self.ready.is_empty()
+    }
+
+    /// Finishes a packet, or puts it where it will be cut. Gives back what cannot be finished.
+    fn accept(&mut self, mut packet: Packet, budget: &mut Budget) -> Result<(), Packet> {
+        let claim = packet.offload().unwrap_or_default();
+        if claim.is_super_frame() {
+            if self.cut.is_some() || super_frame(&packet, claim).is_none() {
+                return Err(packet);
+            }
+            self.cut = Some(Cut { whole: packet, next: 0 });
+            return Ok(());
+        }
+        if claim.needs_checksum() {
+            budget.spend(packet.len());
+            if !finish_checksum(packet.bytes_mut(), claim) {
+                return Err(packet);
+            }
+        }
+        packet.clear_offload();
+        self.put_first(packet)
+    }
+
+    fn put_first(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.ready.is_empty() {
+            self.make_room();
+            return self.ready.push(packet);
+        }
+        // One that had been finished for a driver that was another one then.
+        let mut packets = Vector::new();
+        packets.push(packet)?;
+        packets.append(&mut self.ready, usize::MAX);
+        self.ready = packets;
+        Ok(())
+    }
+
+    fn make_room(&mut self) {
+        if self.ready.is_none() {
+            self.ready = Vector::new();
+        }
+        self.ready.compact();
+    }
+
+    /// Makes segments of what is being cut, as many as the budget allows.
+    fn make_segments(&mut self, able: Able, budget: &mut Budget) -> End {
+        self.make_room();
+        let Some(cut) = &mut self.cut else { return End::Finished };
+        let claim = cut.whole.offload().unwrap_or_default();
+        // It was one when it was put here, and has not changed.
+        let Some(whole) = super_frame(&cut.whole, claim) else { return End::Finished };
+        let checksums = if able.checksums { Checksums::Partial } else { Checksums::Whole };
+        let mut end = End::Finished;
+        for segment in whole.segments(checksums).skip(cut.next) {
+            if budget.is_spent() || self.ready.room() == 0 {
+                end = End::Spent;
+                break;
+            }
+            let Some(mut made) = Packet::with_room(segment.len()) else {
+                end = End::NoBuffer;
+                break;
+            };
+            segment.write(made.extend(segment.len()));
+            made.set_tag(cut.whole.tag());
+            if let Some(meta) = cut.whole.meta() {
+                made.set_meta(meta);
+            }
+            if able.checksums {
+                made.set_offload(Offload {
+                    flags: Offload::NEEDS_CHECKSUM,
+                    // Headers that are cut are short.
+                    checksum_start: whole.tcp_start() as u16,
+                    checksum_offset: TCP_CHECKSUM,
+                    ..Offload::default()
+                });
+            }
+            budget.spend(segment.len());
+            cut.next += 1;
+            // There is room, as was asked above.
+            let _ = self.ready.push(made);
+        }
+        if end != End::Spent {
+            self.cut = None;
+        }
+        end
     }
 }
 
-fn push(packet: Packet, done: &mut Vector) -> Result<(), (Packet, Unfinished)> {
-    done.push(packet).map_err(|packet| (packet, Unfinished::NoRoom))
+/// What is to be cut, if the packet can be.
+fn super_frame(packet: &Packet, claim: Offload) -> Option<SuperFrame<'_>> {
+    let kind = match claim.gso_type & !Offload::GSO_ECN {
+        Offload::GSO_TCP4 => Kind::Tcp4,
+        Offload::GSO_TCP6 => Kind::Tcp6,
+        _ => return None,
+    };
+    SuperFrame::new(packet.bytes(), kind, claim.segment_size).ok()
 }
 
-fn cut(packet: &Packet, offload: Offload, able: Able, done: &mut Vector) -> Result<(), Unfinished> {
-    let kind = if offload.gso_type & !Offload::GSO_ECN == Offload::GSO_TCP4 { Kind::Tcp4 } else { Kind::Tcp6 };
-    let frame = SuperFrame::new(packet.bytes(), kind, offload.segment_size).map_err(|_| Unfinished::Malformed)?;
-    if frame.count() > CAPACITY {
-        // There never will be room.
-        return Err(Unfinished::Malformed);
-    }
-    if frame.count() > done.room() {
-        return Err(Unfinished::NoRoom);
-    }
-    // A vector of their own, so that no half of a packet leaves.
-    let mut segments = Vector::new();
-    let checksums = if able.checksums { Checksums::Partial } else { Checksums::Whole };
-    for segment in frame.segments(checksums) {
-        let mut made = Packet::with_room(segment.len()).ok_or(Unfinished::NoBuffer)?;
-        segment.write(made.extend(segment.len()));
-        made.set_tag(packet.tag());
-        if let Some(meta) = packet.meta() {
-            made.set_meta(meta);
-        }
-        if able.checksums {
-            made.set_offload(Offload {
-                flags: Offload::NEEDS_CHECKSUM,
-                checksum_start: frame.tcp_start() as u16,
-                checksum_offset: TCP_CHECKSUM,
-                ..Offload::default()
-            });
-        }
-        segments.push(made).map_err(|_| Unfinished::NoRoom)?;
-    }
-    done.append(&mut segments, usize::MAX);
-    Ok(())
+/// Finishes the checksum of a frame's TCP or UDP header, if that is the one that the claim means. Nothing else in a packet is
+/// written to here: apps have seen it.
+fn finish_checksum(frame: &mut [u8], claim: Offload) -> bool {
+    let meant = (claim.checksum_start.into(), claim.checksum_offset.into());
+    let found = Transport::find(frame).ok().filter(|found| (found.start(), found.checksum_offset()) == meant);
+    found.is_some_and(|found| found.finish(frame).is_ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bellows_packet::pool;
     use bellows_wire::{
         EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, MacAddr, TcpHeader, verify_checksums,
     };
+    use proptest::prelude::*;
+
+    /// Enough for everything.
+    const ENDLESS: Budget = Budget { packets: usize::MAX, bytes: usize::MAX };
+
+    /// What becomes of a packet with this budget for each call, and how many calls make segments; the packet, if it cannot be finished.
+    fn finish(packet: Packet, able: Able, budget: Budget) -> Result<(Vec<Packet>, usize), Packet> {
+        let (mut finisher, mut packets, mut calls) = (Finisher::new(), Vec::new(), 0);
+        finisher.accept(packet, &mut budget.clone())?;
+        while finisher.held() > 0 {
+            let mut left = budget;
+            packets.extend(finisher.take(usize::MAX));
+            let made = finisher.make_segments(able, &mut left);
+            let (count, bytes) = finisher.packets().iter().fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one.len()));
+            assert_eq!((left.packets, left.bytes), (budget.packets - count, budget.bytes.saturating_sub(bytes)));
+            calls += usize::from(count > 0);
+            assert!(made != End::Spent || count > 0, "nothing becomes of it in one call after the other");
+        }
+        Ok((packets, calls))
+    }
 
     /// A super-frame of TCP over IPv4 with so many bytes of a stream, as a guest hands it over.
     fn super_frame(payload: usize, segment_size: u16) -> Packet {
@@ -165,41 +307,159 @@ mod tests {
 
     #[test]
     fn a_super_frame_becomes_segments_with_right_checksums_for_who_finishes_nothing() {
-        let mut done = Vector::new();
-        finish(super_frame(3000, 1448), Able::default(), &mut done).unwrap();
-        let lengths: Vec<usize> = done.as_slice().iter().map(Packet::len).collect();
+        let (done, _) = finish(super_frame(3000, 1448), Able::default(), ENDLESS).unwrap();
+        let lengths: Vec<usize> = done.iter().map(Packet::len).collect();
         assert_eq!(lengths, [54 + 1448, 54 + 1448, 54 + 104]);
-        for packet in done.as_slice() {
+        for packet in &done {
             assert!(!packet.has_offload());
             verify_checksums(packet.bytes()).unwrap();
         }
     }
 
     #[test]
-    fn who_finishes_checksums_gets_segments_with_unfinished_ones() {
-        let mut done = Vector::new();
-        finish(super_frame(3000, 1448), Able { checksums: true }, &mut done).unwrap();
-        for packet in done.drain(usize::MAX) {
+    fn who_finishes_checksums_gets_segments_with_partial_ones() {
+        let (done, _) = finish(super_frame(3000, 1448), Able { checksums: true }, ENDLESS).unwrap();
+        assert_eq!(done.len(), 3);
+        for packet in done {
             assert!(verify_checksums(packet.bytes()).is_err());
-            let mut whole = Vector::new();
-            finish(packet, Able::default(), &mut whole).unwrap();
-            verify_checksums(whole.as_slice()[0].bytes()).unwrap();
+            let (whole, _) = finish(packet, Able::default(), ENDLESS).unwrap();
+            assert!(!whole[0].has_offload());
+            verify_checksums(whole[0].bytes()).unwrap();
         }
     }
 
     #[test]
-    fn what_makes_no_sense_or_has_no_room_comes_back_whole() {
-        let mut done = Vector::new();
-        for _ in 0..CAPACITY - 2 {
-            done.push(Packet::from_bytes(&[0; 60]).unwrap()).unwrap();
+    fn a_call_makes_no_more_than_its_budget_allows_and_the_next_one_goes_on() {
+        let all = finish(super_frame(49_000, 48), Able::default(), ENDLESS).unwrap().0;
+        assert_eq!(all.len(), 1_021);
+        for (burst, queues, calls) in [(128, 1, 8), (128, 4, 32), (1, 1, 1_021), (1, 32, 1_021), (4_096, 1, 1)] {
+            let (some, made) = finish(super_frame(49_000, 48), Able::default(), Budget::share(burst, queues)).unwrap();
+            assert_eq!(made, calls, "a burst of {burst}, {queues} queues");
+            assert!(some.iter().zip(&all).all(|(one, other)| one.bytes() == other.bytes()) && some.len() == all.len());
         }
-        let (packet, why) = finish(super_frame(3000, 1448), Able::default(), &mut done).unwrap_err();
-        assert_eq!((why, packet.len(), done.len()), (Unfinished::NoRoom, 3054, CAPACITY - 2));
-        let (many, why) = finish(super_frame(3000, 1), Able::default(), &mut Vector::new()).unwrap_err();
-        assert_eq!((why, many.len()), (Unfinished::Malformed, 3054), "more than a vector holds");
-        let mut bad = packet;
-        bad.set_offload(Offload { checksum_start: 4000, ..bad.offload().unwrap() });
-        let (bad, why) = finish(bad, Able::default(), &mut done).unwrap_err();
-        assert_eq!((why, bad.len()), (Unfinished::Malformed, 3054));
+        // Long segments count by their bytes: 2,048 for each packet of the burst, and the one that reaches that.
+        let (some, calls) = finish(super_frame(60_000, 9_000), Able::default(), Budget::share(8, 1)).unwrap();
+        assert_eq!((some.len(), calls), (7, 4));
+    }
+
+    #[test]
+    fn what_is_finished_comes_before_the_rest_of_what_is_cut() {
+        let mut finisher = Finisher::new();
+        let mut budget = Budget::share(2, 1);
+        assert!(finisher.accept(super_frame(3000, 1448), &mut budget).is_ok());
+        assert_eq!(finisher.make_segments(Able { checksums: true }, &mut budget), End::Spent);
+        assert_eq!((finisher.held(), finisher.packets().len(), budget.is_spent()), (3, 2, true));
+        // The driver has changed meanwhile, and takes no partial checksums any more.
+        let first = finisher.take(1).next().unwrap();
+        assert!(finisher.accept(first, &mut budget).is_ok());
+        let checked: Vec<bool> = finisher.packets().iter().map(|one| verify_checksums(one.bytes()).is_ok()).collect();
+        assert_eq!(checked, [true, false]);
+        let (ready, rest) = finisher.empty();
+        assert_eq!((ready.len(), rest.map(|rest| rest.len()), finisher.held()), (2, Some(3054), 0));
+    }
+
+    #[test]
+    fn what_makes_no_sense_comes_back_whole() {
+        let change = |change: fn(&mut Offload)| {
+            let mut packet = super_frame(3000, 1448);
+            let mut offload = packet.offload().unwrap();
+            change(&mut offload);
+            packet.set_offload(offload);
+            finish(packet, Able::default(), ENDLESS).map(|(packets, _)| packets.len()).map_err(|packet| packet.len())
+        };
+        assert_eq!(change(|_| ()), Ok(3));
+        assert_eq!(change(|offload| offload.gso_type |= Offload::GSO_ECN), Ok(3));
+        assert_eq!(change(|offload| offload.segment_size = 47), Err(3054), "segments too small");
+        assert_eq!(change(|offload| offload.gso_type = Offload::GSO_TCP6), Err(3054));
+        assert_eq!(change(|offload| offload.gso_type = 3), Err(3054), "UDP");
+        let plain = Offload { gso_type: 0, checksum_start: 34, checksum_offset: 16, flags: 1, ..Offload::default() };
+        let with = |offload: Offload| {
+            let mut packet = super_frame(100, 1448);
+            let before = packet.bytes().to_vec();
+            packet.set_offload(offload);
+            match finish(packet, Able::default(), ENDLESS) {
+                Ok((packets, _)) => (packets[0].bytes() != before, packets.len(), packets[0].has_offload()),
+                Err(packet) => (packet.bytes() != before, 0, packet.has_offload()),
+            }
+        };
+        assert_eq!(with(plain), (true, 1, false), "finished");
+        assert_eq!(with(Offload { flags: 0, ..plain }), (false, 1, false), "nothing to do");
+        assert_eq!(with(Offload { flags: Offload::CHECKSUM_VALID, ..plain }), (false, 1, false));
+        assert_eq!(with(Offload { checksum_start: 35, ..plain }), (false, 0, true), "elsewhere");
+        assert_eq!(with(Offload { checksum_offset: 14, ..plain }), (false, 0, true), "another field");
+        assert_eq!(with(Offload { checksum_start: 65_000, ..plain }), (false, 0, true), "outside");
+    }
+
+    fn claim() -> impl Strategy<Value = Offload> {
+        let gso_type = prop_oneof![4 => Just(0), 4 => Just(1), 1 => Just(4), 1 => Just(0x81), 1 => any::<u8>()];
+        let start = prop_oneof![6 => Just(34), 1 => Just(38), 1 => any::<u16>()];
+        let offset = prop_oneof![6 => Just(16), 1 => Just(6), 1 => any::<u16>()];
+        let size = prop_oneof![1u16..2_000, any::<u16>()];
+        (0u8..4, gso_type, any::<u16>(), size, start, offset).prop_map(
+            |(flags, gso_type, header_length, segment_size, checksum_start, checksum_offset)| Offload {
+                flags,
+                gso_type,
+                header_length,
+                segment_size,
+                checksum_start,
+                checksum_offset,
+            },
+        )
+    }
+
+    proptest! {
+        /// Whatever an app has made of a packet and of what is left to do to it: it comes out as it was but for the checksum of a TCP or
+        /// UDP header, or as the segments that its headers describe, or not at all; and what comes out is what the receiver takes.
+        #[test]
+        fn nothing_changes_but_a_checksum_and_what_comes_out_is_taken(
+            payload in 0usize..4_000,
+            claim in claim(),
+            checksums: bool,
+            damage in proptest::collection::vec((0usize..60, any::<u8>()), 0..3),
+            length in prop_oneof![Just(usize::MAX), 15usize..4_100],
+            more in 0usize..9,
+        ) {
+            pool::ensure().unwrap();
+            let mut packet = super_frame(payload, 1_448);
+            for (at, byte) in damage {
+                let at = at.min(packet.len() - 1);
+                packet.bytes_mut()[at] = byte;
+            }
+            packet.truncate(length);
+            packet.append(&vec![0xdd; more.min(packet.tailroom())]);
+            packet.set_offload(claim);
+            let before = packet.bytes().to_vec();
+            let found = Transport::find(&before).ok();
+            match finish(packet, Able { checksums }, ENDLESS) {
+                Err(packet) => prop_assert_eq!(packet.bytes(), &before[..], "what is dropped"),
+                Ok((packets, _)) if claim.is_super_frame() => {
+                    let kind = if claim.gso_type & 4 == 0 { Kind::Tcp4 } else { Kind::Tcp6 };
+                    let whole = SuperFrame::new(&before, kind, claim.segment_size).unwrap();
+                    let how = if checksums { Checksums::Partial } else { Checksums::Whole };
+                    prop_assert_eq!(packets.len(), whole.count());
+                    for (packet, segment) in packets.iter().zip(whole.segments(how)) {
+                        let mut bytes = vec![0; segment.len()];
+                        segment.write(&mut bytes);
+                        prop_assert_eq!(packet.bytes(), &bytes[..]);
+                        let found = Transport::find(&bytes).unwrap();
+                        let wanted = checksums.then(|| (Offload::NEEDS_CHECKSUM, 0, found.start(), found.checksum_offset()));
+                        let said = packet.offload().map(|one| {
+                            (one.flags, one.gso_type, one.checksum_start.into(), one.checksum_offset.into())
+                        });
+                        prop_assert_eq!((said, found.end()), (wanted, bytes.len()));
+                        prop_assert_eq!(verify_checksums(&bytes).is_ok(), !checksums || bytes.is_empty());
+                    }
+                }
+                Ok((packets, _)) => {
+                    prop_assert_eq!((packets.len(), packets[0].has_offload()), (1, false));
+                    let mut bytes = packets[0].bytes().to_vec();
+                    if claim.needs_checksum() {
+                        let at = found.unwrap().start() + found.unwrap().checksum_offset();
+                        bytes[at..at + 2].copy_from_slice(&before[at..at + 2]);
+                    }
+                    prop_assert_eq!(bytes, before);
+                }
+            }
+        }
     }
 }

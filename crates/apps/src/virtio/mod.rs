@@ -134,6 +134,17 @@ impl Watched for Control {
     }
 }
 
+/// What the packets of a queue wait for that it has not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// There are none.
+    Nothing,
+    /// The other side has no buffer free.
+    Buffers,
+    /// The next call: this one has finished as many as it may.
+    Turn,
+}
+
 /// How long what queues have counted may take to appear in the status, in nanoseconds.
 pub(crate) const NOTED_WITHIN: u64 = 20_000_000;
 

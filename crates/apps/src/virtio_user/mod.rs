@@ -20,8 +20,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::{Told, Totals};
-use crate::virtio::finish::{Able, soften};
-use crate::virtio::{self, Side, VirtioOption};
+use crate::virtio::finish::{Able, Budget, Finisher};
+use crate::virtio::{self, Awaits, Side, VirtioOption};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket: `vhost-user` of another network, or
 /// DPDK's vhost library.
@@ -147,12 +147,25 @@ const fn transmit_slot(pair: usize) -> usize {
 
 /// One pair of queues, as far as it is the app's.
 struct Pair {
-    /// Packets for this pair, before those in the link: segments, and what was shared out to it.
+    /// Packets for this pair, before those in the link: what was shared out to it.
     waiting: Vector,
+    /// Packets that the device does not take as they are, before those that wait.
+    finisher: Finisher,
     /// The queues' bells, while there is a device.
     bells: Option<Bells>,
-    /// The device has not kept up, and the slot tells when it has taken something.
-    full: bool,
+    /// What the slot of the transmit queue tells.
+    awaits: Awaits,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair { waiting: Vector::new(), finisher: Finisher::new(), bells: None, awaits: Awaits::Nothing }
+    }
+
+    /// How many packets it holds.
+    fn held(&self) -> usize {
+        self.waiting.len() + self.finisher.held()
+    }
 }
 
 struct Bells {
@@ -241,7 +254,7 @@ impl App for VirtioUser {
     }
 
     fn held(&self) -> usize {
-        self.running.iter().flat_map(|running| &running.pairs).map(|pair| pair.waiting.len()).sum()
+        self.running.iter().flat_map(|running| &running.pairs).map(Pair::held).sum()
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -264,7 +277,7 @@ impl App for VirtioUser {
             running.sync(io);
             running.pull(io);
             // Packets that wait inside are nobody else's to push.
-            if running.pairs.iter().any(|pair| !pair.waiting.is_empty()) {
+            if running.pairs.iter().any(|pair| pair.held() > 0) {
                 running.push(io);
             }
         }
@@ -281,8 +294,7 @@ impl App for VirtioUser {
 impl Running {
     /// Starts, in place of a front end that runs if there is one.
     fn new(config: FrontendConfig, before: Option<&Frontend>) -> Result<Running, AppError> {
-        let pair = |_| Pair { waiting: Vector::new(), bells: None, full: false };
-        let pairs = (0..config.pairs).map(pair).collect();
+        let pairs = (0..config.pairs).map(|_| Pair::new()).collect();
         let socket = config.socket.clone();
         let layout = DriverLayout::new(config.pairs)?;
         let started = match before {
@@ -312,7 +324,7 @@ impl Running {
             pair.bells = queues
                 .get(index)
                 .map(|queues: &QueuePair| Bells { receive: queues.receive.bell(), transmit: queues.transmit.bell() });
-            pair.full = false;
+            pair.awaits = Awaits::Nothing;
             watch(io, receive_slot(index), pair.bells.as_ref().map(|bells| &bells.receive));
             io.slot(transmit_slot(index)).never();
         }
@@ -361,8 +373,11 @@ impl Running {
         let mut input = io.input(0);
         let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
             io.drop_all(&mut input, dropped::NO_DEVICE);
-            for packet in self.pairs.iter_mut().flat_map(|pair| pair.waiting.drain(usize::MAX)) {
-                io.drop(packet, dropped::NO_DEVICE);
+            for pair in &mut self.pairs {
+                let (mut ready, rest) = pair.finisher.empty();
+                for packet in pair.waiting.drain(usize::MAX).chain(ready.drain(usize::MAX)).chain(rest) {
+                    io.drop(packet, dropped::NO_DEVICE);
+                }
             }
             return;
         };
@@ -371,8 +386,9 @@ impl Running {
                 self.pairs.iter_mut().take(queues).map(|pair| &mut pair.waiting).collect();
             virtio::share_out(io, &mut input, &mut places, dropped::QUEUE_FULL);
         }
+        let budget = Budget::share(io.burst(), queues);
         for index in 0..queues {
-            if let Err(error) = self.push_pair(io, index, &mut input, queues == 1) {
+            if let Err(error) = self.push_pair(io, index, &mut input, queues == 1, budget) {
                 self.fail(io, error);
                 break;
             }
@@ -388,55 +404,78 @@ impl Running {
         index: usize,
         input: &mut Input<'_, VirtioUser>,
         only: bool,
+        mut budget: Budget,
     ) -> Result<(), DeviceError> {
         let pair = &mut self.pairs[index];
         let Some(driver) = self.port.driver() else { return Ok(()) };
         let able = Able::device(driver.features());
         let queue = &mut driver.pairs[index].transmit;
-        let mut full = false;
+        let mut awaits = Awaits::Nothing;
         loop {
-            // What waits inside came before what waits in the link.
+            if !pair.finisher.go_on(io, able, &mut budget) {
+                awaits = Awaits::Turn;
+                break;
+            }
+            // What is being finished came before what waits inside, and that before what waits in the link.
+            let finished = !pair.finisher.packets().is_empty();
             let inside = !pair.waiting.is_empty();
-            let packets = match (inside, only) {
-                (true, _) => pair.waiting.as_slice(),
-                (false, true) => input.packets(),
-                (false, false) => &[],
+            let packets = if finished {
+                pair.finisher.packets()
+            } else if inside {
+                pair.waiting.as_slice()
+            } else if only {
+                input.packets()
+            } else {
+                &[]
             };
             if packets.is_empty() {
                 break;
             }
             let taken = queue.transmit(packets)?;
-            if inside {
+            if finished {
+                pair.finisher.take(taken.count).for_each(drop);
+            } else if inside {
                 pair.waiting.drain(taken.count).for_each(drop);
             } else {
                 input.discard_first(taken.count);
             }
-            match taken.stop {
+            let next = match taken.stop {
                 Stop::Done => continue,
                 Stop::Full => {
-                    full = true;
+                    awaits = Awaits::Buffers;
                     break;
                 }
-                Stop::TooLong | Stop::Offload | Stop::Spent => {}
-            }
-            let next = if inside { pair.waiting.drain(1).next() } else { input.into_iter().next() };
+                Stop::Spent => {
+                    awaits = Awaits::Turn;
+                    break;
+                }
+                Stop::Offload if budget.is_spent() => {
+                    awaits = Awaits::Turn;
+                    break;
+                }
+                Stop::TooLong | Stop::Offload if finished => pair.finisher.take(1).next(),
+                Stop::TooLong | Stop::Offload if inside => pair.waiting.drain(1).next(),
+                Stop::TooLong | Stop::Offload => input.into_iter().next(),
+            };
             let Some(packet) = next else { break };
             if taken.stop == Stop::TooLong {
                 io.drop(packet, dropped::TOO_LONG);
             } else {
-                soften(io, packet, able, &mut pair.waiting, [dropped::QUEUE_FULL, dropped::BAD_OFFLOAD]);
+                pair.finisher.begin(io, packet, &mut budget, dropped::BAD_OFFLOAD);
             }
         }
-        if full {
+        if awaits == Awaits::Buffers {
             virtio::relieve(io, &mut pair.waiting, only.then_some(&mut *input), dropped::POOL_LOW);
         }
-        let bell = pair.bells.as_ref().map(|bells| &bells.transmit).filter(|_| full);
-        match bell {
-            Some(bell) if pair.full => io.slot(transmit_slot(index)).moved(bell.quiet()),
-            _ if pair.full || full => watch(io, transmit_slot(index), bell),
-            _ => {}
+        let before = std::mem::replace(&mut pair.awaits, awaits);
+        let bell = pair.bells.as_ref().map(|bells| &bells.transmit);
+        match (bell, awaits) {
+            (Some(bell), Awaits::Buffers) if before == awaits => io.slot(transmit_slot(index)).moved(bell.quiet()),
+            _ if before == awaits => {}
+            (bell, Awaits::Buffers) => watch(io, transmit_slot(index), bell),
+            (_, Awaits::Turn) => io.slot(transmit_slot(index)).always(),
+            (_, Awaits::Nothing) => io.slot(transmit_slot(index)).never(),
         }
-        pair.full = full;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bellows_engine::Settings;
 use bellows_engine::testing::Rig;
 use bellows_packet::Offload;
 use bellows_packet::Packet;
@@ -291,6 +292,107 @@ fn super_frames_pass_whole_or_are_cut_as_was_agreed() {
             }
             assert_eq!(stream, super_frame(40_000, 1_448).bytes()[54..]);
         }
+    }
+}
+
+/// Runs something on a thread of its own, which must come to an end.
+fn in_bounded_time(work: impl FnOnce() + Send + 'static) {
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    let ended = ended.recv_timeout(Duration::from_secs(60));
+    assert!(ended.is_ok(), "it has failed, or hangs");
+}
+
+#[test]
+fn what_an_app_says_of_a_checksum_holds_up_nobody() {
+    in_bounded_time(|| {
+        for disable in [&["checksum", "guest-checksum"][..], &["tso4", "guest-tso4"], &[]] {
+            let socket =
+                Socket::new(&format!("valid-{}", disable.len() + disable.first().map_or(0, |name| name.len())));
+            let mut joined = Joined::new(&socket, &json!({ "disable": disable }), &json!({}));
+            for (flags, gso_type) in
+                [(Offload::CHECKSUM_VALID, 0), (0, 0), (0xfe, 0), (0xff, 0), (1, 3), (2, 1), (1, 0x84)]
+            {
+                for up in [true, false] {
+                    let from = if up { &mut joined.driver } else { &mut joined.device };
+                    let mut packet = super_frame(300, 1_448);
+                    packet.set_offload(Offload { flags, gso_type, ..packet.offload().unwrap() });
+                    let dropped = from.counts().drops["bad_offload"];
+                    from.send_packets("input", [packet]);
+                    joined.until(|joined| {
+                        let (from, to) = match up {
+                            true => (&joined.driver, &mut joined.device),
+                            false => (&joined.device, &mut joined.driver),
+                        };
+                        !to.received("output").is_empty() || from.counts().drops["bad_offload"] > dropped
+                    });
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_packet_that_an_app_has_cut_or_stretched_is_looked_at_anew() {
+    let socket = Socket::new("changed");
+    let mut joined = Joined::new(&socket, &json!({}), &json!({}));
+    for up in [true, false] {
+        let plain = |payload| {
+            let mut packet = super_frame(payload, 1_448);
+            packet.set_offload(Offload { gso_type: 0, ..packet.offload().unwrap() });
+            packet
+        };
+        // Padding is left out of a checksum, which is then no longer the receiver's to finish; a frame that is cut short has none.
+        let mut stretched = plain(100);
+        stretched.append(&[0xdd; 7]);
+        let mut whole = super_frame(3_000, 1_448);
+        whole.append(&[0xdd; 7]);
+        let mut cut = plain(100);
+        cut.truncate(100);
+        let mut rewritten = super_frame(3_000, 1_448);
+        rewritten.bytes_mut()[23] = 17;
+        let before = if up { &joined.driver } else { &joined.device }.counts().drops["bad_offload"];
+        let from = if up { &mut joined.driver } else { &mut joined.device };
+        from.send_packets("input", [cut, rewritten, stretched, whole]);
+        let mut came: Vec<Packet> = Vec::new();
+        joined.until(|joined| {
+            let to = if up { &mut joined.device } else { &mut joined.driver };
+            came.extend(to.received_packets("output"));
+            came.len() >= 4
+        });
+        let lengths: Vec<_> = came.iter().map(|packet| (packet.len(), packet.has_offload())).collect();
+        assert_eq!(lengths, [(161, false), (1_502, true), (1_502, true), (158, true)]);
+        verify_checksums(&came[0].bytes()[..154]).unwrap();
+        let from = if up { &joined.driver } else { &joined.device };
+        assert_eq!(from.counts().drops["bad_offload"] - before, 2);
+    }
+}
+
+#[test]
+fn a_breath_makes_no_more_segments_than_the_burst_and_the_rest_follows() {
+    let socket = Socket::new("budget");
+    let without = json!({ "disable": ["tso4", "guest-tso4"], "queue_size": 4096 });
+    let mut joined = Joined::new(&socket, &without, &json!({}));
+    for up in [true, false] {
+        let Joined { driver, device } = &mut joined;
+        let (from, to) = if up { (driver, device) } else { (device, driver) };
+        from.send_packets("input", (0..3).map(|_| super_frame(49_000, 48)));
+        let (mut stream, mut breaths) = (Vec::new(), Vec::new());
+        while stream.len() < 3 * 49_000 {
+            from.breathe();
+            // All that this breath has made.
+            (0..40).for_each(|_| drop(to.breathe()));
+            let came = to.received_packets("output");
+            came.iter().for_each(|packet| stream.extend_from_slice(&packet.bytes()[54..]));
+            breaths.push(came.len());
+            assert!(breaths.len() < 1_000, "{breaths:?}");
+        }
+        let burst = Settings::default().burst;
+        assert!(breaths.iter().all(|count| *count <= burst), "a burst is {burst}: {breaths:?}");
+        assert_eq!(stream, super_frame(49_000, 48).bytes()[54..].repeat(3));
     }
 }
 

@@ -193,9 +193,9 @@ pub fn finished(bytes: &[u8], claim: Offload) -> Option<Vec<u8>> {
     if offset % 2 == 1 || start + offset + 2 > covered {
         return None;
     }
-    let sum = bytes[start..covered].chunks(2).fold(0_u64, |sum, pair| {
-        sum + (u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or_default()))
-    });
+    let sum = bytes[start..covered]
+        .chunks(2)
+        .fold(0_u64, |sum, pair| sum + (u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or_default())));
     let folded = (0..4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16));
     let checksum = match !(folded as u16) {
         0 => 0xffff,
