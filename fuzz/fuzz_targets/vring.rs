@@ -14,6 +14,8 @@ use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memfd;
 use bellows_virtio::ring::{Areas, Position, ReceiveRing, Setup, TransmitRing};
 use bellows_virtio::{Features, Memory, RegionSpec};
+use bellows_wire::offload::{Kind, SuperFrame, Transport};
+use bellows_wire::{MacAddr, UdpFrame};
 use libfuzzer_sys::fuzz_target;
 
 /// Two regions, side by side; rings lie in the first one.
@@ -130,7 +132,9 @@ fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
             let result = ring.transmit(&mut packets, 32);
             for packet in packets.as_slice() {
                 assert!((1..=bellows_packet::LARGEST_ROOM).contains(&packet.len()));
-                assert!(packet.offload().is_none_or(|offload| offload.check(packet.len())));
+                if let Some(offload) = packet.offload() {
+                    check(packet.bytes(), offload);
+                }
             }
             if result.is_err() || !step(guest, &mut steps) {
                 break;
@@ -139,6 +143,12 @@ fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
     } else {
         let mut packets: Vec<Packet> =
             [60, 1, 1500, 9000].map(|length| Packet::from_bytes(&vec![7; length]).unwrap()).into();
+        // A frame of UDP that may have its checksum finished by the driver.
+        let address = |last: u8| [192, 0, 2, last].into();
+        let (src_mac, dst_mac) = (MacAddr([2; 6]), MacAddr([2; 6]));
+        let (src, dst, src_port, dst_port) = (address(1), address(2), 1, 2);
+        let headers = UdpFrame { src_mac, dst_mac, vlan: None, src, dst, src_port, dst_port, ttl: 9 };
+        packets[0].bytes_mut().copy_from_slice(&headers.build(60, |_| ()).unwrap());
         let offload = Offload { flags: 1, checksum_start: 34, checksum_offset: 6, ..Offload::default() };
         packets[0].set_offload(offload);
         let mut ring = ReceiveRing::new(setup).unwrap();
@@ -150,6 +160,17 @@ fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
         }
     }
     guest.check_guards();
+}
+
+/// What is left to do to a packet is true of it, and can be done.
+fn check(bytes: &[u8], offload: Offload) {
+    let found = Transport::find(bytes).expect("a header with a checksum");
+    let said = (offload.checksum_start.into(), offload.checksum_offset.into(), bytes.len());
+    assert_eq!((found.start(), found.checksum_offset(), found.end()), said);
+    if offload.is_super_frame() {
+        let whole = SuperFrame::new(bytes, Kind::Tcp4, offload.segment_size).expect("a packet that can be cut");
+        assert_eq!(whole.header_len(), offload.header_length.into());
+    }
 }
 
 /// What the driver does next: writes some bytes somewhere. False when it does nothing more.

@@ -5,7 +5,10 @@
 ///
 /// A guest that may leaves checksums unfinished and hands over super-frames of up to 64 KiB; who takes such packets does the rest, or
 /// passes it on to somebody who may be asked for it. The packet carries the fields along, see
-/// [`Packet::offload`](crate::Packet::offload). They are what a sender claims: [`Offload::check`] comes before any use.
+/// [`Packet::offload`](crate::Packet::offload).
+///
+/// Nothing here looks at the packet. Where a packet comes in, its fields are compared with its bytes; but apps change
+/// packets, so whoever acts on the fields, or passes them on, compares again.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
@@ -24,10 +27,6 @@ pub struct Offload {
 }
 
 const _: () = assert!(size_of::<Offload>() == 10);
-
-/// The shortest TCP header, and where its checksum lies in it.
-const TCP_HEADER: usize = 20;
-const TCP_CHECKSUM: u16 = 16;
 
 impl Offload {
     /// Flag: the checksum field holds the sum of the pseudo-header; the sum over the rest is still to be added.
@@ -53,25 +52,6 @@ impl Offload {
     #[inline(always)]
     pub fn is_super_frame(&self) -> bool {
         self.gso_type != Offload::GSO_NONE
-    }
-
-    /// Whether the fields can be true of a packet of `length` bytes: the checksum lies in it; a super-frame is of a kind
-    /// that is known, has a size for its segments, and leaves the checksum of a TCP header to be finished.
-    ///
-    /// It does not look at the packet: whether that is TCP at all, who cuts it finds out.
-    #[inline]
-    pub fn check(&self, length: usize) -> bool {
-        let start = usize::from(self.checksum_start);
-        let within = !self.needs_checksum() || start + usize::from(self.checksum_offset) + 2 <= length;
-        within && (!self.is_super_frame() || self.check_super_frame(length))
-    }
-
-    fn check_super_frame(&self, length: usize) -> bool {
-        matches!(self.gso_type & !Offload::GSO_ECN, Offload::GSO_TCP4 | Offload::GSO_TCP6)
-            && self.segment_size > 0
-            && self.needs_checksum()
-            && self.checksum_offset == TCP_CHECKSUM
-            && usize::from(self.checksum_start) + TCP_HEADER <= length
     }
 
     /// What the fields are once the packet has gained bytes at its front, or lost some if `by` is negative; `None` if the bytes
@@ -108,19 +88,6 @@ mod tests {
     }
 
     proptest! {
-        /// What passes the check keeps its checksum inside the packet, whatever the fields say.
-        #[test]
-        fn what_passes_the_check_stays_inside_the_packet(offload in offload(), length in 0usize..300) {
-            let checksum = usize::from(offload.checksum_start) + usize::from(offload.checksum_offset);
-            let inside = checksum + 2 <= length;
-            let header = usize::from(offload.checksum_start) + 20 <= length;
-            let plain = offload.flags & 1 == 0 || inside;
-            let super_frame = [1, 4, 0x81, 0x84].contains(&offload.gso_type)
-                && offload.flags & 1 == 1 && offload.segment_size > 0 && offload.checksum_offset == 16 && header;
-            let expected = plain && (offload.gso_type == 0 || super_frame);
-            prop_assert_eq!(offload.check(length), expected);
-        }
-
         /// The checksum stays at the same bytes while headers come and go; it is dropped with the bytes that it covers.
         #[test]
         fn moving_the_front_moves_the_checksum(

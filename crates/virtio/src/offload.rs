@@ -1,9 +1,9 @@
 //! What virtio-net headers say of packets, checked against the packets.
 //!
-//! A header is a claim of its sender: that a checksum is partial and where it lies, that a packet is to be cut into segments. A
-//! claim is checked twice. [`admit`] checks it where a packet comes in, against bytes that the sender can no longer change.
-//! [`header_for`] checks it again where the packet goes out, because an app may have changed the packet meanwhile: what a header
-//! says to the other side is true of the packet behind it.
+//! A header is a claim of its sender: that a checksum is partial and where it lies, that a packet is to be cut into
+//! segments. A claim is checked twice. [`admit`] checks it where a packet comes in, against bytes that the sender can
+//! no longer change. [`header_for`] checks it again where the packet goes out, because an app may have changed the
+//! packet meanwhile: what a header says to the other side is true of the packet behind it.
 //!
 //! Only packets that carry a claim are looked at.
 
@@ -37,9 +37,9 @@ impl Receiver {
 
 /// Gives a packet that has come in what its header asks for, if that is true of the packet and the receiver takes it.
 ///
-/// A partial checksum that lies elsewhere than in the TCP or UDP header, such as one inside of a tunnel, is finished at once: so
-/// far it is only the sender who has seen the packet, and whoever comes later knows of no other place. False if the packet must
-/// be dropped; it may then have been changed.
+/// A partial checksum that lies elsewhere than in the TCP or UDP header, such as one inside of a tunnel, is finished
+/// at once: so far it is only the sender who has seen the packet, and whoever comes later knows of no other place.
+/// False if the packet must be dropped; it may then have been changed.
 #[inline(never)]
 pub(crate) fn admit(packet: &mut Packet, header: Offload, receiver: Receiver, features: Features) -> bool {
     packet.clear_offload();
@@ -57,8 +57,8 @@ pub(crate) fn admit(packet: &mut Packet, header: Offload, receiver: Receiver, fe
     }
 }
 
-/// The header for a packet that goes out. `None` if the receiver does not take the packet with what is left to do to it, or if that
-/// is no longer true of the packet.
+/// The header for a packet that goes out. `None` if the receiver does not take the packet with what is left to do to
+/// it, or if that is no longer true of the packet.
 #[inline(never)]
 pub(crate) fn header_for(packet: &Packet, receiver: Receiver, features: Features) -> Option<Offload> {
     let claim = packet.offload().unwrap_or_default();
@@ -72,8 +72,9 @@ pub(crate) fn header_for(packet: &Packet, receiver: Receiver, features: Features
 
 /// What is left to do to a frame, with the frame's own lengths and nothing else, if the claim is true of the frame.
 ///
-/// A checksum lies in the TCP or UDP header, and covers all from there to the frame's end. A frame that is to be cut is one that
-/// [`SuperFrame`] cuts. Padding behind an IP packet makes both untrue, because who does the work takes all that it gets for payload.
+/// A checksum lies in the TCP or UDP header, and covers all from there to the frame's end. A frame that is to be cut
+/// is one that [`SuperFrame`] cuts. Padding behind an IP packet makes both untrue, because who does the work takes
+/// all that it gets for payload.
 fn verified(frame: &[u8], claim: Offload) -> Option<Offload> {
     let (start, offset) = (usize::from(claim.checksum_start), usize::from(claim.checksum_offset));
     if !claim.needs_checksum() {

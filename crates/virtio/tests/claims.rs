@@ -1,5 +1,6 @@
-//! What headers say of packets: a driver claims anything of any packet, apps change packets on their way, and a driver that has
-//! negotiated anything gets them. No header says what is not true, and nobody changes a byte but a checksum.
+//! What headers say of packets: a driver claims anything of any packet, apps change packets on their way, and a
+//! driver that has negotiated anything gets them. No header says what is not true, and nobody changes a byte but a
+//! checksum.
 
 mod model;
 
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bellows_packet::{Offload, Packet, Vector, pool};
+use bellows_sys::notify::Notifiers;
 use bellows_virtio::driver::{Chains, Driver, DriverConfig};
 use bellows_virtio::ring::{Areas, Position, ReceiveRing, Setup, Stop, TransmitRing};
 use bellows_virtio::vhost::Placed;
@@ -107,7 +109,8 @@ fn decode(header: &[u8]) -> Offload {
     }
 }
 
-/// Whether somebody with these features takes such a packet: `by` names the features for checksums, and TCP over IPv4 and IPv6.
+/// Whether somebody with these features takes such a packet: `by` names the features for checksums, and TCP over IPv4
+/// and IPv6.
 fn takes(features: Features, gso_type: u8, by: [Features; 3]) -> bool {
     match gso_type {
         0 => features.has(by[0]),
@@ -120,7 +123,8 @@ fn takes(features: Features, gso_type: u8, by: [Features; 3]) -> bool {
 const DEVICE: [Features; 3] = [Features::CSUM, Features::HOST_TSO4, Features::HOST_TSO6];
 const DRIVER: [Features; 3] = [Features::GUEST_CSUM, Features::GUEST_TSO4, Features::GUEST_TSO6];
 
-/// What the model makes of a packet that comes from a driver, or a device: its bytes and its offload, or nothing if it is dropped.
+/// What the model makes of a packet that comes from a driver, or a device: its bytes and its offload, or nothing if
+/// it is dropped.
 fn admitted(bytes: &[u8], claim: Offload, features: Features, by: [Features; 3]) -> Option<(Vec<u8>, Option<Offload>)> {
     let claim = Offload { flags: claim.flags & 1, ..claim };
     let asks = claim.flags == 1 || claim.gso_type != 0;
@@ -137,8 +141,8 @@ fn admitted(bytes: &[u8], claim: Offload, features: Features, by: [Features; 3])
     }
 }
 
-/// A ring of a guest's with these features, and the device's side of it. The driver has made chains available that hold these bytes,
-/// or have room for so many.
+/// A ring of a guest's with these features, and the device's side of it. The driver has made chains available that
+/// hold these bytes, or have room for so many.
 struct Side<'a> {
     guest: &'a mut Guest,
     setup: Setup,
@@ -233,8 +237,8 @@ fn change(packet: &mut Packet, random: &mut Random) {
     }
 }
 
-/// Gives packets to a driver, one by one, and looks at what it gets: a header that is true, in front of the same bytes. A packet
-/// that is not taken is one that the driver must not get so.
+/// Gives packets to a driver, one by one, and looks at what it gets: a header that is true, in front of the same
+/// bytes. A packet that is not taken is one that the driver must not get so.
 fn leave(guest: &mut Guest, random: &mut Random, packets: &[Packet]) -> [usize; 3] {
     let features = some_features(random);
     let length = header_length(features);
@@ -310,8 +314,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// A driver that changes a packet and its header while the device takes them gets nothing through but packets of which the header
-/// is true.
+/// A driver that changes a packet and its header while the device takes them gets nothing through but packets of
+/// which the header is true.
 #[test]
 fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
     pool::ensure().unwrap();
@@ -341,7 +345,8 @@ fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
                     let bytes = if random.one_in(2) { &it.bytes } else { &other };
                     let contents = [header(random.of(&claims), 12), bytes[..60].to_vec()].concat();
                     for (at, byte) in contents.into_iter().enumerate() {
-                        // SAFETY: inside of what was translated; the device reads it through volatile accesses and copies.
+                        // SAFETY: inside of what was translated; the device reads it through volatile accesses and
+                        // copies.
                         unsafe { place.add(at).write_volatile(byte) };
                     }
                 }
@@ -401,7 +406,8 @@ fn a_driver_believes_a_device_no_more_than_a_device_does_a_driver() {
         let features = some_features(&mut random);
         let chains = random.of(&[Chains::Single, Chains::Chained, Chains::Indirect]);
         let Placed { mut driver, mut memory, queues } =
-            Driver::place(DriverConfig { features, pairs: 1, ring_size: SIZE, chains }).unwrap();
+            Driver::place(DriverConfig { features, pairs: 1, ring_size: SIZE, chains }, &Notifiers::new(2, 0).unwrap())
+                .unwrap();
         let shared = memory.remove(0);
         let (guest, length, file) = (shared.address, shared.length, shared.file);
         let spec = RegionSpec { guest, length, user: guest, offset: shared.offset, file };
@@ -409,7 +415,8 @@ fn a_driver_believes_a_device_no_more_than_a_device_does_a_driver() {
         let header_length = header_length(features);
         let mut setups = queues.into_iter().map(|queue| Setup {
             memory: Arc::clone(&memory),
-            // A device of this crate would write true headers. One without offloads writes none, and the test writes others.
+            // A device of this crate would write true headers. One without offloads writes none, and the test writes
+            // others.
             features: features.without(DRIVER[0] | DRIVER[1] | DRIVER[2]),
             size: queue.size,
             areas: queue.areas,

@@ -501,8 +501,8 @@ fn packet_length(random: &mut Random, offload: Option<Offload>) -> usize {
     }
 }
 
-/// A packet of any bytes, or a frame of which such an offload can be true with the claim that is made of it. In the claim, fields
-/// that are hints have any values.
+/// A packet of any bytes, or a frame of which such an offload can be true with the claim that is made of it. In the
+/// claim, fields that are hints have any values.
 fn some_packet(random: &mut Random, offload: Option<Offload>) -> (Vec<u8>, Option<Offload>) {
     let length = packet_length(random, offload);
     let Some(Offload { gso_type, .. }) = offload else { return (random.bytes(length), None) };

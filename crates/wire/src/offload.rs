@@ -5,9 +5,9 @@
 //! [`SuperFrame`], which cuts as Linux's software segmentation does. Every frame that comes from elsewhere is checked in
 //! full; what is not well formed is an error that names the field.
 //!
-//! What a sender says about a frame is a claim. Whoever passes it on asks the frame itself: [`Transport::find`] tells where
-//! the checksum lies and what it covers, [`SuperFrame::new`] whether the frame can be cut, within [limits](MAX_SEGMENTS) that
-//! keep one frame from costing as much as thousands.
+//! What a sender says about a frame is a claim. Whoever passes it on asks the frame itself: [`Transport::find`] tells
+//! where the checksum lies and what it covers, [`SuperFrame::new`] whether the frame can be cut, within
+//! [limits](MAX_SEGMENTS) that keep one frame from costing as much as thousands.
 //!
 //! ```
 //! # use bellows_wire::{*, offload::*};
@@ -76,14 +76,15 @@ impl Transport {
     /// Finds the header behind VLAN tags and IPv4 with options, or IPv6 with extension headers.
     ///
     /// # Errors
-    /// The frame has no such header, or is cut short or malformed. A fragment's checksum covers other fragments, too, and what
-    /// lies behind an authentication header cannot change, so neither is found.
+    /// The frame has no such header, or is cut short or malformed. A fragment's checksum covers other fragments, too,
+    /// and what lies behind an authentication header cannot change, so neither is found.
     ///
     /// ```
     /// # use bellows_wire::{*, offload::Transport};
     /// # let address = |last: u8| std::net::IpAddr::from([192, 0, 2, last]);
     /// # let (src_mac, dst_mac) = (MacAddr::BROADCAST, MacAddr::BROADCAST);
-    /// # let headers = UdpFrame { src_mac, dst_mac, vlan: None, src: address(1), dst: address(2), src_port: 1, dst_port: 2, ttl: 9 };
+    /// # let (src, dst, src_port, dst_port) = (address(1), address(2), 1, 2);
+    /// # let headers = UdpFrame { src_mac, dst_mac, vlan: None, src, dst, src_port, dst_port, ttl: 9 };
     /// // Ethernet, IPv4 and UDP: 14, 20 and 8 bytes of headers, and 18 of payload.
     /// let frame = headers.build(60, |_| ())?;
     /// let udp = Transport::find(&frame)?;
@@ -123,7 +124,8 @@ impl Transport {
         self.end
     }
 
-    /// Finishes the checksum of the frame in which this header was found, as [`finish_checksum`] does, padding left out.
+    /// Finishes the checksum of the frame in which this header was found, as [`finish_checksum`] does, padding left
+    /// out.
     ///
     /// # Errors
     /// The frame is shorter than the one in which the header was found, and stays as it is.
@@ -133,13 +135,14 @@ impl Transport {
     }
 }
 
-/// The smallest maximum segment size, with TCP's options, in bytes: the least to which Linux lets a peer or a path reduce its
-/// own (`TCP_MIN_SND_MSS` in its `include/net/tcp.h`). A sender takes its options off this size, so that with 40 bytes of them, the
-/// most that there can be, 8 bytes of payload are left.
+/// The smallest maximum segment size, with TCP's options, in bytes: the least to which Linux lets a peer or a path
+/// reduce its own (`TCP_MIN_SND_MSS` in its `include/net/tcp.h`). A sender takes its options off this size, so that
+/// with 40 bytes of them, the most that there can be, 8 bytes of payload are left.
 pub const MIN_SEGMENT_SIZE: usize = 48;
 
-/// The longest headers of a frame that is cut, in bytes: Ethernet (14), two VLAN tags (8), IPv6 (40), TCP with all its options (60)
-/// make 122; the rest is room for extension headers, such as a segment routing header of seven addresses.
+/// The longest headers of a frame that is cut, in bytes: Ethernet (14), two VLAN tags (8), IPv6 (40), TCP with all
+/// its options (60) make 122; the rest is room for extension headers, such as a segment routing header of seven
+/// addresses.
 pub const MAX_HEADER_LEN: usize = 256;
 
 /// The most segments of one frame: 64 KiB in segments of 64 bytes.
@@ -187,9 +190,9 @@ impl<'a> SuperFrame<'a> {
     /// Padding behind the IP packet is not sent on. A frame that has no more than one segment's bytes becomes that one.
     ///
     /// # Errors
-    /// The frame is not TCP of this kind, or is cut short or malformed. Its headers are longer than [`MAX_HEADER_LEN`], its
-    /// segments smaller than [`MIN_SEGMENT_SIZE`] or more than [`MAX_SEGMENTS`]. Fragments, and packets whose segments would need
-    /// an authentication header of their own, cannot be cut.
+    /// The frame is not TCP of this kind, or is cut short or malformed. Its headers are longer than
+    /// [`MAX_HEADER_LEN`], its segments smaller than [`MIN_SEGMENT_SIZE`] or more than [`MAX_SEGMENTS`]. Fragments,
+    /// and packets whose segments would need an authentication header of their own, cannot be cut.
     pub fn new(frame: &'a [u8], kind: Kind, segment_size: u16) -> Result<Self, Error> {
         let (ether_type, packet) = ethernet::skip_vlan_tags(frame)?;
         let ip_at = frame.len() - packet.len();
@@ -402,8 +405,8 @@ impl<'a> Segment<'a> {
         let (link_and_ip, tcp) = headers.split_at_mut(whole.tcp_at);
         self.patch_tcp(tcp);
         let ip = &mut link_and_ip[whole.ip_at..];
-        // No segment is longer than the whole packet, whose length such a field holds. IPv6 does not count its own header in it, so
-        // that with it the packet can be longer than 65,535 bytes.
+        // No segment is longer than the whole packet, whose length such a field holds. IPv6 does not count its own
+        // header in it, so that with it the packet can be longer than 65,535 bytes.
         let ip_len = self.len() - whole.ip_at;
         match whole.kind {
             Kind::Tcp4 => self.patch_ipv4(ip, ip_len as u16),

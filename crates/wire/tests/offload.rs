@@ -276,14 +276,17 @@ proptest! {
             && count <= MAX_SEGMENTS;
         let whole = SuperFrame::new(&frame, parts.kind, size);
         prop_assert_eq!(whole.is_ok(), fits, "{:?}", whole.err());
-        let made: usize = whole.iter().flat_map(|whole| whole.segments(Checksums::Whole)).map(|segment| segment.len()).sum();
+        let segments = whole.iter().flat_map(|whole| whole.segments(Checksums::Whole));
+        let made: usize = segments.map(|segment| segment.len()).sum();
         prop_assert!(made <= parts.payload.len() + MAX_SEGMENTS * MAX_HEADER_LEN);
     }
 
-    /// The header lies where the model put it, its checksum covers what the model says, and finishing it makes it right. What follows
-    /// the IP packet is padding.
+    /// The header lies where the model put it, its checksum covers what the model says, and finishing it makes it
+    /// right. What follows the IP packet is padding.
     #[test]
-    fn a_transport_header_is_found_behind_all_others(parts in parts(), udp: bool, spare in 0usize..9, padding in 0usize..20) {
+    fn a_transport_header_is_found_behind_all_others(
+        parts in parts(), udp: bool, spare in 0usize..9, padding in 0usize..20,
+    ) {
         let mut parts = parts;
         if udp {
             parts.become_udp();
@@ -317,7 +320,11 @@ proptest! {
     /// Whatever the bytes are: what is found lies in them, and what can be cut begins there, too.
     #[test]
     fn what_is_found_in_a_damaged_frame_lies_in_it(
-        parts in parts(), udp: bool, damage in proptest::collection::vec((0usize..200, any::<u8>()), 0..6), length in any::<usize>(), size: u16,
+        parts in parts(),
+        udp: bool,
+        damage in proptest::collection::vec((0usize..200, any::<u8>()), 0..6),
+        length in any::<usize>(),
+        size: u16,
     ) {
         let mut parts = parts;
         if udp {
@@ -332,13 +339,15 @@ proptest! {
         let found = Transport::find(&frame);
         if let Ok(found) = &found {
             let shortest = if found.checksum_offset() == 16 { 20 } else { 8 };
-            prop_assert!(found.start() >= 14 + 20 && found.start() + shortest <= found.end() && found.end() <= frame.len());
+            prop_assert!(found.start() >= 14 + 20 && found.start() + shortest <= found.end());
+            prop_assert!(found.end() <= frame.len());
             prop_assert!(found.finish(&mut frame.clone()).is_ok());
         }
         for kind in [Kind::Tcp4, Kind::Tcp6] {
             if let Ok(whole) = SuperFrame::new(&frame, kind, size) {
                 let found = found.as_ref().unwrap();
-                prop_assert_eq!((found.start(), found.checksum_offset(), found.end()), (whole.tcp_start(), 16, whole.len()));
+                let of_whole = (whole.tcp_start(), 16, whole.len());
+                prop_assert_eq!((found.start(), found.checksum_offset(), found.end()), of_whole);
             }
         }
     }

@@ -28,8 +28,11 @@ use crate::virtio::{self, Awaits, Side, VirtioOption};
 /// `bellows show vhost NAME` tells which. Either side may vanish and come back at any time, with other options too. While
 /// nobody is there, what comes in is dropped as `no_driver`; when the driver has no buffers free, packets wait in the link.
 ///
-/// TCP super-frames and unfinished checksums are passed on as they are to a driver that takes them, and finished for one that does not.
-/// What comes from a driver may be such a packet, if the driver uses `tso4`, `tso6` or `checksum`.
+/// TCP super-frames and unfinished checksums are passed on as they are to a driver that takes them, and finished for
+/// one that does not, as many segments in a breath as the engine's burst. What comes from a driver may be such a
+/// packet, if the driver uses `tso4`, `tso6` or `checksum`. What a driver says of a packet and is not true of it is
+/// counted as `guest_bad_header`, and the packet dropped; a packet that an app has changed so that it is not true any
+/// more, and that cannot be finished here, is dropped as `bad_offload`.
 ///
 /// With several pairs of queues, packets of one flow go to one pair; which flows share one depends on how many the driver
 /// uses.
@@ -93,8 +96,10 @@ const COUNTERS: usize = counted::ERRORS + RingError::ALL.len();
 const fn counters() -> [Counter; COUNTERS] {
     let mut counters = [Counter::new("guest_empty", "buffers from the driver with a header and no packet"); COUNTERS];
     counters[counted::OVERSIZE] = Counter::new("guest_oversize", "packets from the driver longer than 73,600 bytes");
-    counters[counted::BAD_HEADER] =
-        Counter::new("guest_bad_header", "packets from the driver whose header asks for what cannot be");
+    counters[counted::BAD_HEADER] = Counter::new(
+        "guest_bad_header",
+        "packets from the driver whose header asks for what cannot be, or is not true of them",
+    );
     counters[counted::NO_LARGE_BUFFER] = Counter::new(
         "guest_no_large_buffer",
         "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers",
@@ -185,6 +190,8 @@ struct Running {
     noting: bool,
     /// The pair that is pulled first, each in turn.
     first: usize,
+    /// What each pair may have finished in a breath.
+    share: Budget,
     /// When the last ring was taken away that receives, if none does now.
     gone_at: Option<u64>,
 }
@@ -211,7 +218,7 @@ impl App for VhostUser {
     const DROPS: &'static [Counter] = &[
         Counter::new("no_driver", "packets for which there was no driver, or none that receives"),
         Counter::new("too_long", "packets that fit into no buffer of the driver"),
-        Counter::new("bad_offload", "packets whose offload makes no sense, for a driver that does not take it"),
+        Counter::new("bad_offload", "packets whose offload is not true of them, so that it cannot be done either"),
         Counter::new("queue_full", "packets whose queue was full while others were not"),
         Counter::new("disabled", "packets from a queue that the driver has disabled"),
         Counter::new("pool_low", "packets for a driver that took none while they held much of what the pool had left"),
@@ -281,8 +288,13 @@ impl App for VhostUser {
         if let Some(running) = &mut self.running {
             running.sync(io);
             running.pull(io);
+            let mut held = 0;
+            for pair in &mut running.pairs {
+                pair.finisher.refill(running.share);
+                held += pair.held();
+            }
             // Packets that wait inside are nobody else's to push.
-            if running.pairs.iter().any(|pair| pair.held() > 0) {
+            if held > 0 {
                 running.push(io);
             }
         }
@@ -292,6 +304,8 @@ impl App for VhostUser {
         if let Some(running) = &mut self.running {
             running.sync(io);
             running.push(io);
+            // If nothing is pulled in the next breath, it begins here.
+            running.pairs.iter_mut().for_each(|pair| pair.finisher.refill(running.share));
         }
     }
 }
@@ -304,7 +318,8 @@ impl Running {
             Some(before) => before.succeed(config)?,
             None => Backend::start(config)?,
         };
-        Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, first: 0, gone_at: None })
+        let share = Budget::share(1, 1);
+        Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, first: 0, share, gone_at: None })
     }
 
     /// Exchanges rings with the control thread, if that wants something.
@@ -334,6 +349,7 @@ impl Running {
                 pair.awaits = Awaits::Nothing;
             }
         }
+        self.share = Budget::share(io.burst(), self.pairs.iter().filter(|pair| pair.receive.is_some()).count());
         match self.pairs.iter().position(|pair| pair.receive.is_some()) {
             Some(running) => {
                 self.gone_at = None;
@@ -424,9 +440,8 @@ impl Running {
             let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.waiting).collect();
             virtio::share_out(io, &mut input, &mut queues, dropped::QUEUE_FULL);
         }
-        let budget = Budget::share(io.burst(), rings);
         for index in 0..self.pairs.len() {
-            if let Err(error) = self.push_pair(io, index, &mut input, rings == 1, budget) {
+            if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
                 self.fail(io, Direction::Receive, index, error);
             }
         }
@@ -441,7 +456,6 @@ impl Running {
         index: usize,
         input: &mut Input<'_, VhostUser>,
         only: bool,
-        mut budget: Budget,
     ) -> Result<(), RingError> {
         let pair = &mut self.pairs[index];
         let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
@@ -450,7 +464,7 @@ impl Running {
         // What is there is enough for a call, and so is a burst.
         let mut left = io.burst().max(pair.held() + input.packets().len());
         loop {
-            if !pair.finisher.go_on(io, able, &mut budget) {
+            if !pair.finisher.go_on(io, able) {
                 awaits = Awaits::Turn;
                 break;
             }
@@ -492,7 +506,7 @@ impl Running {
                     awaits = Awaits::Turn;
                     break;
                 }
-                Stop::Offload if budget.is_spent() => {
+                Stop::Offload if pair.finisher.is_spent() => {
                     awaits = Awaits::Turn;
                     break;
                 }
@@ -504,7 +518,7 @@ impl Running {
             if taken.stop == Stop::TooLong {
                 io.drop(packet, dropped::TOO_LONG);
             } else {
-                pair.finisher.begin(io, packet, &mut budget, dropped::BAD_OFFLOAD);
+                pair.finisher.begin(io, packet, dropped::BAD_OFFLOAD);
             }
         }
         if awaits == Awaits::Buffers {

@@ -1,5 +1,5 @@
-//! Work that a packet's sender has left to others, done here for a receiver that does not take the packet as it is: because it has
-//! not agreed to, or because what the sender said is not true of the packet any more.
+//! Work that a packet's sender has left to others, done here for a receiver that does not take the packet as it is:
+//! because it has not agreed to, or because what the sender said is not true of the packet any more.
 
 use bellows_engine::{App, Io};
 use bellows_packet::{Offload, Packet, Vector};
@@ -31,12 +31,13 @@ impl Able {
     }
 }
 
-/// How much of this work a call of an app may still do for one queue.
+/// How much of this work an app may still do for one queue in this breath.
 ///
-/// All queues together make as many packets as the engine's burst, or one each, and read and write 2,048 bytes for each of them;
-/// the packet with which a queue reaches its end may be longer. So one sender's large packets take no more of a breath than a burst
-/// of others, and what waits for its turn waits in the queue of their receiver.
-#[derive(Clone, Copy, Debug)]
+/// All queues of an app together finish as many packets as the engine's burst, or one each, and 2,048 bytes for each
+/// of them; only the last packet of a queue may have more bytes than are left. So one sender's large packets take no
+/// more of a breath than a burst of small ones, and what waits for its turn waits in the queue of the receiver, which
+/// holds up nobody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     packets: usize,
     bytes: usize,
@@ -49,9 +50,8 @@ impl Budget {
         Budget { packets, bytes: packets * BYTES_PER_PACKET }
     }
 
-    /// Whether the rest has to wait for the next call.
     #[inline]
-    pub(crate) fn is_spent(&self) -> bool {
+    fn is_spent(&self) -> bool {
         self.packets == 0 || self.bytes == 0
     }
 
@@ -81,15 +81,29 @@ enum End {
 
 /// The packets of one queue that are being finished. They come before those that wait for the queue.
 pub(crate) struct Finisher {
-    /// Those that are ready to be sent. They come before the rest of what is being cut. Without memory until the first one comes.
+    /// Those that are ready to be sent. They come before the rest of what is being cut. Without memory until the
+    /// first one comes.
     ready: Vector,
     cut: Option<Cut>,
+    budget: Budget,
 }
 
 impl Finisher {
     /// One that holds nothing.
     pub(crate) fn new() -> Finisher {
-        Finisher { ready: Vector::none(), cut: None }
+        Finisher { ready: Vector::none(), cut: None, budget: Budget { packets: 0, bytes: 0 } }
+    }
+
+    /// A new breath has begun: there is this much to spend.
+    #[inline]
+    pub(crate) fn refill(&mut self, budget: Budget) {
+        self.budget = budget;
+    }
+
+    /// Whether the rest has to wait for the next breath.
+    #[inline]
+    pub(crate) fn is_spent(&self) -> bool {
+        self.budget.is_spent()
     }
 
     /// How many packets it holds.
@@ -118,30 +132,32 @@ impl Finisher {
     ///
     /// What asks for nothing that can be done is dropped, as `bad_offload`.
     #[cold]
-    pub(crate) fn begin<A: App>(&mut self, io: &Io<A>, packet: Packet, budget: &mut Budget, bad_offload: usize) {
-        if let Err(packet) = self.accept(packet, budget) {
+    pub(crate) fn begin<A: App>(&mut self, io: &Io<A>, packet: Packet, bad_offload: usize) {
+        if let Err(packet) = self.accept(packet) {
             io.drop(packet, bad_offload);
         }
     }
 
-    /// Goes on with what is being cut, if nothing else waits to be sent. False if there is more to do than the budget allows.
+    /// Goes on with what is being cut, if nothing else waits to be sent. False if there is more to do than the budget
+    /// allows.
     #[inline]
-    pub(crate) fn go_on<A: App>(&mut self, io: &Io<A>, able: Able, budget: &mut Budget) -> bool {
-        self.cut.is_none() || !self.ready.is_empty() || self.go_on_cutting(io, able, budget)
+    pub(crate) fn go_on<A: App>(&mut self, io: &Io<A>, able: Able) -> bool {
+        self.cut.is_none() || !self.ready.is_empty() || self.go_on_cutting(io, able)
     }
 
     #[cold]
-    fn go_on_cutting<A: App>(&mut self, io: &Io<A>, able: Able, budget: &mut Budget) -> bool {
-        let end = self.make_segments(able, budget);
+    fn go_on_cutting<A: App>(&mut self, io: &Io<A>, able: Able) -> bool {
+        let end = self.make_segments(able);
         if end == End::NoBuffer {
-            // Without the rest the receiver's stream has a hole, as it has without any packet for which there was no buffer.
+            // Without the rest the receiver's stream has a hole, as it has without any packet for which there was no
+            // buffer.
             io.missed(1);
         }
         end != End::Spent || !self.ready.is_empty()
     }
 
     /// Finishes a packet, or puts it where it will be cut. Gives back what cannot be finished.
-    fn accept(&mut self, mut packet: Packet, budget: &mut Budget) -> Result<(), Packet> {
+    fn accept(&mut self, mut packet: Packet) -> Result<(), Packet> {
         let claim = packet.offload().unwrap_or_default();
         if claim.is_super_frame() {
             if self.cut.is_some() || super_frame(&packet, claim).is_none() {
@@ -151,7 +167,7 @@ impl Finisher {
             return Ok(());
         }
         if claim.needs_checksum() {
-            budget.spend(packet.len());
+            self.budget.spend(packet.len());
             if !finish_checksum(packet.bytes_mut(), claim) {
                 return Err(packet);
             }
@@ -181,7 +197,7 @@ impl Finisher {
     }
 
     /// Makes segments of what is being cut, as many as the budget allows.
-    fn make_segments(&mut self, able: Able, budget: &mut Budget) -> End {
+    fn make_segments(&mut self, able: Able) -> End {
         self.make_room();
         let Some(cut) = &mut self.cut else { return End::Finished };
         let claim = cut.whole.offload().unwrap_or_default();
@@ -190,7 +206,7 @@ impl Finisher {
         let checksums = if able.checksums { Checksums::Partial } else { Checksums::Whole };
         let mut end = End::Finished;
         for segment in whole.segments(checksums).skip(cut.next) {
-            if budget.is_spent() || self.ready.room() == 0 {
+            if self.budget.is_spent() || self.ready.room() == 0 {
                 end = End::Spent;
                 break;
             }
@@ -212,7 +228,7 @@ impl Finisher {
                     ..Offload::default()
                 });
             }
-            budget.spend(segment.len());
+            self.budget.spend(segment.len());
             cut.next += 1;
             // There is room, as was asked above.
             let _ = self.ready.push(made);
@@ -234,8 +250,8 @@ fn super_frame(packet: &Packet, claim: Offload) -> Option<SuperFrame<'_>> {
     SuperFrame::new(packet.bytes(), kind, claim.segment_size).ok()
 }
 
-/// Finishes the checksum of a frame's TCP or UDP header, if that is the one that the claim means. Nothing else in a packet is
-/// written to here: apps have seen it.
+/// Finishes the checksum of a frame's TCP or UDP header, if that is the one that the claim means. Nothing else in a
+/// packet is written to here: apps have seen it.
 fn finish_checksum(frame: &mut [u8], claim: Offload) -> bool {
     let meant = (claim.checksum_start.into(), claim.checksum_offset.into());
     let found = Transport::find(frame).ok().filter(|found| (found.start(), found.checksum_offset()) == meant);
@@ -254,20 +270,23 @@ mod tests {
     /// Enough for everything.
     const ENDLESS: Budget = Budget { packets: usize::MAX, bytes: usize::MAX };
 
-    /// What becomes of a packet with this budget for each call, and how many calls make segments; the packet, if it cannot be finished.
+    /// What becomes of a packet with this budget for each breath, and how many breaths make segments; the packet, if
+    /// it cannot be finished.
     fn finish(packet: Packet, able: Able, budget: Budget) -> Result<(Vec<Packet>, usize), Packet> {
-        let (mut finisher, mut packets, mut calls) = (Finisher::new(), Vec::new(), 0);
-        finisher.accept(packet, &mut budget.clone())?;
+        let (mut finisher, mut packets, mut breaths) = (Finisher::new(), Vec::new(), 0);
+        finisher.refill(budget);
+        finisher.accept(packet)?;
         while finisher.held() > 0 {
-            let mut left = budget;
+            finisher.refill(budget);
             packets.extend(finisher.take(usize::MAX));
-            let made = finisher.make_segments(able, &mut left);
+            let made = finisher.make_segments(able);
+            let left = finisher.budget;
             let (count, bytes) = finisher.packets().iter().fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one.len()));
             assert_eq!((left.packets, left.bytes), (budget.packets - count, budget.bytes.saturating_sub(bytes)));
-            calls += usize::from(count > 0);
-            assert!(made != End::Spent || count > 0, "nothing becomes of it in one call after the other");
+            breaths += usize::from(count > 0);
+            assert!(made != End::Spent || count > 0, "nothing becomes of it in one breath after the other");
         }
-        Ok((packets, calls))
+        Ok((packets, breaths))
     }
 
     /// A super-frame of TCP over IPv4 with so many bytes of a stream, as a guest hands it over.
@@ -329,29 +348,29 @@ mod tests {
     }
 
     #[test]
-    fn a_call_makes_no_more_than_its_budget_allows_and_the_next_one_goes_on() {
+    fn a_breath_makes_no_more_than_its_budget_allows_and_the_next_one_goes_on() {
         let all = finish(super_frame(49_000, 48), Able::default(), ENDLESS).unwrap().0;
         assert_eq!(all.len(), 1_021);
-        for (burst, queues, calls) in [(128, 1, 8), (128, 4, 32), (1, 1, 1_021), (1, 32, 1_021), (4_096, 1, 1)] {
+        for (burst, queues, breaths) in [(128, 1, 8), (128, 4, 32), (1, 1, 1_021), (1, 32, 1_021), (4_096, 1, 1)] {
             let (some, made) = finish(super_frame(49_000, 48), Able::default(), Budget::share(burst, queues)).unwrap();
-            assert_eq!(made, calls, "a burst of {burst}, {queues} queues");
+            assert_eq!(made, breaths, "a burst of {burst}, {queues} queues");
             assert!(some.iter().zip(&all).all(|(one, other)| one.bytes() == other.bytes()) && some.len() == all.len());
         }
         // Long segments count by their bytes: 2,048 for each packet of the burst, and the one that reaches that.
-        let (some, calls) = finish(super_frame(60_000, 9_000), Able::default(), Budget::share(8, 1)).unwrap();
-        assert_eq!((some.len(), calls), (7, 4));
+        let (some, breaths) = finish(super_frame(60_000, 9_000), Able::default(), Budget::share(8, 1)).unwrap();
+        assert_eq!((some.len(), breaths), (7, 4));
     }
 
     #[test]
     fn what_is_finished_comes_before_the_rest_of_what_is_cut() {
         let mut finisher = Finisher::new();
-        let mut budget = Budget::share(2, 1);
-        assert!(finisher.accept(super_frame(3000, 1448), &mut budget).is_ok());
-        assert_eq!(finisher.make_segments(Able { checksums: true }, &mut budget), End::Spent);
-        assert_eq!((finisher.held(), finisher.packets().len(), budget.is_spent()), (3, 2, true));
+        finisher.refill(Budget::share(2, 1));
+        assert!(finisher.accept(super_frame(3000, 1448)).is_ok());
+        assert_eq!(finisher.make_segments(Able { checksums: true }), End::Spent);
+        assert_eq!((finisher.held(), finisher.packets().len(), finisher.is_spent()), (3, 2, true));
         // The driver has changed meanwhile, and takes no partial checksums any more.
         let first = finisher.take(1).next().unwrap();
-        assert!(finisher.accept(first, &mut budget).is_ok());
+        assert!(finisher.accept(first).is_ok());
         let checked: Vec<bool> = finisher.packets().iter().map(|one| verify_checksums(one.bytes()).is_ok()).collect();
         assert_eq!(checked, [true, false]);
         let (ready, rest) = finisher.empty();
@@ -408,8 +427,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an app has made of a packet and of what is left to do to it: it comes out as it was but for the checksum of a TCP or
-        /// UDP header, or as the segments that its headers describe, or not at all; and what comes out is what the receiver takes.
+        /// Whatever an app has made of a packet and of what is left to do to it: it comes out as it was but for the
+        /// checksum of a TCP or UDP header, or as the segments that its headers describe, or not at all; and what
+        /// comes out is what the receiver takes.
         #[test]
         fn nothing_changes_but_a_checksum_and_what_comes_out_is_taken(
             payload in 0usize..4_000,
@@ -442,7 +462,8 @@ mod tests {
                         segment.write(&mut bytes);
                         prop_assert_eq!(packet.bytes(), &bytes[..]);
                         let found = Transport::find(&bytes).unwrap();
-                        let wanted = checksums.then(|| (Offload::NEEDS_CHECKSUM, 0, found.start(), found.checksum_offset()));
+                        let place = (found.start(), found.checksum_offset());
+                        let wanted = checksums.then_some((Offload::NEEDS_CHECKSUM, 0, place.0, place.1));
                         let said = packet.offload().map(|one| {
                             (one.flags, one.gso_type, one.checksum_start.into(), one.checksum_offset.into())
                         });

@@ -141,7 +141,7 @@ pub(crate) enum Awaits {
     Nothing,
     /// The other side has no buffer free.
     Buffers,
-    /// The next call: this one has finished as many as it may.
+    /// The next breath: in this one as many have been finished as may be.
     Turn,
 }
 

@@ -30,9 +30,10 @@ use crate::virtio::{self, Awaits, Side, VirtioOption};
 /// packets pass without system calls. Either side may vanish and come back at any time. While no device is there, what comes in is dropped
 /// as `no_device`; while the device does not keep up, packets wait in the link.
 ///
-/// TCP super-frames and unfinished checksums are passed on as they are to a device that takes them, and finished for one that does not.
-/// What comes from the device may be such a packet, with `guest-tso4`, `guest-tso6` or `guest-checksum`. Without `mergeable` and without super-frames
-/// the device can send packets of up to 2,048 bytes.
+/// TCP super-frames and unfinished checksums are passed on as they are to a device that takes them, and finished for
+/// one that does not, as many segments in a breath as the engine's burst. What comes from the device may be such a
+/// packet, with `guest-tso4`, `guest-tso6` or `guest-checksum`. Without `mergeable` and without super-frames the
+/// device can send packets of up to 2,048 bytes.
 ///
 /// With several pairs of queues, packets of one flow go to one pair; which flows share one depends on how many the device has.
 ///
@@ -102,8 +103,10 @@ const COUNTERS: usize = counted::ERRORS + DeviceError::ALL.len();
 const fn counters() -> [Counter; COUNTERS] {
     let mut counters = [Counter::new("device_empty", "buffers from the device with a header and no packet"); COUNTERS];
     counters[counted::OVERSIZE] = Counter::new("device_oversize", "packets from the device longer than 73,600 bytes");
-    counters[counted::BAD_HEADER] =
-        Counter::new("device_bad_header", "packets from the device whose header asks for what cannot be");
+    counters[counted::BAD_HEADER] = Counter::new(
+        "device_bad_header",
+        "packets from the device whose header asks for what cannot be, or is not true of them",
+    );
     let mut index = 0;
     while index < DeviceError::ALL.len() {
         let error = DeviceError::ALL[index];
@@ -185,6 +188,8 @@ struct Running {
     noting: bool,
     /// The pair that is pulled first, each in turn.
     first: usize,
+    /// What each pair may have finished in a breath.
+    share: Budget,
     totals: Arc<Totals>,
     /// What the app's counters have been told of this driver's queues: empty, too long, bad header, and without a buffer.
     told: [u64; 4],
@@ -208,7 +213,7 @@ impl App for VirtioUser {
     const DROPS: &'static [Counter] = &[
         Counter::new("no_device", "packets for which there was no device"),
         Counter::new("too_long", "packets that do not fit into the ring"),
-        Counter::new("bad_offload", "packets whose offload makes no sense, for a device that does not take it"),
+        Counter::new("bad_offload", "packets whose offload is not true of them, so that it cannot be done either"),
         Counter::new("queue_full", "packets whose queue was full while others were not"),
         Counter::new("pool_low", "packets for a device that took none while they held much of what the pool had left"),
     ];
@@ -276,8 +281,13 @@ impl App for VirtioUser {
         if let Some(running) = &mut self.running {
             running.sync(io);
             running.pull(io);
+            let mut held = 0;
+            for pair in &mut running.pairs {
+                pair.finisher.refill(running.share);
+                held += pair.held();
+            }
             // Packets that wait inside are nobody else's to push.
-            if running.pairs.iter().any(|pair| pair.held() > 0) {
+            if held > 0 {
                 running.push(io);
             }
         }
@@ -287,6 +297,8 @@ impl App for VirtioUser {
         if let Some(running) = &mut self.running {
             running.sync(io);
             running.push(io);
+            // If nothing is pulled in the next breath, it begins here.
+            running.pairs.iter_mut().for_each(|pair| pair.finisher.refill(running.share));
         }
     }
 }
@@ -304,7 +316,8 @@ impl Running {
         let (frontend, port) =
             started.map_err(|error| format!("the socket {} cannot be used: {error}", socket.display()))?;
         let totals = Arc::default();
-        Ok(Running { frontend, port, pairs, packets: Vector::new(), noting: false, first: 0, totals, told: [0; 4] })
+        let (packets, share) = (Vector::new(), Budget::share(1, 1));
+        Ok(Running { frontend, port, pairs, packets, noting: false, first: 0, share, totals, told: [0; 4] })
     }
 
     /// Exchanges drivers with the control thread, if that wants something.
@@ -328,6 +341,7 @@ impl Running {
             watch(io, receive_slot(index), pair.bells.as_ref().map(|bells| &bells.receive));
             io.slot(transmit_slot(index)).never();
         }
+        self.share = Budget::share(io.burst(), queues.len());
         // The queues of another driver count from 0.
         self.told = strange(queues);
     }
@@ -386,9 +400,8 @@ impl Running {
                 self.pairs.iter_mut().take(queues).map(|pair| &mut pair.waiting).collect();
             virtio::share_out(io, &mut input, &mut places, dropped::QUEUE_FULL);
         }
-        let budget = Budget::share(io.burst(), queues);
         for index in 0..queues {
-            if let Err(error) = self.push_pair(io, index, &mut input, queues == 1, budget) {
+            if let Err(error) = self.push_pair(io, index, &mut input, queues == 1) {
                 self.fail(io, error);
                 break;
             }
@@ -404,7 +417,6 @@ impl Running {
         index: usize,
         input: &mut Input<'_, VirtioUser>,
         only: bool,
-        mut budget: Budget,
     ) -> Result<(), DeviceError> {
         let pair = &mut self.pairs[index];
         let Some(driver) = self.port.driver() else { return Ok(()) };
@@ -412,7 +424,7 @@ impl Running {
         let queue = &mut driver.pairs[index].transmit;
         let mut awaits = Awaits::Nothing;
         loop {
-            if !pair.finisher.go_on(io, able, &mut budget) {
+            if !pair.finisher.go_on(io, able) {
                 awaits = Awaits::Turn;
                 break;
             }
@@ -449,7 +461,7 @@ impl Running {
                     awaits = Awaits::Turn;
                     break;
                 }
-                Stop::Offload if budget.is_spent() => {
+                Stop::Offload if pair.finisher.is_spent() => {
                     awaits = Awaits::Turn;
                     break;
                 }
@@ -461,7 +473,7 @@ impl Running {
             if taken.stop == Stop::TooLong {
                 io.drop(packet, dropped::TOO_LONG);
             } else {
-                pair.finisher.begin(io, packet, &mut budget, dropped::BAD_OFFLOAD);
+                pair.finisher.begin(io, packet, dropped::BAD_OFFLOAD);
             }
         }
         if awaits == Awaits::Buffers {

@@ -345,7 +345,8 @@ fn a_packet_that_an_app_has_cut_or_stretched_is_looked_at_anew() {
             packet.set_offload(Offload { gso_type: 0, ..packet.offload().unwrap() });
             packet
         };
-        // Padding is left out of a checksum, which is then no longer the receiver's to finish; a frame that is cut short has none.
+        // Padding is left out of a checksum, which is then no longer the receiver's to finish; a frame that is cut
+        // short has none.
         let mut stretched = plain(100);
         stretched.append(&[0xdd; 7]);
         let mut whole = super_frame(3_000, 1_448);
@@ -384,7 +385,9 @@ fn a_breath_makes_no_more_segments_than_the_burst_and_the_rest_follows() {
         while stream.len() < 3 * 49_000 {
             from.breathe();
             // All that this breath has made.
-            (0..40).for_each(|_| drop(to.breathe()));
+            for _ in 0..40 {
+                to.breathe();
+            }
             let came = to.received_packets("output");
             came.iter().for_each(|packet| stream.extend_from_slice(&packet.bytes()[54..]));
             breaths.push(came.len());

@@ -178,8 +178,8 @@ impl ReceiveQueue {
         Header { offload, buffers: if slots.features.has(Features::MRG_RXBUF) { buffers } else { 1 } }
     }
 
-    /// Gives a packet what its header asks for, once its bytes are here, where the device cannot change them. False, and counted, if
-    /// it must be dropped.
+    /// Gives a packet what its header asks for, once its bytes are here, where the device cannot change them. False,
+    /// and counted, if it must be dropped.
     #[inline(never)]
     fn admit(&mut self, packet: &mut Packet, header: Offload) -> bool {
         self.blitter.barrier();

@@ -222,8 +222,8 @@ fn asks(low: u64) -> bool {
     u64::from_le(low) & (u64::from(Offload::NEEDS_CHECKSUM) | 0xff << 8) != 0
 }
 
-/// Copies what a header asks something of into its packet, and then checks header and copy: the driver can change its own bytes at
-/// any moment, but not these. `None`, and counted, if the packet must be dropped.
+/// Copies what a header asks something of into its packet, and then checks header and copy: the driver can change its
+/// own bytes at any moment, but not these. `None`, and counted, if the packet must be dropped.
 ///
 /// Safety: the source is mapped and as long as the packet.
 #[inline(never)]

@@ -1,5 +1,5 @@
-//! Frames whose TCP or UDP header lies at a known place, and what a virtio-net header may say of a frame: the model, which reads
-//! byte by byte what the crate reads through views.
+//! Frames whose TCP or UDP header lies at a known place, and what a virtio-net header may say of a frame: the model,
+//! which reads byte by byte what the crate reads through views.
 
 use bellows_packet::Offload;
 

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use bellows_wire::offload::{Checksums, Kind, SuperFrame, finish_checksum};
+use bellows_wire::offload::{Checksums, Kind, SuperFrame, Transport, finish_checksum};
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::*;
 
@@ -85,4 +85,8 @@ pub fn cut(frame: &[u8], size: u16) {
         assert_eq!(whole.segments(Checksums::Whole).count(), whole.count());
     }
     let _ = finish_checksum(&mut frame.to_vec(), size.into(), usize::from(size) >> 4);
+    if let Ok(found) = Transport::find(frame) {
+        assert!(found.start() + found.checksum_offset() + 2 <= found.end() && found.end() <= frame.len());
+        found.finish(&mut frame.to_vec()).expect("the header lies in the frame");
+    }
 }
