@@ -193,7 +193,7 @@ fn enter(guest: &mut Guest, random: &mut Random) -> Vector {
     let side = side(guest, features, random, &contents, false);
     let mut ring = TransmitRing::new(side.setup).unwrap();
     let mut packets = Vector::new();
-    let used = ring.transmit(&mut packets, 32).unwrap();
+    let used = ring.transmit(&mut packets, 1_024).unwrap();
     assert_eq!(used, side.order.len());
     let model: Vec<_> =
         claims[..used].iter().filter_map(|(bytes, claim)| admitted(bytes, *claim, features, DEVICE)).collect();

@@ -497,13 +497,9 @@ impl Running {
                 input.discard_first(taken.count);
             }
             let next = match taken.stop {
-                Stop::Done => continue,
+                Stop::Done | Stop::Spent => continue,
                 Stop::Full => {
                     awaits = Awaits::Buffers;
-                    break;
-                }
-                Stop::Spent => {
-                    awaits = Awaits::Turn;
                     break;
                 }
                 Stop::Offload if pair.finisher.is_spent() => {

@@ -19,9 +19,10 @@ const OFFLOAD: usize = size_of::<Offload>();
 /// The loop.
 pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usize) -> usize {
     core.spent = 0;
-    let most = match waiting::<K>(core, most.min(packets.room())) {
+    let burst = most.min(packets.room());
+    let available = match waiting::<K>(core, burst) {
         Ok(0) => return 0,
-        Ok(most) => most,
+        Ok(available) => available,
         Err(error) => {
             core.fail(error);
             return 0;
@@ -29,12 +30,13 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     };
     let mut progress = core.begin();
     let mut window = core.window;
-    let mut fresh = Packet::fresh(most);
+    let mut fresh = Packet::fresh(available);
     let mut bytes = 0;
     let mut made = 0;
-    // Chains, and more for those that are long.
-    let mut spent = 0;
-    while spent < most {
+    // Chains that may still be taken, and what long ones have counted for beyond one packet each.
+    let mut left = available;
+    let mut charged = 0;
+    while left > 0 {
         let at = progress.available;
         let (head, descriptor) = match core.head::<K>(at) {
             Ok(Some(found)) => found,
@@ -44,10 +46,10 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
                 break;
             }
         };
-        if K::PACKED || spent + usize::from(AHEAD) < most {
+        if K::PACKED || left > usize::from(AHEAD) {
             core.look_ahead::<K, false>(&window, at);
         }
-        spent += 1;
+        left -= 1;
         let spot = core.locate::<K, false>(&mut window, head, descriptor);
         // Without a buffer the chain stays where it is: there will be one later.
         if let Some(spot) = spot.filter(|spot| (1..=ROOM).contains(&(spot.room as usize))) {
@@ -65,7 +67,12 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
         }
         let Some(packet) = fresh.next() else { break };
         let taken = take_chain::<K>(core, &mut window, at, packet);
-        spent += core.charge(if let Ok(Taken::Packet(_, packet)) = &taken { packet.len() } else { 0 });
+        let length = taken.as_ref().map_or(0, |taken| match taken {
+            Taken::Packet(chain, _) | Taken::Dropped(chain) => chain.length.min(LARGEST_ROOM as u64) as usize,
+            Taken::Nothing => 0,
+        });
+        charged += core.charge(length);
+        left = left.min(burst.saturating_sub(progress.chains + 1 + charged));
         match taken {
             Ok(Taken::Packet(chain, packet)) => {
                 bytes += packet.len() as u64;
@@ -85,7 +92,7 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     core.window = window;
     core.counters.packets += made;
     core.counters.bytes += bytes;
-    core.spent = spent;
+    core.spent = progress.chains + charged;
     core.finish::<K, false>(progress);
     progress.chains
 }
