@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `configure` | the trait that makes an app type nameable, [`Configure`] |
 //! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
+//! | [`access`] | the mode and the group of files and sockets that apps make |
 //! | `registry`, `manual` | the catalogue of app types, and the manuals made from their schemas |
 //! | `file_schema` | the JSON Schema of a whole network file |
 //! | `engine` | the table `[engine]` |
@@ -23,6 +24,7 @@
 //! `source` uses `value` and `diagnostics`, `chain` uses `source`; `load` uses them all.
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod chain;
 mod common;
 mod configure;

@@ -28,6 +28,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[error("{0}")]
 pub struct ValueError(String);
 
+impl ValueError {
+    pub(crate) fn new(message: String) -> ValueError {
+        ValueError(message)
+    }
+}
+
 /// A span of time in whole nanoseconds, written with its unit: `10s`, `1.5ms`, `200us`, `3m`.
 ///
 /// Units are `ns`, `us` (or `µs`), `ms`, `s`, `m` (or `min`) and `h`. The longest is about 584 years.

@@ -1,14 +1,82 @@
-//! What the process may do with a file, without doing it.
+//! What the process may do with a file, without doing it; and who else may.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, accessat, fchmod, fchown};
+
+use crate::way_out;
+
+/// The permissions and the group of a file that the process makes. Where none is given, the file has those that the system
+/// gives it: all that the umask leaves, and the group of the process or of the folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileAccess {
+    /// The permission bits, which the umask does not change.
+    pub mode: Option<u32>,
+    /// The number of the group.
+    pub group: Option<u32>,
+}
+
+/// Why a file does not get its permissions or its group.
+#[derive(Debug, thiserror::Error)]
+pub enum FileAccessError {
+    /// What `fchmod(2)` says: `EPERM` for a file of another user's.
+    #[error("its mode cannot be set to {mode:04o}: {source}; {help}", help = way_out(.source, "leave the mode out"))]
+    Mode {
+        /// The permission bits.
+        mode: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What `fchown(2)` says: `EPERM` for a group of which the process is no member.
+    #[error(
+        "it cannot be given to group {group}: {source}; choose a group of this user's (`id -G` lists them), or run as root"
+    )]
+    Group {
+        /// The number of the group.
+        group: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl FileAccess {
+    /// Whether nothing is given.
+    pub fn is_default(self) -> bool {
+        self == FileAccess::default()
+    }
+
+    /// Gives an open file its group, then its permissions: to be done before anything is written that not everybody may read.
+    ///
+    /// # Errors
+    /// See [`FileAccessError`].
+    pub fn apply(self, file: impl AsFd) -> Result<(), FileAccessError> {
+        if let Some(group) = self.group {
+            let given = fchown(&file, None, Some(Gid::from_raw(group)));
+            given.map_err(|source| FileAccessError::Group { group, source: source.into() })?;
+        }
+        if let Some(mode) = self.mode {
+            let set = fchmod(&file, Mode::from_raw_mode(mode));
+            set.map_err(|source| FileAccessError::Mode { mode, source: source.into() })?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of a group by its name, from the system's group database; `None` if it has no such group.
+///
+/// # Errors
+/// When the database cannot be read.
+pub fn group_id(name: &str) -> io::Result<Option<u32>> {
+    Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
+}
 
 /// Whether a file may be written, or things be created in a folder: what `faccessat(2)` says for the effective user.
 ///
 /// # Errors
 /// Why not: `EACCES` for its permissions, `EROFS` for a file system that is read-only, `ENOENT`, …
-pub fn writable(path: &Path) -> std::io::Result<()> {
+pub fn writable(path: &Path) -> io::Result<()> {
     let access = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
     Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }
@@ -17,13 +85,43 @@ pub fn writable(path: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// Why not.
-pub fn readable(path: &Path) -> std::io::Result<()> {
+pub fn readable(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, path, Access::READ_OK, AtFlags::EACCESS)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
+
+    #[test]
+    fn a_file_gets_the_mode_and_the_group_whatever_the_umask() {
+        let path = std::env::temp_dir().join(format!("bellows-access-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let group = rustix::process::getegid().as_raw();
+        for mode in [0o666, 0o640, 0o777, 0o600] {
+            FileAccess { mode: Some(mode), group: Some(group) }.apply(&file).unwrap();
+            let metadata = file.metadata().unwrap();
+            assert_eq!((metadata.mode() & 0o7777, metadata.gid()), (mode, group));
+        }
+        FileAccess::default().apply(&file).unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o600);
+        if rustix::process::geteuid().is_root() {
+            FileAccess { mode: None, group: Some(12_345) }.apply(&file).unwrap();
+            assert_eq!(file.metadata().unwrap().gid(), 12_345);
+        } else {
+            let error = FileAccess { mode: None, group: Some(0) }.apply(&file).unwrap_err();
+            assert!(error.to_string().contains("id -G"), "{error}");
+        }
+    }
+
+    #[test]
+    fn groups_are_found_by_name() {
+        assert_eq!(group_id("root").unwrap(), Some(0));
+        assert_eq!(group_id("there is no such group").unwrap(), None);
+    }
 
     #[test]
     fn what_may_not_be_written_is_told_why() {
