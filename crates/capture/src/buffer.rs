@@ -1,10 +1,11 @@
 //! A window on the decompressed bytes of a file, in which the parsers find whole records.
 
-use std::io::{self, Read};
+use std::io;
 
+use crate::budget::Budget;
 use crate::error::ErrorKind;
 use crate::format::Compression;
-use crate::source::Source;
+use crate::source::{Source, Taken};
 
 /// Fits into a second-level cache, and is large enough for the system call to cost nothing a packet.
 const CAPACITY: usize = 256 << 10;
@@ -19,6 +20,17 @@ pub(crate) struct Buffer {
     base: u64,
     /// Whether reading failed; a decompressor is not to be called again then.
     failed: bool,
+}
+
+/// Whether the bytes are there that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// They are.
+    Whole,
+    /// The file ends before.
+    Short,
+    /// The budget is spent; those that have come stay.
+    NotYet,
 }
 
 impl Buffer {
@@ -64,16 +76,24 @@ impl Buffer {
         }
     }
 
-    /// Reads on until `need` bytes are there; `false` if the file ends before. Memory grows with what the file
-    /// really holds, never by `need` alone.
+    /// Reads on until `need` bytes are there. Memory grows with what the file really holds, never by `need` alone.
     #[cold]
-    pub(crate) fn fill(&mut self, need: usize) -> Result<bool, Box<ErrorKind>> {
+    pub(crate) fn fill(&mut self, need: usize, budget: &mut Budget) -> Result<Filled, Box<ErrorKind>> {
         while self.end - self.start < need {
+            if budget.is_spent() {
+                return Ok(Filled::NotYet);
+            }
             self.make_room(need);
-            let Some(source) = &mut self.source else { return Ok(false) };
-            match source.read(&mut self.data[self.end..]) {
-                Ok(0) => return Ok(false),
-                Ok(n) => self.end += n,
+            let Some(source) = &mut self.source else { return Ok(Filled::Short) };
+            // One step is as large as the buffer usually is, also when that has grown.
+            let room = (self.end + CAPACITY).min(self.data.len());
+            match source.take(&mut self.data[self.end..room]) {
+                Ok(Taken::Bytes { count: 0, .. }) => return Ok(Filled::Short),
+                Ok(Taken::Bytes { count, work }) => {
+                    budget.charge(work);
+                    self.end += count;
+                }
+                Ok(Taken::Nothing) => budget.charge(Budget::BARREN_STEP),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.failed = true;
@@ -85,7 +105,7 @@ impl Buffer {
                 }
             }
         }
-        Ok(true)
+        Ok(Filled::Whole)
     }
 
     /// A small file is never moved in the buffer, so that `rewind` finds it there whole.
@@ -119,6 +139,8 @@ impl Buffer {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
     use crate::source::Input;
 
@@ -129,17 +151,36 @@ mod tests {
     #[test]
     fn memory_grows_with_the_data_and_not_with_the_claim() {
         let mut buffer = buffer(CAPACITY as u64 + 1);
-        assert!(!buffer.fill(1 << 40).unwrap());
+        assert_eq!(buffer.fill(1 << 40, &mut Budget::unlimited()).unwrap(), Filled::Short);
         assert_eq!(buffer.bytes().len(), CAPACITY + 1);
         assert_eq!(buffer.data.len(), 2 * CAPACITY);
     }
 
     #[test]
+    fn a_large_record_is_read_in_steps() {
+        let mut buffer = buffer(100 * CAPACITY as u64);
+        let mut calls = 0;
+        loop {
+            let mut budget = Budget::for_records(1);
+            let before = buffer.bytes().len();
+            calls += 1;
+            let filled = buffer.fill(20 * CAPACITY, &mut budget).unwrap();
+            assert!(buffer.bytes().len() - before <= CAPACITY);
+            if filled == Filled::Whole {
+                break;
+            }
+            assert_eq!((filled, budget.left()), (Filled::NotYet, 0));
+        }
+        assert!(calls >= 20, "{calls}");
+    }
+
+    #[test]
     fn memory_is_given_back_when_a_large_record_is_done() {
         let mut buffer = buffer(100 * CAPACITY as u64);
-        assert!(buffer.fill(20 * CAPACITY).unwrap());
+        let mut budget = Budget::unlimited();
+        assert_eq!(buffer.fill(20 * CAPACITY, &mut budget).unwrap(), Filled::Whole);
         assert!(buffer.data.len() >= 20 * CAPACITY);
-        while buffer.fill(60).unwrap() {
+        while buffer.fill(60, &mut budget).unwrap() == Filled::Whole {
             buffer.consume(60);
         }
         assert_eq!(buffer.data.len(), CAPACITY);

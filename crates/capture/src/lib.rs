@@ -47,6 +47,11 @@
 //! [`LinkType::max_length`] bytes (256 KiB for most link types, the limits of libpcap), a pcapng block 16 MiB, a file
 //! 65,536 interfaces. Compressed files are decompressed as a stream, zstd with a window of up to 128 MiB.
 //!
+//! # Time that a call takes
+//!
+//! A capture may hold gigabytes between two packets, and a compressed one may hold them in a few bytes. Who cannot wait
+//! for the next packet gives [`Reader::next_within`] a [`Budget`].
+//!
 //! # Sources
 //!
 //! pcap: [draft-ietf-opsawg-pcap](https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcap/) and `pcap-savefile(5)`;
@@ -54,6 +59,7 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
 mod buffer;
 mod bytes;
 mod error;
@@ -64,7 +70,8 @@ mod reader;
 mod source;
 mod writer;
 
+pub use budget::Budget;
 pub use error::{BlockProblem, Error, ErrorKind, Part};
 pub use format::{Compression, Endianness, Format, Interface, LinkType, Record, TimestampResolution};
-pub use reader::{Progress, Reader};
+pub use reader::{Found, Progress, Reader};
 pub use writer::{OutputFormat, Writer, WriterOptions};

@@ -1,9 +1,10 @@
 //! Classic pcap: a file header, then records of a fixed header and the packet's bytes.
 
-use crate::buffer::Buffer;
+use crate::budget::Budget;
+use crate::buffer::{Buffer, Filled};
 use crate::error::{ErrorKind, Part};
 use crate::format::{Endianness, Format, Interface, LinkType, TimestampResolution};
-use crate::reader::Located;
+use crate::reader::{Located, Step};
 
 pub(crate) const FILE_HEADER: usize = 24;
 pub(crate) const RECORD_HEADER: usize = 16;
@@ -54,17 +55,29 @@ fn recognise(start: &[u8]) -> Option<(Endianness, TimestampResolution, bool)> {
 }
 
 impl Pcap {
-    /// Reads the file header, if it is one.
-    pub(crate) fn open(buffer: &mut Buffer) -> Result<Option<(Self, Interface)>, Box<ErrorKind>> {
+    /// Whether bytes are the start of such a file.
+    pub(crate) fn is_start(bytes: &[u8]) -> bool {
+        recognise(bytes).is_some()
+    }
+
+    /// Reads the file header, if it is one and the budget reaches.
+    pub(crate) fn open(
+        buffer: &mut Buffer,
+        budget: &mut Budget,
+    ) -> Result<Option<(Self, Interface)>, Box<ErrorKind>> {
         let Some((endianness, resolution, modified)) = recognise(buffer.bytes()) else { return Ok(None) };
-        if buffer.bytes().len() < FILE_HEADER && !buffer.fill(FILE_HEADER)? {
-            return Err(Box::new(ErrorKind::Truncated {
-                part: Part::FileHeader,
-                offset: 0,
-                have: buffer.bytes().len() as u64,
-                need: FILE_HEADER as u64,
-                records: 0,
-            }));
+        match buffer.fill(FILE_HEADER, budget)? {
+            Filled::Whole => {}
+            Filled::NotYet => return Ok(None),
+            Filled::Short => {
+                return Err(Box::new(ErrorKind::Truncated {
+                    part: Part::FileHeader,
+                    offset: 0,
+                    have: buffer.bytes().len() as u64,
+                    need: FILE_HEADER as u64,
+                    records: 0,
+                }));
+            }
         }
         let header = buffer.bytes();
         let lengths = match (endianness.u16(header, 4), endianness.u16(header, 6)) {
@@ -94,11 +107,15 @@ impl Pcap {
 
     /// Finds the next record; `records` were found before.
     #[inline]
-    pub(crate) fn next(&self, buffer: &mut Buffer, records: u64) -> Result<Option<Located>, Box<ErrorKind>> {
-        if buffer.bytes().len() < self.header_length && !self.fill(buffer, self.header_length, records)? {
-            return Ok(None);
+    pub(crate) fn next(&self, buffer: &mut Buffer, records: u64, budget: &mut Budget) -> Result<Step, Box<ErrorKind>> {
+        if buffer.bytes().len() < self.header_length {
+            match self.fill(buffer, self.header_length, records, budget)? {
+                Filled::Whole => {}
+                Filled::Short => return Ok(Step::End),
+                Filled::NotYet => return Ok(Step::Pause),
+            }
         }
-        let Some(header) = buffer.bytes().first_chunk::<RECORD_HEADER>() else { return Ok(None) };
+        let Some(header) = buffer.bytes().first_chunk::<RECORD_HEADER>() else { return Ok(Step::End) };
         let endianness = self.endianness;
         let seconds = endianness.u32(header, 0);
         let fraction = endianness.u32(header, 4);
@@ -111,11 +128,11 @@ impl Pcap {
             return Err(self.too_long(buffer, records, captured));
         }
         let total = self.header_length + captured as usize;
-        if buffer.bytes().len() < total {
-            self.fill(buffer, total, records)?;
+        if buffer.bytes().len() < total && self.fill(buffer, total, records, budget)? == Filled::NotYet {
+            return Ok(Step::Pause);
         }
         let at = buffer.consume(total) + self.header_length;
-        Ok(Some(Located {
+        Ok(Step::Packet(Located {
             at,
             length: captured as usize,
             // Cannot overflow: less than 2^32 s and 2^32 µs.
@@ -125,15 +142,19 @@ impl Pcap {
         }))
     }
 
-    /// Reads on until `need` bytes of a record are there; `false` if the file ends before the record begins.
+    /// Reads on until `need` bytes of a record are there; they are short if the file ends before the record begins.
     #[cold]
-    fn fill(&self, buffer: &mut Buffer, need: usize, records: u64) -> Result<bool, Box<ErrorKind>> {
-        if buffer.fill(need)? {
-            return Ok(true);
-        }
+    fn fill(
+        &self,
+        buffer: &mut Buffer,
+        need: usize,
+        records: u64,
+        budget: &mut Budget,
+    ) -> Result<Filled, Box<ErrorKind>> {
+        let filled = buffer.fill(need, budget)?;
         let have = buffer.bytes().len();
-        if have == 0 {
-            return Ok(false);
+        if filled != Filled::Short || have == 0 {
+            return Ok(filled);
         }
         Err(Box::new(ErrorKind::Truncated {
             part: Part::Record(records + 1),

@@ -1,9 +1,10 @@
 //! pcapng: sections of blocks, some of which hold packets.
 
-use crate::buffer::Buffer;
+use crate::budget::Budget;
+use crate::buffer::{Buffer, Filled};
 use crate::error::{BlockProblem, ErrorKind, Part};
 use crate::format::{Endianness, Interface, LinkType, TimestampResolution};
-use crate::reader::Located;
+use crate::reader::{Located, Step};
 
 pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 pub(crate) const INTERFACE_DESCRIPTION: u32 = 1;
@@ -91,19 +92,20 @@ pub(crate) struct Pcapng {
     max_block: u32,
 }
 
-/// What a block was.
-pub(crate) enum Step {
-    Packet(Located),
-    Other,
-    End,
-}
-
 /// A block that is wholly in the buffer, and what it takes to complain about it.
 struct Block {
     block_type: u32,
     length: u32,
     offset: u64,
     records: u64,
+}
+
+/// What comes next in the file.
+enum Next {
+    Block(Block),
+    End,
+    /// The budget is spent.
+    Pause,
 }
 
 impl Block {
@@ -123,23 +125,34 @@ impl Block {
 }
 
 impl Pcapng {
-    /// Recognises the start of a pcapng file, and reads on to its first packet to know its interfaces.
-    pub(crate) fn open(buffer: &mut Buffer, interfaces: &mut Vec<Interface>) -> Result<Option<Self>, Box<ErrorKind>> {
-        if !buffer.bytes().starts_with(&SECTION_HEADER.to_le_bytes()) {
-            return Ok(None);
-        }
-        let mut pcapng =
-            Self { endianness: Endianness::Little, first_interface: 0, clocks: Vec::new(), max_block: MAX_BLOCK };
-        while !pcapng.at_packet(buffer)? {
-            if let Step::End = pcapng.step(buffer, interfaces, 0)? {
+    /// Recognises the start of a pcapng file.
+    pub(crate) fn open(buffer: &Buffer) -> Option<Self> {
+        let starts = buffer.bytes().starts_with(&SECTION_HEADER.to_le_bytes());
+        starts.then_some(Self {
+            endianness: Endianness::Little,
+            first_interface: 0,
+            clocks: Vec::new(),
+            max_block: MAX_BLOCK,
+        })
+    }
+
+    /// Reads on to the first packet, to know its interfaces, as far as the budget reaches.
+    pub(crate) fn find_first(
+        &mut self,
+        buffer: &mut Buffer,
+        interfaces: &mut Vec<Interface>,
+        budget: &mut Budget,
+    ) -> Result<(), Box<ErrorKind>> {
+        while !self.at_packet(buffer, budget)? {
+            if let Step::End | Step::Pause = self.step(buffer, interfaces, 0, budget)? {
                 break;
             }
         }
-        Ok(Some(pcapng))
+        Ok(())
     }
 
-    fn at_packet(&self, buffer: &mut Buffer) -> Result<bool, Box<ErrorKind>> {
-        Ok((buffer.bytes().len() >= 4 || buffer.fill(4)?)
+    fn at_packet(&self, buffer: &mut Buffer, budget: &mut Budget) -> Result<bool, Box<ErrorKind>> {
+        Ok((buffer.bytes().len() >= 4 || buffer.fill(4, budget)? == Filled::Whole)
             && matches!(self.endianness.u32(buffer.bytes(), 0), PACKET | SIMPLE_PACKET | ENHANCED_PACKET))
     }
 
@@ -150,12 +163,13 @@ impl Pcapng {
         buffer: &mut Buffer,
         interfaces: &mut Vec<Interface>,
         records: u64,
-    ) -> Result<Option<Located>, Box<ErrorKind>> {
+        budget: &mut Budget,
+    ) -> Result<Step, Box<ErrorKind>> {
         loop {
-            match self.step(buffer, interfaces, records)? {
-                Step::Packet(located) => return Ok(Some(located)),
+            match self.step(buffer, interfaces, records, budget)? {
+                Step::Other if budget.is_spent() => return Ok(Step::Pause),
                 Step::Other => {}
-                Step::End => return Ok(None),
+                found => return Ok(found),
             }
         }
     }
@@ -167,18 +181,27 @@ impl Pcapng {
         buffer: &mut Buffer,
         interfaces: &mut Vec<Interface>,
         records: u64,
+        budget: &mut Budget,
     ) -> Result<Step, Box<ErrorKind>> {
-        let Some(block) = self.block(buffer, records)? else { return Ok(Step::End) };
+        let block = match self.block(buffer, records, budget)? {
+            Next::Block(block) => block,
+            Next::End => return Ok(Step::End),
+            Next::Pause => return Ok(Step::Pause),
+        };
         let located = match block.block_type {
             ENHANCED_PACKET => self.packet(buffer, &block, interfaces)?,
             PACKET | SIMPLE_PACKET | SECTION_HEADER | INTERFACE_DESCRIPTION => {
                 match self.rarer_block(buffer, &block, interfaces)? {
                     Some(located) => located,
-                    None => return Ok(Step::Other),
+                    None => {
+                        budget.charge(block.length.into());
+                        return Ok(Step::Other);
+                    }
                 }
             }
             _ => {
                 buffer.consume(block.length as usize);
+                budget.charge(block.length.into());
                 return Ok(Step::Other);
             }
         };
@@ -204,11 +227,15 @@ impl Pcapng {
 
     /// Makes sure that the next block is wholly in the buffer, and that its lengths make sense.
     #[inline]
-    fn block(&mut self, buffer: &mut Buffer, records: u64) -> Result<Option<Block>, Box<ErrorKind>> {
-        if buffer.bytes().len() < BLOCK_OVERHEAD as usize && !fill(buffer, BLOCK_OVERHEAD as usize, records)? {
-            return Ok(None);
+    fn block(&mut self, buffer: &mut Buffer, records: u64, budget: &mut Budget) -> Result<Next, Box<ErrorKind>> {
+        if buffer.bytes().len() < BLOCK_OVERHEAD as usize {
+            match fill(buffer, BLOCK_OVERHEAD as usize, records, budget)? {
+                Filled::Whole => {}
+                Filled::Short => return Ok(Next::End),
+                Filled::NotYet => return Ok(Next::Pause),
+            }
         }
-        let Some(start) = buffer.bytes().first_chunk::<{ BLOCK_OVERHEAD as usize }>() else { return Ok(None) };
+        let Some(start) = buffer.bytes().first_chunk::<{ BLOCK_OVERHEAD as usize }>() else { return Ok(Next::End) };
         // The section header's type reads the same in both byte orders.
         let block_type = self.endianness.u32(start, 0);
         if block_type == SECTION_HEADER {
@@ -219,14 +246,16 @@ impl Pcapng {
         if length < BLOCK_OVERHEAD || !length.is_multiple_of(4) || length > self.max_block {
             return Err(self.bad_length(&block));
         }
-        if buffer.bytes().len() < length as usize {
-            fill(buffer, length as usize, records)?;
+        if buffer.bytes().len() < length as usize
+            && fill(buffer, length as usize, records, budget)? == Filled::NotYet
+        {
+            return Ok(Next::Pause);
         }
         let trailer = self.endianness.u32(buffer.bytes(), length as usize - 4);
         if trailer != length {
             return Err(block.error(BlockProblem::LengthsDiffer { header: length, trailer }));
         }
-        Ok(Some(block))
+        Ok(Next::Block(block))
     }
 
     #[cold]
@@ -428,15 +457,13 @@ fn section_endianness(
         })
 }
 
-/// Reads on until `need` bytes of a block are there; `false` if the file ends before the block begins.
+/// Reads on until `need` bytes of a block are there; they are short if the file ends before the block begins.
 #[cold]
-fn fill(buffer: &mut Buffer, need: usize, records: u64) -> Result<bool, Box<ErrorKind>> {
-    if buffer.fill(need)? {
-        return Ok(true);
-    }
+fn fill(buffer: &mut Buffer, need: usize, records: u64, budget: &mut Budget) -> Result<Filled, Box<ErrorKind>> {
+    let filled = buffer.fill(need, budget)?;
     let have = buffer.bytes().len();
-    if have == 0 {
-        return Ok(false);
+    if filled != Filled::Short || have == 0 {
+        return Ok(filled);
     }
     Err(Box::new(ErrorKind::Truncated {
         part: Part::Block,

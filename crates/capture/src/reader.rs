@@ -5,7 +5,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::buffer::Buffer;
+use crate::budget::Budget;
+use crate::buffer::{Buffer, Filled};
 use crate::error::{Error, ErrorKind};
 use crate::format::{Compression, Format, Interface, Record};
 use crate::pcap::Pcap;
@@ -20,6 +21,30 @@ pub(crate) struct Located {
     pub(crate) original_length: u32,
     pub(crate) interface: u32,
 }
+
+/// What a step through a file has found.
+pub(crate) enum Step {
+    Packet(Located),
+    /// A block that holds no packet.
+    Other,
+    End,
+    /// The budget is spent.
+    Pause,
+}
+
+/// What [`Reader::next_within`] has found.
+#[derive(Debug)]
+pub enum Found<'a> {
+    /// The next record.
+    Record(Record<'a>),
+    /// The end of the file.
+    End,
+    /// No record before the budget was spent: ask again.
+    Pause,
+}
+
+/// Bytes in which the beginning of a file must lie when it is opened by its path.
+const START: Budget = Budget::for_records(256);
 
 /// How far a file was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +68,8 @@ pub struct Reader {
 }
 
 enum Layout {
+    /// The file is to be read anew, whose format was this.
+    Again(Format),
     Pcap(Pcap),
     Pcapng(Pcapng),
     /// An error was found.
@@ -50,7 +77,7 @@ enum Layout {
 }
 
 impl Reader {
-    /// Opens the file at `path` and reads what comes before its first packet.
+    /// Opens the file at `path` and reads what comes before its first packet, of which it looks at a MiB at most.
     ///
     /// # Errors
     ///
@@ -60,7 +87,7 @@ impl Reader {
         let opened = File::open(path).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
         let (file, metadata) = opened.map_err(|error| Error::new(&name, ErrorKind::Open(error)))?;
         let size = metadata.is_file().then_some(metadata.len());
-        Self::from_input(Input::file(file), size, name)
+        Self::from_input(Input::file(file), size, name, START)
     }
 
     /// Reads from anything; `name` stands for it in errors.
@@ -71,14 +98,19 @@ impl Reader {
     ///
     /// As [`open`](Self::open).
     pub fn new(stream: impl Read + Send + 'static, name: impl AsRef<str>) -> Result<Self, Error> {
-        Self::from_input(Input::stream(stream), None, name.as_ref().into())
+        Self::from_input(Input::stream(stream), None, name.as_ref().into(), Budget::unlimited())
     }
 
-    fn from_input(input: Input, size: Option<u64>, name: Arc<str>) -> Result<Self, Error> {
+    fn from_input(input: Input, size: Option<u64>, name: Arc<str>, mut budget: Budget) -> Result<Self, Error> {
         let source = Source::new(input).map_err(|source| Error::new(&name, ErrorKind::Read { offset: 0, source }))?;
         let mut buffer = Buffer::new(source);
         let mut interfaces = Vec::new();
-        let layout = Layout::read(&mut buffer, &mut interfaces).map_err(|kind| Error::new(&name, kind))?;
+        let failed = |kind| Error::new(&name, kind);
+        let layout = Layout::read(&mut buffer, &mut interfaces, &mut budget).map_err(failed)?;
+        let mut layout = layout.ok_or_else(|| Error::new(&name, ErrorKind::NoStart { within: buffer.file_position() }))?;
+        if let Layout::Pcapng(pcapng) = &mut layout {
+            pcapng.find_first(&mut buffer, &mut interfaces, &mut budget).map_err(failed)?;
+        }
         Ok(Self { name, buffer, size, layout, interfaces, records: 0 })
     }
 
@@ -89,19 +121,51 @@ impl Reader {
     /// If the file cannot be read or is damaged here. All records before were delivered; none follows.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, Error> {
+        match self.next_within(&mut Budget::unlimited())? {
+            Found::Record(record) => Ok(Some(record)),
+            // No file is long enough to spend that budget.
+            Found::End | Found::Pause => Ok(None),
+        }
+    }
+
+    /// As [`next_record`](Self::next_record), but gives up when a budget is spent before a record was found, and goes on from there
+    /// when it is asked again. However a file is made, a call does no more work than the budget says, and one
+    /// step more.
+    ///
+    /// # Errors
+    ///
+    /// As [`next_record`](Self::next_record).
+    #[inline]
+    pub fn next_within(&mut self, budget: &mut Budget) -> Result<Found<'_>, Error> {
         let found = match &mut self.layout {
-            Layout::Pcap(pcap) => pcap.next(&mut self.buffer, self.records),
-            Layout::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces, self.records),
-            Layout::Failed(_) => Ok(None),
+            Layout::Pcap(pcap) => pcap.next(&mut self.buffer, self.records, budget),
+            Layout::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces, self.records, budget),
+            Layout::Again(_) => self.first_again(budget),
+            Layout::Failed(_) => Ok(Step::End),
         };
         match found {
-            Ok(Some(Located { at, length, timestamp, original_length, interface })) => {
+            Ok(Step::Packet(Located { at, length, timestamp, original_length, interface })) => {
                 self.records += 1;
                 let data = self.buffer.slice(at, length);
-                Ok(Some(Record { data, timestamp, original_length, interface }))
+                Ok(Found::Record(Record { data, timestamp, original_length, interface }))
             }
-            Ok(None) => Ok(None),
+            Ok(Step::End) => Ok(Found::End),
+            Ok(Step::Pause | Step::Other) => Ok(Found::Pause),
             Err(kind) => Err(self.fail(kind)),
+        }
+    }
+
+    /// Reads the start of a file that was read before, and its first record.
+    #[cold]
+    fn first_again(&mut self, budget: &mut Budget) -> Result<Step, Box<ErrorKind>> {
+        let Some(layout) = Layout::read(&mut self.buffer, &mut self.interfaces, budget)? else {
+            return Ok(Step::Pause);
+        };
+        self.layout = layout;
+        match &mut self.layout {
+            Layout::Pcap(pcap) => pcap.next(&mut self.buffer, 0, budget),
+            Layout::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces, 0, budget),
+            Layout::Again(_) | Layout::Failed(_) => Ok(Step::End),
         }
     }
 
@@ -111,26 +175,27 @@ impl Reader {
         Error::new(&self.name, kind)
     }
 
-    /// Goes back to the first record. A file small enough to lie in the buffer whole is not read again.
+    /// Goes back to the first record. A file small enough to lie in the buffer whole is not read again. What comes before the
+    /// first record is read with it, so what is wrong with it is told then, and interfaces are known again then.
     ///
     /// # Errors
     ///
-    /// If the reader is not on a regular file, or as [`open`](Self::open). After an error the reader is at its end.
+    /// If the reader is not on a regular file. After an error the reader is at its end.
     pub fn rewind(&mut self) -> Result<(), Error> {
         self.records = 0;
-        let rewound = match self.buffer.rewind() {
+        match self.buffer.rewind() {
             Ok(()) => {
                 self.interfaces.clear();
-                Layout::read(&mut self.buffer, &mut self.interfaces)
+                self.layout = Layout::Again(self.format());
+                Ok(())
             }
-            Err(error) => Err(Box::new(ErrorKind::Rewind(error))),
-        };
-        self.layout = rewound.map_err(|kind| self.fail(kind))?;
-        Ok(())
+            Err(error) => Err(self.fail(Box::new(ErrorKind::Rewind(error)))),
+        }
     }
 
-    /// The interfaces that were described so far. All that come before the first packet are there from the start; pcapng files may
-    /// describe more between packets, and each section of a file adds its own.
+    /// The interfaces that were described so far. All that come before the first packet, and within the first MiB of a file that
+    /// was opened by its path, are there from the start; pcapng files may describe more between packets, and each section of a file
+    /// adds its own.
     pub fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
@@ -140,7 +205,7 @@ impl Reader {
         match &self.layout {
             Layout::Pcap(pcap) => pcap.format,
             Layout::Pcapng(pcapng) => Format::Pcapng { endianness: pcapng.endianness },
-            Layout::Failed(format) => *format,
+            Layout::Again(format) | Layout::Failed(format) => *format,
         }
     }
 
@@ -171,15 +236,24 @@ impl Reader {
 }
 
 impl Layout {
-    /// Tells the format by the first bytes, and reads what comes before the first packet.
-    fn read(buffer: &mut Buffer, interfaces: &mut Vec<Interface>) -> Result<Self, Box<ErrorKind>> {
-        buffer.fill(4)?;
-        if let Some((pcap, interface)) = Pcap::open(buffer)? {
-            interfaces.push(interface);
-            return Ok(Self::Pcap(pcap));
+    /// Tells the format by the first bytes; `None` if the budget is spent before they are there.
+    fn read(
+        buffer: &mut Buffer,
+        interfaces: &mut Vec<Interface>,
+        budget: &mut Budget,
+    ) -> Result<Option<Self>, Box<ErrorKind>> {
+        if buffer.fill(4, budget)? == Filled::NotYet {
+            return Ok(None);
         }
-        if let Some(pcapng) = Pcapng::open(buffer, interfaces)? {
-            return Ok(Self::Pcapng(pcapng));
+        if Pcap::is_start(buffer.bytes()) {
+            let opened = Pcap::open(buffer, budget)?;
+            return Ok(opened.map(|(pcap, interface)| {
+                interfaces.push(interface);
+                Self::Pcap(pcap)
+            }));
+        }
+        if let Some(pcapng) = Pcapng::open(buffer) {
+            return Ok(Some(Self::Pcapng(pcapng)));
         }
         let start = buffer.bytes();
         Err(Box::new(match start {

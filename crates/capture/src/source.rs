@@ -7,6 +7,7 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use crate::budget::Budget;
 use crate::format::Compression;
 
 /// Compressed bytes read at a time.
@@ -15,9 +16,14 @@ const COMPRESSED_BUFFER: usize = 64 << 10;
 /// The largest zstd window that is accepted: that of the `zstd` command without `--long` beyond 27.
 const ZSTD_WINDOW: u64 = 128 << 20;
 
+/// Compressed bytes that one step of the gzip decompressor may take: a file may hold gigabytes of empty members.
+const GZIP_STEP: usize = 16 << 10;
+
 /// The file or stream itself, with a count of the bytes taken from it.
 pub(crate) struct Input {
     raw: Raw,
+    /// Bytes that may be taken before it says that it would block.
+    allowance: usize,
     /// The first bytes, read to tell the compression and to be read again.
     head: [u8; 4],
     head_start: usize,
@@ -49,7 +55,7 @@ impl Input {
     }
 
     fn new(raw: Raw) -> Self {
-        Self { raw, head: [0; 4], head_start: 0, head_end: 0, consumed: 0 }
+        Self { raw, allowance: usize::MAX, head: [0; 4], head_start: 0, head_end: 0, consumed: 0 }
     }
 
     fn read_head(&mut self) -> io::Result<&[u8]> {
@@ -70,12 +76,18 @@ impl Input {
             Raw::Stream(_) => return Err(io::Error::new(io::ErrorKind::NotSeekable, "it is a stream")),
         }
         (self.head_start, self.head_end, self.consumed) = (0, 0, 0);
+        self.allowance = usize::MAX;
         Ok(())
     }
 }
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.allowance == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let most = buffer.len().min(self.allowance);
+        let buffer = &mut buffer[..most];
         let head = &self.head[self.head_start..self.head_end];
         let n = if head.is_empty() {
             self.raw.read(buffer)?
@@ -86,7 +98,24 @@ impl Read for Input {
             n
         };
         self.consumed += n as u64;
+        if self.allowance != usize::MAX {
+            self.allowance -= n;
+        }
         Ok(n)
+    }
+}
+
+/// What one step yields.
+pub(crate) enum Taken {
+    /// So many bytes, 0 at the end of the file; and what the step counts for, which may be more.
+    Bytes { count: usize, work: u64 },
+    /// Nothing yet.
+    Nothing,
+}
+
+impl Taken {
+    fn bytes(count: usize, least_work: u64) -> Taken {
+        Taken::Bytes { count, work: least_work.max(count as u64) }
     }
 }
 
@@ -139,14 +168,35 @@ impl Source {
     }
 }
 
-impl Read for Source {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl Source {
+    /// Takes a step: reads a piece, or decompresses one. However the file is made, a step is no longer than others.
+    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
         match self {
-            Self::Plain(input) => input.read(buffer),
-            Self::Gzip(decoder) => decoder.read(buffer),
-            Self::Zstd(decoder) => decoder.read(buffer),
+            Self::Plain(input) => input.read(buffer).map(|count| Taken::bytes(count, 0)),
+            Self::Gzip(decoder) => {
+                decoder.get_mut().get_mut().allowance = GZIP_STEP;
+                let before = decoder.get_ref().get_ref().consumed;
+                match decoder.read(buffer) {
+                    // The decoder keeps its state, and goes on there.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_used_up(decoder) => {
+                        Ok(Taken::Nothing)
+                    }
+                    read => {
+                        // What a whole step counts for that yields nothing, a part of it counts for in part.
+                        let taken = decoder.get_ref().get_ref().consumed - before;
+                        let least = taken.saturating_mul(Budget::BARREN_STEP / GZIP_STEP as u64);
+                        read.map(|count| Taken::bytes(count, least))
+                    }
+                }
+            }
+            Self::Zstd(decoder) => decoder.take(buffer),
         }
     }
+}
+
+/// Whether the step has taken all that it may, so that it was not the file that would block.
+fn is_used_up(decoder: &MultiGzDecoder<BufReader<Input>>) -> bool {
+    decoder.get_ref().get_ref().allowance == 0
 }
 
 /// Zstandard frames one after the other, with their checksums verified.
@@ -154,33 +204,42 @@ pub(crate) struct ZstdReader {
     source: BufReader<Input>,
     decoder: FrameDecoder,
     inside_frame: bool,
+    /// Bytes of a frame without data that are to be passed over.
+    to_skip: u64,
 }
 
 impl ZstdReader {
     fn new(input: Input) -> Self {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(ZSTD_WINDOW);
-        Self { source: BufReader::with_capacity(COMPRESSED_BUFFER, input), decoder, inside_frame: false }
+        Self { source: BufReader::with_capacity(COMPRESSED_BUFFER, input), decoder, inside_frame: false, to_skip: 0 }
     }
 
-    /// Starts the next frame, skipping those that carry no data. `false` at the end of the file.
+    /// Starts the next frame. `false` at the end of the file.
     fn start_frame(&mut self) -> io::Result<bool> {
-        while !self.source.fill_buf()?.is_empty() {
-            match self.decoder.reset(&mut self.source) {
-                Ok(()) => {
-                    self.inside_frame = true;
-                    return Ok(true);
-                }
-                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
-                    let skipped = io::copy(&mut self.source.by_ref().take(length.into()), &mut io::sink())?;
-                    if skipped < length.into() {
-                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends inside a skippable frame"));
-                    }
-                }
-                Err(error) => return Err(io::Error::other(error)),
-            }
+        if self.source.fill_buf()?.is_empty() {
+            return Ok(false);
         }
-        Ok(false)
+        match self.decoder.reset(&mut self.source) {
+            Ok(()) => self.inside_frame = true,
+            Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
+                self.to_skip = length.into();
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        }
+        Ok(true)
+    }
+
+    /// Passes over a piece of a frame that carries no data.
+    fn skip(&mut self) -> io::Result<()> {
+        let there = self.source.fill_buf()?.len();
+        if there == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends inside a skippable frame"));
+        }
+        let skipped = self.to_skip.min(there as u64);
+        self.source.consume(skipped as usize);
+        self.to_skip -= skipped;
+        Ok(())
     }
 
     fn end_frame(&mut self) -> io::Result<()> {
@@ -191,23 +250,29 @@ impl ZstdReader {
         }
         Ok(())
     }
-}
 
-impl Read for ZstdReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if !self.inside_frame && !self.start_frame()? {
-                return Ok(0);
-            }
-            while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
-                self.decoder
-                    .decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1))
-                    .map_err(io::Error::other)?;
-            }
-            if self.decoder.can_collect() > 0 {
-                return self.decoder.read(buffer);
-            }
+    /// Starts a frame, decompresses a block, or passes over something.
+    fn take(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
+        if self.to_skip > 0 {
+            self.skip()?;
+            return Ok(Taken::Nothing);
+        }
+        if !self.inside_frame {
+            return Ok(if self.start_frame()? { Taken::Nothing } else { Taken::bytes(0, 0) });
+        }
+        let mut least = 0;
+        if self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
+            least = Budget::BARREN_STEP;
+            self.decoder
+                .decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1))
+                .map_err(io::Error::other)?;
+        }
+        if self.decoder.can_collect() > 0 {
+            return self.decoder.read(buffer).map(|count| Taken::bytes(count, least));
+        }
+        if self.decoder.is_finished() {
             self.end_frame()?;
         }
+        Ok(Taken::Nothing)
     }
 }
