@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use bellows_capture::{LinkType, Progress, Reader};
+use bellows_capture::{Budget, Found, LinkType, Progress, Reader};
 use bellows_config::{Configure, Context, Mistake, Resource, TrafficRate};
 use bellows_engine::{App, AppError, Counter, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports};
 use bellows_packet::{LARGEST_ROOM, Meta, Packet, ROOM, pool};
@@ -37,6 +37,9 @@ pub use self::pipe::reserve_stdin;
 /// longer than the largest buffer (73,600 bytes) is dropped, as `too_long`. When a file is damaged, all whole packets
 /// before the damage are sent, the counter `damaged` becomes 1, and the run ends with an error that names the file
 /// and the offset.
+///
+/// A file may hold anything beside packets, as much as it likes, also compressed: a breath reads and decompresses 4 KiB for each
+/// packet of a burst at most, and one piece of 256 KiB; the next breath goes on there.
 ///
 /// The path may also be a pipe, or `-` for standard input: `tcpdump -U -w - | bellows run NETWORK`. Packets leave as they
 /// come, the network runs until the pipe is closed, and the engine sleeps while nothing comes. A capture that ends inside a
@@ -386,12 +389,15 @@ impl Reading {
         // There is a packet before a record is read: where the pool is empty the record stays in the file.
         // The end of a pass uses one up, too.
         let mut fresh = Packet::fresh(2 * left);
+        // A file may hold gigabytes between two records.
+        let mut budget = Budget::for_records(io.burst());
         while left > 0
             && let Some(mut packet) = fresh.next()
         {
-            let record = match self.reader.next_record() {
-                Ok(Some(record)) => record,
-                Ok(None) => {
+            let record = match self.reader.next_within(&mut budget) {
+                Ok(Found::Record(record)) => record,
+                Ok(Found::Pause) => return,
+                Ok(Found::End) => {
                     self.end_pass();
                     if self.begin_pass(io, repeat) {
                         continue;

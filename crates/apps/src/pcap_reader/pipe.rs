@@ -19,7 +19,7 @@ use rustix::fs::{Access, OFlags, access};
 
 use super::{DAMAGED, PcapReader, SENT, TOO_LONG, exceeds_buffers};
 
-/// Bytes of packets that wait for the engine; the thread reads no more meanwhile.
+/// Bytes that packets take which wait for the engine; the thread reads no more meanwhile.
 const MOST_WAITING: usize = 1 << 20;
 
 /// Where the bytes come from.
@@ -98,6 +98,13 @@ struct Batch {
     end: Option<Result<(), bellows_capture::Error>>,
 }
 
+impl Batch {
+    /// How much memory its packets take, in bytes.
+    fn size(&self) -> usize {
+        self.bytes.len() + self.heads.len() * size_of::<Head>()
+    }
+}
+
 /// What the thread and the engine share.
 struct Feed {
     batch: Mutex<Batch>,
@@ -127,7 +134,8 @@ impl Feed {
     /// Puts a packet in, as soon as there is room. False if nobody wants it any more.
     fn add(&self, record: &Record<'_>, link_type: u32, consumed: u64) -> bool {
         let mut batch = self.lock();
-        while batch.bytes.len() + record.data.len() > MOST_WAITING && !batch.heads.is_empty() {
+        // Packets may be empty, but their heads are not.
+        while batch.size() + record.data.len() > MOST_WAITING && !batch.heads.is_empty() {
             if self.is_over.load(SeqCst) {
                 return false;
             }
@@ -385,5 +393,39 @@ impl Drop for Pipe {
         if !self.has_begun && self.place == Place::Stdin {
             STDIN_IS_TAKEN.store(false, SeqCst);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_without_bytes_do_not_fill_the_memory() {
+        let feed = Arc::new(Feed {
+            batch: Mutex::default(),
+            taken: Condvar::new(),
+            added: AtomicU32::new(0),
+            is_asleep: AtomicBool::new(false),
+            event: Event::new().unwrap(),
+            is_over: AtomicBool::new(false),
+            over: Event::new().unwrap(),
+        });
+        let most = MOST_WAITING / size_of::<Head>() + 1;
+        let adding = {
+            let feed = Arc::clone(&feed);
+            let record = Record { data: &[], timestamp: 1, original_length: 0, interface: 0 };
+            thread::spawn(move || (0..2 * most).take_while(|_| feed.add(&record, 1, 1)).count())
+        };
+        let heads = || feed.lock().heads.len();
+        let start = std::time::Instant::now();
+        while heads() < most - 1 && start.elapsed().as_secs() < 60 {
+            thread::yield_now();
+        }
+        thread::sleep(std::time::Duration::from_millis(50));
+        assert!(heads() <= most, "{}", heads());
+        feed.is_over.store(true, SeqCst);
+        feed.taken.notify_all();
+        assert!(adding.join().unwrap() <= most);
     }
 }

@@ -221,3 +221,34 @@ proptest! {
         prop_assert_eq!(received, lengths.repeat(passes));
     }
 }
+
+#[test]
+fn a_file_without_packets_does_not_hold_a_breath() {
+    const BLOCK: usize = 64 << 10;
+    const BLOCKS: usize = 512;
+    let (one, two) = (capture(&[(0, 60)]), capture(&[(0, 60), (1, 60)]));
+    // Statistics, of which a reader wants nothing.
+    let length = (BLOCK as u32).to_le_bytes();
+    let block = [&5u32.to_le_bytes()[..], &length, &[0; BLOCK - 12], &length].concat();
+    let file = Scratch::new(&[&one, &block.repeat(BLOCKS)[..], &two[one.len()..]].concat());
+    for keys in ["", r#", "rate": "1Gpps""#, r#", "repeat": 2"#] {
+        let mut rig = file.rig(keys);
+        let (mut breaths, mut sent) = (0, 0);
+        let mut now = 1_000_000_000;
+        while !rig.is_done() {
+            let before = rig.counts().counters[PROGRESS];
+            rig.set_time(now);
+            rig.breathe();
+            let read = rig.counts().counters[PROGRESS] - before;
+            let most = Settings::default().burst as u64 * Budget::PER_RECORD + (256 << 10) + BLOCK as u64;
+            assert!(read <= most, "{keys}: {read} bytes in a breath");
+            sent += rig.received("output").len();
+            now += 1_000_000;
+            breaths += 1;
+            assert!(breaths < 10_000, "{keys}");
+        }
+        let passes = if keys.contains("repeat") { 2 } else { 1 };
+        assert_eq!(sent, 2 * passes, "{keys}");
+        assert!(breaths >= passes * BLOCKS * BLOCK / (1 << 20), "{keys}: {breaths} breaths");
+    }
+}

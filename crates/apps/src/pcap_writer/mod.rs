@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellows_capture::{OutputFormat, WriterOptions};
+use bellows_config::access::{FileGroup, FileMode, file_access};
 use bellows_config::{Bytes, Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Io, Port, Ports};
+use bellows_sys::access::FileAccess;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +50,7 @@ use self::output::{OpenError, Output, Refusal, Rotation, Written};
 /// the oldest is `out.1.pcap`, the next `out.2.pcap`, and `out.pcap` is the one being written. Files that an earlier
 /// run left under these names are replaced.
 ///
-/// A reload that leaves `path`, `format`, `resolution` and `snaplen` as they are goes on in the same file.
+/// A reload that leaves `path`, `format`, `resolution`, `snaplen`, `mode` and `group` as they are goes on in the same file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -83,6 +85,17 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-unit" = "files"), range(min = 1))]
     pub keep: Option<u64>,
+
+    /// The permissions of the file, in octal, whatever the umask: `"0640"` lets the group read it, and nobody else. The file has
+    /// them before the first packet is in it, and so has each file of a rotation. By default those of the file that is
+    /// replaced, or all that the umask leaves. The owner has to be able to read and write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<FileMode>,
+
+    /// The group of the file, by its name or number: one of the user's, or any for root. By default that of the file that is
+    /// replaced, or the one that the system gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<FileGroup>,
 }
 
 /// The format of a file to write.
@@ -128,6 +141,7 @@ const FLUSH_EVERY: u64 = 1_000_000_000;
 pub struct PcapWriter {
     path: PathBuf,
     options: WriterOptions,
+    access: FileAccess,
     rotation: Rotation,
     timestamps: Timestamps,
     /// `None` before the start, and when another app took the place of this one.
@@ -243,7 +257,7 @@ impl App for PcapWriter {
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         let old = old.filter(|old| old.path == self.path && old.output.is_some());
         self.output = match old {
-            Some(old) if old.options != self.options => {
+            Some(old) if (old.options, old.access) != (self.options, self.access) => {
                 return Err(OpenError::OtherFormat { path: self.path.clone() }.into());
             }
             Some(old) => old.output.take(),
@@ -256,7 +270,7 @@ impl App for PcapWriter {
                 }
                 Some(Output::stdout(self.options)?)
             }
-            None => Some(Output::open(&self.path, self.options)?),
+            None => Some(Output::open(&self.path, self.options, self.access)?),
         };
         Ok(())
     }
@@ -316,6 +330,8 @@ impl Configure for PcapWriter {
             let message = "standard output cannot give way to another file";
             return Err(Mistake::at("rotate", message, "leave `rotate` out, or give the path of a file"));
         }
+        let access = file_access(config.mode, config.group);
+        look_at_access(&path, is_stdout, access)?;
         let ends_in = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
         let by_name = if ends_in("pcapng") { Format::Pcapng } else { Format::Pcap };
         if config.snaplen == Some(0) {
@@ -350,8 +366,28 @@ impl Configure for PcapWriter {
         };
         let options = WriterOptions { format, snap_length: config.snaplen.unwrap_or(0), ..WriterOptions::default() };
         let rotation = Rotation { limit: config.rotate.map(Bytes::bytes), keep: config.keep };
-        Ok(PcapWriter { path, options, rotation, timestamps: config.timestamps, output: None, will_flush: false })
+        let timestamps = config.timestamps;
+        Ok(PcapWriter { path, options, access, rotation, timestamps, output: None, will_flush: false })
     }
+}
+
+/// Finds out whether permissions and a group make sense for what is to be written.
+fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<(), Mistake> {
+    const OWNER: u32 = 0o600;
+    if let Some(mode) = access.mode.filter(|mode| mode & OWNER != OWNER) {
+        let message = format!("with the mode {mode:04o} the owner of the file may not read and write it");
+        return Err(Mistake::at("mode", message, format!("give {:04o}, or another mode from 0600 on", mode | OWNER)));
+    }
+    let key = if access.mode.is_some() { "mode" } else { "group" };
+    let is_device = || std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    let what = match () {
+        () if access.is_default() => return Ok(()),
+        () if is_stdout => "standard output is",
+        () if is_device() => "a device is",
+        () => return Ok(()),
+    };
+    let help = format!("leave `{key}` out, or give the path of a file");
+    Err(Mistake::at(key, format!("{what} as it is, and gets no permissions or group"), help))
 }
 
 /// Finds out, without touching anything, whether a file can be created.

@@ -1,14 +1,16 @@
 //! The file that is written, or the files, one after the other.
 
 use std::collections::HashMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::mem;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::AppError;
 use bellows_packet::{LARGEST_ROOM, Meta};
+use bellows_sys::access::{FileAccess, FileAccessError};
 use bellows_sys::way_out;
 use tracing::{error, info, warn};
 
@@ -50,11 +52,19 @@ pub(super) enum OpenError {
         way_out(.source, "check the folder's permissions, or give another path")
     )]
     Create { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", .path.display())]
+    Access { path: PathBuf, source: FileAccessError },
+    #[error(
+        "{}: can only be written in place, because {why}, and then keeps its mode {mode:04o} and its group {group}; change them \
+         with `chmod` and `chgrp`, leave `mode` and `group` out, or give another path",
+        .path.display()
+    )]
+    InPlace { path: PathBuf, why: &'static str, mode: u32, group: u32 },
     #[error("{}: is being read or written by an app of this or another network; give another path", .path.display())]
     InUse { path: PathBuf },
     #[error(
-        "{}: is being written, and its format, resolution and snaplen cannot change until it is finished; give \
-         another path",
+        "{}: is being written, and its format, resolution, snaplen, mode and group cannot change until it is finished; \
+         give another path",
         .path.display()
     )]
     OtherFormat { path: PathBuf },
@@ -85,6 +95,8 @@ pub(super) struct Output {
     /// The file that symbolic links lead to.
     path: PathBuf,
     options: WriterOptions,
+    /// Who may use the files.
+    access: FileAccess,
     /// What is to happen when the run begins.
     staged: Option<Staged>,
     /// The file while it is empty: what comes first in it depends on the first packet.
@@ -115,10 +127,11 @@ pub(super) struct Output {
 
 impl Output {
     /// Makes ready to write a file. One that is there is not touched before [`begin`](Output::begin).
-    pub(super) fn open(path: &Path, options: WriterOptions) -> Result<Output, OpenError> {
-        let (sink, staged) = stage(path)?;
+    pub(super) fn open(path: &Path, options: WriterOptions, access: FileAccess) -> Result<Output, OpenError> {
+        let (sink, staged) = stage(path, access)?;
         let target = staged.target.clone();
-        Ok(Output::new(path.display().to_string(), target, options, Some(staged), sink))
+        let output = Output::new(path.display().to_string(), target, options, Some(staged), sink);
+        Ok(Output { access, ..output })
     }
 
     /// Makes ready to write to standard output.
@@ -132,6 +145,7 @@ impl Output {
             name,
             path,
             options,
+            access: FileAccess::default(),
             staged,
             blank: Some(sink),
             writer: None,
@@ -394,7 +408,7 @@ impl Output {
 
     /// Begins the next file of a rotation. Whether it could be made.
     fn next_file(&mut self) -> bool {
-        let made = create(&self.path)
+        let made = create(&self.path, self.access)
             .and_then(|file| Sink::of(file).map_err(|source| OpenError::Create { path: self.path.clone(), source }));
         match made {
             Ok(sink) => {
@@ -472,10 +486,10 @@ impl Output {
 }
 
 /// Creates a file or empties it, unless an app has it open.
-fn create(path: &Path) -> Result<File, OpenError> {
+fn create(path: &Path, access: FileAccess) -> Result<File, OpenError> {
     let failed = |source| OpenError::Create { path: path.to_owned(), source };
     // Not emptied before it is known that nobody uses it.
-    let file = File::options().write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    let file = options_for(access).create(true).truncate(false).open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.is_file() {
         // A file system without locks does without this protection.
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
@@ -483,7 +497,18 @@ fn create(path: &Path) -> Result<File, OpenError> {
         }
         file.set_len(0).map_err(failed)?;
     }
+    access.apply(&file).map_err(|source| OpenError::Access { path: path.to_owned(), source })?;
     Ok(file)
+}
+
+/// How to make a file that is to have these permissions: until it has them it is its owner's alone.
+pub(super) fn options_for(access: FileAccess) -> OpenOptions {
+    let mut options = File::options();
+    options.write(true);
+    if access.mode.is_some() {
+        options.mode(0o600);
+    }
+    options
 }
 
 /// The name of a file that was full: `out.pcap` becomes `out.7.pcap`.

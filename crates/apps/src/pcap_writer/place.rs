@@ -9,9 +9,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
+use bellows_sys::access::FileAccess;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::output::OpenError;
+use super::output::{OpenError, options_for};
 
 /// What stands between the name of a file and the number of a process in the name of the file that is to replace it.
 const MARK: &str = ".bellows-new-";
@@ -145,7 +146,7 @@ impl Drop for Staged {
 }
 
 /// Makes ready to write a file, and touches nothing that exists.
-pub(super) fn stage(path: &Path) -> Result<(Sink, Staged), OpenError> {
+pub(super) fn stage(path: &Path, access: FileAccess) -> Result<(Sink, Staged), OpenError> {
     let failed = |source| OpenError::Create { path: path.to_owned(), source };
     let target = follow(path).map_err(failed)?;
     for _ in 0..ATTEMPTS {
@@ -160,7 +161,7 @@ pub(super) fn stage(path: &Path) -> Result<(Sink, Staged), OpenError> {
             return Ok((sink, Staged { target, how: How::Device, old: None }));
         }
         let old = old.map(|old| Held::lock(old, path)).transpose()?;
-        let new = beside(&target, path, before.as_ref()).map_err(failed)?;
+        let new = beside(&target, path, before.as_ref(), access).map_err(failed)?;
         if is_claimed(&target, new.as_ref().map(|(_, name)| name.as_path())) {
             drop_new(new);
             return Err(OpenError::InUse { path: path.to_owned() });
@@ -173,14 +174,33 @@ pub(super) fn stage(path: &Path) -> Result<(Sink, Staged), OpenError> {
         let old = old.map(Held::keep);
         return match (new, old) {
             (Some((file, name)), old) => {
+                if let Err(source) = access.apply(&file) {
+                    drop_new(Some((file, name)));
+                    return Err(OpenError::Access { path: path.to_owned(), source });
+                }
                 let sink = Sink::of(file).map_err(failed)?;
                 Ok((sink, Staged { target, how: How::Replace(name), old }))
+            }
+            (None, Some(_)) if !keeps(before.as_ref(), access) => {
+                let (nlink, mode, group) =
+                    before.map_or((0, 0, 0), |old| (old.nlink(), old.mode() & 0o7777, old.gid()));
+                let why =
+                    if nlink > 1 { "it has several names" } else { "its folder or its owner allow no other file" };
+                Err(OpenError::InPlace { path: path.to_owned(), why, mode, group })
             }
             (None, Some(old)) => Ok((Sink::of(old).map_err(failed)?, Staged { target, how: How::InPlace, old: None })),
             (None, None) => Err(failed(io::ErrorKind::PermissionDenied.into())),
         };
     }
     Err(OpenError::InUse { path: path.to_owned() })
+}
+
+/// Whether a file that stays has these permissions and this group already.
+fn keeps(old: Option<&Metadata>, access: FileAccess) -> bool {
+    let FileAccess { mode, group } = access;
+    old.is_some_and(|old| {
+        mode.is_none_or(|mode| mode == old.mode() & 0o7777) && group.is_none_or(|group| group == old.gid())
+    })
 }
 
 /// A file that is locked until this is dropped.
@@ -242,7 +262,12 @@ fn prefix(target: &Path) -> OsString {
 }
 
 /// Makes a file in the same folder that can replace the old one; none if that cannot be, but the old one can be written.
-fn beside(target: &Path, path: &Path, old: Option<&Metadata>) -> io::Result<Option<(File, PathBuf)>> {
+fn beside(
+    target: &Path,
+    path: &Path,
+    old: Option<&Metadata>,
+    access: FileAccess,
+) -> io::Result<Option<(File, PathBuf)>> {
     if old.is_some_and(|old| old.nlink() > 1) {
         return Ok(None);
     }
@@ -251,7 +276,7 @@ fn beside(target: &Path, path: &Path, old: Option<&Metadata>) -> io::Result<Opti
         let mut name = prefix(target);
         name.push(format!("{}-{number}", std::process::id()));
         let name = target.with_file_name(name);
-        match File::options().write(true).create_new(true).open(&name) {
+        match options_for(access).create_new(true).open(&name) {
             Ok(file) => {
                 let _ = file.try_lock();
                 // Another process may have taken it for one that was left behind.
@@ -274,7 +299,12 @@ fn beside(target: &Path, path: &Path, old: Option<&Metadata>) -> io::Result<Opti
         let mine = file.metadata()?;
         let is_mine = (mine.uid(), mine.gid()) == (old.uid(), old.gid());
         let like_old = if is_mine { Ok(()) } else { fchown(&file, Some(old.uid()), Some(old.gid())) };
-        if like_old.and_then(|()| file.set_permissions(old.permissions())).is_err() {
+        let like_old = like_old.and_then(|()| match access.mode {
+            // It has others, and would be open to more until it has its own.
+            Some(_) => Ok(()),
+            None => file.set_permissions(old.permissions()),
+        });
+        if like_old.is_err() {
             drop_new(Some((file, name)));
             return Ok(None);
         }

@@ -336,6 +336,101 @@ fn a_file_is_replaced_when_the_run_begins_and_never_if_it_does_not() {
     assert_eq!(fs::metadata(path("twin.pcap")).unwrap().nlink(), 2);
 }
 
+/// The permissions and the group of a file.
+fn access(path: &std::path::Path) -> (u32, u32) {
+    use std::os::unix::fs::MetadataExt;
+    let found = fs::metadata(path).unwrap();
+    (found.mode() & 0o7777, found.gid())
+}
+
+#[test]
+fn files_have_the_mode_and_the_group_that_are_given_and_so_have_those_of_a_rotation() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("access");
+    let path = |name: &str| scratch.0.join(name);
+    let own = access(&scratch.0).1;
+    // Root may give files to any group, others to their own.
+    let group = if rustix::process::geteuid().is_root() { 12_345 } else { own };
+    let keys = format!(r#", "mode": "0664", "group": {group}, "rotate": "1kB""#);
+    // An old file is open to everybody, and belongs to another group.
+    fs::write(path("out.pcap"), "old").unwrap();
+    fs::set_permissions(path("out.pcap"), fs::Permissions::from_mode(0o666)).unwrap();
+    let mut writer = scratch.writer("out.pcap", &keys).unwrap();
+    writer.start(None).unwrap();
+    let new = scratch.files().into_iter().find(|name| name.contains(".bellows-new-")).unwrap();
+    assert_eq!(access(&path(&new)), (0o664, group), "before it holds anything");
+    assert_eq!(access(&path("out.pcap")), (0o666, own), "what is there is not touched");
+    writer.stop().unwrap();
+    let mut rig = scratch.rig("out.pcap", &keys);
+    rig.send("input", vec![[0; 500]; 5]);
+    rig.settle();
+    rig.finish();
+    for name in ["out.pcap", "out.1.pcap", "out.2.pcap"] {
+        assert_eq!(access(&path(name)), (0o664, group), "{name}");
+    }
+    // One of the two keys leaves the other as it was.
+    scratch.rig("out.pcap", r#", "mode": "600""#).finish();
+    assert_eq!(access(&path("out.pcap")), (0o600, group));
+    scratch.rig("out.pcap", &format!(r#", "group": {own}"#)).finish();
+    assert_eq!(access(&path("out.pcap")), (0o600, own));
+    scratch.rig("other.pcap", r#", "mode": "0777""#).finish();
+    assert_eq!(access(&path("other.pcap")), (0o777, own), "whatever the umask");
+}
+
+#[test]
+fn a_file_that_can_only_be_written_in_place_keeps_its_mode_or_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("access-in-place");
+    let path = |name: &str| scratch.0.join(name);
+    fs::write(path("out.pcap"), "old").unwrap();
+    fs::hard_link(path("out.pcap"), path("twin.pcap")).unwrap();
+    fs::set_permissions(path("out.pcap"), fs::Permissions::from_mode(0o644)).unwrap();
+    let error = scratch.writer("out.pcap", r#", "mode": "0640""#).unwrap().start(None).unwrap_err().to_string();
+    assert!(error.contains("several names") && error.contains("mode 0644") && error.contains("chmod"), "{error}");
+    assert_eq!(fs::read(path("out.pcap")).unwrap(), b"old");
+    scratch.rig("out.pcap", r#", "mode": "0644""#).finish();
+    assert_eq!(scratch.read("twin.pcap").len(), 0);
+}
+
+#[test]
+fn a_mode_or_group_that_cannot_be_is_told_before_the_start() {
+    let scratch = Scratch::new("access-mistakes");
+    let mistake = |name: &str, keys: &str| scratch.writer(name, keys).err().unwrap();
+    for mode in ["0040", "0400", "0222", "0000"] {
+        let mistake = mistake("out.pcap", &format!(r#", "mode": "{mode}""#));
+        assert_eq!(mistake.key, Some("mode"), "{mode}");
+        assert!(mistake.message.contains("owner") && mistake.help.contains("0600"), "{mistake:?}");
+    }
+    for (name, keys, key) in [
+        ("-", r#", "mode": "0640""#, "mode"),
+        ("-", r#", "group": 0"#, "group"),
+        ("/dev/null", r#", "mode": "0640", "group": "root""#, "mode"),
+    ] {
+        let mistake = mistake(name, keys);
+        assert_eq!(mistake.key, Some(key), "{name} {keys}");
+        assert!(mistake.help.contains("leave"), "{mistake:?}");
+    }
+    let refused = |keys: &str| {
+        let config = serde_json::from_str::<Config>(&format!(r#"{{"path": "out.pcap"{keys}}}"#));
+        config.unwrap_err().to_string()
+    };
+    assert!(refused(r#", "mode": "rw-r--""#).contains("octal"));
+    assert!(refused(r#", "mode": 416"#).contains("octal"));
+    assert!(refused(r#", "group": "nobody at all""#).contains("getent group"));
+}
+
+#[test]
+fn a_running_capture_keeps_its_mode_in_a_reload() {
+    let scratch = Scratch::new("access-reload");
+    let mut old = scratch.writer("out.pcap", r#", "mode": "0640""#).unwrap();
+    old.start(None).unwrap();
+    old.begin();
+    let mut other = scratch.writer("out.pcap", r#", "mode": "0600""#).unwrap();
+    let error = other.start(Some(&mut old)).unwrap_err().to_string();
+    assert!(error.contains("mode and group cannot change"), "{error}");
+    scratch.writer("out.pcap", r#", "mode": "0640", "rotate": "1kB""#).unwrap().start(Some(&mut old)).unwrap();
+}
+
 #[test]
 fn what_a_killed_process_left_is_removed_and_nothing_else() {
     let scratch = Scratch::new("stale");
