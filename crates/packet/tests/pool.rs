@@ -259,3 +259,33 @@ fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_tidied()
     let packets: Vec<Packet> = Packet::fresh(700).collect();
     assert!(addresses(&packets).is_sorted());
 }
+
+/// The flags of the mapping in which an address lies, as `/proc/self/smaps` has them.
+fn mapping_flags(address: usize) -> String {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut is_inside = false;
+    for line in smaps.lines() {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        if let Some((from, to)) = first.split_once('-')
+            && let (Ok(from), Ok(to)) = (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16))
+        {
+            is_inside = (from..to).contains(&address);
+        } else if is_inside && first == "VmFlags:" {
+            return line.to_owned();
+        }
+    }
+    panic!("{address:#x} is in no mapping")
+}
+
+#[test]
+fn packets_are_left_out_of_core_dumps_and_the_engines_tables_are_not() {
+    let _turn = turn();
+    let packets = [Packet::with_room(60).unwrap(), Packet::with_room(70_000).unwrap()];
+    for packet in &packets {
+        let flags = mapping_flags(packet.bytes().as_ptr() as usize);
+        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+    }
+    let vector = Vector::new();
+    let flags = mapping_flags(vector.as_slice().as_ptr() as usize);
+    assert!(flags.split_whitespace().all(|flag| flag != "dd"), "{flags}");
+}
