@@ -9,7 +9,7 @@
 /// Work counts in bytes: those that come out of the file or its decompressor, and those of blocks without a packet, of which
 /// each counts for at least [`LEAST_STEP`](Budget::LEAST_STEP). A step of a decompressor that yields nothing counts as
 /// [`BARREN_STEP`](Budget::BARREN_STEP) bytes. A reader stops when the budget is spent, which the last step may overdraw: it reads
-/// 256 KiB at most, or passes over one block that has been read.
+/// one [`PIECE`](Budget::PIECE) at most, or passes over one block that has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     left: u64,
@@ -25,9 +25,12 @@ impl Budget {
     /// What a step of a decompressor counts for that yields nothing, in bytes: a block of zstd decompresses to as many.
     pub const BARREN_STEP: u64 = 128 << 10;
 
-    /// One for so many records, usually a burst.
+    /// What is read at once, in bytes: each budget allows for it.
+    pub const PIECE: u64 = 256 << 10;
+
+    /// One for so many records, usually a burst: a [piece](Budget::PIECE), and [something](Budget::PER_RECORD) for each of them.
     pub const fn for_records(records: usize) -> Budget {
-        Budget { left: (records as u64).saturating_mul(Budget::PER_RECORD) }
+        Budget { left: Budget::PIECE.saturating_add((records as u64).saturating_mul(Budget::PER_RECORD)) }
     }
 
     /// One that no file can spend.

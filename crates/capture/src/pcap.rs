@@ -61,10 +61,7 @@ impl Pcap {
     }
 
     /// Reads the file header, if it is one and the budget reaches.
-    pub(crate) fn open(
-        buffer: &mut Buffer,
-        budget: &mut Budget,
-    ) -> Result<Option<(Self, Interface)>, Box<ErrorKind>> {
+    pub(crate) fn open(buffer: &mut Buffer, budget: &mut Budget) -> Result<Option<(Self, Interface)>, Box<ErrorKind>> {
         let Some((endianness, resolution, modified)) = recognise(buffer.bytes()) else { return Ok(None) };
         match buffer.fill(FILE_HEADER, budget)? {
             Filled::Whole => {}

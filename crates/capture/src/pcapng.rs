@@ -246,9 +246,7 @@ impl Pcapng {
         if length < BLOCK_OVERHEAD || !length.is_multiple_of(4) || length > self.max_block {
             return Err(self.bad_length(&block));
         }
-        if buffer.bytes().len() < length as usize
-            && fill(buffer, length as usize, records, budget)? == Filled::NotYet
-        {
+        if buffer.bytes().len() < length as usize && fill(buffer, length as usize, records, budget)? == Filled::NotYet {
             return Ok(Next::Pause);
         }
         let trailer = self.endianness.u32(buffer.bytes(), length as usize - 4);

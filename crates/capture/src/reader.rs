@@ -107,7 +107,8 @@ impl Reader {
         let mut interfaces = Vec::new();
         let failed = |kind| Error::new(&name, kind);
         let layout = Layout::read(&mut buffer, &mut interfaces, &mut budget).map_err(failed)?;
-        let mut layout = layout.ok_or_else(|| Error::new(&name, ErrorKind::NoStart { within: buffer.file_position() }))?;
+        let mut layout =
+            layout.ok_or_else(|| Error::new(&name, ErrorKind::NoStart { within: buffer.file_position() }))?;
         if let Layout::Pcapng(pcapng) = &mut layout {
             pcapng.find_first(&mut buffer, &mut interfaces, &mut budget).map_err(failed)?;
         }

@@ -39,7 +39,7 @@ pub use self::pipe::reserve_stdin;
 /// and the offset.
 ///
 /// A file may hold anything beside packets, as much as it likes, also compressed: a breath reads and decompresses 4 KiB for each
-/// packet of a burst at most, and one piece of 256 KiB; the next breath goes on there.
+/// packet of a burst at most, and two pieces of 256 KiB; the next breath goes on there.
 ///
 /// The path may also be a pipe, or `-` for standard input: `tcpdump -U -w - | bellows run NETWORK`. Packets leave as they
 /// come, the network runs until the pipe is closed, and the engine sleeps while nothing comes. A capture that ends inside a
