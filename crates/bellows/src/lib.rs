@@ -61,6 +61,7 @@ mod nearest;
 mod observe;
 mod progress;
 mod report;
+mod slow_log;
 mod supervisor;
 mod terminal;
 mod text;

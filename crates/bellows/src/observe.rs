@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::nearest::nearest;
 use crate::terminal::harmless;
-use crate::text::span;
+use crate::text::{plural, span};
 
 /// Whether an engine lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -261,6 +261,17 @@ impl fmt::Display for Hang {
         };
         write!(formatter, "the engine has been in the app `{}` for {time} ({activity})", harmless(app))
     }
+}
+
+/// The breaths that took longer than they may, in words; `None` if there were none.
+pub fn slow(counters: &Snapshot) -> Option<String> {
+    let part = |name: &str, what: &str| match counters.engine(name) {
+        0 => None,
+        number => Some(plural(number, what)),
+    };
+    let parts = [part("slow_breaths", "slow breath"), part("standstills", "standstill")];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// What is wrong with a network, a line for each.

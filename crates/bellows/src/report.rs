@@ -7,6 +7,7 @@ use bellows_engine::{AppCounts, End, Imbalance, LinkCounts, Outcome, PROGRESS, P
 use serde::Serialize;
 
 use crate::accounting::Accounts;
+use crate::observe;
 use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_rate, plural, span};
 use crate::times::{self, PERCENTILES, TIMES};
 
@@ -228,6 +229,9 @@ impl RunReport {
         let reloads = self.counters.engine("reloads");
         if reloads > 0 {
             text += &format!(", {}", plural(reloads, "reload"));
+        }
+        if let Some(slow) = observe::slow(&self.counters) {
+            text += &format!(", {slow}");
         }
         text.push('\n');
         let times = TIMES.iter().filter_map(|(name, _)| {

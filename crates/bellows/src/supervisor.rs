@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::observe::{Hang, LONGEST_CALL, REFRESH};
 use crate::progress::Progress;
 use crate::report::StoppedBy;
+use crate::slow_log::SlowLog;
 use crate::terminal::{ControllingTerminal, Hangup};
 use crate::text::span;
 
@@ -99,6 +100,7 @@ impl Supervisor {
                 self.home.control().display()
             );
         }
+        watch_breaths(&control);
         // A moment too far away to be told is as good as none.
         let deadline = self.duration.and_then(|duration| started.checked_add(duration));
         wait(&run, &events, deadline, self.watch, terminal)
@@ -147,6 +149,15 @@ fn cannot_start(error: &StartError) -> Failure {
     }
 }
 
+/// Starts the thread that watches for slow breaths: by the main thread, because one of the engine's would share its processor.
+fn watch_breaths(control: &Control) {
+    let control = control.clone();
+    let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || control.watch_breaths());
+    if let Err(error) = thread {
+        tracing::warn!("no thread that watches for slow breaths, so few of them will be found: {error}");
+    }
+}
+
 /// Passes signals on to the main thread. A second one to stop ends the process where it stands.
 fn forward_signals(mut signals: Signals, events: Sender<Event>, home: Arc<Home>) {
     thread::spawn(move || {
@@ -180,7 +191,8 @@ fn wait(
         run.control.stop();
     };
     let mut look_at = Instant::now() + LOOK;
-    let mut watchdog = Watchdog::default();
+    let mut watchdog = HangLog::default();
+    let mut slow = SlowLog::new(run.settings.breath_limit.std());
     loop {
         let now = Instant::now();
         let until_deadline = deadline.map_or(REFRESH, |deadline| deadline.saturating_duration_since(now));
@@ -210,6 +222,7 @@ fn wait(
         }
         terminal.look();
         watchdog.look(run.control.pulse(), clock::unix_nanos());
+        slow.take(run.control.take_slow_breaths(), Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
         run.control.refresh();
         progress.update(&run.control);
     }
@@ -217,14 +230,14 @@ fn wait(
 
 /// Tells the log when the engine hangs in an app, and when that is over: once each.
 #[derive(Default)]
-struct Watchdog {
+struct HangLog {
     hang: Option<Hang>,
     /// When it looked last, and when it found that it had not looked for long: the whole process had been stopped, then.
     looked: u64,
     resumed: u64,
 }
 
-impl Watchdog {
+impl HangLog {
     fn look(&mut self, pulse: Pulse, now: u64) {
         if now.saturating_sub(self.looked) > LONGEST_CALL / 2 {
             self.resumed = now;
@@ -453,7 +466,7 @@ mod tests {
     fn a_hang_is_noticed_until_it_is_over_and_not_when_the_process_itself_was_stopped() {
         const TENTH: u64 = 100_000_000;
         let doing = Some(Doing { app: "slow".to_owned(), activity: Activity::Call });
-        let mut watchdog = Watchdog::default();
+        let mut watchdog = HangLog::default();
         let mut look = |alive: u64, now: u64| {
             watchdog.look(Pulse { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
             watchdog.hang.as_ref().and_then(|hang| hang.app.clone())

@@ -7,6 +7,8 @@ use bellows_pmu::Event;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::values::Duration;
+
 /// Settings of the engine that runs the network: the table `[engine]` of a network file. All of them are optional.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -46,6 +48,10 @@ pub struct EngineConfig {
     #[serde(with = "events")]
     #[schemars(with = "Option<Vec<EventNames>>")]
     pub events: Option<Vec<Event>>,
+    /// How long a breath may take, `0s` for any time. One that takes longer is counted (`slow_breaths`), logged with the app
+    /// in which it was, and kept in the timeline. So is what is done between two breaths, such as starting an app in a reload.
+    /// Time in which the whole process stood still is told apart. Without a limit nothing watches.
+    pub breath_limit: Duration,
     /// The name by which other commands find the running engine; made from the file's name if it is not given.
     #[schemars(length(min = 1, max = 64))]
     pub name: Option<String>,
@@ -53,8 +59,19 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
-        let Settings { burst, lossless, busywait, schedule, metering, events, .. } = Settings::default();
-        EngineConfig { burst, pool: 65_536, lossless, busywait, cpu: None, schedule, metering, events, name: None }
+        let Settings { burst, lossless, busywait, schedule, metering, events, breath_limit, .. } = Settings::default();
+        EngineConfig {
+            burst,
+            pool: 65_536,
+            lossless,
+            busywait,
+            cpu: None,
+            schedule,
+            metering,
+            events,
+            breath_limit: Duration::from_nanos(breath_limit.as_nanos() as u64),
+            name: None,
+        }
     }
 }
 
@@ -68,6 +85,7 @@ impl EngineConfig {
             schedule: self.schedule,
             metering: self.metering,
             events: self.events.clone(),
+            breath_limit: self.breath_limit.std(),
             perf_map: false,
         }
     }

@@ -24,6 +24,7 @@ use crate::schedule::Breath;
 use crate::snapshot::Snapshot;
 use crate::timeline::Names;
 use crate::watch::{MOST_TRACED, Order, Tap, Trace, TraceOrder, WatchError, new_tap, new_trace};
+use crate::watchdog::{SlowBreaths, Watchdog};
 use crate::world::{Before, Origin, Outline, World};
 
 /// What other threads want of the engine, as bits.
@@ -33,6 +34,7 @@ pub(crate) mod attention {
     pub(crate) const GAUGES: u32 = 4;
     pub(crate) const WATCH: u32 = 8;
     pub(crate) const LATE: u32 = 16;
+    pub(crate) const SIGN: u32 = 32;
 }
 
 /// How long the end of a run waits for a reload that ends apps.
@@ -75,6 +77,7 @@ pub(crate) struct Shared {
     watchers: Mutex<Watchers>,
     /// What apps that a reload has taken out counted at their end: for the engine's thread, the one that writes counters.
     late: Mutex<Vec<LateCount>>,
+    pub(crate) watchdog: Watchdog,
 }
 
 /// What others want to watch.
@@ -131,6 +134,7 @@ impl Shared {
             names,
             watchers: Mutex::default(),
             late: Mutex::default(),
+            watchdog: Watchdog::new(settings.breath_limit),
         })
     }
 
@@ -189,6 +193,7 @@ impl Shared {
         drop(last);
         lock(&self.watchers).closed = true;
         drop(self.take_orders());
+        self.watchdog.close();
     }
 }
 
@@ -302,6 +307,26 @@ impl Control {
     pub fn pulse(&self) -> Pulse {
         let slab = Arc::clone(&lock(&self.shared.view).slab);
         Pulse::of(&slab)
+    }
+
+    /// Watches for breaths that take longer than [`Settings::breath_limit`], until the run is over: for a thread of its own,
+    /// which is not to share the engine's processor. Returns at once if there is no limit.
+    ///
+    /// It looks four times in the time that a breath may take, and does not wake an engine that sleeps.
+    pub fn watch_breaths(&self) {
+        let ask = || {
+            self.shared.attention.fetch_or(attention::SIGN, Release);
+        };
+        let pulse = || {
+            let slab = Arc::clone(&self.shared.view.try_lock().ok()?.slab);
+            Some(Pulse::of(&slab))
+        };
+        self.shared.watchdog.watch(ask, pulse);
+    }
+
+    /// The slow breaths, and the times in which the process stood still, since the last call.
+    pub fn take_slow_breaths(&self) -> SlowBreaths {
+        self.shared.watchdog.take()
     }
 
     /// How the breaths are taken: the calls in order, and their machine code.

@@ -53,6 +53,8 @@ pub(crate) mod engine {
     pub(crate) const METERED: usize = 10;
     pub(crate) const ALIVE: usize = 11;
     pub(crate) const DOING: usize = 12;
+    pub(crate) const SLOW_BREATHS: usize = 13;
+    pub(crate) const STANDSTILLS: usize = 14;
 
     /// This one is no number for people: a snapshot tells it in words.
     pub(crate) const DOING_NAME: &str = "doing";
@@ -74,6 +76,14 @@ pub(crate) mod engine {
         Counter::new("metered_breaths", "breaths in which the clocks of every call were booked"),
         Counter::new("alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch"),
         Counter::new(DOING_NAME, "what the engine is doing: see the module `doing`"),
+        Counter::new(
+            "slow_breaths",
+            "breaths, and what was done between two of them, that took longer than `breath_limit` in [engine]",
+        ),
+        Counter::new(
+            "standstills",
+            "times that no breath was taken for longer than that because the process or the machine stood still",
+        ),
     ];
 }
 

@@ -26,6 +26,7 @@ use crate::schedule::Schedule;
 use crate::slots::{Expects, Listened, Slot};
 use crate::snapshot::Snapshot;
 use crate::timeline::Timeline;
+use crate::watchdog::Pace;
 use crate::world::{Before, ChangedEnd, Origin, Outline, World};
 
 /// How an engine runs.
@@ -47,6 +48,10 @@ pub struct Settings {
     /// What the instrumented breaths count besides clocks, on the thread that takes them; by default what the processor
     /// counts ([`Pmu::events`]), which is nothing on most virtual machines.
     pub events: Option<Vec<Event>>,
+    /// A breath that takes longer is counted, recorded in the timeline, and kept to be told of
+    /// ([`Control::take_slow_breaths`]); 0 for none. A thread that [watches](Control::watch_breaths) has to be given, or only
+    /// breaths are found that are timed by themselves.
+    pub breath_limit: Duration,
 }
 
 impl Settings {
@@ -70,6 +75,7 @@ impl Default for Settings {
             perf_map: false,
             metering: true,
             events: None,
+            breath_limit: Duration::from_millis(100),
         }
     }
 }
@@ -169,6 +175,8 @@ pub struct Engine {
     idle_since: Option<u64>,
     /// An app that has lately said that it is not exhausted: the first to ask again.
     holdout: usize,
+    /// How fast breaths follow one upon the other, while the engine runs.
+    pace: Option<Pace>,
 }
 
 impl Engine {
@@ -238,6 +246,7 @@ impl Engine {
             busy: false,
             idle_since: None,
             holdout: 0,
+            pace: None,
         };
         engine.begin(None);
         Ok(engine)
@@ -347,12 +356,36 @@ impl Engine {
             self.until_drawn -= 1;
         }
         let before = moved.get();
-        meter.begin_breath(is_drawn);
+        let start = meter.begin_breath(is_drawn);
         if meter.is_booking() {
             self.world.fabric().slab.add(cells::METERED, 1);
         }
         self.world.take_metered(&self.core);
-        meter.end_breath(self.world.fabric(), moved.get() != before);
+        let end = meter.end_breath(self.world.fabric(), moved.get() != before);
+        self.note_time(clock::at(start), self.breaths);
+        self.note_time(clock::at(end), self.breaths + 1);
+    }
+
+    /// The engine is, or was at this time, between two breaths, of which it has taken so many: one of those since the last such
+    /// moment may have been slow.
+    #[inline]
+    fn note_time(&mut self, now: u64, breaths: u64) {
+        match &mut self.pace {
+            Some(pace) if pace.is_late(now, &self.shared.watchdog) => self.judge_pace(now, breaths),
+            Some(pace) => pace.go_on(now, breaths),
+            None => {}
+        }
+    }
+
+    #[cold]
+    fn judge_pace(&mut self, now: u64, breaths: u64) {
+        let watchdog = &self.shared.watchdog;
+        let Some(slow) = self.pace.as_mut().and_then(|pace| pace.judge(now, breaths, watchdog)) else { return };
+        let is_standstill = slow.is_standstill(self.settings.breath_limit);
+        let cell = if is_standstill { cells::STANDSTILLS } else { cells::SLOW_BREATHS };
+        self.world.fabric().slab.add(cell, 1);
+        self.core.meter.on_timeline(|timeline| timeline.slow(clock::ticks(), &slow, is_standstill));
+        watchdog.keep(slow);
     }
 
     /// Puts the free buffers in order if packets have moved since they were: see [`bellows_packet::tidy`].
@@ -440,7 +473,9 @@ impl Engine {
     /// more reloads, so that nobody waits for one.
     pub fn run(&mut self) -> End {
         panics::runs(&self.shared);
+        self.pace = Some(Pace::begin(clock::now(), self.breaths));
         let end = self.run_to_the_end();
+        self.pace = None;
         self.shared.close();
         end
     }
@@ -470,6 +505,7 @@ impl Engine {
                 return end;
             }
             let now = clock::now();
+            self.note_time(now, self.breaths);
             let idle_since = *self.idle_since.get_or_insert(now);
             if !self.settings.busywait
                 && now >= idle_since.saturating_add(PATIENCE)
@@ -486,6 +522,10 @@ impl Engine {
     #[cold]
     pub fn attend(&mut self) -> bool {
         let wishes = self.shared.attention.swap(0, Acquire);
+        // Before anything that takes long.
+        if wishes & attention::SIGN != 0 {
+            self.give_sign();
+        }
         // First: the cells are those of the configuration that runs now.
         if wishes & attention::LATE != 0 {
             self.count_late();
@@ -502,6 +542,15 @@ impl Engine {
             meter.watching.set(meter.watch.borrow_mut().take(orders, &self.world));
         }
         wishes & attention::STOP != 0
+    }
+
+    /// Tells the watchdog that the breath is over that was being taken when it asked.
+    fn give_sign(&mut self) {
+        let now = clock::now();
+        self.note_time(now, self.breaths);
+        if let Some(pace) = &mut self.pace {
+            pace.sign(now, &self.shared.watchdog);
+        }
     }
 
     /// Whether every app is exhausted and holds nothing.
@@ -603,10 +652,12 @@ impl Engine {
         for (app, listened) in &listened {
             descriptors.extend(listened.descriptor().inspect(|_| owners.push(*app)));
         }
+        let asleep_since = clock::now();
         fabric.slab.set(cells::DOING, doing::ASLEEP);
         let slept = sleep_until_readable(&descriptors, timeout);
         fabric.slab.set(cells::ALIVE, clock::unix_nanos());
         fabric.slab.set(cells::DOING, doing::NOTHING);
+        let awake_since = clock::now();
         match slept {
             Ok(readable) => {
                 let owners = owners.into_iter().zip(readable.into_iter().skip(1));
@@ -617,9 +668,13 @@ impl Engine {
                     let cell = self.world.places[app].account + account::NAPS;
                     self.world.fabric().slab.add(cell, 1);
                 }
+                self.note_sleep(asleep_since, awake_since);
                 self.pull(&woken);
             }
-            Err(_) => std::thread::sleep(NAP),
+            Err(_) => {
+                std::thread::sleep(NAP);
+                self.note_sleep(asleep_since, clock::now());
+            }
         }
         // Here and nowhere else: who raises the event has said before what he wants, which is looked at next; and one
         // that is raised after his wish was granted spoils one nap, not all.
@@ -629,6 +684,14 @@ impl Engine {
         slab.add(cells::NAP_NANOS, clock::now().saturating_sub(now));
         self.core.meter.on_timeline(|timeline| timeline.nap(start, clock::ticks() - start));
         None
+    }
+
+    /// The engine has slept from one moment to another.
+    fn note_sleep(&mut self, from: u64, to: u64) {
+        self.note_time(from, self.breaths);
+        if let Some(pace) = &mut self.pace {
+            pace.slept(from, to, self.breaths);
+        }
     }
 
     /// Pulls apps whose descriptors woke the engine, whatever their words say: only they can make these unreadable again.

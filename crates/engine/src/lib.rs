@@ -18,6 +18,7 @@
 //! | `engine` | the run: breathing, sleeping, ending, swapping configurations |
 //! | `meter` | instrumented breaths: what they book for each call, each breath and some packets |
 //! | [`timeline`] | what the engine did lately, event by event, in shared memory |
+//! | `watchdog` | slow breaths: finds them, and says in which app they were |
 //! | `watch` | following single packets, and copying those that pass a link |
 //! | `control` | the other threads' side of it: stop, reload, read |
 //! | [`testing`] | a rig for testing one app by itself |
@@ -94,6 +95,7 @@ mod snapshot;
 pub mod testing;
 pub mod timeline;
 mod watch;
+mod watchdog;
 mod world;
 
 pub use app::{App, AppError, Counter, PROGRESS, PROGRESS_TOTAL, Port, Ports, Status, Traits};
@@ -109,3 +111,4 @@ pub use schedule::{Schedule, UnknownSchedule};
 pub use slots::{SlotHandle, Watched};
 pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};
 pub use watch::{Hop, HopKind, MOST_TRACED, Tap, TapRecord, Trace, TraceOrder, WatchError};
+pub use watchdog::{SlowBreath, SlowBreaths};

@@ -242,9 +242,9 @@ impl Meter {
         self.random.borrow_mut().below(2 * DRAWN_EVERY - 1)
     }
 
-    /// Begins an instrumented breath, unless it has begun with its ticks.
-    pub(crate) fn begin_breath(&self, is_drawn: bool) {
-        if self.start.get().is_none() {
+    /// Begins an instrumented breath, unless it has begun with its ticks; returns the clock at its beginning.
+    pub(crate) fn begin_breath(&self, is_drawn: bool) -> u64 {
+        self.start.get().unwrap_or_else(|| {
             let mut random = self.random.borrow_mut();
             let marks = is_drawn && random.below(MARK_EVERY) == 0;
             let books = is_drawn && !marks;
@@ -252,8 +252,10 @@ impl Meter {
             self.booking.set(books);
             self.counting.set(books && !self.events.is_empty() && random.below(COUNT_EVERY) == 0);
             self.calls.set(0);
-            self.start.set(Some(clock::ticks()));
-        }
+            let start = clock::ticks();
+            self.start.set(Some(start));
+            start
+        })
     }
 
     #[inline(never)]
@@ -353,15 +355,16 @@ impl Meter {
         });
     }
 
-    /// Ends an instrumented breath.
-    pub(crate) fn end_breath(&self, fabric: &Fabric, moved: bool) {
-        let Some(start) = self.start.take() else { return };
-        let duration = clock::ticks().wrapping_sub(start).saturating_sub(self.calls.get() * self.clock_cost);
+    /// Ends an instrumented breath; returns the clock at its end.
+    pub(crate) fn end_breath(&self, fabric: &Fabric, moved: bool) -> u64 {
+        let end = clock::ticks();
+        let Some(start) = self.start.take() else { return end };
+        let duration = end.wrapping_sub(start).saturating_sub(self.calls.get() * self.clock_cost);
         let mut passages = self.passages.borrow_mut();
         take_passages(&mut passages);
         count_latencies(fabric, &mut passages);
         if !self.booking.take() {
-            return;
+            return end;
         }
         // A breath in which events were counted, or packets watched, took longer than it would have.
         let counts = moved && !self.counting.take() && !self.watching.get();
@@ -371,6 +374,7 @@ impl Meter {
         if let Some(timeline) = &mut *self.timeline.borrow_mut() {
             timeline.end_breath(start, duration, counts, EVERY);
         }
+        end
     }
 
     /// Writes to the timeline, if there is one.

@@ -2,7 +2,8 @@
 //!
 //! A ring of events of one size in shared memory, written by the engine's thread and read by anyone, while it runs or
 //! after a crash. Whole breaths are recorded, with every call in them: some of the instrumented ones, at a rate that adapts
-//! so that the ring holds some seconds, and those that were unusually slow. Reloads, naps and panics are always recorded.
+//! so that the ring holds some seconds, and those that were unusually slow. Reloads, naps, panics and breaths that took longer
+//! than they may (`breath_limit`) are always recorded.
 //! The idea is that of Snabb's timeline (`src/core/timeline.lua`).
 //!
 //! ```text
@@ -32,6 +33,7 @@ use serde::Serialize;
 use crate::cells::Cells;
 use crate::counters::ReadError;
 use crate::home::{Home, TIMELINE};
+use crate::watchdog::SlowBreath;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWT\x01");
 const CAPACITY_AT: usize = 1;
@@ -70,10 +72,17 @@ mod kind {
     pub(super) const NAP: u64 = 6;
     pub(super) const RELOAD: u64 = 7;
     pub(super) const PANIC: u64 = 8;
+    pub(super) const LATE: u64 = 9;
 }
 
 /// Flag of a breath that was recorded because it was slow.
 const SLOW: u64 = 1;
+
+/// Flag of a breath that was late because the process stood still.
+const STANDSTILL: u64 = 1;
+
+/// Stands for a time on the processor that is not known.
+const UNKNOWN: u64 = u32::MAX as u64;
 
 /// The names of apps, in the file of one timeline. Any thread may add some.
 pub(crate) struct Names {
@@ -243,8 +252,24 @@ impl Timeline {
     }
 
     pub(crate) fn panic(&mut self, app: u32, at: u64) {
+        self.write_kept(at, kind::PANIC, 0, app);
+    }
+
+    /// A breath that took longer than it may and has ended now.
+    pub(crate) fn slow(&mut self, now: u64, slow: &SlowBreath, is_standstill: bool) {
+        let ticks = u128::from(slow.nanos) * u128::from(clock::ticks_per_second()) / 1_000_000_000;
+        let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
+        let app = slow.doing.as_ref().filter(|_| !is_standstill);
+        let app = app.map_or(NAMELESS, |doing| self.names.position(&doing.app));
+        let micros = slow.on_processor.map_or(UNKNOWN, |nanos| (nanos / 1_000).min(UNKNOWN - 1));
+        let flags = if is_standstill { STANDSTILL } else { 0 };
+        self.write_kept(now.saturating_sub(ticks), kind::LATE | flags << 8 | micros << 32, ticks, app);
+    }
+
+    /// Writes an event that is not lost if the breath is given up that is being taken.
+    fn write_kept(&mut self, start: u64, word: u64, duration: u64, name: u32) {
         let within_breath = self.pending > 0;
-        self.write(at, kind::PANIC, 0, app);
+        self.write(start, word, duration, name);
         if within_breath {
             self.must_keep = true;
         } else {
@@ -309,6 +334,15 @@ pub enum What {
     Panic {
         /// The app.
         app: Arc<str>,
+    },
+    /// A breath, or what was done between two, took longer than it may ([`Settings::breath_limit`](crate::Settings)).
+    Late {
+        /// The app in which the engine was most of the time; none if it was in none, or nobody saw it.
+        app: Option<Arc<str>>,
+        /// For how long the engine's thread was on a processor, in microseconds, as far as it is known.
+        on_processor_micros: Option<u32>,
+        /// Whether it was late because the process, or the machine, stood still.
+        standstill: bool,
     },
 }
 
@@ -423,6 +457,11 @@ fn event([start, word, duration, name]: [u64; EVENT], names: &HashMap<u64, Arc<s
         kind::NAP => What::Nap,
         kind::RELOAD => What::Reload { dropped: value },
         kind::PANIC => What::Panic { app: app() },
+        kind::LATE => What::Late {
+            app: (name != u64::from(NAMELESS)).then(app),
+            on_processor_micros: (u64::from(value) != UNKNOWN).then_some(value),
+            standstill: word >> 8 & STANDSTILL != 0,
+        },
         _ => return None,
     };
     Some(Event { start: clock.moment(start), duration: clock.nanos(duration), what })
@@ -495,6 +534,31 @@ mod tests {
         timeline.end_breath(now, 10, true, 128);
         let events = recording.events();
         assert!(panicked(&events) && matches!(events.last().unwrap().what, What::Breath { slow: false, .. }));
+    }
+
+    #[test]
+    fn a_late_breath_is_kept_with_its_app_and_times() {
+        use crate::counters::{Activity, Doing};
+        let home = home();
+        let mut timeline = Timeline::create(&home).unwrap();
+        let doing = Some(Doing { app: "slow".to_owned(), activity: Activity::Call });
+        let slow = SlowBreath { nanos: 300_000_000, stood_still: 0, on_processor: Some(250_000_999), doing };
+        timeline.slow(clock::ticks(), &slow, false);
+        let still = SlowBreath { stood_still: 300_000_000, on_processor: None, ..slow };
+        // Within a breath that would be given up.
+        timeline.end_breath(clock::ticks(), 1_000, true, 128);
+        timeline.every = 1_000;
+        timeline.call(0, 0, clock::ticks(), 10, 1);
+        timeline.slow(clock::ticks(), &still, true);
+        timeline.end_breath(clock::ticks(), 10, true, 128);
+        let late = |event: Event| match event.what {
+            What::Late { app, on_processor_micros, standstill } => {
+                Some((event.duration.div_ceil(1_000_000), app, on_processor_micros, standstill))
+            }
+            _ => None,
+        };
+        let late: Vec<_> = Recording::open(&home).unwrap().events().into_iter().filter_map(late).collect();
+        assert_eq!(late, [(300, Some("slow".into()), Some(250_000), false), (300, None, None, true)]);
     }
 
     #[test]

@@ -68,9 +68,14 @@ pub fn cost() -> u64 {
 /// Nanoseconds since shortly before the process first asked. Never goes backwards on one thread.
 #[inline]
 pub fn now() -> u64 {
+    at(ticks())
+}
+
+/// What [`now`] said when [`ticks`] stood so.
+#[inline]
+pub fn at(ticks: u64) -> u64 {
     let calibration = calibration();
-    let ticks = raw_ticks(calibration.invariant).saturating_sub(calibration.origin);
-    scale(ticks, calibration.scale)
+    scale(ticks.saturating_sub(calibration.origin), calibration.scale)
 }
 
 /// How many nanoseconds a number of ticks lasts.

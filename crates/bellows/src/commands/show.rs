@@ -241,7 +241,7 @@ fn errors(counters: &Snapshot) -> Vec<Value> {
 /// The engine's own counters, in a line.
 fn engine(counters: &Snapshot) -> String {
     format!(
-        "schedule {}; {} breaths, {} of them idle; {} naps; {} of {} buffers in use; {} reloads\n",
+        "schedule {}; {} breaths, {} of them idle; {} naps; {} of {} buffers in use; {} reloads{}\n",
         counters.schedule,
         count(counters.engine("breaths")),
         count(counters.engine("idle_breaths")),
@@ -249,6 +249,7 @@ fn engine(counters: &Snapshot) -> String {
         count(counters.engine("buffers_in_use")),
         count(counters.engine("buffers")),
         count(counters.engine("reloads")),
+        observe::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
     )
 }
 

@@ -17,7 +17,7 @@ use crate::observe::{self, State};
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, span, time_of_day};
 use crate::timeline::{
-    Breath, Cause, Compared, History, Incident, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
+    Breath, Cause, Compared, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
 };
 
 /// Show the slowest breaths of a network's last seconds
@@ -319,7 +319,23 @@ fn incidents(row: &Row) -> String {
         0 => "reload".to_owned(),
         dropped => format!("reload ({} dropped)", plural((*dropped).into(), "packet")),
     });
-    reloads.chain(row.panics.iter().map(|app| format!("`{app}` panicked"))).collect::<Vec<_>>().join(", ")
+    let panics = row.panics.iter().map(|app| format!("`{app}` panicked"));
+    // One line has no room for all of them.
+    let late = row.late.iter().max_by_key(|late| late.nanos).map(|longest| match row.late.len() {
+        1 => describe_late(longest),
+        number => format!("{}, the longest: {}", plural(number as u64, "late breath"), describe_late(longest)),
+    });
+    reloads.chain(panics).chain(late).collect::<Vec<_>>().join(", ")
+}
+
+/// A breath that took longer than it may.
+fn describe_late(late: &Late) -> String {
+    let time = nanos(late.nanos);
+    match &late.app {
+        _ if late.standstill => format!("no breath for {time}, because the process stood still"),
+        Some(app) => format!("a breath of {time} in `{}`", harmless(app)),
+        None => format!("a breath of {time} in none of the apps"),
+    }
 }
 
 fn describe_breath(breath: &Breath) -> String {
@@ -343,6 +359,11 @@ fn describe_incident(at: Span, incident: &Incident) -> String {
             format!("reload in {}, {} dropped", nanos(at.nanos()), plural((*dropped).into(), "packet"))
         }
         Incident::Panic { app } => format!("panic of {}", harmless(app)),
+        Incident::Late(late) => {
+            let on_processor = late.on_processor_micros.map(|micros| nanos(u64::from(micros) * 1_000));
+            let on_processor = on_processor.map(|time| format!(", {time} of it on the processor"));
+            format!("{}{}", describe_late(late), on_processor.unwrap_or_default())
+        }
     };
     format!("{}  {what}\n", moment(at.start))
 }

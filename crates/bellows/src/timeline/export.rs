@@ -130,6 +130,7 @@ fn mark_incidents<'a>(writer: &mut Writer<'a>, history: &'a History) {
                 writer.instant("reload", "p", span.start, args);
             }
             Incident::Panic { app } => writer.instant("panic", "p", span.start, json!({"app": app})),
+            Incident::Late(late) => writer.instant("late breath", "p", span.start, json!(late)),
         }
     }
 }

@@ -12,6 +12,7 @@ mod summary;
 use std::sync::Arc;
 
 use bellows_engine::timeline::{Event, What};
+use serde::Serialize;
 
 pub use export::trace;
 pub use slowest::{Cause, Compared, Slow, Usual, slowest, suspects};
@@ -114,6 +115,21 @@ pub enum Incident {
         /// Its name.
         app: Arc<str>,
     },
+    /// A breath took longer than it may.
+    Late(Late),
+}
+
+/// A breath that took longer than it may. Unlike other breaths it was not recorded with its calls: the watchdog found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Late {
+    /// How long it took, in nanoseconds.
+    pub nanos: u64,
+    /// In which app it was; none if in none, or if nobody saw it.
+    pub app: Option<Arc<str>>,
+    /// For how long the engine's thread was on a processor, in microseconds, as far as it is known.
+    pub on_processor_micros: Option<u32>,
+    /// Whether the process stood still.
+    pub standstill: bool,
 }
 
 /// A recording, in order.
@@ -148,6 +164,12 @@ impl History {
                 What::Nap => history.incidents.push((span, Incident::Nap)),
                 What::Reload { dropped } => history.incidents.push((span, Incident::Reload { dropped: *dropped })),
                 What::Panic { app } => history.incidents.push((span, Incident::Panic { app: Arc::clone(app) })),
+                What::Late { app, on_processor_micros, standstill } => {
+                    let (nanos, app) = (event.duration, app.clone());
+                    let (on_processor_micros, standstill) = (*on_processor_micros, *standstill);
+                    let late = Late { nanos, app, on_processor_micros, standstill };
+                    history.incidents.push((span, Incident::Late(late)));
+                }
             }
         }
         // The ring may have lost the first calls of its oldest breath, whose costs are not known then.
@@ -272,6 +294,8 @@ pub(crate) mod tests {
             Just(What::Nap),
             packets().prop_map(|dropped| What::Reload { dropped }),
             app().prop_map(|app| What::Panic { app }),
+            (proptest::option::of(app()), proptest::option::of(packets()), any::<bool>())
+                .prop_map(|(app, on_processor_micros, standstill)| What::Late { app, on_processor_micros, standstill }),
         ];
         let event = (number(), number(), what).prop_map(|(start, duration, what)| event(start, duration, what));
         proptest::collection::vec(event, 0..40)

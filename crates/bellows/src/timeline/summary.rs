@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::slowest::median;
-use super::{History, Incident, Span};
+use super::{History, Incident, Late, Span};
 
 /// The most rows of a summary: they fit on a terminal.
 const MOST_ROWS: u64 = 20;
@@ -38,6 +38,8 @@ pub struct Row {
     pub reloads: Vec<u32>,
     /// Apps that panicked in it.
     pub panics: Vec<Arc<str>>,
+    /// Breaths that ended in it and took longer than they may.
+    pub late: Vec<Late>,
 }
 
 /// The span in rows of whole seconds, the first and last cut to it.
@@ -85,6 +87,7 @@ pub fn rows(history: &History, span: Span) -> Vec<Row> {
             }
             Incident::Reload { dropped } => rows[index(at.start)].reloads.push(*dropped),
             Incident::Panic { app } => rows[index(at.start)].panics.push(Arc::clone(app)),
+            Incident::Late(late) => rows[index(at.end)].late.push(late.clone()),
         }
     }
     rows

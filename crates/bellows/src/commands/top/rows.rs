@@ -188,6 +188,8 @@ fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Valu
         "asleep": rate(change.asleep()),
         "idle_breaths": change.idle_breaths().filter(|_| running),
         "naps_per_second": rate(change.engine("naps")),
+        "slow_breaths": counters.engine("slow_breaths"),
+        "standstills": counters.engine("standstills"),
         "buffers": counters.engine("buffers"),
         "buffers_in_use": counters.engine("buffers_in_use"),
     });
@@ -211,11 +213,12 @@ fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String 
         Some(end) => format!("{end}, so its rates are not known\n"),
     };
     format!(
-        "{name} (process {}, {}): {state}{} of {} buffers in use\n",
+        "{name} (process {}, {}): {state}{} of {} buffers in use{}\n",
         counters.pid,
         harmless(&counters.source).replace('\n', " "),
         count(counters.engine("buffers_in_use")),
         count(counters.engine("buffers")),
+        observe::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
     )
 }
 

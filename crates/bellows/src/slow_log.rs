@@ -1,0 +1,178 @@
+//! The lines of the log about slow breaths: one in ten seconds, however many there are.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use bellows_engine::{Activity, SlowBreath, SlowBreaths};
+
+use crate::terminal::harmless;
+use crate::text::{nanos, plural};
+
+/// From one line to the next, at least.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Says which breaths were slow, and how many more than it has told of.
+pub struct SlowLog {
+    limit: Duration,
+    /// When the next line may come; at once if there was none.
+    next: Option<Instant>,
+    /// What was left out since the last line, and the worst of it.
+    left_out: u64,
+    worst: Option<SlowBreath>,
+}
+
+impl SlowLog {
+    /// For breaths that may take so long.
+    pub fn new(limit: Duration) -> SlowLog {
+        SlowLog { limit, next: None, left_out: 0, worst: None }
+    }
+
+    /// Takes in what has been found, and gives the lines to log.
+    pub fn take(&mut self, found: SlowBreaths, now: Instant) -> Option<String> {
+        let mut line = None;
+        for slow in found.first {
+            if line.is_none() && self.is_due(now) {
+                line = Some(self.describe(&slow));
+            } else {
+                self.leave_out(slow);
+            }
+        }
+        self.left_out += found.more;
+        if line.is_none() && self.is_due(now) && self.left_out > 0 {
+            line = Some(self.describe_left_out());
+        }
+        if line.is_some() {
+            self.next = now.checked_add(PAUSE);
+        }
+        line
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| next <= now)
+    }
+
+    fn leave_out(&mut self, slow: SlowBreath) {
+        self.left_out += 1;
+        if self.worst.as_ref().is_none_or(|worst| worst.nanos < slow.nanos) {
+            self.worst = Some(slow);
+        }
+    }
+
+    fn describe(&mut self, slow: &SlowBreath) -> String {
+        let mut text = describe(slow, self.limit);
+        if self.left_out > 0 {
+            let _ = write!(text, "; before, since the last such line: {}", self.take_left_out());
+        }
+        text
+    }
+
+    fn describe_left_out(&mut self) -> String {
+        format!("slow: since the last such line: {}", self.take_left_out())
+    }
+
+    /// What was left out, in words.
+    fn take_left_out(&mut self) -> String {
+        let left_out = plural(std::mem::take(&mut self.left_out), "more breath");
+        match self.worst.take() {
+            Some(worst) => format!("{left_out}, the longest {}{}", nanos(worst.nanos), whose(&worst, self.limit)),
+            None => left_out,
+        }
+    }
+}
+
+/// A slow breath, in words.
+fn describe(slow: &SlowBreath, limit: Duration) -> String {
+    let limit_nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    if slow.is_standstill(limit) {
+        return format!(
+            "no breath was taken for {}, because the whole process stood still: it was stopped, by a signal or a debugger, \
+             or the machine was; no app is to blame",
+            nanos(slow.nanos)
+        );
+    }
+    let mut text = format!(
+        "slow: a breath took {}, more than the {} of `breath_limit`{}",
+        nanos(slow.nanos),
+        nanos(limit_nanos),
+        whose(slow, limit)
+    );
+    if let Some(on_processor) = slow.on_processor {
+        let _ = write!(text, ", of which {} on the processor", nanos(on_processor));
+    }
+    if slow.stood_still > 0 {
+        let _ = write!(text, "; for {} of it the whole process stood still", nanos(slow.stood_still));
+    }
+    text
+}
+
+/// In which app it was.
+fn whose(slow: &SlowBreath, limit: Duration) -> String {
+    match &slow.doing {
+        _ if slow.is_standstill(limit) => ", a standstill of the process".to_owned(),
+        Some(doing) => {
+            let activity = match doing.activity {
+                Activity::Call => "moving packets",
+                Activity::Question => "answering whether it is done",
+                Activity::Start => "starting",
+                Activity::Stop => "stopping",
+            };
+            format!(", in the app `{}` ({activity})", harmless(&doing.app))
+        }
+        None => ", in none of the apps as far as was seen".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bellows_engine::Doing;
+
+    const LIMIT: Duration = Duration::from_millis(100);
+
+    fn slow(millis: u64, stood_still: u64) -> SlowBreath {
+        let doing = Some(Doing { app: "sieve".to_owned(), activity: Activity::Call });
+        let on_processor = Some((millis - stood_still) * 1_000_000);
+        SlowBreath { nanos: millis * 1_000_000, stood_still: stood_still * 1_000_000, on_processor, doing }
+    }
+
+    fn found(first: &[SlowBreath], more: u64) -> SlowBreaths {
+        SlowBreaths { first: first.to_vec(), more }
+    }
+
+    #[test]
+    fn a_slow_breath_is_told_at_once_and_the_next_ones_together() {
+        let mut log = SlowLog::new(LIMIT);
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(log.take(found(&[], 0), start), None);
+        let line = log.take(found(&[slow(300, 0)], 0), start).unwrap();
+        let wanted = "slow: a breath took 300 ms, more than the 100 ms of `breath_limit`, in the app `sieve` (moving packets), \
+                      of which 300 ms on the processor";
+        assert_eq!(line, wanted);
+        assert_eq!(log.take(found(&[slow(200, 0), slow(500, 0), slow(400, 0)], 7), after(1)), None);
+        assert_eq!(log.take(found(&[], 0), after(9)), None);
+        let line = log.take(found(&[slow(150, 0)], 0), after(10)).unwrap();
+        assert!(line.starts_with("slow: a breath took 150 ms"), "{line}");
+        assert!(line.ends_with("10 more breaths, the longest 500 ms, in the app `sieve` (moving packets)"), "{line}");
+        assert_eq!(log.take(found(&[slow(200, 0)], 0), after(12)), None);
+        let line = log.take(found(&[], 0), after(20)).unwrap();
+        assert_eq!(
+            line,
+            "slow: since the last such line: 1 more breath, the longest 200 ms, in the app `sieve` (moving packets)"
+        );
+        assert_eq!(log.take(found(&[], 0), after(40)), None, "what was told is told once");
+    }
+
+    #[test]
+    fn a_standstill_is_told_without_an_app() {
+        let start = Instant::now();
+        let line = SlowLog::new(LIMIT).take(found(&[slow(2_000, 1_950)], 0), start).unwrap();
+        assert!(line.contains("no breath was taken for 2.00 s") && !line.contains("sieve"), "{line}");
+        let line = SlowLog::new(LIMIT).take(found(&[slow(2_000, 500)], 0), start).unwrap();
+        assert!(line.contains("in the app `sieve`"), "{line}");
+        assert!(
+            line.ends_with("of which 1.50 s on the processor; for 500 ms of it the whole process stood still"),
+            "{line}"
+        );
+    }
+}

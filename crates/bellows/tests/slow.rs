@@ -1,0 +1,249 @@
+//! Breaths that take longer than they may: counted, logged with the app, kept in the timeline. The test binary is also the
+//! command: it runs as that when the variable `COMMAND` is set.
+
+mod support;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use bellows_config::{Configure, Context, Mistake};
+use bellows_engine::{App, AppError, Io, Port, Ports};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use support::{Running, Sandbox, Signal, eventually};
+
+/// Much longer than the limit of these networks, which is much longer than a busy machine keeps a thread from running.
+const LONG: Duration = Duration::from_millis(1_500);
+
+/// How a sloth spends its time.
+#[derive(Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum How {
+    /// It works.
+    Spin,
+    /// It waits.
+    Sleep,
+    /// It works when it is started.
+    Start,
+    /// It does not.
+    Never,
+}
+
+/// Has the one key `how`.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    how: How,
+}
+
+/// Takes long once, for a packet that comes after some others.
+struct Sloth {
+    how: How,
+    packets: u64,
+}
+
+fn spin() {
+    let start = Instant::now();
+    while start.elapsed() < LONG {
+        std::hint::spin_loop();
+    }
+}
+
+impl App for Sloth {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    const ENDS: bool = true;
+
+    fn push(&mut self, io: &Io<Self>) {
+        let before = self.packets;
+        for packet in &mut io.input(0) {
+            self.packets += 1;
+            drop(packet);
+        }
+        if before < 10_000 && self.packets >= 10_000 {
+            match self.how {
+                How::Spin => spin(),
+                How::Sleep => std::thread::sleep(LONG),
+                How::Start | How::Never => {}
+            }
+        }
+    }
+
+    fn start(&mut self, _: Option<&mut Self>) -> Result<(), AppError> {
+        if self.how == How::Start {
+            spin();
+        }
+        Ok(())
+    }
+}
+
+impl Configure for Sloth {
+    const NAME: &'static str = "sloth";
+    type Config = Config;
+
+    fn configure(config: Config, _: &Context) -> Result<Sloth, Mistake> {
+        Ok(Sloth { how: config.how, packets: 0 })
+    }
+}
+
+fn main() -> ExitCode {
+    if std::env::var_os("COMMAND").is_some() {
+        return bellows::Command::new("slow").app::<Sloth>().main();
+    }
+    let tests: [(&str, fn()); 5] = [
+        ("a_slow_app_is_named_under_every_schedule", a_slow_app_is_named_under_every_schedule),
+        ("an_app_that_sleeps_is_told_from_one_that_works", an_app_that_sleeps_is_told_from_one_that_works),
+        ("a_stopped_process_is_nobodys_fault", a_stopped_process_is_nobodys_fault),
+        ("a_slow_start_in_a_reload_is_named", a_slow_start_in_a_reload_is_named),
+        ("without_a_limit_nothing_is_slow", without_a_limit_nothing_is_slow),
+    ];
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    for (name, test) in tests {
+        if wanted.is_empty() || wanted.iter().any(|word| name.contains(word)) {
+            test();
+            println!("{name}: ok");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn sandbox() -> Sandbox {
+    Sandbox::of(std::env::current_exe().unwrap())
+}
+
+/// A network whose breaths may take long, but not as long as a sloth does.
+fn network(how: &str, engine: &str) -> String {
+    format!(
+        r#"
+links = ["source -> before", "before -> last"]
+[engine]
+breath_limit = "500ms"
+{engine}
+[apps.source]
+app = "source"
+size = 60
+rate = "100kpps"
+[apps.before]
+app = "counter"
+[apps.last]
+app = "sloth"
+how = "{how}"
+"#
+    )
+}
+
+/// How many breaths were slow, and how often the process stood still.
+fn found(running: &Running<'_>) -> (u64, u64) {
+    let engine = &running.counters()["engine"];
+    (engine["slow_breaths"].as_u64().unwrap(), engine["standstills"].as_u64().unwrap())
+}
+
+fn packets(running: &Running<'_>) -> u64 {
+    running.counters()["links"][0]["packets"].as_u64().unwrap()
+}
+
+/// The late breaths of the timeline.
+fn late(sandbox: &Sandbox) -> Vec<Value> {
+    let timeline = sandbox.bellows(&["timeline", "--json", "--all", "--last", "1h"]).fine().json();
+    timeline["events"].as_array().unwrap().iter().filter(|event| event["what"] == json!("late")).cloned().collect()
+}
+
+fn a_slow_app_is_named_under_every_schedule() {
+    for schedule in ["native", "flat", "nested"] {
+        let sandbox = sandbox();
+        let network = sandbox.write("slow.toml", &network("spin", &format!("schedule = \"{schedule}\"")));
+        let mut running = sandbox.start(&[&network]);
+        running.wait_for_log("slow: a breath took ");
+        running.wait_for_log("more than the 500 ms of `breath_limit`, in the app `last` (moving packets), of which ");
+        eventually("more packets", || packets(&running) > 200_000);
+        assert_eq!(found(&running), (1, 0), "{schedule}");
+        let events = late(&sandbox);
+        let [event] = &events[..] else { panic!("{schedule}: {events:#?}") };
+        assert_eq!((&event["app"], &event["standstill"]), (&json!("last"), &json!(false)), "{event:#}");
+        let millis = event["duration"].as_u64().unwrap() / 1_000_000;
+        assert!((1_400..3_000).contains(&millis), "{schedule}: {event:#}");
+        let on_processor = event["on_processor_micros"].as_u64().unwrap() / 1_000;
+        assert!(on_processor <= millis && on_processor > 300, "{schedule}: {event:#}");
+        for (words, wanted) in [
+            (&["show"][..], "; 1 slow breath\n"),
+            (&["top", "--once"], "; 1 slow breath\n"),
+            (&["timeline", "--last", "1h"], "s in `last`"),
+            (&["timeline", "--last", "1h", "--all"], "of it on the processor"),
+            (&["show", "counters"], "slow_breaths"),
+        ] {
+            let said = sandbox.bellows(words).fine().stdout;
+            assert!(said.contains(wanted), "{schedule}: {words:?}: {said}");
+        }
+        let top = sandbox.bellows(&["top", "--once", "--json"]).fine().json();
+        assert_eq!((&top["slow_breaths"], &top["standstills"]), (&json!(1), &json!(0)), "{top:#}");
+        sandbox.bellows(&["stop"]).fine();
+        let said = running.wait();
+        assert!(said.stdout.contains(", 1 slow breath\n"), "{schedule}: {said:#?}");
+    }
+}
+
+fn an_app_that_sleeps_is_told_from_one_that_works() {
+    let sandbox = sandbox();
+    let network = sandbox.write("slow.toml", &network("sleep", "busywait = true"));
+    let mut running = sandbox.start(&[&network]);
+    running.wait_for_log("in the app `last` (moving packets), of which ");
+    let events = late(&sandbox);
+    let on_processor = events[0]["on_processor_micros"].as_u64().unwrap() / 1_000;
+    assert!(on_processor < 700, "{events:#?}");
+    assert_eq!(found(&running), (1, 0));
+}
+
+fn a_stopped_process_is_nobodys_fault() {
+    for schedule in ["native", "nested"] {
+        let sandbox = sandbox();
+        let keys = format!("busywait = true\nschedule = \"{schedule}\"");
+        let network = sandbox.write("fine.toml", &network("never", &keys));
+        let mut running = sandbox.start(&[&network]);
+        for turn in 1..=2 {
+            let sent = packets(&running);
+            eventually("packets", || packets(&running) > sent + 10_000);
+            running.signal(Signal::STOP);
+            std::thread::sleep(LONG);
+            running.signal(Signal::CONT);
+            eventually("the standstill", || found(&running).1 > 0);
+            assert_eq!(found(&running), (0, turn), "{schedule}");
+        }
+        running.wait_for_log("no breath was taken for ");
+        running.wait_for_log("the whole process stood still");
+        let events = late(&sandbox);
+        assert!(events.len() == 2 && events.iter().all(|event| event["standstill"] == json!(true)), "{events:#?}");
+        assert!(events.iter().all(|event| event["app"].is_null()), "{events:#?}");
+        let said = sandbox.bellows(&["show"]).fine().stdout;
+        assert!(said.contains("; 2 standstills"), "{said}");
+    }
+}
+
+fn a_slow_start_in_a_reload_is_named() {
+    let sandbox = sandbox();
+    let path = sandbox.write("slow.toml", &network("never", ""));
+    let mut running = sandbox.start(&[&path]);
+    eventually("packets", || packets(&running) > 10_000);
+    assert_eq!(found(&running), (0, 0));
+    sandbox.write("slow.toml", &network("start", ""));
+    sandbox.bellows(&["reload"]).fine();
+    running.wait_for_log("in the app `last` (starting), of which ");
+    assert_eq!(found(&running), (1, 0));
+    // What was counted is kept, and the watchdog sees the new configuration.
+    sandbox.write("slow.toml", &network("spin", ""));
+    sandbox.bellows(&["reload"]).fine();
+    eventually("the second slow breath", || found(&running) == (2, 0));
+    eventually("its event", || late(&sandbox).len() == 2);
+    assert!(late(&sandbox).iter().all(|event| event["app"] == json!("last")));
+}
+
+fn without_a_limit_nothing_is_slow() {
+    let sandbox = sandbox();
+    let network = network("spin", "").replace("500ms", "0s");
+    let path = sandbox.write("slow.toml", &network);
+    let running = sandbox.start(&[&path]);
+    eventually("packets", || packets(&running) > 200_000);
+    assert_eq!((found(&running), late(&sandbox).len()), ((0, 0), 0));
+    sandbox.bellows(&["stop"]).fine();
+    let said = running.wait();
+    assert!(!said.stderr.contains("slow: a breath") && !said.stdout.contains("slow breath"), "{said:#?}");
+}
