@@ -9,6 +9,7 @@
 //! | [`cache`] | putting data out of the processor's caches |
 //! | [`clock`] | the time-stamp counter, its frequency, and nanoseconds made from it |
 //! | [`code`] | memory at a wanted address that is written, then sealed and run |
+//! | [`confine`] | a thread that restricts itself to the system calls that its work needs |
 //! | [`mapping`] | files of other processes, mapped; what happens when they are cut short under us |
 //! | [`memfd`] | files that live in memory alone, to be shared with other processes |
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
@@ -25,6 +26,7 @@ pub mod access;
 pub mod cache;
 pub mod clock;
 pub mod code;
+pub mod confine;
 pub mod cpu;
 pub mod mapping;
 pub mod memfd;

@@ -3,14 +3,18 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
+use rustix::fs::{Mode, OFlags, open, readlinkat_raw};
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, recvmsg, sendmsg,
-    socket_with,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, UCred, accept_with, bind,
+    connect as connect_to, recvmsg, sendmsg, shutdown, socket_with,
 };
 
 /// The most descriptors that one call can send or receive.
@@ -73,13 +77,122 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Whether a descriptor is an event (an `eventfd`).
-pub fn is_event(descriptor: BorrowedFd<'_>) -> bool {
-    match std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())) {
-        Ok(name) => name.as_os_str() == "anon_inode:[eventfd]",
-        // Without /proc: what has no type of file is at least no file, pipe, socket or device.
-        Err(_) => rustix::fs::fstat(descriptor).is_ok_and(|status| status.st_mode & 0o170_000 == 0),
+/// Who may connect to a socket. Nothing is changed where nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The permissions of its file, such as 0o660.
+    pub mode: Option<u32>,
+    /// The number of the group that it belongs to.
+    pub group: Option<u32>,
+}
+
+impl Access {
+    /// Gives a file these permissions: the group first, so that nobody else's may use it meanwhile.
+    ///
+    /// # Errors
+    /// Those of `chown(2)` and `chmod(2)`, with what could not be changed.
+    pub fn give(self, path: &Path) -> io::Result<()> {
+        let explain = |error: io::Error, what: String| io::Error::new(error.kind(), format!("{what}: {error}"));
+        if let Some(group) = self.group {
+            let what = || format!("cannot give {} to group {group}, of which this user has to be a member", path.display());
+            std::os::unix::fs::lchown(path, None, Some(group)).map_err(|error| explain(error, what()))?;
+        }
+        if let Some(mode) = self.mode {
+            let what = || format!("cannot set the mode of {} to {mode:04o}", path.display());
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(path, permissions).map_err(|error| explain(error, what()))?;
+        }
+        Ok(())
     }
+}
+
+/// Opens a socket at a path and listens there. It never waits for a connection. Nobody can connect before its file has its
+/// permissions.
+///
+/// # Errors
+/// Those of `socket(2)`, `bind(2)`, `listen(2)` and of [`Access::give`]. The file is gone, then.
+pub fn listen(path: &Path, access: Access) -> io::Result<UnixListener> {
+    const BACKLOG: i32 = 128;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // Until somebody listens every connection is refused, whatever the permissions are.
+    if let Err(error) = access.give(path).and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?)) {
+        let _ = std::fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(socket.into())
+}
+
+/// Accepts a connection, which never waits.
+///
+/// # Errors
+/// `WouldBlock` when there is none; those of `accept(2)`.
+pub fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+    Ok(accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?.into())
+}
+
+/// From now on every connection to the socket is refused, whoever has it open.
+pub fn refuse_all(listener: &UnixListener) {
+    // It can only fail for what is no socket.
+    let _ = shutdown(listener, Shutdown::Both);
+}
+
+/// Who has connected to a socket, or opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The process.
+    pub pid: u32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its effective group.
+    pub gid: u32,
+}
+
+/// Who is on the other side, as the kernel knows it: at the time when it connected, or listened.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn peer(socket: &UnixStream) -> io::Result<Peer> {
+    let UCred { pid, uid, gid } = socket_peercred(socket)?;
+    Ok(Peer { pid: pid.as_raw_pid().cast_unsigned(), uid: uid.as_raw(), gid: gid.as_raw() })
+}
+
+/// The folder in which each open descriptor of the process has a name, open.
+static DESCRIPTORS: OnceLock<OwnedFd> = OnceLock::new();
+static OPENING: Mutex<()> = Mutex::new(());
+
+fn descriptors() -> io::Result<BorrowedFd<'static>> {
+    let _opening = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    if DESCRIPTORS.get().is_none() {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = open("/proc/self/fd", flags, Mode::empty()).map_err(|error| {
+            let error = io::Error::from(error);
+            let message = format!("cannot look at /proc/self/fd, where descriptors have names: {error}; mount /proc");
+            io::Error::new(error.kind(), message)
+        })?;
+        let _ = DESCRIPTORS.set(folder);
+    }
+    DESCRIPTORS.get().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::Other.into())
+}
+
+/// Gets ready what [`is_event`] needs, for a thread that may not open files when it asks.
+///
+/// # Errors
+/// If there is no `/proc`.
+pub fn prepare() -> io::Result<()> {
+    descriptors().map(drop)
+}
+
+/// Whether a descriptor is an event (an `eventfd`). Asks nobody but the kernel: the file may be a stranger's.
+///
+/// # Errors
+/// If there is no `/proc`, where the kernel says what descriptors are.
+pub fn is_event(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
+    let name = descriptor.as_raw_fd().to_string();
+    let mut space = [MaybeUninit::uninit(); 64];
+    let (name, _) = readlinkat_raw(descriptors()?, name, &mut space)?;
+    Ok(name == b"anon_inode:[eventfd]")
 }
 
 #[cfg(test)]
@@ -150,13 +263,40 @@ mod tests {
     #[test]
     fn an_event_is_told_from_everything_else() {
         let event = Event::new().unwrap();
-        assert!(is_event(event.as_fd()));
+        assert!(is_event(event.as_fd()).unwrap());
         let (socket, _other) = UnixStream::pair().unwrap();
-        assert!(!is_event(socket.as_fd()));
+        assert!(!is_event(socket.as_fd()).unwrap());
         let (reader, _writer) = std::io::pipe().unwrap();
-        assert!(!is_event(reader.as_fd()));
-        assert!(!is_event(tempfile().as_fd()));
-        assert!(!is_event(File::open("/").unwrap().as_fd()));
+        assert!(!is_event(reader.as_fd()).unwrap());
+        assert!(!is_event(tempfile().as_fd()).unwrap());
+        assert!(!is_event(File::open("/").unwrap().as_fd()).unwrap());
+    }
+
+    #[test]
+    fn a_socket_has_its_permissions_before_anybody_can_connect() {
+        use std::os::unix::fs::MetadataExt;
+        let folder = std::env::temp_dir().join(format!("bellows-access-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("s");
+        let group = rustix::process::getgid().as_raw();
+        let listener = listen(&path, Access { mode: Some(0o620), group: Some(group) }).unwrap();
+        let status = std::fs::metadata(&path).unwrap();
+        assert_eq!((status.mode() & 0o7777, status.gid()), (0o620, group));
+        assert_eq!(accept(&listener).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let near = connect(&path).unwrap();
+        let far = accept(&listener).unwrap();
+        let expected = Peer { pid: std::process::id(), uid: rustix::process::getuid().as_raw(), gid: group };
+        assert_eq!([peer(&near).unwrap(), peer(&far).unwrap()], [expected; 2]);
+        refuse_all(&listener);
+        assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        drop(listener);
+        std::fs::remove_file(&path).unwrap();
+        // One that cannot have its permissions leaves nothing behind.
+        if !rustix::process::getuid().is_root() {
+            assert!(listen(&path, Access { mode: None, group: Some(0) }).is_err());
+            assert!(!path.exists());
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     fn tempfile() -> File {

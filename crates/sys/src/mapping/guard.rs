@@ -127,6 +127,12 @@ impl Guard {
     }
 }
 
+/// See [`super::prepare`].
+pub(super) fn prepare() -> io::Result<()> {
+    let _writer = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+    install()
+}
+
 /// Installs the handler, once in the life of the process. Writers only.
 fn install() -> io::Result<()> {
     if PREVIOUS.get().is_some() {

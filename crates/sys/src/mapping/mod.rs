@@ -4,16 +4,17 @@
 //! [broken](SharedMapping::is_broken).
 
 mod guard;
+mod peer;
 
 use std::fs::File;
 use std::io;
 use std::ptr::{NonNull, null_mut};
 
-use rustix::fs::fstatfs;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::code::page_size;
 use guard::Guard;
+use peer::Charge;
+pub use peer::{CheckedFile, MAX_ALL_SPACE, MAX_PEER_SPACE, PeerMemory};
 
 /// A part of a file, mapped readable and writable and shared with whoever else maps it. Unmapped when dropped.
 ///
@@ -27,6 +28,8 @@ pub struct SharedMapping {
     /// From the mapping's start to the part's.
     skip: usize,
     guard: Guard,
+    /// The part of a peer's share of the address space that it takes.
+    _charge: Option<Charge>,
 }
 
 // SAFETY: the mapping lives as long as the value, which only hands out its address.
@@ -35,18 +38,28 @@ unsafe impl Send for SharedMapping {}
 unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
-    /// Maps `length` bytes of a file, from `offset`. It is left out of core dumps.
+    /// Maps `length` bytes of a file that lives in memory, from `offset`. It is left out of core dumps.
     ///
     /// # Errors
-    /// Those of `mmap(2)`; `Unsupported` for a file whose pages another process or machine has to bring, which a thread that
-    /// touches them would have to wait for; `InvalidInput` for a length of 0 or beyond the address space.
+    /// Those of `mmap(2)` and of [`PeerMemory::check`]; `InvalidInput` for a length of 0 or beyond the address space.
     pub fn new(file: &File, offset: u64, length: u64) -> io::Result<SharedMapping> {
-        let page = file_page(file)?;
+        PeerMemory::default().check(file)?.map(offset, length)
+    }
+
+    /// Maps a file whose mappings lie on pages of this size. `charge` is told how many bytes of the address space that takes.
+    fn of(
+        file: &File,
+        page: usize,
+        offset: u64,
+        length: u64,
+        charge: impl FnOnce(u64) -> io::Result<Option<Charge>>,
+    ) -> io::Result<SharedMapping> {
         let skip = offset % page as u64;
         let mapped = usize::try_from(length).ok().filter(|length| *length > 0);
         let mapped = mapped.and_then(|length| length.checked_add(skip as usize));
         let mapped = mapped.and_then(|length| length.checked_next_multiple_of(page));
         let mapped = mapped.filter(|length| isize::try_from(*length).is_ok()).ok_or(io::ErrorKind::InvalidInput)?;
+        let charge = charge(mapped as u64)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory that anyone uses.
         let start = unsafe { mmap(null_mut(), mapped, access, MapFlags::SHARED, file, offset - skip)? };
@@ -59,7 +72,7 @@ impl SharedMapping {
         };
         let guard = Guard::new(start as usize, mapped, page).map_err(unmap)?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(SharedMapping { start, mapped, skip: skip as usize, guard })
+        Ok(SharedMapping { start, mapped, skip: skip as usize, guard, _charge: charge })
     }
 
     /// The first byte of the part.
@@ -92,33 +105,13 @@ pub fn holes() -> u32 {
     guard::holes()
 }
 
-/// File systems whose pages come from another process or machine, whenever that likes to send them; as `statfs(2)` numbers
-/// them.
-const REMOTE: &[(u32, &str)] = &[
-    (0x6573_5546, "FUSE"),
-    (0x6969, "NFS"),
-    (0xff53_4d42, "CIFS"),
-    (0xfe53_4d42, "SMB"),
-    (0x0102_1997, "9P"),
-    (0x00c3_6400, "Ceph"),
-    (0x5346_414f, "AFS"),
-];
-
-fn refuse_remote(kind: u32) -> io::Result<()> {
-    let Some((_, name)) = REMOTE.iter().find(|(remote, _)| *remote == kind) else { return Ok(()) };
-    let message =
-        format!("the file is on {name}, whose pages may never come; use a memfd, or a file on tmpfs or hugetlbfs");
-    Err(io::Error::new(io::ErrorKind::Unsupported, message))
-}
-
-/// The size of the pages on which mappings of a file lie.
-fn file_page(file: &File) -> io::Result<usize> {
-    const HUGETLBFS: u64 = 0x9584_58f6;
-    let system = fstatfs(file)?;
-    refuse_remote(system.f_type as u32)?;
-    let huge = system.f_type as u64 == HUGETLBFS;
-    let page = usize::try_from(system.f_bsize).ok().filter(|page| huge && page.is_power_of_two());
-    Ok(page.unwrap_or_else(page_size))
+/// Gets ready what the first mapping of the process needs, for a thread that may not do that any more when it maps: the handler of
+/// SIGBUS.
+///
+/// # Errors
+/// Those of `sigaction(2)`.
+pub fn prepare() -> io::Result<()> {
+    guard::prepare()
 }
 
 #[cfg(test)]
@@ -128,6 +121,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::code::page_size;
 
     fn plain_file(pages: u64) -> File {
         crate::memfd::create(pages * page_size() as u64).unwrap()
@@ -154,15 +148,6 @@ mod tests {
         let other = SharedMapping::new(&file, 0, 3 * page_size() as u64).unwrap();
         assert_eq!(read(&other, 5000), 11);
         assert!(!mapping.is_broken() && !other.is_broken());
-    }
-
-    #[test]
-    fn files_whose_pages_may_never_come_are_refused() {
-        let error = refuse_remote(0x6573_5546).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-        assert!(error.to_string().starts_with("the file is on FUSE, "), "{error}");
-        assert!(refuse_remote(0x6969).is_err() && refuse_remote(0xff53_4d42).is_err());
-        assert!(file_page(&plain_file(1)).is_ok());
     }
 
     #[test]
@@ -238,7 +223,7 @@ mod tests {
             Ok(file) => file.into(),
             Err(_) => return,
         };
-        let huge = file_page(&file).unwrap();
+        let huge = rustix::fs::fstatfs(&file).unwrap().f_bsize as usize;
         assert!(huge > page_size());
         file.set_len(2 * huge as u64).unwrap();
         // The kernel takes the pages from its reserve now, or says that there are none.

@@ -282,7 +282,10 @@ pub(super) fn one(request: Request, files: Vec<File>) -> Result<File, ProtocolEr
 
 /// A descriptor must be an event: anything else could make us wait, or worse.
 fn check_event(request: Request, file: &File) -> Result<(), ProtocolError> {
-    if is_event(file.as_fd()) { Ok(()) } else { Err(ProtocolError::NotAnEvent { request: request.name() }) }
+    match is_event(file.as_fd())? {
+        true => Ok(()),
+        false => Err(ProtocolError::NotAnEvent { request: request.name() }),
+    }
 }
 
 /// Has a notifier raise an event.

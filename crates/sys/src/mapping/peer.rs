@@ -1,0 +1,351 @@
+//! Which files of another process are mapped, and how much of them.
+//!
+//! A file can be one that another process plays (FUSE), and then even a question about it waits for that process. So the first
+//! question is one that the kernel answers by itself: only files that live in memory have seals. All others follow after it.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rustix::fs::{FileType, fcntl_get_seals, fstat, fstatfs};
+use rustix::io::Errno;
+
+use super::SharedMapping;
+use crate::code::page_size;
+
+/// The most address space for one peer, in bytes: more than any machine has memory.
+pub const MAX_PEER_SPACE: u64 = 16 << 40;
+
+/// The most address space for all peers of the process, in bytes: half of what a process has on x86-64.
+pub const MAX_ALL_SPACE: u64 = 64 << 40;
+
+/// What is mapped for all peers of the process, and how many peers have a share.
+static ALL: Total = Total { used: AtomicU64::new(0), peers: AtomicU64::new(0), limit: MAX_ALL_SPACE };
+
+struct Total {
+    used: AtomicU64,
+    peers: AtomicU64,
+    limit: u64,
+}
+
+impl Total {
+    /// The most that one peer may have: no peer can take another's share.
+    fn share(&self) -> u64 {
+        MAX_PEER_SPACE.min(self.limit / self.peers.load(Relaxed).max(1))
+    }
+}
+
+/// What is mapped of the files that one peer sends. A clone is the same account.
+///
+/// The default is for files that this process has made: they lie in memory, and are not limited.
+#[derive(Clone, Debug, Default)]
+pub struct PeerMemory {
+    any_file: bool,
+    space: Option<Arc<Space>>,
+}
+
+impl PeerMemory {
+    /// The account of a peer. Its share of the address space is [`MAX_PEER_SPACE`], or the same part of [`MAX_ALL_SPACE`] for each
+    /// peer that has an account, if that is less.
+    ///
+    /// With `any_file` files on disks and on other machines are accepted too: a question about one, and each page of it that is
+    /// touched, may wait for a disk or another process.
+    pub fn limited(any_file: bool) -> PeerMemory {
+        PeerMemory { any_file, space: Some(Space::new(&ALL)) }
+    }
+
+    /// Looks at a file. Asks nobody but the kernel, unless any file is accepted.
+    ///
+    /// # Errors
+    /// `Unsupported` for what is no file in memory; with `any_file`, `InvalidInput` for what is no file at all; those of
+    /// `fstat(2)` and `fstatfs(2)`.
+    pub fn check<'a>(&self, file: &'a File) -> io::Result<CheckedFile<'a>> {
+        let in_memory = lives_in_memory(file)?;
+        if !in_memory && !self.any_file {
+            let message = "it is not a file in memory, so its pages may have to come from a disk or another process; share a \
+                           memfd, or a file on tmpfs or hugetlbfs (`allow_file_memory` accepts others)";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        let status = fstat(file)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        }
+        Ok(CheckedFile {
+            file,
+            in_memory,
+            length: u64::try_from(status.st_size).unwrap_or(0),
+            identity: (status.st_dev, status.st_ino),
+            page: mapping_page(file)?,
+            space: self.space.clone(),
+        })
+    }
+
+    /// How many bytes are mapped for this peer.
+    pub fn used(&self) -> u64 {
+        self.space.as_ref().map_or(0, |space| space.used.load(Relaxed))
+    }
+}
+
+/// Whether a file lives in memory alone: on tmpfs, of which a memfd is one, or on hugetlbfs. Only those have seals, and the kernel
+/// looks no further than at the open file.
+fn lives_in_memory(file: &File) -> io::Result<bool> {
+    match fcntl_get_seals(file) {
+        Ok(_) => Ok(true),
+        Err(Errno::INVAL) => Ok(false),
+        // A descriptor with which nothing can be done (`O_PATH`).
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The size of the pages on which mappings of a file lie.
+fn mapping_page(file: &File) -> io::Result<usize> {
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    let system = fstatfs(file)?;
+    let huge = system.f_type as u64 == HUGETLBFS;
+    let page = usize::try_from(system.f_bsize).ok().filter(|page| huge && page.is_power_of_two());
+    Ok(page.unwrap_or_else(page_size))
+}
+
+/// A file that has been looked at and may be mapped.
+#[derive(Debug)]
+pub struct CheckedFile<'a> {
+    file: &'a File,
+    in_memory: bool,
+    length: u64,
+    identity: (u64, u64),
+    page: usize,
+    space: Option<Arc<Space>>,
+}
+
+impl CheckedFile<'_> {
+    /// Whether it lives in memory: closing it waits for nobody.
+    pub fn is_in_memory(&self) -> bool {
+        self.in_memory
+    }
+
+    /// How many bytes it has. Its owner may change that at any time.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Device and inode.
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// Maps `length` bytes from `offset`.
+    ///
+    /// # Errors
+    /// As for [`SharedMapping::new`]; `OutOfMemory`, with the numbers, when the peer has no address space left.
+    pub fn map(&self, offset: u64, length: u64) -> io::Result<SharedMapping> {
+        SharedMapping::of(self.file, self.page, offset, length, |bytes| {
+            self.space.as_ref().map(|space| Space::charge(space, bytes)).transpose()
+        })
+    }
+}
+
+/// One peer's account.
+#[derive(Debug)]
+struct Space {
+    used: AtomicU64,
+    total: &'static Total,
+}
+
+impl fmt::Debug for Total {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} of {}", self.used.load(Relaxed), self.limit)
+    }
+}
+
+impl Space {
+    fn new(total: &'static Total) -> Arc<Space> {
+        total.peers.fetch_add(1, Relaxed);
+        Arc::new(Space { used: AtomicU64::new(0), total })
+    }
+
+    /// Takes a part of the peer's share, until the charge is dropped.
+    fn charge(space: &Arc<Space>, bytes: u64) -> io::Result<Charge> {
+        let total = space.total;
+        let share = total.share();
+        let take = |used: &AtomicU64, limit: u64| {
+            let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
+            used.fetch_update(Relaxed, Relaxed, more)
+        };
+        if let Err(used) = take(&space.used, share) {
+            let peers = total.peers.load(Relaxed);
+            return Err(no_space(format!(
+                "{bytes} bytes more than the {used} mapped for this peer are more than its share of the address space, {share} \
+                 bytes ({MAX_PEER_SPACE} at most, and {} for all {peers} together)",
+                total.limit
+            )));
+        }
+        if let Err(used) = take(&total.used, total.limit) {
+            space.used.fetch_sub(bytes, Relaxed);
+            return Err(no_space(format!(
+                "{bytes} bytes more than the {used} mapped for all peers are more than the {} that they may have together; end \
+                 peers that were connected before others were added",
+                total.limit
+            )));
+        }
+        Ok(Charge { space: Arc::clone(space), bytes })
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        self.total.peers.fetch_sub(1, Relaxed);
+    }
+}
+
+fn no_space(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, message)
+}
+
+/// A part of a peer's share, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    space: Arc<Space>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.space.used.fetch_sub(self.bytes, Relaxed);
+        self.space.total.used.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::memfd;
+
+    /// A file on a disk, gone at the end. The folder of the build is on one.
+    fn file_on_disk(name: &str) -> (File, std::path::PathBuf) {
+        let path = std::env::current_exe().unwrap().with_file_name(format!("peer-{name}-{}", std::process::id()));
+        let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        file.write_all(&[7; 8192]).unwrap();
+        (file, path)
+    }
+
+    #[test]
+    fn files_in_memory_are_accepted_and_those_on_disks_only_when_allowed() {
+        let peer = PeerMemory::default();
+        let memfd = memfd::create(8192).unwrap();
+        let checked = peer.check(&memfd).unwrap();
+        assert!(checked.is_in_memory() && checked.length() == 8192);
+        let shm = std::path::PathBuf::from(format!("/dev/shm/bellows-peer-{}", std::process::id()));
+        if let Ok(file) = File::options().read(true).write(true).create_new(true).open(&shm) {
+            std::fs::remove_file(&shm).unwrap();
+            assert!(peer.check(&file).unwrap().is_in_memory());
+        }
+
+        let (disk, path) = file_on_disk("kinds");
+        std::fs::remove_file(path).unwrap();
+        if fcntl_get_seals(&disk).is_ok() {
+            eprintln!("skipped: the build's folder is on tmpfs, so there is no file on a disk");
+            return;
+        }
+        let error = peer.check(&disk).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+        assert!(error.to_string().contains("allow_file_memory"), "{error}");
+        assert!(SharedMapping::new(&disk, 0, 4096).is_err());
+        let any = PeerMemory::limited(true);
+        let checked = any.check(&disk).unwrap();
+        assert!(!checked.is_in_memory() && checked.length() == 8192);
+        let mapping = checked.map(4096, 4096).unwrap();
+        // SAFETY: the byte lies in the mapping.
+        assert_eq!(unsafe { mapping.start().as_ptr().read_volatile() }, 7);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_whatever_is_allowed() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        for file in [File::open("/").unwrap(), File::open("/dev/zero").unwrap(), File::from(std::os::fd::OwnedFd::from(reader))]
+        {
+            assert_eq!(PeerMemory::default().check(&file).unwrap_err().kind(), io::ErrorKind::Unsupported);
+            assert_eq!(PeerMemory::limited(true).check(&file).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    /// The question that decides is one that the kernel answers: a thread that may ask no other refuses as before.
+    #[test]
+    fn a_file_is_refused_without_a_question_to_anybody() {
+        let (disk, path) = file_on_disk("asked");
+        std::fs::remove_file(path).unwrap();
+        let own = memfd::create(4096).unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let questions = [libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_fstatfs];
+                let confined = crate::confine::confine_without(&questions);
+                let Ok(denials) = confined else {
+                    eprintln!("skipped: {}", confined.unwrap_err());
+                    return;
+                };
+                let refused = PeerMemory::default().check(&disk).map(drop).map_err(|error| error.kind());
+                assert_eq!(denials.total(), 0, "{:?}", denials.by_name());
+                if fcntl_get_seals(&disk).is_err() {
+                    assert_eq!(refused, Err(io::ErrorKind::Unsupported));
+                }
+                // The questions that follow for a file in memory are seen by the same filter.
+                assert!(PeerMemory::default().check(&own).is_err());
+                assert!(denials.total() > 0);
+            });
+            thread.join().unwrap();
+        });
+    }
+
+    fn total(limit: u64) -> &'static Total {
+        Box::leak(Box::new(Total { used: AtomicU64::new(0), peers: AtomicU64::new(0), limit }))
+    }
+
+    #[test]
+    fn no_peer_takes_the_share_of_another() {
+        const TIB: u64 = 1 << 40;
+        let total = total(MAX_ALL_SPACE);
+        let alone = Space::new(total);
+        assert_eq!(total.share(), MAX_PEER_SPACE);
+        let all = Space::charge(&alone, 16 * TIB).unwrap();
+        let error = Space::charge(&alone, 1).unwrap_err().to_string();
+        assert!(error.contains("17592186044416") && error.contains("share of the address space"), "{error}");
+        drop(all);
+        let others: Vec<_> = (0..7).map(|_| Space::new(total)).collect();
+        assert_eq!(total.share(), 8 * TIB);
+        let spaces = others.iter().chain([&alone]);
+        let charges: Vec<_> = spaces.map(|space| Space::charge(space, 8 * TIB).unwrap()).collect();
+        assert_eq!(total.used.load(Relaxed), MAX_ALL_SPACE);
+        assert!(others.iter().all(|space| Space::charge(space, 1).is_err()));
+        drop((charges, others));
+        assert_eq!((total.used.load(Relaxed), total.share()), (0, MAX_PEER_SPACE));
+    }
+
+    #[test]
+    fn all_peers_together_have_a_limit() {
+        let total = total(100);
+        let first = Space::new(total);
+        let early = Space::charge(&first, 100).unwrap();
+        let second = Space::new(total);
+        let error = Space::charge(&second, 50).unwrap_err().to_string();
+        assert!(error.contains("mapped for all peers"), "{error}");
+        assert_eq!(second.used.load(Relaxed), 0);
+        drop(early);
+        assert!(Space::charge(&second, 50).is_ok());
+    }
+
+    /// 16 TiB each of several peers are refused before the system has none left, and given back with the mapping.
+    #[test]
+    fn mappings_are_charged_and_given_back() {
+        let file = memfd::create(1 << 44).unwrap();
+        let peer = PeerMemory::limited(false);
+        let mapping = peer.check(&file).unwrap().map(0, 1 << 30).unwrap();
+        assert_eq!(peer.used(), 1 << 30);
+        let error = peer.check(&file).unwrap().map(0, 1 << 44).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        drop(mapping);
+        assert_eq!(peer.used(), 0);
+    }
+}
