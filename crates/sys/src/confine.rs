@@ -48,7 +48,8 @@ impl Denials {
 
     /// How often each call was denied, by its name (`syscall 123` for one whose name is not known here).
     pub fn by_name(&self) -> BTreeMap<String, u64> {
-        let counts = self.by_number.iter().enumerate().map(|(number, count)| (name(number as i64), count.load(Relaxed)));
+        let counts =
+            self.by_number.iter().enumerate().map(|(number, count)| (name(number as i64), count.load(Relaxed)));
         let other = ("of another ABI".to_owned(), self.other.load(Relaxed));
         counts.chain([other]).filter(|(_, count)| *count > 0).collect()
     }
@@ -117,6 +118,7 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     (libc::SYS_getsockopt, Allowed::OneOf(2, &[libc::SO_PEERCRED as u64])),
     (libc::SYS_recvmsg, Allowed::Always),
     (libc::SYS_sendmsg, Allowed::Always),
+    (libc::SYS_shutdown, Allowed::Always),
     // Descriptors that came: what they are, and what they may be used for.
     (
         libc::SYS_fcntl,
@@ -241,10 +243,9 @@ fn compile(allowed: &[(i64, Allowed)]) -> Result<[BpfProgram; 2], seccompiler::B
     for (call, allowed) in allowed {
         let conditions = match *allowed {
             Allowed::Always => Vec::new(),
-            Allowed::OneOf(place, values) => values
-                .iter()
-                .map(|value| condition(place, SeccompCmpOp::Eq, *value))
-                .collect::<Result<Vec<_>, _>>()?,
+            Allowed::OneOf(place, values) => {
+                values.iter().map(|value| condition(place, SeccompCmpOp::Eq, *value)).collect::<Result<Vec<_>, _>>()?
+            }
             Allowed::Without(place, bits) => vec![condition(place, SeccompCmpOp::MaskedEq(bits), 0)?],
         };
         rules.insert(*call, conditions);
@@ -266,15 +267,8 @@ enum Signals {
 
 /// Returns what was so before.
 fn set_signals(signals: Signals) -> libc::sigset_t {
-    const OWN: [libc::c_int; 7] = [
-        libc::SIGSYS,
-        libc::SIGBUS,
-        libc::SIGSEGV,
-        libc::SIGILL,
-        libc::SIGFPE,
-        libc::SIGTRAP,
-        libc::SIGABRT,
-    ];
+    const OWN: [libc::c_int; 7] =
+        [libc::SIGSYS, libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
     let mut before = MaybeUninit::zeroed();
     let mut blocked = MaybeUninit::zeroed();
     // SAFETY: the sets are filled before they are read: by sigfillset() or by the caller, and by pthread_sigmask(), which cannot

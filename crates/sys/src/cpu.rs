@@ -29,6 +29,27 @@ pub fn allow(cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
+/// Page faults: how often a thread touched memory for which there was no page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Those for which the kernel had or made a page at once.
+    pub minor: u64,
+    /// Those for which a disk was read.
+    pub major: u64,
+}
+
+/// The page faults of the calling thread since it started. One system call.
+pub fn thread_faults() -> Faults {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: writes into a structure of the right type, of which all zero is a value too.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let count = |faults: libc::c_long| u64::try_from(faults).unwrap_or(0);
+    Faults { minor: count(usage.ru_minflt), major: count(usage.ru_majflt) }
+}
+
 /// The processors on which the calling thread may run, in ascending order.
 pub fn allowed() -> Vec<usize> {
     match rustix::thread::sched_getaffinity(None) {
@@ -116,6 +137,28 @@ pub fn thread_time() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_are_counted_when_memory_is_touched_for_the_first_time() {
+        const PAGES: usize = 64;
+        let page = rustix::param::page_size();
+        let file = crate::memfd::create((PAGES * page) as u64).unwrap();
+        let mapping = crate::mapping::SharedMapping::new(&file, 0, (PAGES * page) as u64).unwrap();
+        let before = thread_faults();
+        let touch = || {
+            for index in 0..PAGES {
+                // SAFETY: inside of the mapping, of which nobody else knows.
+                unsafe { mapping.start().add(index * page).write_volatile(1) };
+            }
+        };
+        touch();
+        let first = thread_faults();
+        touch();
+        let second = thread_faults();
+        // The kernel may make several pages at once.
+        let [first, second] = [first.minor - before.minor, second.minor - first.minor];
+        assert!(first >= 1 && second < first.max(8), "{first} {second}");
+    }
 
     #[test]
     fn a_thread_can_be_pinned_to_each_processor_it_may_use() {

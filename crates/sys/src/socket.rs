@@ -1,10 +1,10 @@
 //! Unix stream sockets that carry descriptors beside their bytes. Nothing here waits.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -16,6 +16,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, UCred, accept_with, bind,
     connect as connect_to, recvmsg, sendmsg, shutdown, socket_with,
 };
+
+use crate::access::{FileAccess, FileAccessError};
 
 /// The most descriptors that one call can send or receive.
 pub const MOST_FILES: usize = 16;
@@ -77,47 +79,35 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-/// Who may connect to a socket. Nothing is changed where nothing is said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
-    /// The permissions of its file, such as 0o660.
-    pub mode: Option<u32>,
-    /// The number of the group that it belongs to.
-    pub group: Option<u32>,
-}
-
-impl Access {
-    /// Gives a file these permissions: the group first, so that nobody else's may use it meanwhile.
-    ///
-    /// # Errors
-    /// Those of `chown(2)` and `chmod(2)`, with what could not be changed.
-    pub fn give(self, path: &Path) -> io::Result<()> {
-        let explain = |error: io::Error, what: String| io::Error::new(error.kind(), format!("{what}: {error}"));
-        if let Some(group) = self.group {
-            let what = || format!("cannot give {} to group {group}, of which this user has to be a member", path.display());
-            std::os::unix::fs::lchown(path, None, Some(group)).map_err(|error| explain(error, what()))?;
-        }
-        if let Some(mode) = self.mode {
-            let what = || format!("cannot set the mode of {} to {mode:04o}", path.display());
-            let permissions = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(path, permissions).map_err(|error| explain(error, what()))?;
-        }
-        Ok(())
+/// Gives a socket's file its group, then its permissions, so that nobody else's group may use it meanwhile.
+///
+/// # Errors
+/// See [`FileAccessError`].
+pub fn give_access(path: &Path, access: FileAccess) -> Result<(), FileAccessError> {
+    if let Some(group) = access.group {
+        let given = lchown(path, None, Some(group));
+        given.map_err(|source| FileAccessError::Group { group, source })?;
     }
+    if let Some(mode) = access.mode {
+        let set = std::fs::set_permissions(path, Permissions::from_mode(mode));
+        set.map_err(|source| FileAccessError::Mode { mode, source })?;
+    }
+    Ok(())
 }
 
 /// Opens a socket at a path and listens there. It never waits for a connection. Nobody can connect before its file has its
 /// permissions.
 ///
 /// # Errors
-/// Those of `socket(2)`, `bind(2)`, `listen(2)` and of [`Access::give`]. The file is gone, then.
-pub fn listen(path: &Path, access: Access) -> io::Result<UnixListener> {
+/// Those of `socket(2)`, `bind(2)` and `listen(2)`; a [`FileAccessError`] inside of one. The file is gone, then.
+pub fn listen(path: &Path, access: FileAccess) -> io::Result<UnixListener> {
     const BACKLOG: i32 = 128;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     // Until somebody listens every connection is refused, whatever the permissions are.
-    if let Err(error) = access.give(path).and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?)) {
+    let given = give_access(path, access).map_err(io::Error::other);
+    if let Err(error) = given.and_then(|()| Ok(rustix::net::listen(&socket, BACKLOG)?)) {
         let _ = std::fs::remove_file(path);
         return Err(error);
     }
@@ -279,7 +269,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("s");
         let group = rustix::process::getgid().as_raw();
-        let listener = listen(&path, Access { mode: Some(0o620), group: Some(group) }).unwrap();
+        let listener = listen(&path, FileAccess { mode: Some(0o620), group: Some(group) }).unwrap();
         let status = std::fs::metadata(&path).unwrap();
         assert_eq!((status.mode() & 0o7777, status.gid()), (0o620, group));
         assert_eq!(accept(&listener).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -293,7 +283,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         // One that cannot have its permissions leaves nothing behind.
         if !rustix::process::getuid().is_root() {
-            assert!(listen(&path, Access { mode: None, group: Some(0) }).is_err());
+            assert!(listen(&path, FileAccess { mode: None, group: Some(0) }).is_err());
             assert!(!path.exists());
         }
         std::fs::remove_dir_all(&folder).unwrap();

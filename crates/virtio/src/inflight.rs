@@ -26,7 +26,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-use bellows_sys::mapping::SharedMapping;
+use bellows_sys::mapping::{PeerMemory, SharedMapping};
 use bellows_sys::memfd;
 
 use crate::Features;
@@ -82,16 +82,32 @@ impl InflightRegion {
         memfd::sealed(InflightRegion::length(queues, queue_size))
     }
 
-    /// Maps a region.
+    /// Maps a region of a file in memory.
     ///
     /// # Errors
     /// `InvalidInput` when it has no queues, is too small for its queues or longer than any, or is not in its file; those of `mmap(2)`.
     pub fn map(file: &File, offset: u64, length: u64, queues: u16, queue_size: u16) -> io::Result<InflightRegion> {
+        InflightRegion::of(&PeerMemory::default(), file, offset, length, queues, queue_size)
+    }
+
+    /// Maps a region that a peer has sent.
+    ///
+    /// # Errors
+    /// As for [`map`](InflightRegion::map), and those of [`PeerMemory`].
+    pub fn of(
+        peer: &PeerMemory,
+        file: &File,
+        offset: u64,
+        length: u64,
+        queues: u16,
+        queue_size: u16,
+    ) -> io::Result<InflightRegion> {
         let refuse = |message: String| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         if queues == 0 || queue_size == 0 {
             return refuse(format!("{queues} queues of {queue_size} descriptors"));
         }
-        let there = file.metadata()?.len();
+        let file = peer.check(file)?;
+        let there = file.length();
         if offset.checked_add(length).is_none_or(|end| end > there) || !offset.is_multiple_of(8) {
             return refuse(format!("the region is {length} bytes at {offset}, its file has {there}"));
         }
@@ -102,7 +118,7 @@ impl InflightRegion {
         if part_length < part(false, queue_size) {
             return refuse(format!("{length} bytes are too few for {queues} queues of {queue_size} descriptors"));
         }
-        Ok(InflightRegion { mapping: SharedMapping::new(file, offset, length)?, queues, queue_size, part: part_length })
+        Ok(InflightRegion { mapping: file.map(offset, length)?, queues, queue_size, part: part_length })
     }
 }
 

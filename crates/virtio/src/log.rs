@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use bellows_sys::mapping::SharedMapping;
+use bellows_sys::mapping::{PeerMemory, SharedMapping};
 
 /// Bytes that one bit stands for.
 const PAGE: u64 = 4096;
@@ -26,13 +26,22 @@ pub struct Log {
 }
 
 impl Log {
-    /// Maps a log: `length` bytes of a file, from `offset`.
+    /// Maps a log: `length` bytes of a file in memory, from `offset`.
     ///
     /// # Errors
     /// `InvalidInput` when that is not in the file, or longer than any log needs to be; those of `mmap(2)`.
     pub fn new(file: &File, offset: u64, length: u64) -> io::Result<Log> {
+        Log::of(&PeerMemory::default(), file, offset, length)
+    }
+
+    /// Maps a log that a peer has sent.
+    ///
+    /// # Errors
+    /// As for [`new`](Log::new), and those of [`PeerMemory`].
+    pub fn of(peer: &PeerMemory, file: &File, offset: u64, length: u64) -> io::Result<Log> {
+        let file = peer.check(file)?;
         let end = offset.checked_add(length).filter(|_| length > 0);
-        let there = file.metadata()?.len();
+        let there = file.length();
         if end.is_none_or(|end| end > there) {
             let message = format!("the log is {length} bytes at {offset}, its file has {there}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -43,7 +52,7 @@ impl Log {
                 format!("the log is {length} bytes; none needs more than {LONGEST}"),
             ));
         }
-        Ok(Log { mapping: SharedMapping::new(file, offset, length)?, length, news: AtomicBool::new(false) })
+        Ok(Log { mapping: file.map(offset, length)?, length, news: AtomicBool::new(false) })
     }
 
     /// Marks the pages of some bytes as written, which they have been before. Addresses that the log does not reach are left

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use bellows_sys::mapping::{SharedMapping, holes};
+use bellows_sys::mapping::{CheckedFile, PeerMemory, SharedMapping, holes};
 
 /// What a region is made of, as the driver's side describes it (vhost-user, "Memory regions description").
 #[derive(Debug)]
@@ -43,16 +43,6 @@ pub enum MapError {
         /// The first address of the later one.
         guest: u64,
     },
-    /// The regions are longer than all that is mapped for one driver.
-    #[error(
-        "with the memory region at {guest:#x} the driver shares more than {most} bytes, the most that is mapped for one"
-    )]
-    TooMuch {
-        /// The first address of the region that is too much.
-        guest: u64,
-        /// What is mapped for one driver.
-        most: u64,
-    },
     /// The file is shorter than what is said to be in it.
     #[error("the memory region at {guest:#x} ends beyond its file: {needed} bytes needed, {there} there")]
     Short {
@@ -83,23 +73,33 @@ pub struct Region {
 }
 
 impl Region {
-    /// Maps a region.
+    /// Maps a region of a file in memory.
     ///
     /// # Errors
     /// Why it cannot be had.
     pub fn map(spec: RegionSpec) -> Result<Region, MapError> {
         let RegionSpec { guest, length, user, offset, file } = spec;
+        let peer = PeerMemory::default();
+        let file = peer.check(&file).map_err(|source| MapError::Map { guest, source })?;
+        Region::of(&file, guest, length, user, offset)
+    }
+
+    /// Maps a region of a file that has been looked at.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub fn of(file: &CheckedFile<'_>, guest: u64, length: u64, user: u64, offset: u64) -> Result<Region, MapError> {
         let end = offset.checked_add(length);
         if length == 0 || guest.checked_add(length).is_none() || user.checked_add(length).is_none() {
             return Err(MapError::Length { guest, length });
         }
         let needed = end.ok_or(MapError::Length { guest, length })?;
         let system = |source| MapError::Map { guest, source };
-        let there = file.metadata().map_err(system)?.len();
+        let there = file.length();
         if there < needed {
             return Err(MapError::Short { guest, needed, there });
         }
-        let mapping = SharedMapping::new(&file, offset, length).map_err(system)?;
+        let mapping = file.map(offset, length).map_err(system)?;
         Ok(Region { guest, length, user, mapping: Arc::new(mapping) })
     }
 
@@ -130,10 +130,6 @@ impl Region {
         self.mapping.start()
     }
 }
-
-/// The most bytes of one driver, in all its regions: more than any machine has, and little of the address space, so that a
-/// driver whose files have holes only cannot take all of it.
-pub(crate) const MOST_MEMORY: u64 = 1 << 44;
 
 /// All regions. Shared by the rings that use them; unmapped when the last is gone.
 #[derive(Debug, Default)]

@@ -265,7 +265,8 @@ mod tests {
     #[test]
     fn what_is_no_file_is_refused_whatever_is_allowed() {
         let (reader, _writer) = std::io::pipe().unwrap();
-        for file in [File::open("/").unwrap(), File::open("/dev/zero").unwrap(), File::from(std::os::fd::OwnedFd::from(reader))]
+        for file in
+            [File::open("/").unwrap(), File::open("/dev/zero").unwrap(), File::from(std::os::fd::OwnedFd::from(reader))]
         {
             assert_eq!(PeerMemory::default().check(&file).unwrap_err().kind(), io::ErrorKind::Unsupported);
             assert_eq!(PeerMemory::limited(true).check(&file).unwrap_err().kind(), io::ErrorKind::InvalidInput);

@@ -1,21 +1,26 @@
 //! The back end's thread: waits for a driver's process, listens to it, and starts again when it has gone.
 
 use std::io;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use tracing::info;
+use bellows_sys::mapping::PeerMemory;
 
 use crate::Features;
 
 use super::channel::{Channel, Incoming};
+use super::closer::Closer;
+use super::control::{ControlThread, Pace, left_to_itself, panic_message};
 use super::device::Device;
-use super::endpoint::{Endpoint, Seat};
+use super::endpoint::{Endpoint, Seat, pause};
 use super::handover::{Ender, exchange};
 use super::port::{Lent, Port};
 use super::signal::Signal;
-use super::{BackendStatus, Mode, ProtocolError};
+use super::status::Line;
+use super::{BackendStatus, Confinement, Mode, PeerPolicy, ProtocolError};
 
 /// The most pairs of queues.
 pub const MOST_PAIRS: u16 = 64;
@@ -33,6 +38,8 @@ pub struct BackendConfig {
     pub features: Features,
     /// The network address that the driver is to use.
     pub mac: Option<[u8; 6]>,
+    /// What the driver's process may do.
+    pub policy: PeerPolicy,
 }
 
 impl BackendConfig {
@@ -55,7 +62,7 @@ impl BackendConfig {
 /// [`Port`].
 pub struct Backend {
     ender: Ender<Lent>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<ControlThread>,
     status: Arc<BackendStatus>,
     seat: Seat,
 }
@@ -67,8 +74,9 @@ impl Backend {
     /// In server mode those of the socket: somebody listens there already, the folder is missing or may not be written.
     /// `InvalidInput` for a number of queues that cannot be. Those of the system for want of descriptors or threads.
     pub fn start(config: BackendConfig) -> io::Result<(Backend, Port)> {
-        let endpoint = Endpoint::open(&config.socket, config.mode)?;
-        Backend::start_at(endpoint, config)
+        let closer = Closer::start()?;
+        let endpoint = Endpoint::open(&config.socket, config.mode, config.policy.socket_access, &closer)?;
+        Backend::start_at(endpoint, config, closer)
     }
 
     /// Starts the thread in place of one that runs: if both are servers at one socket, that stays open, new connections come
@@ -77,8 +85,10 @@ impl Backend {
     /// # Errors
     /// As for [`start`](Backend::start); the old one goes on as before.
     pub fn succeed(&self, config: BackendConfig) -> io::Result<(Backend, Port)> {
-        let (socket, mode) = (config.socket.clone(), config.mode);
-        self.seat.succeed(&socket, mode, |endpoint| Backend::start_at(endpoint, config))
+        let closer = Closer::start()?;
+        let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
+        let open = || Endpoint::open(&socket, mode, access, &closer);
+        self.seat.succeed(&socket, mode, open, |endpoint| Backend::start_at(endpoint, config, closer.clone()))
     }
 
     /// The run begins: a socket of ours takes the place of one at which nobody listens any more. Before this nothing that
@@ -92,7 +102,7 @@ impl Backend {
         self.seat.resume();
     }
 
-    fn start_at(endpoint: Endpoint, config: BackendConfig) -> io::Result<(Backend, Port)> {
+    fn start_at(mut endpoint: Endpoint, config: BackendConfig, closer: Closer) -> io::Result<(Backend, Port)> {
         if config.queues == 0 || config.queues > MOST_PAIRS {
             let message = format!("{} pairs of queues; there can be 1 to {MOST_PAIRS}", config.queues);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -102,11 +112,13 @@ impl Backend {
         let (lender, borrower, ender) = exchange(2 * pairs, Arc::clone(&signal))?;
         let offered = config.offered();
         let status = Arc::new(BackendStatus::new(config.socket.clone(), config.mode, offered, 2 * pairs));
-        let seat = Seat::new(&endpoint, &signal);
+        let policy = config.policy;
+        let seat = Seat::new(&mut endpoint, policy.socket_access, &signal);
+        let memory = PeerMemory::limited(policy.any_file);
         let notifiers = Device::notifiers(pairs)?;
-        let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status), notifiers);
-        let control = Control { endpoint, device, signal, status: Arc::clone(&status) };
-        let thread = thread::Builder::new().name("vhost-user".into()).spawn(move || control.run())?;
+        let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status), memory, notifiers);
+        let control = Control { endpoint, device, signal, closer, policy, status: Arc::clone(&status), denied: 0 };
+        let thread = ControlThread::start("vhost-user", move || control.run())?;
         let port = Port::new(borrower, pairs, Arc::clone(&status));
         Ok((Backend { ender, thread: Some(thread), status, seat }, port))
     }
@@ -120,50 +132,95 @@ impl Backend {
 impl Drop for Backend {
     fn drop(&mut self) {
         self.ender.end();
-        if let Some(thread) = self.thread.take() {
-            // A thread that has panicked has nothing left to end.
-            let _ = thread.join();
+        if self.thread.take().is_some_and(|thread| !thread.end()) {
+            left_to_itself(self.status.socket());
         }
     }
 }
+
+/// How often to look whether there is room for more descriptors.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What the thread owns.
 struct Control {
     endpoint: Endpoint,
     device: Device,
     signal: Arc<Signal>,
+    closer: Closer,
+    policy: PeerPolicy,
     status: Arc<BackendStatus>,
+    /// Denied calls that the log knows of.
+    denied: u64,
 }
 
 impl Control {
     fn run(mut self) {
+        let confinement = Confinement::begin(self.policy.confine);
+        self.status.confinement(confinement);
+        let mut pace = Pace::new();
+        while let Some(socket) = self.next() {
+            let started = Instant::now();
+            self.meet(socket);
+            self.tell_denials();
+            pause(pace.after(started.elapsed()), &self.signal);
+        }
+    }
+
+    /// The next connection; `None` when the thread is to end.
+    fn next(&mut self) -> Option<UnixStream> {
         let status = Arc::clone(&self.status);
         let waits = |why: Option<String>| status.update(|snapshot| snapshot.waits = why);
-        let socket_path = status.socket().display().to_string();
-        while let Some(socket) = self.endpoint.next(&self.signal, || self.device.free_memory(), waits) {
-            info!("{socket_path}: a driver has connected");
-            self.status.update(|snapshot| {
-                snapshot.connected = true;
-                snapshot.connections += 1;
-            });
-            let mut channel = Channel::new(socket, Arc::clone(&self.signal));
-            if let Err(error) = self.serve(&mut channel)
-                && !error.is_closing()
-            {
-                self.status.protocol_error(&error);
-            }
-            drop(channel);
-            self.device.disconnect();
-            self.status.update(|snapshot| snapshot.connected = false);
-            info!("{socket_path}: the connection has ended");
+        while self.closer.is_full() && !self.signal.has_ended() {
+            waits(Some(self.closer.explain()));
+            self.device.free_memory();
+            pause(LOOK, &self.signal);
+            self.signal.clear();
         }
+        waits(None);
+        self.endpoint.next(&self.signal, || self.device.free_memory(), waits)
+    }
+
+    /// Serves one driver's process, whatever it does. A panic ends its connection, and what it has said is forgotten.
+    fn meet(&mut self, socket: UnixStream) {
+        let channel = Channel::new(socket, Arc::clone(&self.signal), self.closer.clone());
+        match catch_unwind(AssertUnwindSafe(|| self.session(channel))) {
+            Ok(Ok(())) => self.device.disconnect(),
+            Ok(Err(error)) => {
+                if !error.is_closing() {
+                    self.status.protocol_error(&error);
+                }
+                self.device.disconnect();
+            }
+            Err(panic) => {
+                self.status.panicked(&panic_message(&*panic));
+                self.device.recover();
+            }
+        }
+        if self.status.disconnected() {
+            self.status.say(Line::Info("the connection has ended"));
+        }
+    }
+
+    fn session(&mut self, mut channel: Channel) -> Result<(), ProtocolError> {
+        let peer = self.policy.admit(channel.socket())?;
+        self.status.say(Line::Info(&format!("a driver has connected: process {}, user {}", peer.pid, peer.uid)));
+        self.status.update(|snapshot| {
+            snapshot.connected = true;
+            snapshot.peer = Some(peer);
+            snapshot.connections += 1;
+        });
+        self.serve(&mut channel)
     }
 
     /// Speaks with one driver's process until one of the two ends.
     fn serve(&mut self, channel: &mut Channel) -> Result<(), ProtocolError> {
         loop {
             match channel.receive(self.device.pulse())? {
-                Incoming::Message(message) => self.device.answer(message, channel)?,
+                Incoming::Message(message) => {
+                    #[cfg(test)]
+                    super::tests::misbehave(&message);
+                    self.device.answer(message, channel)?;
+                }
                 Incoming::Closed => return Ok(()),
                 Incoming::Disturbed => {}
             }
@@ -172,6 +229,12 @@ impl Control {
                 return Ok(());
             }
             self.device.look_around();
+            self.tell_denials();
         }
+    }
+
+    /// Says in the log what was denied since the last time.
+    fn tell_denials(&mut self) {
+        self.denied = self.status.tell_denials(self.denied);
     }
 }

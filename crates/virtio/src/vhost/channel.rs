@@ -1,7 +1,7 @@
 //! Messages over a socket: whole ones, in whatever pieces they come, and never a wait without an end.
 
-use std::fs::File;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use bellows_sys::socket;
 use bellows_sys::wake::{sleep_until_readable, sleep_until_writable};
 
 use super::ProtocolError;
+use super::closer::{Closer, Foreign};
 use super::message::{HEADER, LONGEST, MOST_FILES, Message, flags, header};
 use super::signal::Signal;
 
@@ -29,21 +30,23 @@ pub(super) enum Incoming {
 
 /// One end of a connection.
 pub(super) struct Channel {
-    socket: UnixStream,
+    socket: Foreign<UnixStream>,
+    closer: Closer,
     /// Ends the waits for messages.
     disturb: Arc<Signal>,
     patience: Duration,
     /// The message that is coming: its header, then its body.
     bytes: Vec<u8>,
-    files: Vec<File>,
+    files: Vec<Foreign>,
     /// When its first byte came.
     begun: Option<Instant>,
 }
 
 impl Channel {
-    /// A channel over a connected socket. When `disturb` is raised, waits end.
-    pub(super) fn new(socket: UnixStream, disturb: Arc<Signal>) -> Channel {
-        Channel { socket, disturb, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
+    /// A channel over a connected socket, which never waits. When `disturb` is raised, waits end. What comes is closed by `closer`.
+    pub(super) fn new(socket: UnixStream, disturb: Arc<Signal>, closer: Closer) -> Channel {
+        let socket = Foreign::new(socket, &closer);
+        Channel { socket, closer, disturb, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
     }
 
     #[cfg(test)]
@@ -73,6 +76,9 @@ impl Channel {
     /// Reads what is there; a message if it is complete.
     fn read(&mut self) -> Result<Option<Incoming>, ProtocolError> {
         loop {
+            if self.closer.is_full() {
+                return Err(ProtocolError::Unclosed(self.closer.unclosed()));
+            }
             let wanted = self.wanted()?;
             if wanted == 0 {
                 return Ok(Some(Incoming::Message(self.complete())));
@@ -92,7 +98,7 @@ impl Channel {
                 return self.closed().map(Some);
             }
             self.begun.get_or_insert_with(Instant::now);
-            self.files.extend(received.files);
+            self.files.extend(received.files.into_iter().map(|file| Foreign::new(file, &self.closer)));
             if received.surplus || self.files.len() > MOST_FILES {
                 return Err(ProtocolError::Files { request: "a message", files: self.files.len() });
             }
@@ -161,6 +167,10 @@ impl Channel {
         Ok(())
     }
 
+    pub(super) fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
     /// Whether the thread is to end.
     pub(super) fn is_to_end(&self) -> bool {
         self.disturb.has_ended()
@@ -169,5 +179,12 @@ impl Channel {
     /// Lowers what has disturbed a wait, for one who has nothing to look at.
     pub(super) fn calm(&self) {
         self.disturb.clear();
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // The other side is to know at once; the socket may be closed later.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }

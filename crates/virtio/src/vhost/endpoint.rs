@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bellows_sys::access::FileAccess;
 use bellows_sys::wake::sleep_until_readable;
 use bellows_sys::{socket, way_out};
 
 use super::Mode;
+use super::closer::{Closer, Foreign};
 use super::signal::Signal;
 
 /// How long to wait before the next attempt to connect: at first, and at last.
@@ -29,9 +31,9 @@ pub(super) enum Endpoint {
 impl Endpoint {
     /// # Errors
     /// For a server: somebody listens there already, something else than a socket is there, or those of `bind(2)`.
-    pub(super) fn open(path: &Path, mode: Mode) -> io::Result<Endpoint> {
+    pub(super) fn open(path: &Path, mode: Mode, access: FileAccess, closer: &Closer) -> io::Result<Endpoint> {
         Ok(match mode {
-            Mode::Server => Endpoint::Server(Server::new(Listening::open(path)?)),
+            Mode::Server => Endpoint::Server(Server::new(Listening::open(path, access, closer)?)),
             Mode::Client => Endpoint::Client(Client { path: path.to_owned(), pause: Duration::ZERO }),
         })
     }
@@ -56,8 +58,8 @@ impl Endpoint {
                 Endpoint::Client(client) => client.connect(signal, &mut waits),
             };
             match found {
-                Some(socket) if socket.set_nonblocking(true).is_ok() => return Some(socket),
-                _ => {}
+                Some(socket) => return Some(socket),
+                None => {}
             }
         }
     }
@@ -68,32 +70,41 @@ pub(super) fn pause(time: Duration, signal: &Signal) {
     let _ = sleep_until_readable(&[signal.as_fd()], Some(time));
 }
 
-/// A socket that we opened, and who of those that share it accepts connections. Its file is removed with it.
+/// A socket that we opened, and who of those that share it accepts connections.
 pub(super) struct Listening {
-    listener: UnixListener,
+    /// Connections that nobody has accepted hold descriptors of strangers.
+    listener: Foreign<UnixListener>,
     path: PathBuf,
-    /// Device and inode of the file: another one at the same path is not ours.
-    file: Option<(u64, u64)>,
-    /// While an unused socket lies at the path: the name under which ours waits to replace it.
-    waiting: Mutex<Option<PathBuf>>,
     /// The number of the server whose turn it is.
     turn: AtomicU64,
     servers: AtomicU64,
 }
 
 impl Listening {
-    fn open(path: &Path) -> io::Result<Arc<Listening>> {
+    fn open(path: &Path, access: FileAccess, closer: &Closer) -> io::Result<Arc<SocketFile>> {
         let is_stale = is_stale(path)?;
         let name = if is_stale { Some(beside(path)?) } else { None };
         let place = name.as_deref().unwrap_or(path);
-        let listener = UnixListener::bind(place).map_err(|error| explain(path, &error, "cannot listen at"))?;
-        listener.set_nonblocking(true)?;
+        let listener = socket::listen(place, access).map_err(|error| explain(path, &error, "cannot listen at"))?;
+        let listener = Foreign::new(listener, closer);
         let file = fs::symlink_metadata(place).ok().map(|status| (status.dev(), status.ino()));
         let (turn, servers) = (AtomicU64::new(0), AtomicU64::new(0));
-        let waiting = Mutex::new(name);
-        Ok(Arc::new(Listening { listener, path: path.to_owned(), file, waiting, turn, servers }))
+        let listening = Arc::new(Listening { listener, path: path.to_owned(), turn, servers });
+        Ok(Arc::new(SocketFile { listening, file, waiting: Mutex::new(name) }))
     }
+}
 
+/// The file of a socket that we opened. With it the socket ends: the file is removed and connections are refused, also if a thread
+/// that hangs still has the socket open.
+pub(super) struct SocketFile {
+    listening: Arc<Listening>,
+    /// Device and inode of the file: another one at the same path is not ours.
+    file: Option<(u64, u64)>,
+    /// While an unused socket lies at the path: the name under which ours waits to replace it.
+    waiting: Mutex<Option<PathBuf>>,
+}
+
+impl SocketFile {
     fn take_waiting(&self) -> Option<PathBuf> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -101,21 +112,22 @@ impl Listening {
     /// Takes the place of the unused socket, if there is one.
     fn begin(&self) {
         let Some(name) = self.take_waiting() else { return };
-        if let Err(error) = fs::rename(&name, &self.path) {
-            let path = self.path.display();
+        if let Err(error) = fs::rename(&name, &self.listening.path) {
+            let path = self.listening.path.display();
             tracing::error!("{path}: the unused socket cannot be replaced: {error}; ours is at {}", name.display());
             *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(name);
         }
     }
 }
 
-impl Drop for Listening {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        let path = self.take_waiting().unwrap_or_else(|| self.path.clone());
+        let path = self.take_waiting().unwrap_or_else(|| self.listening.path.clone());
         let there = fs::symlink_metadata(&path).ok().map(|status| (status.dev(), status.ino()));
         if there.is_some() && there == self.file {
             let _ = fs::remove_file(&path);
         }
+        socket::refuse_all(&self.listening.listener);
     }
 }
 
@@ -123,21 +135,29 @@ impl Drop for Listening {
 #[derive(Clone)]
 pub(super) struct Server {
     listening: Arc<Listening>,
+    /// The control thread has no part in this: it may not remove files.
+    file: Option<Arc<SocketFile>>,
     number: u64,
 }
 
 impl Server {
     /// One more at a socket. It accepts connections from now on, and nobody else does.
-    fn new(listening: Arc<Listening>) -> Server {
+    fn new(file: Arc<SocketFile>) -> Server {
+        let listening = Arc::clone(&file.listening);
         let number = listening.servers.fetch_add(1, SeqCst);
-        let server = Server { listening, number };
+        let server = Server { listening, file: Some(file), number };
         server.take_turn();
         server
     }
 
-    /// One that takes this one's place.
-    fn successor(&self) -> Server {
-        Server::new(Arc::clone(&self.listening))
+    /// One that takes this one's place, if this one is the owner's.
+    fn successor(&self) -> Option<Server> {
+        self.file.clone().map(Server::new)
+    }
+
+    /// Whether it took another one's place.
+    fn is_successor(&self) -> bool {
+        self.number > 0
     }
 
     /// Accepts connections from now on. Who did before is to be [raised](Signal::raise).
@@ -156,8 +176,8 @@ impl Server {
             let _ = sleep_until_readable(&[signal.as_fd()], time);
             return None;
         }
-        match self.listening.listener.accept() {
-            Ok((socket, _)) => return Some(socket),
+        match socket::accept(&self.listening.listener) {
+            Ok(socket) => return Some(socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let _ = sleep_until_readable(&[self.listening.listener.as_fd(), signal.as_fd()], time);
             }
@@ -174,17 +194,23 @@ impl Server {
 pub(super) struct Seat {
     /// The socket, if it is ours.
     server: Option<Server>,
+    /// What the socket's file is to have.
+    access: FileAccess,
     signal: Arc<Signal>,
 }
 
 impl Seat {
-    /// For a thread that listens to this signal.
-    pub(super) fn new(endpoint: &Endpoint, signal: &Arc<Signal>) -> Seat {
+    /// For a thread that listens to this signal and to which the endpoint is given: what only its owner may do, the endpoint loses.
+    pub(super) fn new(endpoint: &mut Endpoint, access: FileAccess, signal: &Arc<Signal>) -> Seat {
         let server = match endpoint {
-            Endpoint::Server(server) => Some(server.clone()),
+            Endpoint::Server(server) => {
+                let owner = server.clone();
+                server.file = None;
+                Some(owner)
+            }
             Endpoint::Client(_) => None,
         };
-        Seat { server, signal: Arc::clone(signal) }
+        Seat { server, access, signal: Arc::clone(signal) }
     }
 
     /// Starts another thread: if both are servers at one socket, that stays open, and new connections come to the new one. The one
@@ -196,12 +222,14 @@ impl Seat {
         &self,
         path: &Path,
         mode: Mode,
+        open: impl FnOnce() -> io::Result<Endpoint>,
         start: impl FnOnce(Endpoint) -> io::Result<T>,
     ) -> io::Result<T> {
-        let Some(server) = self.server.as_ref().filter(|server| mode == Mode::Server && server.path() == path) else {
-            return start(Endpoint::open(path, mode)?);
+        let same = self.server.as_ref().filter(|server| mode == Mode::Server && server.path() == path);
+        let Some((server, successor)) = same.and_then(|server| Some((server, server.successor()?))) else {
+            return start(open()?);
         };
-        let started = start(Endpoint::Server(server.successor()));
+        let started = start(Endpoint::Server(successor));
         if started.is_err() {
             server.take_turn();
         }
@@ -209,10 +237,16 @@ impl Seat {
         started
     }
 
-    /// The run begins: our socket takes the place of an unused one.
+    /// The run begins: our socket takes the place of an unused one, and one that was another's gets our permissions.
     pub(super) fn begin(&self) {
-        if let Some(server) = &self.server {
-            server.listening.begin();
+        let Some((server, file)) = self.server.as_ref().and_then(|server| Some((server, server.file.as_ref()?))) else {
+            return;
+        };
+        file.begin();
+        if server.is_successor()
+            && let Err(error) = socket::give_access(server.path(), self.access)
+        {
+            tracing::error!("{}: the socket keeps the permissions that it had: {error}", server.path().display());
         }
     }
 
@@ -337,26 +371,30 @@ mod tests {
         folder
     }
 
+    fn open(path: &Path, mode: Mode) -> io::Result<Endpoint> {
+        Endpoint::open(path, mode, FileAccess::default(), &Closer::start().unwrap())
+    }
+
     #[test]
     fn a_stale_socket_is_replaced_and_a_used_one_is_not() {
         let folder = folder("stale");
         let path = folder.join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let Endpoint::Server(waits) = Endpoint::open(&path, Mode::Server).unwrap() else { panic!("a server") };
-        let error = Endpoint::open(&path, Mode::Server).err().unwrap();
+        let Endpoint::Server(waits) = open(&path, Mode::Server).unwrap() else { panic!("a server") };
+        let error = open(&path, Mode::Server).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "it will take the place of the stale one");
         let refused = || UnixStream::connect(&path).unwrap_err().kind() == io::ErrorKind::ConnectionRefused;
         assert!(refused(), "the stale one is not touched before the run begins");
         drop(waits);
         assert!(refused() && fs::read_dir(&folder).unwrap().count() == 1, "nor if it never begins");
 
-        let server = Endpoint::open(&path, Mode::Server).unwrap();
+        let server = open(&path, Mode::Server).unwrap();
         if let Endpoint::Server(server) = &server {
-            server.listening.begin();
+            server.file.as_ref().unwrap().begin();
         }
         UnixStream::connect(&path).unwrap();
-        let error = Endpoint::open(&path, Mode::Server).err().unwrap();
+        let error = open(&path, Mode::Server).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains("somebody listens at"), "{error}");
         assert!(path.exists());
@@ -364,10 +402,10 @@ mod tests {
         assert!(!path.exists());
 
         fs::write(&path, "mine").unwrap();
-        let error = Endpoint::open(&path, Mode::Server).err().unwrap();
+        let error = open(&path, Mode::Server).err().unwrap();
         assert!(error.to_string().contains("is not a socket"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"mine");
-        let error = Endpoint::open(&folder.join("none/s"), Mode::Server).err().unwrap();
+        let error = open(&folder.join("none/s"), Mode::Server).err().unwrap();
         assert!(error.to_string().starts_with("cannot listen at"), "{error}");
         fs::remove_dir_all(&folder).unwrap();
     }
@@ -376,7 +414,7 @@ mod tests {
     fn a_server_that_ends_leaves_its_successors_socket_alone() {
         let folder = folder("successor");
         let path = folder.join("s");
-        let server = Endpoint::open(&path, Mode::Server).unwrap();
+        let server = open(&path, Mode::Server).unwrap();
         fs::remove_file(&path).unwrap();
         let _successor = UnixListener::bind(&path).unwrap();
         drop(server);
@@ -384,12 +422,58 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
     }
 
+    /// A control thread that hangs keeps its end of the socket.
+    #[test]
+    fn a_socket_whose_owner_has_gone_is_gone_whoever_has_it_open() {
+        let folder = folder("owner");
+        let path = folder.join("s");
+        let mut endpoint = open(&path, Mode::Server).unwrap();
+        let seat = Seat::new(&mut endpoint, FileAccess::default(), &Arc::new(Signal::new().unwrap()));
+        let other = folder.join("link");
+        fs::hard_link(&path, &other).unwrap();
+        let _waits = UnixStream::connect(&other).unwrap();
+        drop(seat);
+        assert!(!path.exists());
+        assert_eq!(UnixStream::connect(&other).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        drop(endpoint);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_is_handed_on_gets_the_successors_permissions_when_the_run_begins() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = folder("permissions");
+        let path = folder.join("s");
+        let access = |mode| FileAccess { mode: Some(mode), group: None };
+        let closer = Closer::start().unwrap();
+        let signal = Arc::new(Signal::new().unwrap());
+        let mut endpoint = Endpoint::open(&path, Mode::Server, access(0o660), &closer).unwrap();
+        let first = Seat::new(&mut endpoint, access(0o660), &signal);
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o660);
+        let none = || panic!("the socket stays open");
+        let second = first
+            .succeed(&path, Mode::Server, none, |mut endpoint| Ok(Seat::new(&mut endpoint, access(0o600), &signal)));
+        let second = second.unwrap();
+        assert_eq!(mode(), 0o660, "a reload may still fail");
+        second.begin();
+        assert_eq!(mode(), 0o600);
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
     #[test]
     fn a_successor_accepts_in_place_of_its_predecessor_until_that_takes_its_turn_back() {
         let folder = folder("turn");
         let path = folder.join("s");
-        let (first, second) = (Server::new(Listening::open(&path).unwrap()), Signal::new().unwrap());
-        let successor = first.successor();
+        let (first, second) = (
+            Server::new(Listening::open(&path, FileAccess::default(), &Closer::start().unwrap()).unwrap()),
+            Signal::new().unwrap(),
+        );
+        let successor = first.successor().unwrap();
         let client = UnixStream::connect(&path).unwrap();
         second.raise();
         assert!(first.accept(&second, None).is_none());
@@ -414,13 +498,13 @@ mod tests {
         let gone = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
             let client = scope.spawn(|| {
-                let mut client = Endpoint::open(&path, Mode::Client).unwrap();
+                let mut client = open(&path, Mode::Client).unwrap();
                 let found = client.next(&signal, || None, |_| ()).is_some();
                 gone.wait();
                 (found, client.next(&signal, || None, |_| ()).is_some())
             });
             std::thread::sleep(Duration::from_millis(50));
-            let mut server = Endpoint::open(&path, Mode::Server).unwrap();
+            let mut server = open(&path, Mode::Server).unwrap();
             assert!(server.next(&signal, || None, |_| ()).is_some());
             drop(server);
             gone.wait();

@@ -59,6 +59,17 @@ pub enum ProtocolError {
         /// How many came.
         files: usize,
     },
+    /// Descriptors that came are not closed yet, because that waits for something.
+    #[error("{0} descriptors that came from the other side are not closed yet: closing one of them waits")]
+    Unclosed(usize),
+    /// Who connected is not one of those who may.
+    #[error("user {uid} (process {pid}) is at the other side, and is none of `peer_users`")]
+    Peer {
+        /// The user.
+        uid: u32,
+        /// The process.
+        pid: u32,
+    },
     /// A descriptor is not an event.
     #[error("{request} came with a descriptor that is not an eventfd")]
     NotAnEvent {
@@ -145,6 +156,8 @@ impl ProtocolError {
             ProtocolError::TooLong { .. } => "message_too_long",
             ProtocolError::Size { .. } => "message_size",
             ProtocolError::Files { .. } => "descriptor_count",
+            ProtocolError::Unclosed(_) => "descriptors_unclosed",
+            ProtocolError::Peer { .. } => "peer_refused",
             ProtocolError::NotAnEvent { .. } => "descriptor_kind",
             ProtocolError::Unknown(_) => "request_unknown",
             ProtocolError::NotNegotiated { .. } => "request_not_negotiated",
@@ -164,7 +177,9 @@ impl ProtocolError {
 
     /// Whether the connection is still in order: a refusal can be told to the other side, if it wants to hear.
     pub(super) fn is_refusal(&self) -> bool {
-        use ProtocolError::{CutOff, Files, Size, Socket, Stalled, TooLong, Unanswered, Unexpected, Unread, Version};
+        use ProtocolError::{
+            CutOff, Files, Peer, Size, Socket, Stalled, TooLong, Unanswered, Unclosed, Unexpected, Unread, Version,
+        };
         !matches!(
             self,
             Socket(_)
@@ -177,6 +192,8 @@ impl ProtocolError {
                 | TooLong { .. }
                 | Size { .. }
                 | Files { .. }
+                | Unclosed(_)
+                | Peer { .. }
         )
     }
 

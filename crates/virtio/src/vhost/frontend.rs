@@ -2,22 +2,24 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
-
-use tracing::info;
 
 use crate::Features;
 use crate::ring::Areas;
 
 use super::channel::{Channel, Incoming};
+use super::closer::Closer;
+use super::control::{ControlThread, left_to_itself, panic_message};
 use super::endpoint::{Endpoint, FIRST_PAUSE, LONGEST_PAUSE, Seat, pause};
 use super::handover::{Borrower, Lender, exchange};
 use super::negotiate::{hand_over, negotiate};
 use super::signal::Signal;
-use super::{Bell, FrontendStatus, MOST_PAIRS, Mode, ProtocolError};
+use super::status::Line;
+use super::{Bell, Confinement, FrontendStatus, MOST_PAIRS, Mode, PeerPolicy, ProtocolError};
 
 /// What a front end is to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct FrontendConfig {
     pub ring_size: u16,
     /// The driver's own address, if it does not want the device's.
     pub mac: Option<[u8; 6]>,
+    /// What the device's process may do.
+    pub policy: PeerPolicy,
 }
 
 /// What the two sides agreed on.
@@ -103,7 +107,7 @@ pub trait Layout: Send + 'static {
 /// The front end's control thread. Dropping it ends the thread, and removes the socket if it made one.
 pub struct Frontend {
     end: Box<dyn Fn() + Send + Sync>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<ControlThread>,
     status: Arc<FrontendStatus>,
     seat: Seat,
 }
@@ -115,8 +119,9 @@ impl Frontend {
     /// In server mode those of the socket: somebody listens there already, the folder does not exist or may not be written.
     /// `InvalidInput` for a number of queues or descriptors that cannot be.
     pub fn start<L: Layout>(config: FrontendConfig, layout: L) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
-        let endpoint = Endpoint::open(&config.socket, config.mode)?;
-        Frontend::start_at(endpoint, config, layout)
+        let closer = Closer::start()?;
+        let endpoint = Endpoint::open(&config.socket, config.mode, config.policy.socket_access, &closer)?;
+        Frontend::start_at(endpoint, config, layout, closer)
     }
 
     /// Starts in place of one that runs: if both are servers at one socket, that stays open, new connections come to the new one, and
@@ -129,8 +134,10 @@ impl Frontend {
         config: FrontendConfig,
         layout: L,
     ) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
-        let (socket, mode) = (config.socket.clone(), config.mode);
-        self.seat.succeed(&socket, mode, |endpoint| Frontend::start_at(endpoint, config, layout))
+        let closer = Closer::start()?;
+        let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
+        let open = || Endpoint::open(&socket, mode, access, &closer);
+        self.seat.succeed(&socket, mode, open, |endpoint| Frontend::start_at(endpoint, config, layout, closer.clone()))
     }
 
     /// The run begins: a socket of ours takes the place of one at which nobody listens any more. Before this nothing that
@@ -145,9 +152,10 @@ impl Frontend {
     }
 
     fn start_at<L: Layout>(
-        endpoint: Endpoint,
+        mut endpoint: Endpoint,
         config: FrontendConfig,
         layout: L,
+        closer: Closer,
     ) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
         let refuse = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         if config.pairs == 0 || config.pairs > MOST_PAIRS {
@@ -158,10 +166,11 @@ impl Frontend {
         }
         let signal = Arc::new(Signal::new()?);
         let (lender, borrower, ender) = exchange(1, Arc::clone(&signal))?;
-        let seat = Seat::new(&endpoint, &signal);
+        let seat = Seat::new(&mut endpoint, config.policy.socket_access, &signal);
         let status = Arc::new(FrontendStatus::new(config.socket.clone(), config.mode));
-        let control = Control { config, layout, lender, endpoint, signal, status: Arc::clone(&status) };
-        let thread = thread::Builder::new().name("virtio-user".into()).spawn(move || control.run())?;
+        let told = Arc::clone(&status);
+        let control = Control { config, layout, lender, endpoint, signal, closer, status: told, denied: 0 };
+        let thread = ControlThread::start("virtio-user", move || control.run())?;
         let frontend = Frontend { end: Box::new(move || ender.end()), thread: Some(thread), status, seat };
         Ok((frontend, DriverPort { borrower, driver: None }))
     }
@@ -175,9 +184,8 @@ impl Frontend {
 impl Drop for Frontend {
     fn drop(&mut self) {
         (self.end)();
-        if let Some(thread) = self.thread.take() {
-            // A thread that has panicked has nothing left to end.
-            let _ = thread.join();
+        if self.thread.take().is_some_and(|thread| !thread.end()) {
+            left_to_itself(self.status.socket());
         }
     }
 }
@@ -192,31 +200,71 @@ struct Control<L: Layout> {
     lender: Lender<L::Driver>,
     endpoint: Endpoint,
     signal: Arc<Signal>,
+    closer: Closer,
     status: Arc<FrontendStatus>,
+    /// Denied calls that the log knows of.
+    denied: u64,
 }
 
 impl<L: Layout> Control<L> {
     fn run(mut self) {
+        let confinement = Confinement::begin(self.config.policy.confine);
+        self.status.confinement(confinement);
         let mut wait = FIRST_PAUSE;
-        let status = Arc::clone(&self.status);
-        let waits = |why: Option<String>| status.update(|snapshot| snapshot.waits = why);
-        while let Some(socket) = self.endpoint.next(&self.signal, || None, waits) {
-            let mut channel = Channel::new(socket, Arc::clone(&self.signal));
-            match self.serve(&mut channel) {
-                Ok(()) => wait = FIRST_PAUSE,
-                Err(error) => {
-                    if !error.is_closing() {
-                        self.status.protocol_error(&error);
-                    }
-                    pause(wait, &self.signal);
-                    wait = (2 * wait).min(LONGEST_PAUSE);
-                }
+        while let Some(socket) = self.next() {
+            let good = self.meet(socket);
+            self.denied = self.status.tell_denials(self.denied);
+            if good {
+                wait = FIRST_PAUSE;
+            } else {
+                pause(wait, &self.signal);
+                wait = (2 * wait).min(LONGEST_PAUSE);
             }
         }
     }
 
+    /// The next connection; `None` when the thread is to end.
+    fn next(&mut self) -> Option<UnixStream> {
+        let status = Arc::clone(&self.status);
+        let waits = |why: Option<String>| status.update(|snapshot| snapshot.waits = why);
+        while self.closer.is_full() && !self.signal.has_ended() {
+            waits(Some(self.closer.explain()));
+            pause(LONGEST_PAUSE, &self.signal);
+            self.signal.clear();
+        }
+        waits(None);
+        self.endpoint.next(&self.signal, || None, waits)
+    }
+
+    /// Uses one device, whatever it does. A panic ends its connection. True if it was a good one.
+    fn meet(&mut self, socket: UnixStream) -> bool {
+        let mut channel = Channel::new(socket, Arc::clone(&self.signal), self.closer.clone());
+        let met = catch_unwind(AssertUnwindSafe(|| self.serve(&mut channel)));
+        let good = match met {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                if !error.is_closing() {
+                    self.status.protocol_error(&error);
+                }
+                false
+            }
+            Err(panic) => {
+                self.status.panicked(&panic_message(&*panic));
+                let _ = self.lender.recall(0, PATIENCE, || self.complain());
+                false
+            }
+        };
+        self.status.update(|snapshot| {
+            snapshot.negotiated = None;
+            snapshot.peer = None;
+        });
+        good
+    }
+
     /// Uses one device until it goes, or we do.
     fn serve(&mut self, channel: &mut Channel) -> Result<(), ProtocolError> {
+        let peer = self.config.policy.admit(channel.socket())?;
+        self.status.update(|snapshot| snapshot.peer = Some(peer));
         let agreed = negotiate(channel, &self.config)?;
         let negotiated = agreed.negotiated;
         let Placed { driver, memory, queues } = self.layout.place(&negotiated).map_err(ProtocolError::Driver)?;
@@ -224,19 +272,16 @@ impl<L: Layout> Control<L> {
         // The other side and the driver have descriptors of their own.
         drop((memory, queues));
         self.lender.offer(0, driver);
-        info!("{}: a device is there", self.config.socket.display());
+        self.status.say(Line::Info(&format!("a device is there: process {}, user {}", peer.pid, peer.uid)));
         self.status.update(|snapshot| {
             snapshot.negotiated = Some(negotiated);
             snapshot.connections += 1;
         });
         let end = self.watch(channel);
-        info!("{}: the device has gone", self.config.socket.display());
+        self.status.say(Line::Info("the device has gone"));
         // The driver is dropped here, after the engine has let go of it.
         let _ = self.lender.recall(0, PATIENCE, || self.complain());
-        self.status.update(|snapshot| {
-            snapshot.negotiated = None;
-            snapshot.waits = None;
-        });
+        self.status.update(|snapshot| snapshot.waits = None);
         end
     }
 

@@ -1,8 +1,7 @@
 //! The messages of the vhost-user protocol, and how their bodies lie in bytes (little-endian machines).
 
-use std::fs::File;
-
 use super::ProtocolError;
+use super::closer::Foreign;
 
 /// What precedes each body: type, flags, size.
 pub(super) const HEADER: usize = 12;
@@ -139,7 +138,7 @@ pub(super) struct Message {
     pub(super) request: u32,
     pub(super) flags: u32,
     pub(super) body: Vec<u8>,
-    pub(super) files: Vec<File>,
+    pub(super) files: Vec<Foreign>,
 }
 
 impl Message {

@@ -9,14 +9,18 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `message.rs`, `channel.rs` | messages, and how they come and go over a socket |
-//! | `endpoint.rs` | where connections come from |
+//! | `endpoint.rs`, `policy.rs` | where connections come from, and who may connect |
+//! | `control.rs`, `closer.rs`, `bucket.rs` | what keeps a peer from more than its own connection: how the thread is confined and ends, where a stranger's descriptors are closed, how much is logged |
 //! | `handover/`, `port.rs` | handing rings over |
 //! | `backend.rs`, `device/`, `queue.rs`, `regions.rs` | the device's side |
 //! | `frontend.rs`, `negotiate.rs` | the driver's side |
 //! | `error.rs`, `status.rs` | what can go wrong, and what can be said |
 
 mod backend;
+mod bucket;
 mod channel;
+mod closer;
+mod control;
 mod device;
 mod endpoint;
 mod error;
@@ -24,6 +28,7 @@ mod frontend;
 mod handover;
 mod message;
 mod negotiate;
+mod policy;
 mod port;
 mod queue;
 mod regions;
@@ -33,10 +38,12 @@ mod status;
 mod tests;
 
 pub use backend::{Backend, BackendConfig, MOST_PAIRS};
+pub use control::Confinement;
 pub use error::ProtocolError;
 pub use frontend::{DriverPort, Frontend, FrontendConfig, Layout, Negotiated, Placed, QueueLayout, SharedFile};
 pub use handover::Bell;
 pub use message::ProtocolFeatures;
+pub use policy::PeerPolicy;
 pub use port::Port;
 pub use status::{BackendStatus, FrontendSnapshot, FrontendStatus, QueueState, QueueStatus, Snapshot};
 

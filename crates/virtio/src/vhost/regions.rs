@@ -1,12 +1,11 @@
 //! The memory regions of a driver's process, which come all at once or one by one.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use bellows_sys::mapping::PeerMemory;
 
-use crate::memory::MOST_MEMORY;
-use crate::{MapError, Memory, Region, RegionSpec};
+use crate::{MapError, Memory, Region};
 
 use super::ProtocolError;
+use super::closer::Foreign;
 use super::message::RegionMessage;
 
 /// The regions that are shared.
@@ -31,10 +30,16 @@ impl Regions {
     ///
     /// The very same region may be added again, and is gone when it was removed as often: QEMU (7.2, and others) adds and
     /// removes each region once for every pair of queues.
-    pub(super) fn add(&mut self, message: RegionMessage, file: File, old: &Regions) -> Result<bool, ProtocolError> {
+    pub(super) fn add(
+        &mut self,
+        peer: &PeerMemory,
+        message: RegionMessage,
+        file: &Foreign,
+        old: &Regions,
+    ) -> Result<bool, ProtocolError> {
         let RegionMessage { guest, length, user, offset } = message;
-        let status = file.metadata().map_err(|source| MapError::Map { guest, source })?;
-        let file_id = (status.dev(), status.ino());
+        let file = peer.check(file).map_err(|source| MapError::Map { guest, source })?;
+        let file_id = file.identity();
         if let Some(known) = self.0.iter_mut().find(|known| known.message == message && known.file == file_id) {
             known.times = known.times.saturating_add(1);
             return Ok(false);
@@ -44,15 +49,11 @@ impl Regions {
         }
         let same =
             |known: &&Shared| known.file == file_id && (known.message.offset, known.message.length) == (offset, length);
-        let sum = self.0.iter().fold(length, |sum, known| sum.saturating_add(known.message.length));
-        if sum > MOST_MEMORY {
-            return Err(MapError::TooMuch { guest, most: MOST_MEMORY }.into());
-        }
         // Once a part of a mapping is gone, it stays so although the file may be whole again.
         let known = self.0.iter().chain(&old.0).filter(|known| !known.region.is_broken()).find(same);
         let region = match known.and_then(|known| known.region.moved(guest, user)) {
             Some(region) => region,
-            None => Region::map(RegionSpec { guest, length, user, offset, file })?,
+            None => Region::of(&file, guest, length, user, offset)?,
         };
         self.0.push(Shared { message, file: file_id, region, times: 1 });
         Ok(true)

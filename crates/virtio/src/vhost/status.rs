@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use tracing::warn;
+use bellows_sys::cpu::{Faults, thread_faults};
+use bellows_sys::socket::Peer;
+use tracing::{error, info, warn};
 
 use crate::Features;
 use crate::ring::Counters;
 
+use super::bucket::{Bucket, with_left_out};
 use super::message::ProtocolFeatures;
-use super::{Mode, Negotiated, ProtocolError};
+use super::{Confinement, Mode, Negotiated, ProtocolError};
 
 /// What can be said about a back end. The control thread and the engine write it, anyone reads it.
 pub struct BackendStatus {
@@ -21,15 +25,22 @@ pub struct BackendStatus {
     /// What the rings that run have counted so far. The engine writes those of the rings that it holds, the control thread those
     /// of the others.
     running: Vec<Shared>,
+    faults: SharedFaults,
 }
 
 /// A back end at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Whether a driver's process is connected.
     pub connected: bool,
+    /// Who is connected, as the kernel knows it; `None` while nobody is.
+    pub peer: Option<Peer>,
     /// How many connections there have been.
     pub connections: u64,
+    /// Whether the control thread is confined.
+    pub confinement: Confinement,
+    /// The page faults of the engine's thread, so far as it has noted them.
+    pub faults: Faults,
     /// What is offered.
     pub offered: Features,
     /// What was negotiated; `None` before that.
@@ -95,10 +106,28 @@ impl Shared {
     }
 }
 
+/// Page faults that one thread counts and others read.
 #[derive(Default)]
+struct SharedFaults([AtomicU64; 2]);
+
+impl SharedFaults {
+    /// Notes those of this thread.
+    fn note(&self) {
+        let Faults { minor, major } = thread_faults();
+        self.0[0].store(minor, Relaxed);
+        self.0[1].store(major, Relaxed);
+    }
+
+    fn load(&self) -> Faults {
+        let [minor, major] = self.0.each_ref().map(|count| count.load(Relaxed));
+        Faults { minor, major }
+    }
+}
+
 struct State {
     snapshot: Snapshot,
     errors: Errors,
+    lines: Bucket,
 }
 
 /// How often each error was met.
@@ -121,8 +150,9 @@ impl BackendStatus {
         BackendStatus {
             socket,
             mode,
-            state: Mutex::new(State { snapshot, errors: Errors::default() }),
+            state: Mutex::new(State { snapshot, errors: Errors::default(), lines: Bucket::new(Instant::now()) }),
             running: (0..queues).map(|_| Shared::default()).collect(),
+            faults: SharedFaults::default(),
         }
     }
 
@@ -141,6 +171,7 @@ impl BackendStatus {
         let state = self.lock();
         let mut snapshot = state.snapshot.clone();
         snapshot.errors = state.errors.list();
+        snapshot.faults = self.faults.load();
         for (queue, counters) in snapshot.queues.iter_mut().zip(&self.running) {
             add(&mut queue.counters, counters.load());
         }
@@ -156,11 +187,48 @@ impl BackendStatus {
         change(&mut self.lock().snapshot);
     }
 
+    /// Says whether the control thread is confined.
+    pub(super) fn confinement(&self, confinement: Confinement) {
+        let mut state = self.lock();
+        tell_confinement(&mut state.lines, &self.socket, &confinement);
+        state.snapshot.confinement = confinement;
+    }
+
+    /// Says in the log what was denied to the control thread, if that is more than `told`. Returns how much it is.
+    pub(super) fn tell_denials(&self, told: u64) -> u64 {
+        let mut state = self.lock();
+        let Some((line, total)) = state.snapshot.confinement.news(told) else { return told };
+        log(&mut state.lines, &self.socket, Line::Error(&line));
+        total
+    }
+
+    /// The control thread has panicked.
+    pub(super) fn panicked(&self, message: &str) {
+        let mut state = self.lock();
+        state.errors.count(PANICKED);
+        let line = format!("the control thread panicked: {message}; {RESTARTED}");
+        log(&mut state.lines, &self.socket, Line::Error(&line));
+        state.snapshot.last_error = Some(line);
+    }
+
+    /// Nobody is connected any more. True if somebody was.
+    pub(super) fn disconnected(&self) -> bool {
+        let mut state = self.lock();
+        state.snapshot.peer = None;
+        std::mem::take(&mut state.snapshot.connected)
+    }
+
     /// Counts an error.
     pub(super) fn count(&self, name: &'static str, message: String) {
         let mut state = self.lock();
-        state.errors.count(name);
-        warn_once(&self.socket, &mut state.snapshot.last_error, message);
+        let State { snapshot, errors, lines } = &mut *state;
+        errors.count(name);
+        warn_once(lines, &self.socket, &mut snapshot.last_error, message);
+    }
+
+    /// Says something in the log, unless the peer has caused too many lines by now.
+    pub(super) fn say(&self, line: Line<'_>) {
+        log(&mut self.lock().lines, &self.socket, line);
     }
 
     pub(super) fn protocol_error(&self, error: &ProtocolError) {
@@ -177,13 +245,43 @@ impl BackendStatus {
     /// What running rings have counted so far. Does not wait.
     pub(super) fn note(&self, counters: impl Iterator<Item = (usize, Counters)>) {
         counters.for_each(|(queue, counters)| self.running[queue].store(counters));
+        self.faults.note();
+    }
+}
+
+/// The name under which panics are counted.
+const PANICKED: &str = "control_panicked";
+
+/// What becomes of a side whose control thread has panicked.
+const RESTARTED: &str = "the connection is closed, and it starts afresh with the next; this is a bug in bellows";
+
+fn tell_confinement(lines: &mut Bucket, socket: &Path, confinement: &Confinement) {
+    if let Confinement::Not(why) = confinement {
+        log(lines, socket, Line::Warn(&format!("the control thread is not confined: {why}")));
+    }
+}
+
+/// A line of the log.
+pub(super) enum Line<'a> {
+    Info(&'a str),
+    Warn(&'a str),
+    Error(&'a str),
+}
+
+fn log(lines: &mut Bucket, socket: &Path, line: Line<'_>) {
+    let Some(left_out) = lines.take(Instant::now()) else { return };
+    let socket = socket.display();
+    match line {
+        Line::Info(line) => info!("{socket}: {}", with_left_out(line, left_out)),
+        Line::Warn(line) => warn!("{socket}: {}", with_left_out(line, left_out)),
+        Line::Error(line) => error!("{socket}: {}", with_left_out(line, left_out)),
     }
 }
 
 /// Says in the log what went wrong, unless it is what went wrong the last time: a peer may do it again and again.
-fn warn_once(socket: &Path, last: &mut Option<String>, message: String) {
+fn warn_once(lines: &mut Bucket, socket: &Path, last: &mut Option<String>, message: String) {
     if last.as_ref() != Some(&message) {
-        warn!("{}: {message}", socket.display());
+        log(lines, socket, Line::Warn(&message));
         *last = Some(message);
     }
 }
@@ -204,14 +302,27 @@ fn add(sum: &mut Counters, more: Counters) {
 pub struct FrontendStatus {
     socket: PathBuf,
     mode: Mode,
-    state: Mutex<(FrontendSnapshot, Errors)>,
+    state: Mutex<FrontendState>,
+    faults: SharedFaults,
+}
+
+struct FrontendState {
+    snapshot: FrontendSnapshot,
+    errors: Errors,
+    lines: Bucket,
 }
 
 /// A front end at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct FrontendSnapshot {
     /// What was negotiated with the device that is there; `None` while none is.
     pub negotiated: Option<Negotiated>,
+    /// Who is on the other side, as the kernel knows it; `None` while nobody is.
+    pub peer: Option<Peer>,
+    /// Whether the control thread is confined.
+    pub confinement: Confinement,
+    /// The page faults of the engine's thread, so far as it has noted them.
+    pub faults: Faults,
     /// How many devices there have been.
     pub connections: u64,
     /// How often each error has been met, by its name.
@@ -224,7 +335,9 @@ pub struct FrontendSnapshot {
 
 impl FrontendStatus {
     pub(super) fn new(socket: PathBuf, mode: Mode) -> FrontendStatus {
-        FrontendStatus { socket, mode, state: Mutex::default() }
+        let lines = Bucket::new(Instant::now());
+        let state = FrontendState { snapshot: FrontendSnapshot::default(), errors: Errors::default(), lines };
+        FrontendStatus { socket, mode, state: Mutex::new(state), faults: SharedFaults::default() }
     }
 
     /// Path of the socket.
@@ -240,22 +353,62 @@ impl FrontendStatus {
     /// How things are now.
     pub fn snapshot(&self) -> FrontendSnapshot {
         let state = self.lock();
-        FrontendSnapshot { errors: state.1.list(), ..state.0.clone() }
+        FrontendSnapshot { errors: state.errors.list(), faults: self.faults.load(), ..state.snapshot.clone() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, (FrontendSnapshot, Errors)> {
+    fn lock(&self) -> MutexGuard<'_, FrontendState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes what is said.
     pub(super) fn update(&self, change: impl FnOnce(&mut FrontendSnapshot)) {
-        change(&mut self.lock().0);
+        change(&mut self.lock().snapshot);
+    }
+
+    /// Counts an error.
+    pub(super) fn count(&self, name: &'static str, message: String) {
+        let mut state = self.lock();
+        let FrontendState { snapshot, errors, lines } = &mut *state;
+        errors.count(name);
+        warn_once(lines, &self.socket, &mut snapshot.last_error, message);
     }
 
     pub(super) fn protocol_error(&self, error: &ProtocolError) {
+        self.count(error.name(), error.to_string());
+    }
+
+    /// Says something in the log, unless the peer has caused too many lines by now.
+    pub(super) fn say(&self, line: Line<'_>) {
+        log(&mut self.lock().lines, &self.socket, line);
+    }
+
+    /// Says whether the control thread is confined.
+    pub(super) fn confinement(&self, confinement: Confinement) {
         let mut state = self.lock();
-        state.1.count(error.name());
-        warn_once(&self.socket, &mut state.0.last_error, error.to_string());
+        tell_confinement(&mut state.lines, &self.socket, &confinement);
+        state.snapshot.confinement = confinement;
+    }
+
+    /// Says in the log what was denied to the control thread, if that is more than `told`. Returns how much it is.
+    pub(super) fn tell_denials(&self, told: u64) -> u64 {
+        let mut state = self.lock();
+        let Some((line, total)) = state.snapshot.confinement.news(told) else { return told };
+        log(&mut state.lines, &self.socket, Line::Error(&line));
+        total
+    }
+
+    /// The control thread has panicked.
+    pub(super) fn panicked(&self, message: &str) {
+        let mut state = self.lock();
+        state.errors.count(PANICKED);
+        let line = format!("the control thread panicked: {message}; {RESTARTED}");
+        log(&mut state.lines, &self.socket, Line::Error(&line));
+        state.snapshot.last_error = Some(line);
+    }
+
+    /// Notes the page faults of the engine's thread, which this is. Does not wait.
+    pub fn note(&self) {
+        self.faults.note();
     }
 }
 

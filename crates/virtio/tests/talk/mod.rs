@@ -19,7 +19,7 @@ use bellows_sys::socket::send;
 use bellows_sys::wake::{Event, sleep_until_readable};
 use bellows_virtio::Features;
 use bellows_virtio::ring::Direction;
-use bellows_virtio::vhost::{Backend, BackendConfig, BackendStatus, Mode, Port};
+use bellows_virtio::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPolicy, Port};
 
 /// The memory that is offered: so many bytes, at this address of the guest and this one of the process.
 const LENGTH: u64 = 1 << 20;
@@ -55,6 +55,7 @@ impl Host {
             queues: 2,
             features: Features::DEVICE,
             mac: Some([2, 0, 0, 0, 0, 1]),
+            policy: PeerPolicy::default(),
         };
         let (backend, port) = Backend::start(config).unwrap();
         let end = Arc::new(AtomicBool::new(false));

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_packet::LargeShare;
+use bellows_sys::mapping::PeerMemory;
 use bellows_sys::notify::{Notifier, Notifiers};
 
 use crate::inflight::InflightRegion;
@@ -60,6 +61,8 @@ pub(super) struct Device {
     mac: Option<[u8; 6]>,
     lender: Lender<Lent>,
     status: Arc<BackendStatus>,
+    /// What may be mapped of what the driver's process sends.
+    memory: PeerMemory,
     /// One for the call of each ring, then one for the error of each, and one for the log.
     notifiers: Notifiers,
     /// On whose account the driver's long packets are made.
@@ -88,12 +91,13 @@ impl Device {
         mac: Option<[u8; 6]>,
         lender: Lender<Lent>,
         status: Arc<BackendStatus>,
+        memory: PeerMemory,
         notifiers: Notifiers,
     ) -> Device {
         let queues = (0..2 * pairs).map(|_| Queue::default()).collect();
         let session = Session { queues, ..Session::default() };
         let share = Arc::new(LargeShare::new());
-        Device { offered, pairs, mac, lender, status, notifiers, share, session, retired: Retired::default() }
+        Device { offered, pairs, mac, lender, status, memory, notifiers, share, session, retired: Retired::default() }
     }
 
     /// The notifiers that a device needs: only those of calls are used by the engine.
@@ -189,6 +193,14 @@ impl Device {
         self.tell();
     }
 
+    /// The thread has panicked in the middle of something: all is as at the start, whatever it was in.
+    pub(super) fn recover(&mut self) {
+        self.session.queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
+        // Each that the engine may have is asked for.
+        self.session.queues.iter_mut().for_each(|queue| queue.running = true);
+        self.disconnect();
+    }
+
     fn handle(&mut self, mut message: Message) -> Result<Reply, ProtocolError> {
         let request = Request::of(message.request).ok_or(ProtocolError::Unknown(message.request))?;
         let files = std::mem::take(&mut message.files);
@@ -201,7 +213,7 @@ impl Device {
             Request::SET_VRING_KICK | Request::SET_VRING_CALL | Request::SET_VRING_ERR => {
                 return self.set_event(request, body, files);
             }
-            Request::SET_LOG_BASE => return self.set_log(body, one(request, files)?),
+            Request::SET_LOG_BASE => return self.set_log(body, &one(request, files)?),
             Request::SET_LOG_FD => return self.set_log_call(one(request, files)?),
             Request::SET_INFLIGHT_FD => return self.set_inflight(body, &one(request, files)?),
             _ => {}

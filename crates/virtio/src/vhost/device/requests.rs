@@ -10,6 +10,7 @@ use bellows_sys::socket::is_event;
 use crate::inflight::InflightRegion;
 use crate::log::Log;
 use crate::vhost::ProtocolError;
+use crate::vhost::closer::Foreign;
 use crate::vhost::message::{
     Body, InflightMessage, MOST_FILES, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState,
 };
@@ -65,7 +66,7 @@ impl Device {
         Ok(Reply::Done)
     }
 
-    pub(super) fn set_memory(&mut self, mut body: Body<'_>, files: Vec<File>) -> Result<Reply, ProtocolError> {
+    pub(super) fn set_memory(&mut self, mut body: Body<'_>, files: Vec<Foreign>) -> Result<Reply, ProtocolError> {
         let request = Request::SET_MEM_TABLE.name();
         let count = body.u32()?;
         let _padding = body.u32()?;
@@ -82,18 +83,18 @@ impl Device {
         let old = std::mem::take(&mut self.session.regions);
         self.replace_memory(Memory::default());
         for (region, file) in regions.into_iter().zip(files) {
-            self.session.regions.add(region, file, &old)?;
+            self.session.regions.add(&self.memory, region, &file, &old)?;
         }
         self.map()
     }
 
-    pub(super) fn add_region(&mut self, mut body: Body<'_>, files: Vec<File>) -> Result<Reply, ProtocolError> {
+    pub(super) fn add_region(&mut self, mut body: Body<'_>, files: Vec<Foreign>) -> Result<Reply, ProtocolError> {
         let _padding = body.u64()?;
         let region = RegionMessage::read(&mut body)?;
         body.end()?;
         let file = one(Request::ADD_MEM_REG, files)?;
         self.pause_all();
-        match self.session.regions.add(region, file, &Regions::default())? {
+        match self.session.regions.add(&self.memory, region, &file, &Regions::default())? {
             true => self.map().inspect_err(|_| self.session.regions.forget_last()),
             false => Ok(Reply::Done),
         }
@@ -160,7 +161,7 @@ impl Device {
         &mut self,
         request: Request,
         mut body: Body<'_>,
-        files: Vec<File>,
+        files: Vec<Foreign>,
     ) -> Result<Reply, ProtocolError> {
         let value = body.u64()?;
         body.end()?;
@@ -169,10 +170,7 @@ impl Device {
             return Err(ProtocolError::Files { request: request.name(), files: files.len() });
         }
         let index = self.queue(request, value as u32 & 0xff)?;
-        let file = files.into_iter().next();
-        if let Some(file) = &file {
-            check_event(request, file)?;
-        }
+        let file = files.into_iter().next().map(|file| known_event(request, file)).transpose()?;
         if request == Request::SET_VRING_ERR {
             set(request, &self.error_call(index), file)?;
             return Ok(Reply::Done);
@@ -217,19 +215,20 @@ impl Device {
         Ok(Reply::Body([&header[..], part].concat(), None))
     }
 
-    pub(super) fn set_log(&mut self, mut body: Body<'_>, file: File) -> Result<Reply, ProtocolError> {
+    pub(super) fn set_log(&mut self, mut body: Body<'_>, file: &Foreign) -> Result<Reply, ProtocolError> {
         let (length, offset) = (body.u64()?, body.u64()?);
         body.end()?;
         let request = Request::SET_LOG_BASE.name();
-        let log = Log::new(&file, offset, length).map_err(|source| ProtocolError::Map { request, source })?;
+        let log =
+            Log::of(&self.memory, file, offset, length).map_err(|source| ProtocolError::Map { request, source })?;
         self.pause_all();
         self.session.log = Some(Arc::new(log));
         // A body is expected, and not looked at.
         Ok(Reply::number(0))
     }
 
-    pub(super) fn set_log_call(&mut self, file: File) -> Result<Reply, ProtocolError> {
-        check_event(Request::SET_LOG_FD, &file)?;
+    pub(super) fn set_log_call(&mut self, file: Foreign) -> Result<Reply, ProtocolError> {
+        let file = known_event(Request::SET_LOG_FD, file)?;
         set(Request::SET_LOG_FD, &self.log_call(), Some(file))?;
         Ok(Reply::Done)
     }
@@ -253,9 +252,9 @@ impl Device {
         Ok(Reply::Body(reply, Some(file)))
     }
 
-    pub(super) fn set_inflight(&mut self, body: Body<'_>, file: &File) -> Result<Reply, ProtocolError> {
+    pub(super) fn set_inflight(&mut self, body: Body<'_>, file: &Foreign) -> Result<Reply, ProtocolError> {
         let InflightMessage { length, offset, queues, queue_size } = InflightMessage::read(body)?;
-        let region = InflightRegion::map(file, offset, length, queues, queue_size);
+        let region = InflightRegion::of(&self.memory, file, offset, length, queues, queue_size);
         let request = Request::SET_INFLIGHT_FD.name();
         let region = region.map_err(|source| ProtocolError::Map { request, source })?;
         self.pause_all();
@@ -274,17 +273,18 @@ pub(super) fn set_config(mut body: Body<'_>) -> Result<Reply, ProtocolError> {
 }
 
 /// The only file of a request.
-pub(super) fn one(request: Request, files: Vec<File>) -> Result<File, ProtocolError> {
+pub(super) fn one(request: Request, files: Vec<Foreign>) -> Result<Foreign, ProtocolError> {
     let count = files.len();
     let only = files.into_iter().next().filter(|_| count == 1);
     only.ok_or(ProtocolError::Files { request: request.name(), files: count })
 }
 
-/// A descriptor must be an event: anything else could make us wait, or worse.
-fn check_event(request: Request, file: &File) -> Result<(), ProtocolError> {
-    match is_event(file.as_fd())? {
-        true => Ok(()),
-        false => Err(ProtocolError::NotAnEvent { request: request.name() }),
+/// A descriptor must be an event: anything else could make us wait, or worse. An event may be closed anywhere.
+fn known_event(request: Request, file: Foreign) -> Result<File, ProtocolError> {
+    match is_event(file.as_fd()) {
+        Ok(true) => Ok(file.into_known()),
+        Ok(false) => Err(ProtocolError::NotAnEvent { request: request.name() }),
+        Err(source) => Err(ProtocolError::Map { request: request.name(), source }),
     }
 }
 

@@ -13,6 +13,7 @@ use bellows_sys::memfd;
 use super::peer::{GUEST, Host, LENGTH, Peer, SIZE, USER, errors, event, file, until};
 use crate::Features;
 use crate::vhost::channel::{Channel, Incoming};
+use crate::vhost::closer::Closer;
 use crate::vhost::message::{
     InflightMessage, LONGEST, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, header,
 };
@@ -369,7 +370,7 @@ fn one_byte_at_a_time_is_slow_but_fine() {
 
 fn channel(patience: Duration) -> (Channel, UnixStream) {
     let (near, far) = UnixStream::pair().unwrap();
-    let mut channel = Channel::new(near, Arc::new(Signal::new().unwrap()));
+    let mut channel = Channel::new(near, Arc::new(Signal::new().unwrap()), Closer::start().unwrap());
     channel.set_patience(patience);
     (channel, far)
 }

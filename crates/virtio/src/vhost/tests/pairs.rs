@@ -13,8 +13,8 @@ use super::peer::{Engine, Folder, LENGTH, config, errors, event, until};
 use crate::Features;
 use crate::ring::Areas;
 use crate::vhost::{
-    Backend, BackendConfig, DriverPort, Frontend, FrontendConfig, FrontendStatus, Layout, Mode, Negotiated, Placed,
-    QueueLayout, SharedFile,
+    Backend, BackendConfig, DriverPort, Frontend, FrontendConfig, FrontendStatus, Layout, Mode, Negotiated, PeerPolicy,
+    Placed, QueueLayout, SharedFile,
 };
 
 const ADDRESS: u64 = 1 << 40;
@@ -81,7 +81,15 @@ impl Layout for Simple {
 
 fn front_config(socket: &Path, mode: Mode) -> FrontendConfig {
     let features = Features::DEVICE.without(Features::RING_PACKED);
-    FrontendConfig { socket: socket.to_owned(), mode, pairs: 2, features, ring_size: 64, mac: None }
+    FrontendConfig {
+        socket: socket.to_owned(),
+        mode,
+        pairs: 2,
+        features,
+        ring_size: 64,
+        mac: None,
+        policy: PeerPolicy::default(),
+    }
 }
 
 pub(super) struct Front {

@@ -1,5 +1,6 @@
 //! A driver's process that says exactly what a test wants it to say, and an engine that runs beside it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -17,15 +18,16 @@ use bellows_sys::wake::Event;
 use crate::Features;
 use crate::ring::Direction;
 use crate::vhost::channel::{Channel, Incoming};
+use crate::vhost::closer::Closer;
 use crate::vhost::message::{Message, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, flags};
 use crate::vhost::signal::Signal;
-use crate::vhost::{Backend, BackendConfig, BackendStatus, Mode, Port, Snapshot};
+use crate::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPolicy, Port, Snapshot};
 
 /// No test waits longer for what must happen.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Waits until something is so.
-pub(super) fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(in crate::vhost) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
         assert!(start.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
@@ -58,7 +60,8 @@ impl Drop for Folder {
 
 pub(super) fn config(socket: &Path, mode: Mode) -> BackendConfig {
     let mac = Some([2, 0, 0, 0, 0, 7]);
-    BackendConfig { socket: socket.to_owned(), mode, queues: 2, features: Features::DEVICE, mac }
+    let policy = PeerPolicy::default();
+    BackendConfig { socket: socket.to_owned(), mode, queues: 2, features: Features::DEVICE, mac, policy }
 }
 
 /// An engine with one port: a thread that synchronises it, and takes packets from its rings, until told to end.
@@ -139,7 +142,8 @@ impl Peer {
     }
 
     pub(super) fn new(socket: UnixStream) -> Peer {
-        let channel = Channel::new(socket.try_clone().unwrap(), Arc::new(Signal::new().unwrap()));
+        let signal = Arc::new(Signal::new().unwrap());
+        let channel = Channel::new(socket.try_clone().unwrap(), signal, Closer::start().unwrap());
         Peer { socket, channel, memory: memfd::create(LENGTH).unwrap(), need_reply: false }
     }
 
@@ -266,9 +270,19 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn start() -> Host {
+        Host::with(PeerPolicy::default())
+    }
+
+    pub(super) fn with(policy: PeerPolicy) -> Host {
         let folder = Folder::new();
-        let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+        let config = BackendConfig { policy, ..config(&folder.socket(), Mode::Server) };
+        let (backend, port) = Backend::start(config).unwrap();
         Host { status: backend.status(), engine: Engine::run(port), _backend: backend, folder }
+    }
+
+    /// How often each system call was denied to the control thread.
+    pub(super) fn denied(&self) -> BTreeMap<String, u64> {
+        self.status.snapshot().confinement.denied()
     }
 
     pub(super) fn peer(&self) -> Peer {
@@ -280,6 +294,15 @@ impl Host {
         until(&format!("{count} × {name}: {:?}", self.status.snapshot()), || {
             errors(&self.status.snapshot(), name) >= count
         });
+    }
+}
+
+/// No test lets a control thread do what it may not, but those that take the count themselves.
+impl Drop for Host {
+    fn drop(&mut self) {
+        let mut denied = self.denied();
+        denied.remove("chdir");
+        assert!(std::thread::panicking() || denied.is_empty(), "denied to a control thread: {denied:?}");
     }
 }
 

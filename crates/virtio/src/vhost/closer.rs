@@ -1,0 +1,155 @@
+//! Where a stranger's descriptors are closed.
+//!
+//! Closing a file waits where its file system likes to: FUSE tells the process behind it and waits for the answer; a TCP socket may
+//! wait until its data have gone. So that is done by a thread of its own, which nobody waits for. When it hangs, what waits
+//! behind it is bounded: the device takes no connection until there is room again.
+
+use std::fs::File;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+/// Descriptors that may wait to be closed before no more are accepted. Those of one message, and its connection, may come on top.
+pub(super) const MAX_UNCLOSED: usize = 64;
+
+/// The way to the thread that closes. The thread ends after the last clone of this, when it has closed all.
+#[derive(Clone)]
+pub(super) struct Closer {
+    sender: Sender<OwnedFd>,
+    /// How many descriptors wait, the one that is being closed included.
+    unclosed: Arc<AtomicUsize>,
+}
+
+impl Closer {
+    /// Starts the thread. To be called by a thread that is not confined.
+    ///
+    /// # Errors
+    /// Those of the system for want of threads.
+    pub(super) fn start() -> io::Result<Closer> {
+        let (sender, descriptors) = channel();
+        let unclosed = Arc::new(AtomicUsize::new(0));
+        let left = Arc::clone(&unclosed);
+        thread::Builder::new().name("vhost-close".into()).spawn(move || close_all(&descriptors, &left))?;
+        Ok(Closer { sender, unclosed })
+    }
+
+    /// Has a descriptor closed. Never waits.
+    pub(super) fn close(&self, descriptor: impl Into<OwnedFd>) {
+        self.unclosed.fetch_add(1, Relaxed);
+        // The thread ends when there is no sender left.
+        let _ = self.sender.send(descriptor.into());
+    }
+
+    /// How many descriptors wait to be closed.
+    pub(super) fn unclosed(&self) -> usize {
+        self.unclosed.load(Relaxed)
+    }
+
+    /// In words, why no more may come.
+    pub(super) fn explain(&self) -> String {
+        let unclosed = self.unclosed();
+        format!(
+            "{unclosed} descriptors that a peer has sent are not closed yet: closing one of them waits; no peer is taken"
+        )
+    }
+
+    /// Whether no more may come.
+    pub(super) fn is_full(&self) -> bool {
+        self.unclosed() >= MAX_UNCLOSED
+    }
+}
+
+fn close_all(descriptors: &Receiver<OwnedFd>, left: &AtomicUsize) {
+    for descriptor in descriptors {
+        drop(descriptor);
+        left.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A descriptor that came from the other side. Nobody knows what it is: it is closed by the [`Closer`].
+///
+/// That goes for the socket of a connection too: descriptors that wait in it are closed with it.
+pub(super) struct Foreign<T: Into<OwnedFd> = File> {
+    /// There as long as `closer` is.
+    descriptor: ManuallyDrop<T>,
+    closer: Option<Closer>,
+}
+
+impl<T: Into<OwnedFd>> Foreign<T> {
+    pub(super) fn new(descriptor: T, closer: &Closer) -> Foreign<T> {
+        Foreign { descriptor: ManuallyDrop::new(descriptor), closer: Some(closer.clone()) }
+    }
+
+    /// The descriptor itself: closing it waits for nobody, as is known by now.
+    pub(super) fn into_known(mut self) -> T {
+        self.closer = None;
+        // SAFETY: it has not been taken, since there was a closer until now; without one nobody takes it again.
+        unsafe { ManuallyDrop::take(&mut self.descriptor) }
+    }
+}
+
+impl<T: Into<OwnedFd>> Deref for Foreign<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.descriptor
+    }
+}
+
+impl<T: Into<OwnedFd>> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        if let Some(closer) = self.closer.take() {
+            // SAFETY: as above.
+            closer.close(unsafe { ManuallyDrop::take(&mut self.descriptor) });
+        }
+    }
+}
+
+impl<T: Into<OwnedFd> + std::fmt::Debug> std::fmt::Debug for Foreign<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::vhost::tests::lingering;
+
+    #[test]
+    fn descriptors_are_closed_elsewhere_and_in_turn() {
+        let closer = Closer::start().unwrap();
+        let (slow, _peer) = lingering(Duration::from_secs(2));
+        let start = Instant::now();
+        closer.close(slow);
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(Foreign::new(File::from(OwnedFd::from(reader)), &closer));
+        assert!(start.elapsed() < Duration::from_secs(1), "the one who gives it away waits");
+        assert_eq!(closer.unclosed(), 2);
+        // The pipe's end is closed when its turn comes.
+        let still_open = || io::Write::write(&mut writer, b"x").is_ok();
+        crate::vhost::tests::until("the pipe's end is closed", {
+            let mut still_open = still_open;
+            move || !still_open()
+        });
+        assert!(start.elapsed() >= Duration::from_secs(1), "the socket does not linger, so this tests nothing");
+        assert_eq!(closer.unclosed(), 0);
+    }
+
+    #[test]
+    fn what_is_known_is_not_sent_there() {
+        let closer = Closer::start().unwrap();
+        let file = bellows_sys::memfd::create(8).unwrap();
+        let foreign = Foreign::new(file, &closer);
+        assert_eq!(foreign.metadata().unwrap().len(), 8);
+        let file = foreign.into_known();
+        assert_eq!((file.metadata().unwrap().len(), closer.unclosed()), (8, 0));
+    }
+}

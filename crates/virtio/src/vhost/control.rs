@@ -1,0 +1,185 @@
+//! What the control threads of both sides have in common: how they are confined, how they end, and how fast they take connections.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bellows_sys::confine::{Denials, control_thread};
+use bellows_sys::{mapping, socket};
+use tracing::error;
+
+use super::endpoint::{FIRST_PAUSE, LONGEST_PAUSE};
+
+/// How long a thread that is to end may take. One that takes longer is left to itself.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long, if another one has just taken too long: many that hang do not add up.
+const END_WITHIN_NEXT: Duration = Duration::from_millis(100);
+
+/// When a thread was last left to itself.
+static LEFT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Whether a control thread may make only those system calls that the protocol needs.
+#[derive(Clone, Debug, Default)]
+pub enum Confinement {
+    /// It has not begun yet.
+    #[default]
+    Starting,
+    /// It is confined. What it was denied is counted there.
+    Confined(Arc<Denials>),
+    /// It is not, for this reason.
+    Not(String),
+}
+
+impl Confinement {
+    /// Confines this thread, if that is wanted.
+    pub(super) fn begin(wanted: bool) -> Confinement {
+        if !wanted {
+            return Confinement::Not("the key `confine` is false".to_owned());
+        }
+        control_thread().map_or_else(Confinement::Not, Confinement::Confined)
+    }
+
+    /// How often each call was denied, by its name.
+    pub fn denied(&self) -> BTreeMap<String, u64> {
+        if let Confinement::Confined(denials) = self { denials.by_name() } else { BTreeMap::new() }
+    }
+
+    /// What is to be said in the log, if more was denied than `told`; and how much was denied.
+    pub(super) fn news(&self, told: u64) -> Option<(String, u64)> {
+        let Confinement::Confined(denials) = self else { return None };
+        let total = denials.total();
+        if total == told {
+            return None;
+        }
+        let calls: Vec<String> = denials.by_name().iter().map(|(call, times)| format!("{call} {times}")).collect();
+        Some((format!("denied to the control thread, which has no need of them: {}", calls.join(", ")), total))
+    }
+}
+
+/// A control thread, as its owner has it.
+pub(super) struct ControlThread {
+    thread: JoinHandle<()>,
+    /// Is closed when the thread has done its work.
+    done: Receiver<()>,
+}
+
+impl ControlThread {
+    /// Starts a thread. What it will need and may not get any more when it is confined is made ready here.
+    ///
+    /// # Errors
+    /// Those of the system for want of threads.
+    pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<ControlThread> {
+        mapping::prepare()?;
+        // Without /proc, the first descriptor of an event is refused with the reason.
+        let _ = socket::prepare();
+        let (working, done): (Sender<()>, _) = channel();
+        let work = move || {
+            let _working = working;
+            work();
+        };
+        let thread = thread::Builder::new().name(name.into()).spawn(work)?;
+        Ok(ControlThread { thread, done })
+    }
+
+    /// Waits for the end of a thread that was told to end; true if it came. One that hangs, in what a peer has done to it, is left
+    /// after some seconds: it keeps what it has.
+    pub(super) fn end(self) -> bool {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        let just_now = left.is_some_and(|left| left.elapsed() < 5 * END_WITHIN);
+        let limit = if just_now { END_WITHIN_NEXT } else { END_WITHIN };
+        match self.done.recv_timeout(limit) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                // Nothing is left but to give the stack back. A thread that has panicked has nothing left to end either.
+                let _ = self.thread.join();
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                *left = Some(Instant::now());
+                false
+            }
+        }
+    }
+}
+
+/// Says that a thread was left.
+pub(super) fn left_to_itself(socket: &Path) {
+    error!(
+        "{}: the control thread hangs in a call of the system and is left to itself: what the peer has sent, a descriptor or \
+         memory, does not let it go on; it ends with the process",
+        socket.display()
+    );
+}
+
+/// The words of a panic.
+pub(super) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// Connections that end at once come again at once: how long to wait before the next one is taken.
+#[derive(Debug)]
+pub(super) struct Pace {
+    pause: Duration,
+    longest: Duration,
+}
+
+/// A connection that has lasted so long is no attempt, but a session.
+const SESSION: Duration = Duration::from_secs(1);
+
+impl Pace {
+    /// The tests connect some hundred times.
+    const LONGEST: Duration = if cfg!(test) { Duration::from_millis(2) } else { LONGEST_PAUSE };
+
+    pub(super) fn new() -> Pace {
+        Pace { pause: Duration::ZERO, longest: Pace::LONGEST }
+    }
+
+    /// How long to wait after a connection that has lasted so long.
+    pub(super) fn after(&mut self, lasted: Duration) -> Duration {
+        self.pause = match lasted < SESSION {
+            true => (2 * self.pause).max(FIRST_PAUSE).min(self.longest),
+            false => Duration::ZERO,
+        };
+        self.pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_connections_are_taken_ever_more_slowly_and_long_ones_at_once() {
+        let mut pace = Pace { pause: Duration::ZERO, longest: LONGEST_PAUSE };
+        let mut milliseconds = |lasted: u64| pace.after(Duration::from_millis(lasted)).as_millis();
+        let pauses: Vec<u128> = (0..8).map(|_| milliseconds(5)).collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000]);
+        assert_eq!((milliseconds(1000), milliseconds(999)), (0, 20));
+    }
+
+    #[test]
+    fn threads_that_hang_are_left_and_do_not_add_up() {
+        let start = Instant::now();
+        let threads =
+            (0..20).map(|_| ControlThread::start("hangs", || thread::sleep(Duration::from_secs(30))).unwrap());
+        let threads: Vec<_> = threads.collect();
+        let good = ControlThread::start("ends", || ()).unwrap();
+        assert!(threads.into_iter().all(|thread| !thread.end()));
+        assert!(good.end());
+        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn panics_have_words() {
+        let caught = |panic: fn()| panic_message(&*std::panic::catch_unwind(panic).unwrap_err());
+        assert_eq!(caught(|| std::panic::resume_unwind(Box::new("plain"))), "plain");
+        assert_eq!(caught(|| std::panic::resume_unwind(Box::new("made".to_owned()))), "made");
+        assert_eq!(caught(|| std::panic::resume_unwind(Box::new(7))), "no message");
+    }
+}

@@ -1,0 +1,369 @@
+//! Driver's processes that want to harm more than their own connection.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::peer::{Engine, Folder, Host, LENGTH, Peer, config, errors, file, until};
+use crate::Features;
+use crate::vhost::closer::MAX_UNCLOSED;
+use crate::vhost::message::{Message, RegionMessage, Request, header};
+use crate::vhost::{Backend, Confinement, Mode, PeerPolicy};
+
+const FEATURES: Features = Features(Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0);
+
+/// Requests that make a control thread do what a mistake in it might: see [`misbehave`].
+const PANIC: u32 = 1001;
+const HANG: u32 = 1002;
+const STRAY: u32 = 1003;
+
+/// Lets those threads go that hang.
+static RELEASED: AtomicBool = AtomicBool::new(false);
+
+/// Called by control threads for each message.
+pub(in crate::vhost) fn misbehave(message: &Message) {
+    match message.request {
+        PANIC => std::panic::resume_unwind(Box::new("a panic for the test")),
+        HANG => {
+            while !RELEASED.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        STRAY => {
+            let error = std::env::set_current_dir("/").unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+        }
+        _ => {}
+    }
+}
+
+/// A TCP socket whose end waits until its data have gone, which they do not while the other side does not read: so long, at most.
+pub(in crate::vhost) fn lingering(time: Duration) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    let linger = libc::linger { l_onoff: 1, l_linger: time.as_secs() as libc::c_int };
+    // SAFETY: the option is a structure of this type and length.
+    let set = unsafe {
+        let option = (&raw const linger).cast();
+        libc::setsockopt(near.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, option, size_of_val(&linger) as u32)
+    };
+    assert_eq!(set, 0);
+    near.set_nonblocking(true).unwrap();
+    let block = [0; 1 << 16];
+    while near.write(&block).is_ok() {}
+    // What the other side's window took is on its way: only what is left behind lingers.
+    std::thread::sleep(Duration::from_millis(50));
+    while near.write(&block).is_ok() {}
+    near.set_nonblocking(false).unwrap();
+    (near, far)
+}
+
+/// What this thread's process logs about a socket, from all threads.
+struct Log(Mutex<Vec<String>>);
+
+static LOG: Log = Log(Mutex::new(Vec::new()));
+
+struct Recorder;
+
+impl tracing::Subscriber for Recorder {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Message(String);
+        impl tracing::field::Visit for Message {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                if field.name() == "message" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        LOG.0.lock().unwrap_or_else(PoisonError::into_inner).push(message.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// The lines of the log about a host, from the first call of this on.
+fn logged(host: &Host) -> Vec<String> {
+    static START: Once = Once::new();
+    START.call_once(|| tracing::subscriber::set_global_default(Recorder).unwrap());
+    let socket = host.folder.socket().display().to_string();
+    let lines = LOG.0.lock().unwrap_or_else(PoisonError::into_inner);
+    lines.iter().filter(|line| line.starts_with(&socket)).cloned().collect()
+}
+
+fn still_works(host: &Host) {
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    peer.transmit(1, 0, 5);
+    until("packets after all that", || peer.used(1) == 5);
+}
+
+/// Descriptors whose end waits for somebody do not hold up the control thread, whether a request brought them or nobody has read
+/// them, nor the end of the device.
+#[test]
+fn descriptors_that_linger_hold_up_nobody() {
+    let host = Host::start();
+    let start = Instant::now();
+    let mut others = Vec::new();
+    let mut lingers = || {
+        let (near, far) = lingering(Duration::from_secs(20));
+        others.push(far);
+        file(near)
+    };
+    // Of the wrong kind.
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    peer.event(Request::SET_VRING_CALL, 0, Some(&lingers()));
+    host.expect_errors("descriptor_kind", 1);
+    // In half a message.
+    let mut peer = host.peer();
+    let half = header(Request::SET_VRING_CALL as u32, 0, 8);
+    bellows_sys::socket::send(&peer.socket, &half, &[lingers().as_fd()]).unwrap();
+    peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    host.expect_errors("message_cut_off", 1);
+    // Behind a message that ends the connection.
+    let served = host.peer();
+    let mut peer = host.peer();
+    peer.socket.write_all(&header(0, 0, 0)).unwrap();
+    bellows_sys::socket::send(&peer.socket, &half, &[lingers().as_fd()]).unwrap();
+    drop(served);
+    host.expect_errors("request_unknown", 1);
+    still_works(&host);
+    // In a connection that nobody has accepted.
+    let _served = host.peer();
+    let waiting = host.peer();
+    bellows_sys::socket::send(&waiting.socket, &half, &[lingers().as_fd()]).unwrap();
+    drop(waiting);
+    let socket = host.folder.socket();
+    let dropping = Instant::now();
+    drop(host);
+    assert!(dropping.elapsed() < Duration::from_secs(4), "the end took {:?}", dropping.elapsed());
+    assert!(!socket.exists());
+    assert!(start.elapsed() < Duration::from_secs(15), "somebody waited: {:?}", start.elapsed());
+}
+
+/// However many such descriptors a peer sends, so many wait to be closed and no more; the device says why it takes no peer.
+#[test]
+fn what_waits_to_be_closed_is_bounded_and_told() {
+    let host = Host::start();
+    let (near, _far) = lingering(Duration::from_secs(4));
+    let mut first = host.peer();
+    first.negotiate(FEATURES);
+    first.event(Request::SET_VRING_CALL, 0, Some(&file(near)));
+    host.expect_errors("descriptor_kind", 1);
+    let full = || host.status.snapshot().waits.is_some_and(|why| why.contains("are not closed yet"));
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let stranger = file(reader);
+    let mut sent = 0;
+    let start = Instant::now();
+    while !full() {
+        assert!(
+            start.elapsed() < Duration::from_secs(3),
+            "{sent} descriptors were taken: {:?}",
+            host.status.snapshot()
+        );
+        let mut peer = host.peer();
+        let message = header(Request::GET_FEATURES as u32, 0, 0);
+        if bellows_sys::socket::send(&peer.socket, &message, &[stranger.as_fd(); 8]).is_ok() {
+            sent += 8;
+        }
+        peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
+        while peer.receive().is_some() {}
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The connections count too.
+    assert!((MAX_UNCLOSED / 2..2 * MAX_UNCLOSED).contains(&sent), "{sent}");
+    // It is served again when the first one has lingered enough.
+    still_works(&host);
+    assert!(host.status.snapshot().waits.is_none());
+}
+
+/// A control thread that hangs whatever is done is left to itself, and its place can be taken.
+#[test]
+fn a_control_thread_that_hangs_does_not_hold_up_the_end() {
+    let folder = Folder::new();
+    let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+    let engine = Engine::run(port);
+    let mut peer = Peer::connect(&folder.socket());
+    peer.socket.write_all(&header(HANG, 0, 0)).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let (successor, other_port) = backend.succeed(config(&folder.socket(), Mode::Server)).unwrap();
+    let start = Instant::now();
+    drop(backend);
+    assert!(start.elapsed() < Duration::from_secs(4), "the end took {:?}", start.elapsed());
+    drop(engine);
+    let _engine = Engine::run(other_port);
+    let mut next = Peer::connect(&folder.socket());
+    assert_ne!(next.number(Request::GET_FEATURES), 0, "the successor serves");
+    drop(successor);
+    assert!(!folder.socket().exists());
+    let (again, _port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+    drop(again);
+    RELEASED.store(true, Relaxed);
+    assert!(peer.receive().is_none());
+}
+
+#[test]
+fn a_control_thread_that_panics_starts_afresh_and_says_so() {
+    let host = Host::start();
+    logged(&host);
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
+    peer.share_memory();
+    peer.start_ring(1, 0);
+    peer.transmit(1, 0, 5);
+    until("packets", || peer.used(1) == 5);
+    peer.socket.write_all(&header(PANIC, 0, 0)).unwrap();
+    assert!(peer.receive().is_none(), "its connection is closed");
+    host.expect_errors("control_panicked", 1);
+    until("the end of the session", || !host.status.snapshot().connected);
+    let snapshot = host.status.snapshot();
+    let said = snapshot.last_error.unwrap();
+    assert!(said.contains("panicked: a panic for the test; "), "{said}");
+    assert_eq!((snapshot.features, snapshot.regions.len()), (None, 0));
+    assert!(logged(&host).iter().any(|line| line.ends_with(&said)), "{:?}", logged(&host));
+    assert_eq!(host.status.snapshot().queues[1].counters.packets, 5, "what was counted is kept");
+    still_works(&host);
+    let mut peer = host.peer();
+    peer.socket.write_all(&header(PANIC, 0, 0)).unwrap();
+    host.expect_errors("control_panicked", 2);
+    still_works(&host);
+}
+
+#[test]
+fn a_call_that_the_protocol_does_not_need_is_denied_counted_and_logged() {
+    let host = Host::start();
+    logged(&host);
+    let mut peer = host.peer();
+    assert_ne!(peer.number(Request::GET_FEATURES), 0);
+    let confinement = host.status.snapshot().confinement;
+    if let Confinement::Not(why) = confinement {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    assert!(matches!(confinement, Confinement::Confined(_)), "{confinement:?}");
+    for _ in 0..2 {
+        peer.socket.write_all(&header(STRAY, 0, 0)).unwrap();
+        assert!(peer.receive().is_none());
+        peer = host.peer();
+    }
+    host.expect_errors("request_unknown", 2);
+    assert_eq!(host.denied(), [("chdir".to_owned(), 2)].into());
+    until("a line of the log", || {
+        logged(&host).iter().any(|line| line.contains("denied") && line.ends_with("chdir 2"))
+    });
+    // Others may do as they like, also those that start now.
+    std::thread::spawn(|| File::open("/dev/null").unwrap()).join().unwrap();
+    // One that is told not to is not confined, and says so.
+    let free = Host::with(PeerPolicy { confine: false, ..PeerPolicy::default() });
+    free.peer().number(Request::GET_FEATURES);
+    let Confinement::Not(why) = free.status.snapshot().confinement else { panic!("it is confined") };
+    assert!(why.contains("`confine`"), "{why}");
+}
+
+/// Two mistakes in turn are news each time.
+#[test]
+fn a_peer_gets_so_many_lines_of_the_log_and_no_more() {
+    let host = Host::start();
+    logged(&host);
+    let start = Instant::now();
+    for round in 0..200 {
+        let mut peer = host.peer();
+        match round % 2 {
+            0 => peer.socket.write_all(&header(0, 0, 0)).unwrap(),
+            _ => peer.socket.write_all(&[9; 12]).unwrap(),
+        }
+        while peer.receive().is_some() {}
+    }
+    host.expect_errors("request_unknown", 100);
+    host.expect_errors("message_too_long", 100);
+    let most = 10 + start.elapsed().as_secs() as usize + 1;
+    let lines = logged(&host).len();
+    assert!((10..=most).contains(&lines), "{lines} lines, {most} at most");
+    std::thread::sleep(Duration::from_millis(1_100));
+    host.peer().number(Request::GET_FEATURES);
+    until("what was left out", || {
+        logged(&host).iter().any(|line| line.contains("lines about this peer were left out"))
+    });
+}
+
+#[test]
+fn only_those_users_are_served_who_may_be() {
+    let own = bellows_sys::socket::peer(&std::os::unix::net::UnixStream::pair().unwrap().0).unwrap();
+    let others = Host::with(PeerPolicy { users: vec![own.uid + 1], ..PeerPolicy::default() });
+    assert!(others.peer().receive().is_none());
+    others.expect_errors("peer_refused", 1);
+    let snapshot = others.status.snapshot();
+    assert_eq!((snapshot.connections, snapshot.peer), (0, None));
+    let expected = format!("user {} (process {})", own.uid, own.pid);
+    assert!(snapshot.last_error.unwrap().starts_with(&expected));
+
+    let host = Host::with(PeerPolicy { users: vec![own.uid + 1, own.uid], ..PeerPolicy::default() });
+    let mut peer = host.peer();
+    peer.number(Request::GET_FEATURES);
+    assert_eq!(host.status.snapshot().peer, Some(own));
+    drop(peer);
+    until("the end", || host.status.snapshot().peer.is_none());
+}
+
+/// A file on a disk as memory, as a log and as a region of inflight descriptors.
+#[test]
+fn memory_that_is_no_memory_is_refused_unless_it_is_allowed() {
+    let path = std::env::current_exe().unwrap().with_file_name(format!("disk-{}", std::process::id()));
+    let disk = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    disk.set_len(LENGTH).unwrap();
+    if bellows_sys::mapping::SharedMapping::new(&disk, 0, LENGTH).is_ok() {
+        eprintln!("skipped: the build's folder is on tmpfs, so there is no file on a disk");
+        return;
+    }
+    let share = |peer: &mut Peer| {
+        peer.negotiate(FEATURES);
+        let mut body = 1_u64.to_le_bytes().to_vec();
+        RegionMessage::write(&Peer::region(), &mut body);
+        peer.need_reply = true;
+        u64::from_le_bytes(peer.ask(Request::SET_MEM_TABLE, &body, &[disk.as_fd()]).body.try_into().unwrap())
+    };
+    let host = Host::start();
+    let mut peer = host.peer();
+    assert_eq!(share(&mut peer), 1);
+    assert_eq!(errors(&host.status.snapshot(), "memory_unusable"), 1);
+    let said = host.status.snapshot().last_error.unwrap();
+    assert!(said.contains("not a file in memory") && said.contains("allow_file_memory"), "{said}");
+    let log = [LENGTH.to_le_bytes(), [0; 8]].concat();
+    peer.send(Request::SET_LOG_BASE, &log, &[disk.as_fd()]);
+    host.expect_errors("mapping_unusable", 1);
+    drop(peer);
+    let mut peer = host.peer();
+    peer.negotiate(FEATURES);
+    let inflight = crate::vhost::message::InflightMessage { length: LENGTH, offset: 0, queues: 2, queue_size: 64 };
+    peer.send(Request::SET_INFLIGHT_FD, &inflight.bytes(), &[disk.as_fd()]);
+    host.expect_errors("mapping_unusable", 2);
+
+    let host = Host::with(PeerPolicy { any_file: true, ..PeerPolicy::default() });
+    let mut peer = host.peer();
+    assert_eq!(share(&mut peer), 0);
+    assert_eq!(host.status.snapshot().regions.len(), 1);
+}
