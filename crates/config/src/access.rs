@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use bellows_sys::access::{FileAccess, group_id};
+use bellows_sys::access::{FileAccess, group_id, user_id};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -211,9 +211,117 @@ impl JsonSchema for FileGroup {
     }
 }
 
+/// A user of the system, by name or number: `qemu`, `107`. There is a user of that name; a number may be that of any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct User(u32);
+
+impl User {
+    /// The number of the user.
+    pub const fn id(self) -> u32 {
+        self.0
+    }
+
+    fn of(number: u64) -> Result<User, ValueError> {
+        match u32::try_from(number) {
+            Ok(number) if number < u32::MAX => Ok(User(number)),
+            _ => Err(ValueError::new(format!("`{number}` is no user; give a number below {}", u32::MAX))),
+        }
+    }
+}
+
+impl FromStr for User {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<User, ValueError> {
+        // A name comes first, as for groups.
+        match (user_id(text), text.parse::<u64>()) {
+            (Ok(Some(user)), _) => Ok(User(user)),
+            (_, Ok(number)) => User::of(number),
+            (found, Err(_)) => {
+                let why = match found {
+                    Err(error) => format!("the user `{text}` cannot be looked up: {error}"),
+                    _ => format!("there is no user `{text}`"),
+                };
+                let help = "`getent passwd` lists them; give one of these, or a user's number";
+                Err(ValueError::new(format!("{why}; {help}")))
+            }
+        }
+    }
+}
+
+impl Serialize for User {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for User {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<User, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = User;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a user's name or number")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<User, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<User, E> {
+                User::of(number).map_err(E::custom)
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<User, E> {
+                let below = |_| E::custom(format!("`{number}` is no user; give a name, or a number, 0 or more"));
+                u64::try_from(number).map_err(below).and_then(|number| self.visit_u64(number))
+            }
+        }
+        deserializer.deserialize_any(Name)
+    }
+}
+
+impl JsonSchema for User {
+    fn schema_name() -> Cow<'static, str> {
+        "User".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": ["string", "integer"],
+            "minimum": 0,
+            "maximum": u32::MAX - 1,
+            "examples": ["qemu", 107],
+            "x-type": "name or number of a user",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_are_names_or_numbers() {
+        let read = |json: &str| serde_json::from_str::<User>(json).map(User::id);
+        for (json, id) in [("\"root\"", 0), ("0", 0), ("12345", 12_345), ("\"12345\"", 12_345)] {
+            assert_eq!(read(json).unwrap(), id, "{json}");
+        }
+        for (json, says) in [
+            ("\"no such user\"", "there is no user `no such user`; `getent passwd`"),
+            ("4294967295", "below 4294967295"),
+            ("-1", "0 or more"),
+            ("true", "a user's name or number"),
+        ] {
+            let error = read(json).unwrap_err().to_string();
+            assert!(error.contains(says), "{json}: {error}");
+        }
+    }
 
     #[test]
     fn modes_are_octal_text() {

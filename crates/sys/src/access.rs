@@ -72,6 +72,14 @@ pub fn group_id(name: &str) -> io::Result<Option<u32>> {
     Ok(nix::unistd::Group::from_name(name)?.map(|group| group.gid.as_raw()))
 }
 
+/// The number of a user by its name, from the system's user database; `None` if it has no such user.
+///
+/// # Errors
+/// When the database cannot be read.
+pub fn user_id(name: &str) -> io::Result<Option<u32>> {
+    Ok(nix::unistd::User::from_name(name)?.map(|user| user.uid.as_raw()))
+}
+
 /// Whether a file may be written, or things be created in a folder: what `faccessat(2)` says for the effective user.
 ///
 /// # Errors

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
 use bellows_packet::Vector;
 use bellows_virtio::ring::{Direction, Doorbell, RingError, Stop};
-use bellows_virtio::vhost::{self, Backend, BackendConfig};
+use bellows_virtio::vhost::{self, Backend, BackendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,29 @@ pub struct Config {
     /// Options that the driver is not offered. What needs one of them is not offered either.
     #[serde(default)]
     pub disable: Vec<VirtioOption>,
+
+    /// The permissions of the socket's file, in `server` mode: octal text such as `"0660"`. Nobody can connect before it has
+    /// them. Without this key they are what the umask leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<FileMode>,
+
+    /// The group that the socket's file belongs to, in `server` mode: its name or number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_group: Option<FileGroup>,
+
+    /// The users who may be on the other side, by name or number; root too, if it is to be one. Others are refused and counted as
+    /// `peer_refused`. Without any, everybody may whom the socket's permissions let connect.
+    #[serde(default)]
+    pub peer_users: Vec<User>,
+
+    /// Whether the driver may share a file that does not live in memory. The engine waits with every page of it that it touches
+    /// until a disk, another process or another machine has brought it: only for drivers that you trust.
+    #[serde(default)]
+    pub allow_file_memory: bool,
+
+    /// Whether the thread that speaks with the other side gives up all system calls that the protocol does not need (seccomp).
+    #[serde(default = "virtio::yes")]
+    pub confine: bool,
 }
 
 fn server() -> Side {
@@ -594,7 +618,11 @@ impl Configure for VhostUser {
         let queues = virtio::check_pairs(config.queues)?;
         let mac = virtio::read_mac(config.mac.as_deref())?;
         let features = virtio::features(&config.disable, queues);
-        let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac };
+        let access = virtio::socket_access(config.mode, config.socket_mode, config.socket_group)?;
+        let users = config.peer_users.iter().map(|user| user.id()).collect();
+        let policy =
+            PeerPolicy { socket_access: access, users, any_file: config.allow_file_memory, confine: config.confine };
+        let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };
         Ok(VhostUser { config, running: None, watching: false })
     }
 }

@@ -8,6 +8,8 @@ use bellows_virtio::ring::{Counters, Direction};
 use bellows_virtio::vhost::{BackendStatus, Mode, QueueState, QueueStatus, Snapshot};
 use serde_json::{Value, json};
 
+use crate::virtio::add_guards;
+
 /// The back end's state, as JSON.
 pub(super) struct Told(pub(super) Arc<BackendStatus>);
 
@@ -16,7 +18,10 @@ impl Status for Told {
         let snapshot = self.0.snapshot();
         let Snapshot {
             connected,
+            peer,
             connections,
+            confinement,
+            faults,
             offered,
             features,
             protocol,
@@ -34,7 +39,7 @@ impl Status for Told {
             (false, Mode::Client) => "waiting",
         };
         let names = |features: Features| features.names().collect::<Vec<_>>();
-        json!({
+        let mut status = json!({
             "kind": "vhost-user",
             "socket": self.0.socket(),
             "mode": mode,
@@ -52,7 +57,9 @@ impl Status for Told {
             "errors": errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect::<serde_json::Map<_, _>>(),
             "last_error": last_error,
             "waits": waits,
-        })
+        });
+        add_guards(&mut status, peer, &confinement, faults);
+        status
     }
 }
 

@@ -6,7 +6,18 @@ use super::*;
 use bellows_engine::testing::Rig;
 
 fn app(socket: &Path, disable: Vec<VirtioOption>) -> VhostUser {
-    let config = Config { socket: socket.to_owned(), mode: Side::Server, queues: 1, mac: None, disable };
+    let config = Config {
+        socket: socket.to_owned(),
+        mode: Side::Server,
+        queues: 1,
+        mac: None,
+        disable,
+        socket_mode: None,
+        socket_group: None,
+        peer_users: Vec::new(),
+        allow_file_memory: false,
+        confine: true,
+    };
     VhostUser::configure(config, &Context::default()).unwrap()
 }
 

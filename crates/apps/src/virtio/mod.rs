@@ -7,14 +7,19 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use bellows_config::access::{FileGroup, FileMode, file_access};
 use bellows_config::{Mistake, Resource};
 use bellows_engine::{App, Input, Io, Output, Watched};
 use bellows_packet::{Vector, pool};
+use bellows_sys::access::FileAccess;
+use bellows_sys::cpu::Faults;
+use bellows_sys::socket::Peer;
 use bellows_virtio::Features;
-use bellows_virtio::vhost::{Bell, Mode};
+use bellows_virtio::vhost::{Bell, Confinement, Mode};
 use bellows_wire::{MacAddr, flow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// Who opens a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -229,9 +234,42 @@ pub(crate) fn check_socket(path: &std::path::Path) -> Result<(), Mistake> {
     }
     if length > MOST {
         let message = format!("the path has {length} bytes, and that of a socket cannot have more than {MOST}");
-        return Err(Mistake::at("socket", message, "choose a folder with a shorter name, such as /run or /tmp"));
+        return Err(Mistake::at("socket", message, "choose a folder with a shorter name, such as /run/bellows"));
     }
     Ok(())
+}
+
+/// What the keys for the socket's file say: only who opens it can give it permissions.
+pub(crate) fn socket_access(
+    side: Side,
+    mode: Option<FileMode>,
+    group: Option<FileGroup>,
+) -> Result<FileAccess, Mistake> {
+    let key = mode.map(|_| "socket_mode").or(group.map(|_| "socket_group"));
+    match key {
+        Some(key) if side == Side::Client => {
+            let message = "the other side opens the socket, so its permissions are not this app's to give";
+            Err(Mistake::at(key, message, "leave the key out, or set `mode = \"server\"`"))
+        }
+        _ => Ok(file_access(mode, group)),
+    }
+}
+
+/// The default of keys that are on.
+pub(crate) fn yes() -> bool {
+    true
+}
+
+/// Adds to a status what both sides say of the other one, of their control thread and of the engine's.
+pub(crate) fn add_guards(status: &mut Value, peer: Option<Peer>, confinement: &Confinement, faults: Faults) {
+    status["peer"] = peer.map_or(Value::Null, |Peer { pid, uid, gid }| json!({ "pid": pid, "uid": uid, "gid": gid }));
+    let (confined, why) = match confinement {
+        Confinement::Starting => (false, Some("the control thread has not begun yet")),
+        Confinement::Confined(_) => (true, None),
+        Confinement::Not(why) => (false, Some(&**why)),
+    };
+    status["confinement"] = json!({ "confined": confined, "reason": why, "denied": confinement.denied() });
+    status["engine_faults"] = json!({ "minor": faults.minor, "major": faults.major });
 }
 
 #[cfg(test)]
@@ -266,6 +304,11 @@ mod tests {
         assert_eq!(read_mac(Some("02:00:00:00:00:01")).unwrap(), Some([2, 0, 0, 0, 0, 1]));
         assert!(read_mac(Some("03:00:00:00:00:01")).is_err());
         assert!(read_mac(Some("02:00")).is_err());
+        assert!(socket_access(Side::Client, None, None).unwrap().is_default());
+        let mode = "0660".parse().ok();
+        assert_eq!(socket_access(Side::Server, mode, None).unwrap().mode, Some(0o660));
+        let error = socket_access(Side::Client, mode, None).unwrap_err();
+        assert!(format!("{error:?}").contains("socket_mode"), "{error:?}");
         assert!(check_socket("/".as_ref()).is_err() && check_socket("a".repeat(200).as_ref()).is_err());
         assert!(check_pairs(0).is_err() && check_pairs(33).is_err() && check_pairs(32).is_ok());
     }

@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
 use bellows_virtio::ring::Stop;
-use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig};
+use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,24 @@ pub struct Config {
     /// Options that are not used although the device offers them. What needs one of them is not used either.
     #[serde(default)]
     pub disable: Vec<VirtioOption>,
+
+    /// The permissions of the socket's file, in `server` mode: octal text such as `"0660"`. Nobody can connect before it has
+    /// them. Without this key they are what the umask leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<FileMode>,
+
+    /// The group that the socket's file belongs to, in `server` mode: its name or number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_group: Option<FileGroup>,
+
+    /// The users who may be on the other side, by name or number; root too, if it is to be one. Others are refused and counted as
+    /// `peer_refused`. Without any, everybody may whom the socket's permissions let connect.
+    #[serde(default)]
+    pub peer_users: Vec<User>,
+
+    /// Whether the thread that speaks with the other side gives up all system calls that the protocol does not need (seccomp).
+    #[serde(default = "virtio::yes")]
+    pub confine: bool,
 }
 
 fn client() -> Side {
@@ -505,6 +524,7 @@ impl Running {
         self.noting = false;
         let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
         self.totals.set(queues.iter().map(|pair| [pair.receive.counters(), pair.transmit.counters()]));
+        self.frontend.status().note();
     }
 
     /// Counts what was dropped because of what the device sent.
@@ -564,7 +584,11 @@ impl Configure for VirtioUser {
         }
         // The log of written pages is for machines that are moved.
         let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);
-        let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac };
+        let access = virtio::socket_access(config.mode, config.socket_mode, config.socket_group)?;
+        let users = config.peer_users.iter().map(|user| user.id()).collect();
+        // The memory is our own.
+        let policy = PeerPolicy { socket_access: access, users, any_file: false, confine: config.confine };
+        let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
         Ok(VirtioUser { config, running: None, watching: false })
     }
 }

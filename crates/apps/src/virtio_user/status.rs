@@ -8,6 +8,8 @@ use bellows_virtio::ring::Direction;
 use bellows_virtio::vhost::{FrontendSnapshot, FrontendStatus, Mode, Negotiated};
 use serde_json::{Map, Value, json};
 
+use crate::virtio::add_guards;
+
 /// What the queues have counted, as of the last tick: of each pair, receive and transmit.
 #[derive(Default)]
 pub(super) struct Totals(Mutex<Vec<[QueueCounters; 2]>>);
@@ -34,7 +36,9 @@ pub(super) struct Told {
 
 impl Status for Told {
     fn status(&self) -> Value {
-        let FrontendSnapshot { negotiated, connections, errors, last_error, waits } = self.frontend.snapshot();
+        let snapshot = self.frontend.snapshot();
+        let FrontendSnapshot { negotiated, peer, confinement, faults, connections, errors, last_error, waits } =
+            snapshot;
         let server = self.frontend.mode() == Mode::Server;
         let state = match (negotiated.is_some(), server) {
             (true, _) => "connected",
@@ -54,6 +58,7 @@ impl Status for Told {
             "waits": waits,
             "rings": [],
         });
+        add_guards(&mut status, peer, &confinement, faults);
         if let Some(Negotiated { features, pairs, ring_size, mac }) = negotiated {
             status["features"] = json!(features.names().collect::<Vec<_>>());
             status["mac"] = json!(mac.map(|mac| bellows_wire::MacAddr(mac).to_string()));

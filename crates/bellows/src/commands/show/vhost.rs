@@ -178,8 +178,35 @@ struct Device {
     errors: Errors,
     last_error: Option<String>,
     waits: Option<String>,
+    peer: Option<Peer>,
+    confinement: Option<Confinement>,
+    engine_faults: Option<Faults>,
     #[serde(default)]
     rings: Vec<Ring>,
+}
+
+/// Who is on the other side.
+#[derive(Debug, Deserialize)]
+struct Peer {
+    pid: u64,
+    uid: u64,
+    gid: u64,
+}
+
+/// Whether the control thread may make only the calls that it needs.
+#[derive(Debug, Deserialize)]
+struct Confinement {
+    confined: bool,
+    reason: Option<String>,
+    #[serde(default)]
+    denied: Errors,
+}
+
+/// Page faults.
+#[derive(Debug, Deserialize)]
+struct Faults {
+    minor: u64,
+    major: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -242,6 +269,17 @@ fn heading(device: &Device) -> String {
     if device.logging {
         text += "  the machine is being moved: pages that are written are logged\n";
     }
+    if let Some(Peer { pid, uid, gid }) = &device.peer {
+        text += &format!("  peer: process {pid}, user {uid}, group {gid}\n");
+    }
+    if let Some(confinement) = &device.confinement {
+        text += &format!("  control thread: {}\n", confined(confinement));
+    }
+    if let Some(Faults { minor, major }) =
+        device.engine_faults.as_ref().filter(|faults| faults.minor + faults.major > 0)
+    {
+        text += &format!("  page faults of the engine's thread: {} minor, {} major\n", count(*minor), count(*major));
+    }
     if device.connections > 1 {
         text += &format!("  {} so far\n", plural(device.connections, "connection"));
     }
@@ -250,6 +288,19 @@ fn heading(device: &Device) -> String {
     }
     let errors = counted(&device.errors);
     text + &if errors.is_empty() { String::new() } else { format!("  errors: {errors}\n") }
+}
+
+/// Whether a control thread is confined, and what it was denied.
+fn confined(confinement: &Confinement) -> String {
+    let state = match (confinement.confined, &confinement.reason) {
+        (true, _) => "confined".to_owned(),
+        (false, Some(reason)) => format!("not confined: {reason}"),
+        (false, None) => "not confined".to_owned(),
+    };
+    match counted(&confinement.denied) {
+        denied if denied.is_empty() => state,
+        denied => format!("{state}; denied calls: {denied}"),
+    }
 }
 
 /// The errors that were met.
@@ -312,6 +363,9 @@ mod tests {
                 "kind": "vhost-user", "socket": "/run/vm.sock", "mode": "server", "state": "connected",
                 "features": ["packed", "mergeable"], "protocol_features": ["reply-ack"],
                 "memory": { "regions": 2, "bytes": 268_435_456 },
+                "peer": { "pid": 4711, "uid": 107, "gid": 36 },
+                "confinement": { "confined": true, "reason": null, "denied": { "openat": 2 } },
+                "engine_faults": { "minor": 12_345, "major": 0 },
                 "rings": [
                     { "index": 0, "direction": "receive", "state": "running", "error": null, "size": 256,
                       "instance": "receive packed mergeable", "counters": { "packets": 12_345, "bytes": 740_700,
@@ -323,7 +377,9 @@ mod tests {
             false,
         );
         let expected = "guest (vhost-user): server on /run/vm.sock, connected\n  negotiated: packed mergeable\n  \
-                        protocol: reply-ack\n  memory: 256 MiB in 2 regions\n";
+                        protocol: reply-ack\n  memory: 256 MiB in 2 regions\n  peer: process 4711, user 107, group 36\n  \
+                        control thread: confined; denied calls: openat 2\n  \
+                        page faults of the engine's thread: 12,345 minor, 0 major\n";
         assert!(text.starts_with(expected), "{text}");
         for part in ["12,345  740,700", "failed", "\n  ring 1: the chain loops\n", "loop 1", "receive packed mergeable"]
         {
@@ -339,11 +395,12 @@ mod tests {
                 "kind": "virtio-user", "socket": "/s", "mode": "client", "state": "waiting", "connections": 3,
                 "errors": { "cut_off": 2, "version": 0 }, "last_error": "the other side closed", "waits": "refused",
                 "logging": true,
+                "confinement": { "confined": false, "reason": "the kernel has no seccomp filters", "denied": {} },
             })),
             false,
         );
         let expected = "guest (virtio-user): client on /s, waiting\n  the machine is being moved: pages that are written are \
-                        logged\n  3 connections so far\n  waits: refused\n  last error: the other side closed\n  errors: \
+                        logged\n  control thread: not confined: the kernel has no seccomp filters\n  3 connections so far\n  waits: refused\n  last error: the other side closed\n  errors: \
                         cut_off 2\n  no rings yet\n";
         assert_eq!(text, expected);
     }

@@ -63,6 +63,13 @@ pub(in crate::vhost) fn lingering(time: Duration) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
+/// Sends such a socket to a device that serves another peer. It is the last one to have it. Returns its other side.
+fn send_lingering(peer: &Peer, message: &[u8], time: Duration) -> TcpStream {
+    let (near, far) = lingering(time);
+    assert_eq!(bellows_sys::socket::send(&peer.socket, message, &[near.as_fd()]).unwrap(), message.len());
+    far
+}
+
 /// What this thread's process logs about a socket, from all threads.
 struct Log(Mutex<Vec<String>>);
 
@@ -127,34 +134,33 @@ fn descriptors_that_linger_hold_up_nobody() {
     let host = Host::start();
     let start = Instant::now();
     let mut others = Vec::new();
-    let mut lingers = || {
-        let (near, far) = lingering(Duration::from_secs(20));
-        others.push(far);
-        file(near)
-    };
-    // Of the wrong kind.
-    let mut peer = host.peer();
-    peer.negotiate(FEATURES);
-    peer.event(Request::SET_VRING_CALL, 0, Some(&lingers()));
-    host.expect_errors("descriptor_kind", 1);
-    // In half a message.
-    let mut peer = host.peer();
+    let mut send = |peer: &Peer, message: &[u8]| others.push(send_lingering(peer, message, Duration::from_secs(20)));
     let half = header(Request::SET_VRING_CALL as u32, 0, 8);
-    bellows_sys::socket::send(&peer.socket, &half, &[lingers().as_fd()]).unwrap();
+    // Of the wrong kind.
+    let (served, peer) = (host.peer(), host.peer());
+    send(&peer, &[&half[..], &[0; 8]].concat());
+    drop(served);
+    host.expect_errors("descriptor_kind", 1);
+    drop(peer);
+    // In half a message.
+    let (served, peer) = (host.peer(), host.peer());
+    send(&peer, &half);
     peer.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    drop(served);
     host.expect_errors("message_cut_off", 1);
+    drop(peer);
     // Behind a message that ends the connection.
-    let served = host.peer();
-    let mut peer = host.peer();
+    let (served, mut peer) = (host.peer(), host.peer());
     peer.socket.write_all(&header(0, 0, 0)).unwrap();
-    bellows_sys::socket::send(&peer.socket, &half, &[lingers().as_fd()]).unwrap();
+    send(&peer, &half);
     drop(served);
     host.expect_errors("request_unknown", 1);
+    drop(peer);
     still_works(&host);
     // In a connection that nobody has accepted.
     let _served = host.peer();
     let waiting = host.peer();
-    bellows_sys::socket::send(&waiting.socket, &half, &[lingers().as_fd()]).unwrap();
+    send(&waiting, &half);
     drop(waiting);
     let socket = host.folder.socket();
     let dropping = Instant::now();
@@ -168,10 +174,10 @@ fn descriptors_that_linger_hold_up_nobody() {
 #[test]
 fn what_waits_to_be_closed_is_bounded_and_told() {
     let host = Host::start();
-    let (near, _far) = lingering(Duration::from_secs(4));
-    let mut first = host.peer();
-    first.negotiate(FEATURES);
-    first.event(Request::SET_VRING_CALL, 0, Some(&file(near)));
+    let (served, first) = (host.peer(), host.peer());
+    let message = [&header(Request::SET_VRING_CALL as u32, 0, 8)[..], &[0; 8]].concat();
+    let _far = send_lingering(&first, &message, Duration::from_secs(4));
+    drop(served);
     host.expect_errors("descriptor_kind", 1);
     let full = || host.status.snapshot().waits.is_some_and(|why| why.contains("are not closed yet"));
     let (reader, _writer) = std::io::pipe().unwrap();
