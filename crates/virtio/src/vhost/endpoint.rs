@@ -57,9 +57,8 @@ impl Endpoint {
                 // It does not sleep for long anyway.
                 Endpoint::Client(client) => client.connect(signal, &mut waits),
             };
-            match found {
-                Some(socket) => return Some(socket),
-                None => {}
+            if found.is_some() {
+                return found;
             }
         }
     }

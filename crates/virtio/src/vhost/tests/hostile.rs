@@ -118,7 +118,7 @@ fn logged(host: &Host) -> Vec<String> {
     lines.iter().filter(|line| line.starts_with(&socket)).cloned().collect()
 }
 
-fn still_works(host: &Host) {
+pub(super) fn still_works(host: &Host) {
     let mut peer = host.peer();
     peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
     peer.share_memory();

@@ -1,6 +1,7 @@
 //! The back end as driver's processes of all kinds meet it, the front end as devices do, and the two joined.
 
 mod devices;
+mod fuse;
 mod hostile;
 mod malformed;
 mod pairs;
