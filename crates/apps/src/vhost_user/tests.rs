@@ -79,3 +79,35 @@ fn without_a_driver_packets_are_dropped_by_name() {
     rig.breathe();
     assert_eq!(rig.counts().dropped(), 10);
 }
+
+#[test]
+fn the_keys_that_guard_a_socket_take_effect_and_are_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm.sock");
+    let configured = |mut keys: serde_json::Value| {
+        keys["socket"] = serde_json::json!(socket);
+        let config = serde_json::from_value(keys).unwrap();
+        VhostUser::configure(config, &Context::default()).map_err(|error| format!("{error:?}"))
+    };
+    let keys = serde_json::json!({ "socket_mode": "0620", "peer_users": [4_000_000_000_u32], "confine": false });
+    let mut app = configured(keys).unwrap();
+    app.start(None).unwrap();
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o620);
+    let _client = UnixStream::connect(&socket).unwrap();
+    assert!(wait(|| app.status().unwrap().status()["errors"]["peer_refused"] == 1));
+    let status = app.status().unwrap().status();
+    assert_eq!((&status["peer"], &status["connections"]), (&serde_json::Value::Null, &0.into()));
+    assert_eq!(status["confinement"]["confined"], false);
+    assert!(status["confinement"]["reason"].as_str().unwrap().contains("`confine`"));
+    assert!(status["engine_faults"]["minor"].is_u64());
+    drop(app);
+
+    let mut app = configured(serde_json::json!({})).unwrap();
+    app.start(None).unwrap();
+    let _client = UnixStream::connect(&socket).unwrap();
+    assert!(wait(|| app.status().unwrap().status()["peer"]["pid"] == std::process::id()));
+    assert!(wait(|| app.status().unwrap().status()["confinement"]["denied"] == serde_json::json!({})));
+    let error = configured(serde_json::json!({ "mode": "client", "socket_group": 0 })).err().unwrap();
+    assert!(error.contains("socket_group"), "{error}");
+}

@@ -66,7 +66,18 @@ pub fn carried(running: &Running<'_>, to: &str) -> u64 {
 pub fn port_status(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> Value {
     let shown = sandbox.bellows(&["show", "vhost", &running.name, "--json"]).fine().json();
     let socket = socket.display().to_string();
-    find(&shown, &socket).unwrap_or_else(|| panic!("no port at {socket} in {shown:#}")).clone()
+    let status = find(&shown, &socket).unwrap_or_else(|| panic!("no port at {socket} in {shown:#}")).clone();
+    check_confinement(&status);
+    status
+}
+
+/// The control thread is confined, unless the system cannot, and needs no call that it is denied.
+fn check_confinement(status: &Value) {
+    let confinement = &status["confinement"];
+    let cannot =
+        confinement["reason"].as_str().is_some_and(|reason| reason.contains("kernel") || reason.contains("seccomp"));
+    assert!(confinement["confined"] == true || cannot, "{status:#}");
+    assert!(confinement["denied"].as_object().is_some_and(|denied| denied.is_empty()), "{status:#}");
 }
 
 /// The same of a process that may just be starting: `None` until it answers.
