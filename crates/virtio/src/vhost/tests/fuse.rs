@@ -104,10 +104,10 @@ fn answer(mut device: File, silent: &AtomicBool, ended: &AtomicBool, asked: &Ato
             INIT => (0, words(&[7, 31, 0, 0, 0, 4096, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
             // Valid for no time: it is asked again and again.
             GETATTR => {
-                let mut words = vec![0; 26];
+                let mut words = [0_u32; 26];
                 (words[4], words[6]) = (1, LENGTH as u32);
                 (words[19], words[20]) = (0o100_666, 1);
-                (0, words.iter().flat_map(|word: &u32| word.to_le_bytes()).collect())
+                (0, words.iter().flat_map(|word| word.to_le_bytes()).collect())
             }
             OPEN => (0, words(&[0; 4])),
             FLUSH => (0, Vec::new()),
