@@ -1,12 +1,12 @@
 //! A thread that restricts itself to the system calls that its work needs (seccomp).
 //!
-//! What parses the messages of a stranger may have a hole. [`control_thread`] lets the thread that does so make no call but those
-//! of the protocol: it opens no file, runs no program, makes no memory executable and starts no thread. Any other call fails with
-//! EPERM and is counted by its name. The process's other threads are not touched.
+//! What parses the messages of a stranger may have a hole. [`control_thread`] lets the thread that does so make no
+//! call but those of the protocol: it opens no file, runs no program, makes no memory executable and starts no
+//! thread. Any other call fails with EPERM and is counted by its name. The process's other threads are not touched.
 //!
-//! A call that is denied raises SIGSYS, whose handler counts it. The C library blocks all signals while it starts a thread or a
-//! process, and the kernel ends a process for which it cannot raise the signal; so these calls fail with EPERM and no signal, and
-//! are not counted.
+//! A call that is denied raises SIGSYS, whose handler counts it. The C library blocks all signals while it starts a
+//! thread or a process, and the kernel ends a process for which it cannot raise the signal; so these calls fail with
+//! EPERM and no signal, and are not counted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -67,26 +67,29 @@ macro_rules! named {
 
 /// Calls that a thread could make by mistake, or that somebody who has taken it over would try.
 const NAMED: &[(&str, i64)] = named! {
-    SYS_openat SYS_openat2 SYS_read SYS_write SYS_close SYS_lseek SYS_pread64 SYS_pwrite64 SYS_ioctl SYS_fcntl SYS_dup SYS_dup3
-    SYS_pipe2 SYS_socket SYS_socketpair SYS_bind SYS_listen SYS_accept SYS_connect SYS_sendto SYS_recvfrom SYS_getsockname
-    SYS_setsockopt SYS_getsockopt SYS_shutdown SYS_execve SYS_execveat SYS_wait4 SYS_waitid SYS_kill SYS_tkill
-    SYS_tgkill SYS_ptrace SYS_mmap SYS_mprotect SYS_pkey_mprotect SYS_mremap SYS_remap_file_pages SYS_memfd_create SYS_fstat
-    SYS_newfstatat SYS_statx SYS_statfs SYS_fstatfs SYS_getdents64 SYS_readlinkat SYS_faccessat SYS_faccessat2 SYS_unlinkat
-    SYS_renameat2 SYS_mkdirat SYS_mknodat SYS_linkat SYS_symlinkat SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_ftruncate
-    SYS_fsync SYS_chdir SYS_chroot SYS_mount SYS_umount2 SYS_unshare SYS_setns SYS_prctl SYS_seccomp SYS_bpf SYS_perf_event_open
-    SYS_userfaultfd SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_open SYS_pidfd_getfd SYS_io_uring_setup
-    SYS_io_uring_enter SYS_io_uring_register SYS_io_setup SYS_io_submit SYS_epoll_create1 SYS_epoll_ctl SYS_timerfd_create
-    SYS_signalfd4 SYS_eventfd2 SYS_inotify_init1 SYS_rt_sigaction SYS_rt_sigprocmask SYS_setuid SYS_setgid SYS_setgroups
-    SYS_setresuid SYS_setresgid SYS_capset SYS_prlimit64 SYS_getrusage SYS_uname SYS_sysinfo SYS_getuid SYS_geteuid SYS_getgid
-    SYS_getegid SYS_sched_setaffinity SYS_sched_getaffinity SYS_exit_group SYS_getcwd SYS_preadv2 SYS_pwritev2 SYS_close_range
+    SYS_openat SYS_openat2 SYS_read SYS_write SYS_close SYS_lseek SYS_pread64 SYS_pwrite64 SYS_ioctl SYS_fcntl
+    SYS_dup SYS_dup3 SYS_pipe2 SYS_socket SYS_socketpair SYS_bind SYS_listen SYS_accept SYS_connect SYS_sendto
+    SYS_recvfrom SYS_getsockname SYS_setsockopt SYS_getsockopt SYS_shutdown SYS_execve SYS_execveat SYS_wait4
+    SYS_waitid SYS_kill SYS_tkill SYS_tgkill SYS_ptrace SYS_mmap SYS_mprotect SYS_pkey_mprotect SYS_mremap
+    SYS_remap_file_pages SYS_memfd_create SYS_fstat SYS_newfstatat SYS_statx SYS_statfs SYS_fstatfs
+    SYS_getdents64 SYS_readlinkat SYS_faccessat SYS_faccessat2 SYS_unlinkat SYS_renameat2 SYS_mkdirat
+    SYS_mknodat SYS_linkat SYS_symlinkat SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_ftruncate SYS_fsync
+    SYS_chdir SYS_chroot SYS_mount SYS_umount2 SYS_unshare SYS_setns SYS_prctl SYS_seccomp SYS_bpf
+    SYS_perf_event_open SYS_userfaultfd SYS_process_vm_readv SYS_process_vm_writev SYS_pidfd_open
+    SYS_pidfd_getfd SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register SYS_io_setup SYS_io_submit
+    SYS_epoll_create1 SYS_epoll_ctl SYS_timerfd_create SYS_signalfd4 SYS_eventfd2 SYS_inotify_init1
+    SYS_rt_sigaction SYS_rt_sigprocmask SYS_setuid SYS_setgid SYS_setgroups SYS_setresuid SYS_setresgid
+    SYS_capset SYS_prlimit64 SYS_getrusage SYS_uname SYS_sysinfo SYS_getuid SYS_geteuid SYS_getgid SYS_getegid
+    SYS_sched_setaffinity SYS_sched_getaffinity SYS_exit_group SYS_getcwd SYS_preadv2 SYS_pwritev2
+    SYS_close_range
 };
 
 /// Those that are left of older interfaces on x86-64.
 #[cfg(target_arch = "x86_64")]
 const NAMED_HERE: &[(&str, i64)] = named! {
     SYS_open SYS_creat SYS_stat SYS_lstat SYS_access SYS_readlink SYS_unlink SYS_rename SYS_mkdir SYS_rmdir
-    SYS_pipe SYS_dup2 SYS_chmod SYS_chown SYS_lchown SYS_link SYS_symlink SYS_mknod SYS_getdents SYS_poll SYS_select SYS_arch_prctl
-    SYS_epoll_create SYS_eventfd SYS_signalfd SYS_inotify_init SYS_alarm SYS_time
+    SYS_pipe SYS_dup2 SYS_chmod SYS_chown SYS_lchown SYS_link SYS_symlink SYS_mknod SYS_getdents SYS_poll
+    SYS_select SYS_arch_prctl SYS_epoll_create SYS_eventfd SYS_signalfd SYS_inotify_init SYS_alarm SYS_time
 };
 #[cfg(not(target_arch = "x86_64"))]
 const NAMED_HERE: &[(&str, i64)] = &[];
@@ -187,11 +190,11 @@ const PR_SET_VMA: u64 = 0x5356_4d41;
 const IORING_REGISTER_EVENTFD: u64 = 4;
 const IORING_UNREGISTER_EVENTFD: u64 = 5;
 
-/// Confines this thread, for the rest of its life, to what the control thread of a device needs: Unix sockets, shared memory, events,
-/// the log. Returns the count of the calls that it is denied from now on.
+/// Confines this thread, for the rest of its life, to what the control thread of a device needs: Unix sockets, shared
+/// memory, events, the log. Returns the count of the calls that it is denied from now on.
 ///
-/// Signals that anybody may send to the process are left to its other threads from now on: what their handlers do may be denied
-/// here.
+/// Signals that anybody may send to the process are left to its other threads from now on: what their handlers do may
+/// be denied here.
 ///
 /// # Errors
 /// In words, why it cannot be confined: it goes on as before, then. The kernel has no seccomp, or a policy forbids it.
@@ -271,8 +274,8 @@ fn set_signals(signals: Signals) -> libc::sigset_t {
         [libc::SIGSYS, libc::SIGBUS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
     let mut before = MaybeUninit::zeroed();
     let mut blocked = MaybeUninit::zeroed();
-    // SAFETY: the sets are filled before they are read: by sigfillset() or by the caller, and by pthread_sigmask(), which cannot
-    // fail with SIG_SETMASK; it zeroes nothing that the other calls need.
+    // SAFETY: the sets are filled before they are read: by sigfillset() or by the caller, and by pthread_sigmask(),
+    // which cannot fail with SIG_SETMASK; it zeroes nothing that the other calls need.
     unsafe {
         match signals {
             Signals::OnlyOwn => {
@@ -353,7 +356,8 @@ extern "C" fn on_sigsys(signal: libc::c_int, info: *mut libc::siginfo_t, context
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo.
     let by_filter = unsafe { (*info).si_code } == SYS_SECCOMP;
     if by_filter && !denials.is_null() {
-        // SAFETY: the kernel gives a handler with SA_SIGINFO the thread's registers, which no one else touches until it returns.
+        // SAFETY: the kernel gives a handler with SA_SIGINFO the thread's registers, which no one else touches until
+        // it returns.
         let number = unsafe { answer(&mut *context.cast(), -i64::from(libc::EPERM)) };
         // SAFETY: the pointer is that of a value which KEPT keeps, or of a static one.
         unsafe { (*denials).count(number) };
@@ -394,8 +398,8 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
             }
         }
         Some(action) if action.sa_sigaction == libc::SIG_IGN => {}
-        // SAFETY: sets the default, which is to end the process, and sends the signal again; it arrives when this handler
-        // returns. Both may be called in a handler.
+        // SAFETY: sets the default, which is to end the process, and sends the signal again; it arrives when this
+        // handler returns. Both may be called in a handler.
         _ => unsafe {
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
@@ -411,7 +415,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs something in a confined thread of its own; `None` where there is no seccomp, with the reason on standard error.
+    /// Runs something in a confined thread of its own; `None` where there is no seccomp, with the reason on standard
+    /// error.
     fn confined<T: Send>(work: impl FnOnce(&Denials) -> T + Send) -> Option<T> {
         let run = || match control_thread() {
             Ok(denials) => Some(work(&denials)),

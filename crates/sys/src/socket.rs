@@ -95,8 +95,8 @@ pub fn give_access(path: &Path, access: FileAccess) -> Result<(), FileAccessErro
     Ok(())
 }
 
-/// Opens a socket at a path and listens there. It never waits for a connection. Nobody can connect before its file has its
-/// permissions.
+/// Opens a socket at a path and listens there. It never waits for a connection. Nobody can connect before its file
+/// has its permissions.
 ///
 /// # Errors
 /// Those of `socket(2)`, `bind(2)` and `listen(2)`; a [`FileAccessError`] inside of one. The file is gone, then.

@@ -68,8 +68,8 @@ pub struct Config {
     #[serde(default)]
     pub disable: Vec<VirtioOption>,
 
-    /// The permissions of the socket's file, in `server` mode: octal text such as `"0660"`. Nobody can connect before it has
-    /// them. Without this key they are what the umask leaves.
+    /// The permissions of the socket's file, in `server` mode: octal text such as `"0660"`. Nobody can connect before
+    /// it has them. Without this key they are what the umask leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_mode: Option<FileMode>,
 
@@ -77,12 +77,13 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket_group: Option<FileGroup>,
 
-    /// The users who may be on the other side, by name or number; root too, if it is to be one. Others are refused and counted as
-    /// `peer_refused`. Without any, everybody may whom the socket's permissions let connect.
+    /// The users who may be on the other side, by name or number; root too, if it is to be one. Others are refused
+    /// and counted as `peer_refused`. Without any, everybody may whom the socket's permissions let connect.
     #[serde(default)]
     pub peer_users: Vec<User>,
 
-    /// Whether the thread that speaks with the other side gives up all system calls that the protocol does not need (seccomp).
+    /// Whether the thread that speaks with the other side gives up all system calls that the protocol does not need
+    /// (seccomp).
     #[serde(default = "virtio::yes")]
     pub confine: bool,
 }

@@ -46,7 +46,8 @@ impl SharedMapping {
         PeerMemory::default().check(file)?.map(offset, length)
     }
 
-    /// Maps a file whose mappings lie on pages of this size. `charge` is told how many bytes of the address space that takes.
+    /// Maps a file whose mappings lie on pages of this size. `charge` is told how many bytes of the address space
+    /// that takes.
     fn of(
         file: &File,
         page: usize,
@@ -105,8 +106,8 @@ pub fn holes() -> u32 {
     guard::holes()
 }
 
-/// Gets ready what the first mapping of the process needs, for a thread that may not do that any more when it maps: the handler of
-/// SIGBUS.
+/// Gets ready what the first mapping of the process needs, for a thread that may not do that any more when it maps:
+/// the handler of SIGBUS.
 ///
 /// # Errors
 /// Those of `sigaction(2)`.

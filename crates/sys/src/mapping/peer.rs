@@ -1,7 +1,8 @@
 //! Which files of another process are mapped, and how much of them.
 //!
-//! A file can be one that another process plays (FUSE), and then even a question about it waits for that process. So the first
-//! question is one that the kernel answers by itself: only files that live in memory have seals. All others follow after it.
+//! A file can be one that another process plays (FUSE), and then even a question about it waits for that process. So
+//! the first question is one that the kernel answers by itself: only files that live in memory have seals. All others
+//! follow after it.
 
 use std::fmt;
 use std::fs::File;
@@ -47,11 +48,11 @@ pub struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// The account of a peer. Its share of the address space is [`MAX_PEER_SPACE`], or the same part of [`MAX_ALL_SPACE`] for each
-    /// peer that has an account, if that is less.
+    /// The account of a peer. Its share of the address space is [`MAX_PEER_SPACE`], or the same part of
+    /// [`MAX_ALL_SPACE`] for each peer that has an account, if that is less.
     ///
-    /// With `any_file` files on disks and on other machines are accepted too: a question about one, and each page of it that is
-    /// touched, may wait for a disk or another process.
+    /// With `any_file` files on disks and on other machines are accepted too: a question about one, and each page of
+    /// it that is touched, may wait for a disk or another process.
     pub fn limited(any_file: bool) -> PeerMemory {
         PeerMemory { any_file, space: Some(Space::new(&ALL)) }
     }
@@ -59,13 +60,13 @@ impl PeerMemory {
     /// Looks at a file. Asks nobody but the kernel, unless any file is accepted.
     ///
     /// # Errors
-    /// `Unsupported` for what is no file in memory; with `any_file`, `InvalidInput` for what is no file at all; those of
-    /// `fstat(2)` and `fstatfs(2)`.
+    /// `Unsupported` for what is no file in memory; with `any_file`, `InvalidInput` for what is no file at all; those
+    /// of `fstat(2)` and `fstatfs(2)`.
     pub fn check<'a>(&self, file: &'a File) -> io::Result<CheckedFile<'a>> {
         let in_memory = lives_in_memory(file)?;
         if !in_memory && !self.any_file {
-            let message = "it is not a file in memory, so its pages may have to come from a disk or another process; share a \
-                           memfd, or a file on tmpfs or hugetlbfs (`allow_file_memory` accepts others)";
+            let message = "it is not a file in memory, so its pages may have to come from a disk or another process; \
+                           share a memfd, or a file on tmpfs or hugetlbfs (`allow_file_memory` accepts others)";
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
         let status = fstat(file)?;
@@ -88,8 +89,8 @@ impl PeerMemory {
     }
 }
 
-/// Whether a file lives in memory alone: on tmpfs, of which a memfd is one, or on hugetlbfs. Only those have seals, and the kernel
-/// looks no further than at the open file.
+/// Whether a file lives in memory alone: on tmpfs, of which a memfd is one, or on hugetlbfs. Only those have seals,
+/// and the kernel looks no further than at the open file.
 fn lives_in_memory(file: &File) -> io::Result<bool> {
     match fcntl_get_seals(file) {
         Ok(_) => Ok(true),
@@ -176,16 +177,16 @@ impl Space {
         if let Err(used) = take(&space.used, share) {
             let peers = total.peers.load(Relaxed);
             return Err(no_space(format!(
-                "{bytes} bytes more than the {used} mapped for this peer are more than its share of the address space, {share} \
-                 bytes ({MAX_PEER_SPACE} at most, and {} for all {peers} together)",
+                "{bytes} bytes more than the {used} mapped for this peer are more than its share of the address space, \
+                 {share} bytes ({MAX_PEER_SPACE} at most, and {} for all {peers} together)",
                 total.limit
             )));
         }
         if let Err(used) = take(&total.used, total.limit) {
             space.used.fetch_sub(bytes, Relaxed);
             return Err(no_space(format!(
-                "{bytes} bytes more than the {used} mapped for all peers are more than the {} that they may have together; end \
-                 peers that were connected before others were added",
+                "{bytes} bytes more than the {used} mapped for all peers are more than the {} that they may have together; \
+                 end peers that were connected before others were added",
                 total.limit
             )));
         }

@@ -43,7 +43,8 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// A channel over a connected socket, which never waits. When `disturb` is raised, waits end. What comes is closed by `closer`.
+    /// A channel over a connected socket, which never waits. When `disturb` is raised, waits end. What comes is
+    /// closed by `closer`.
     pub(super) fn new(socket: UnixStream, disturb: Arc<Signal>, closer: Closer) -> Channel {
         let socket = Foreign::new(socket, &closer);
         Channel { socket, closer, disturb, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }

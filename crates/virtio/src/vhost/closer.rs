@@ -1,8 +1,8 @@
 //! Where a stranger's descriptors are closed.
 //!
-//! Closing a file waits where its file system likes to: FUSE tells the process behind it and waits for the answer; a TCP socket may
-//! wait until its data have gone. So that is done by a thread of its own, which nobody waits for. When it hangs, what waits
-//! behind it is bounded: the device takes no connection until there is room again.
+//! Closing a file waits where its file system likes to: FUSE tells the process behind it and waits for the answer; a
+//! TCP socket may wait until its data have gone. So that is done by a thread of its own, which nobody waits for. When
+//! it hangs, what waits behind it is bounded: the device takes no connection until there is room again.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// Descriptors that may wait to be closed before no more are accepted. Those of one message, and its connection, may come on top.
+/// Descriptors that may wait to be closed before no more are accepted. Those of one message, and its connection, may
+/// come on top.
 pub(super) const MAX_UNCLOSED: usize = 64;
 
 /// The way to the thread that closes. The thread ends after the last clone of this, when it has closed all.
@@ -54,7 +55,7 @@ impl Closer {
     pub(super) fn explain(&self) -> String {
         let unclosed = self.unclosed();
         format!(
-            "{unclosed} descriptors that a peer has sent are not closed yet: closing one of them waits; no peer is taken"
+            "{unclosed} descriptors that a peer has sent are not closed yet, because one of them waits; no peer is taken"
         )
     }
 

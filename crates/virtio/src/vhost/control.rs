@@ -1,4 +1,5 @@
-//! What the control threads of both sides have in common: how they are confined, how they end, and how fast they take connections.
+//! What the control threads of both sides have in common: how they are confined, how they end, and how fast they take
+//! connections.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -87,15 +88,16 @@ impl ControlThread {
         Ok(ControlThread { thread, done })
     }
 
-    /// Waits for the end of a thread that was told to end; true if it came. One that hangs, in what a peer has done to it, is left
-    /// after some seconds: it keeps what it has.
+    /// Waits for the end of a thread that was told to end; true if it came. One that hangs, in what a peer has done
+    /// to it, is left after some seconds: it keeps what it has.
     pub(super) fn end(self) -> bool {
         let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
         let just_now = left.is_some_and(|left| left.elapsed() < 5 * END_WITHIN);
         let limit = if just_now { END_WITHIN_NEXT } else { END_WITHIN };
         match self.done.recv_timeout(limit) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
-                // Nothing is left but to give the stack back. A thread that has panicked has nothing left to end either.
+                // Nothing is left but to give the stack back. A thread that has panicked has nothing left to end
+                // either.
                 let _ = self.thread.join();
                 true
             }
@@ -110,8 +112,8 @@ impl ControlThread {
 /// Says that a thread was left.
 pub(super) fn left_to_itself(socket: &Path) {
     error!(
-        "{}: the control thread hangs in a call of the system and is left to itself: what the peer has sent, a descriptor or \
-         memory, does not let it go on; it ends with the process",
+        "{}: the control thread hangs in a call of the system and is left to itself: what the peer has sent, a \
+         descriptor or memory, does not let it go on; it ends with the process",
         socket.display()
     );
 }

@@ -93,8 +93,8 @@ impl Listening {
     }
 }
 
-/// The file of a socket that we opened. With it the socket ends: the file is removed and connections are refused, also if a thread
-/// that hangs still has the socket open.
+/// The file of a socket that we opened. With it the socket ends: the file is removed and connections are refused,
+/// also if a thread that hangs still has the socket open.
 pub(super) struct SocketFile {
     listening: Arc<Listening>,
     /// Device and inode of the file: another one at the same path is not ours.
@@ -199,7 +199,8 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    /// For a thread that listens to this signal and to which the endpoint is given: what only its owner may do, the endpoint loses.
+    /// For a thread that listens to this signal and to which the endpoint is given: what only its owner may do, the
+    /// endpoint loses.
     pub(super) fn new(endpoint: &mut Endpoint, access: FileAccess, signal: &Arc<Signal>) -> Seat {
         let server = match endpoint {
             Endpoint::Server(server) => {

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `message.rs`, `channel.rs` | messages, and how they come and go over a socket |
 //! | `endpoint.rs`, `policy.rs` | where connections come from, and who may connect |
-//! | `control.rs`, `closer.rs`, `bucket.rs` | what keeps a peer from more than its own connection: how the thread is confined and ends, where a stranger's descriptors are closed, how much is logged |
+//! | `control.rs`, `closer.rs`, `bucket.rs` | how a thread is confined and ends, who closes descriptors, how much is logged |
 //! | `handover/`, `port.rs` | handing rings over |
 //! | `backend.rs`, `device/`, `queue.rs`, `regions.rs` | the device's side |
 //! | `frontend.rs`, `negotiate.rs` | the driver's side |

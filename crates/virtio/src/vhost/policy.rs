@@ -14,8 +14,8 @@ pub struct PeerPolicy {
     pub socket_access: FileAccess,
     /// The users who may be on the other side; anybody, if there are none.
     pub users: Vec<u32>,
-    /// Whether memory may be a file that does not live in memory. A thread that touches its pages may have to wait for a disk or
-    /// another process, and the kernel itself when it asks about the file.
+    /// Whether memory may be a file that does not live in memory. A thread that touches its pages may have to wait
+    /// for a disk or another process, and the kernel itself when it asks about the file.
     pub any_file: bool,
     /// Whether the control thread gives up the system calls that the protocol does not need.
     pub confine: bool,

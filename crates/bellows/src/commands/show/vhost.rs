@@ -377,7 +377,8 @@ mod tests {
             false,
         );
         let expected = "guest (vhost-user): server on /run/vm.sock, connected\n  negotiated: packed mergeable\n  \
-                        protocol: reply-ack\n  memory: 256 MiB in 2 regions\n  peer: process 4711, user 107, group 36\n  \
+                        protocol: reply-ack\n  memory: 256 MiB in 2 regions\n  \
+                        peer: process 4711, user 107, group 36\n  \
                         control thread: confined; denied calls: openat 2\n  \
                         page faults of the engine's thread: 12,345 minor, 0 major\n";
         assert!(text.starts_with(expected), "{text}");
@@ -400,7 +401,9 @@ mod tests {
             false,
         );
         let expected = "guest (virtio-user): client on /s, waiting\n  the machine is being moved: pages that are written are \
-                        logged\n  control thread: not confined: the kernel has no seccomp filters\n  3 connections so far\n  waits: refused\n  last error: the other side closed\n  errors: \
+                        logged\n  \
+                        control thread: not confined: the kernel has no seccomp filters\n  3 connections so far\n  \
+                        waits: refused\n  last error: the other side closed\n  errors: \
                         cut_off 2\n  no rings yet\n";
         assert_eq!(text, expected);
     }

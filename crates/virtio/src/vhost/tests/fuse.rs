@@ -121,8 +121,8 @@ fn answer(mut device: File, silent: &AtomicBool, ended: &AtomicBool, asked: &Ato
     }
 }
 
-/// A device to which a peer has sent a file of such a process, as memory. The process has stopped answering before the device
-/// has seen it.
+/// A device to which a peer has sent a file of such a process, as memory. The process has stopped answering before
+/// the device has seen it.
 fn with_silent_file(fuse: &Fuse, policy: PeerPolicy) -> (Host, Peer) {
     let host = Host::with(policy);
     let (served, peer) = (host.peer(), host.peer());

@@ -41,7 +41,8 @@ pub(in crate::vhost) fn misbehave(message: &Message) {
     }
 }
 
-/// A TCP socket whose end waits until its data have gone, which they do not while the other side does not read: so long, at most.
+/// A TCP socket whose end waits until its data have gone, which they do not while the other side does not read: so
+/// long, at most.
 pub(in crate::vhost) fn lingering(time: Duration) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -127,8 +128,8 @@ pub(super) fn still_works(host: &Host) {
     until("packets after all that", || peer.used(1) == 5);
 }
 
-/// Descriptors whose end waits for somebody do not hold up the control thread, whether a request brought them or nobody has read
-/// them, nor the end of the device.
+/// Descriptors whose end waits for somebody do not hold up the control thread, whether a request brought them or
+/// nobody has read them, nor the end of the device.
 #[test]
 fn descriptors_that_linger_hold_up_nobody() {
     let host = Host::start();
@@ -170,7 +171,8 @@ fn descriptors_that_linger_hold_up_nobody() {
     assert!(start.elapsed() < Duration::from_secs(15), "somebody waited: {:?}", start.elapsed());
 }
 
-/// However many such descriptors a peer sends, so many wait to be closed and no more; the device says why it takes no peer.
+/// However many such descriptors a peer sends, so many wait to be closed and no more; the device says why it takes no
+/// peer.
 #[test]
 fn what_waits_to_be_closed_is_bounded_and_told() {
     let host = Host::start();

@@ -13,8 +13,8 @@ use super::peer::{Engine, Folder, LENGTH, config, errors, event, until};
 use crate::Features;
 use crate::ring::Areas;
 use crate::vhost::{
-    Backend, BackendConfig, DriverPort, Frontend, FrontendConfig, FrontendStatus, Layout, Mode, Negotiated, PeerPolicy,
-    Placed, QueueLayout, SharedFile,
+    Backend, BackendConfig, Confinement, DriverPort, Frontend, FrontendConfig, FrontendStatus, Layout, Mode,
+    Negotiated, PeerPolicy, Placed, QueueLayout, SharedFile,
 };
 
 const ADDRESS: u64 = 1 << 40;
@@ -121,6 +121,51 @@ impl Front {
             self.port.driver().is_none()
         });
     }
+}
+
+/// A layout that panics, then tries what a control thread may not, then works.
+struct Troubled {
+    simple: Simple,
+    calls: u32,
+}
+
+impl Layout for Troubled {
+    type Driver = Driver;
+
+    fn place(&mut self, negotiated: &Negotiated) -> io::Result<Placed<Driver>> {
+        self.calls += 1;
+        match self.calls {
+            1 => std::panic::resume_unwind(Box::new("a panic for the test")),
+            2 => {
+                std::env::set_current_dir("/")?;
+                self.simple.place(negotiated)
+            }
+            _ => self.simple.place(negotiated),
+        }
+    }
+}
+
+/// The control thread of the driver's side is guarded as that of the device is.
+#[test]
+fn a_front_end_that_panics_and_one_that_goes_astray_go_on() {
+    let folder = Folder::new();
+    let (backend, port) = Backend::start(config(&folder.socket(), Mode::Server)).unwrap();
+    let _engine = Engine::run(port);
+    let layout = Troubled { simple: Simple::default(), calls: 0 };
+    let (frontend, mut port) = Frontend::start(front_config(&folder.socket(), Mode::Client), layout).unwrap();
+    let status = frontend.status();
+    until("a driver", || {
+        port.sync();
+        port.driver().is_some()
+    });
+    let snapshot = status.snapshot();
+    assert!(snapshot.errors.contains(&("control_panicked", 1)), "{snapshot:?}");
+    assert_eq!(snapshot.peer.unwrap().pid, std::process::id());
+    if let Confinement::Confined(_) = snapshot.confinement {
+        assert!(snapshot.errors.contains(&("driver_unusable", 1)), "{snapshot:?}");
+        assert_eq!(snapshot.confinement.denied(), [("chdir".to_owned(), 1)].into());
+    }
+    drop((frontend, port, backend));
 }
 
 fn other(mode: Mode) -> Mode {
