@@ -337,6 +337,10 @@ fn what_an_app_says_of_a_checksum_holds_up_nobody() {
 
 #[test]
 fn a_packet_that_an_app_has_cut_or_stretched_is_looked_at_anew() {
+    in_bounded_time(cut_and_stretched);
+}
+
+fn cut_and_stretched() {
     let socket = Socket::new("changed");
     let mut joined = Joined::new(&socket, &json!({}), &json!({}));
     for up in [true, false] {
