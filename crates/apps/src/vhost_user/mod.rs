@@ -621,8 +621,13 @@ impl Configure for VhostUser {
         let features = virtio::features(&config.disable, queues);
         let access = virtio::socket_access(config.mode, config.socket_mode, config.socket_group)?;
         let users = config.peer_users.iter().map(|user| user.id()).collect();
-        let policy =
-            PeerPolicy { socket_access: access, users, any_file: config.allow_file_memory, confine: config.confine };
+        let policy = PeerPolicy {
+            socket_access: access,
+            users,
+            any_file: config.allow_file_memory,
+            confine: config.confine,
+            ..PeerPolicy::default()
+        };
         let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };
         Ok(VhostUser { config, running: None, watching: false })
     }

@@ -588,7 +588,13 @@ impl Configure for VirtioUser {
         let access = virtio::socket_access(config.mode, config.socket_mode, config.socket_group)?;
         let users = config.peer_users.iter().map(|user| user.id()).collect();
         // The memory is our own.
-        let policy = PeerPolicy { socket_access: access, users, any_file: false, confine: config.confine };
+        let policy = PeerPolicy {
+            socket_access: access,
+            users,
+            any_file: false,
+            confine: config.confine,
+            ..PeerPolicy::default()
+        };
         let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
         Ok(VirtioUser { config, running: None, watching: false })
     }

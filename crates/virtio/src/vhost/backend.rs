@@ -157,7 +157,7 @@ impl Control {
     fn run(mut self) {
         let confinement = Confinement::begin(self.policy.confine);
         self.status.confinement(confinement);
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(self.policy.longest_pause);
         while let Some(socket) = self.next() {
             let started = Instant::now();
             self.meet(socket);

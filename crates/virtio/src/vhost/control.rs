@@ -14,7 +14,7 @@ use bellows_sys::confine::{Denials, control_thread};
 use bellows_sys::{mapping, socket};
 use tracing::error;
 
-use super::endpoint::{FIRST_PAUSE, LONGEST_PAUSE};
+use super::endpoint::FIRST_PAUSE;
 
 /// How long a thread that is to end may take. One that takes longer is left to itself.
 const END_WITHIN: Duration = Duration::from_secs(2);
@@ -135,11 +135,8 @@ pub(super) struct Pace {
 const SESSION: Duration = Duration::from_secs(1);
 
 impl Pace {
-    /// The tests connect some hundred times.
-    const LONGEST: Duration = if cfg!(test) { Duration::from_millis(2) } else { LONGEST_PAUSE };
-
-    pub(super) fn new() -> Pace {
-        Pace { pause: Duration::ZERO, longest: Pace::LONGEST }
+    pub(super) fn new(longest: Duration) -> Pace {
+        Pace { pause: Duration::ZERO, longest }
     }
 
     /// How long to wait after a connection that has lasted so long.
@@ -158,7 +155,7 @@ mod tests {
 
     #[test]
     fn short_connections_are_taken_ever_more_slowly_and_long_ones_at_once() {
-        let mut pace = Pace { pause: Duration::ZERO, longest: LONGEST_PAUSE };
+        let mut pace = Pace::new(Duration::from_secs(1));
         let mut milliseconds = |lasted: u64| pace.after(Duration::from_millis(lasted)).as_millis();
         let pauses: Vec<u128> = (0..8).map(|_| milliseconds(5)).collect();
         assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000]);

@@ -1,11 +1,13 @@
 //! What a peer may do.
 
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use bellows_sys::access::FileAccess;
 use bellows_sys::socket::{self, Peer};
 
 use super::ProtocolError;
+use super::endpoint::LONGEST_PAUSE;
 
 /// What a peer may do, and who may be one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +21,20 @@ pub struct PeerPolicy {
     pub any_file: bool,
     /// Whether the control thread gives up the system calls that the protocol does not need.
     pub confine: bool,
+    /// How long a device waits, at most, before it takes another connection after some that ended at once.
+    pub longest_pause: Duration,
 }
 
 impl Default for PeerPolicy {
     /// Anybody may connect whom the system lets, may share memory alone, and is served by a confined thread.
     fn default() -> PeerPolicy {
-        PeerPolicy { socket_access: FileAccess::default(), users: Vec::new(), any_file: false, confine: true }
+        PeerPolicy {
+            socket_access: FileAccess::default(),
+            users: Vec::new(),
+            any_file: false,
+            confine: true,
+            longest_pause: LONGEST_PAUSE,
+        }
     }
 }
 

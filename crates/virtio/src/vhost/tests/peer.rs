@@ -60,8 +60,13 @@ impl Drop for Folder {
 
 pub(super) fn config(socket: &Path, mode: Mode) -> BackendConfig {
     let mac = Some([2, 0, 0, 0, 0, 7]);
-    let policy = PeerPolicy::default();
+    let policy = hasty(PeerPolicy::default());
     BackendConfig { socket: socket.to_owned(), mode, queues: 2, features: Features::DEVICE, mac, policy }
+}
+
+/// The tests connect some hundred times.
+fn hasty(policy: PeerPolicy) -> PeerPolicy {
+    PeerPolicy { longest_pause: Duration::from_millis(2), ..policy }
 }
 
 /// An engine with one port: a thread that synchronises it, and takes packets from its rings, until told to end.
@@ -275,7 +280,7 @@ impl Host {
 
     pub(super) fn with(policy: PeerPolicy) -> Host {
         let folder = Folder::new();
-        let config = BackendConfig { policy, ..config(&folder.socket(), Mode::Server) };
+        let config = BackendConfig { policy: hasty(policy), ..config(&folder.socket(), Mode::Server) };
         let (backend, port) = Backend::start(config).unwrap();
         Host { status: backend.status(), engine: Engine::run(port), _backend: backend, folder }
     }
