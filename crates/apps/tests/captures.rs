@@ -78,7 +78,7 @@ struct Expected {
 
 fn expected(path: &Path) -> Result<Expected, bellows_capture::Error> {
     let mut reader = Reader::open(path)?;
-    let format = reader.format();
+    let format = reader.format().unwrap();
     let (mut packets, mut too_long) = (Vec::new(), 0);
     let damage = loop {
         match reader.next_record() {

@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let nanoseconds = start.elapsed().as_nanos() as f64 / reader.records().max(1) as f64;
         if round == 0 {
-            println!("{path}: {}, {} records, {bytes} bytes", reader.format(), reader.records());
+            let format = reader.format().map(|format| format.to_string()).unwrap_or_default();
+            println!("{path}: {format}, {} records, {bytes} bytes", reader.records());
         } else {
             times.push(nanoseconds);
         }

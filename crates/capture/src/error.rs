@@ -210,15 +210,6 @@ pub enum ErrorKind {
     #[error("the file is empty, not even the header of a capture is there")]
     Empty,
 
-    /// The decompressed file does not begin within what a reader looks at.
-    #[error(
-        "no capture begins in its first {within} bytes, which decompress to nothing; compress the capture anew, or unpack it"
-    )]
-    NoStart {
-        /// Bytes of the file that were looked at.
-        within: u64,
-    },
-
     /// Neither pcap nor pcapng.
     #[error(
         "not a capture that can be read: it starts with the bytes {start:02x?}, which is neither pcap nor pcapng, plain \

@@ -43,7 +43,7 @@ pub enum Found<'a> {
     Pause,
 }
 
-/// Bytes in which the beginning of a file must lie when it is opened by its path.
+/// What is done at once when a file is opened by its path.
 const START: Budget = Budget::for_records(256);
 
 /// How far a file was read.
@@ -68,20 +68,21 @@ pub struct Reader {
 }
 
 enum Layout {
-    /// The file is to be read anew, whose format was this.
-    Again(Format),
+    /// The first bytes are to be read, or to be read anew; then the format was this.
+    Start(Option<Format>),
     Pcap(Pcap),
     Pcapng(Pcapng),
     /// An error was found.
-    Failed(Format),
+    Failed(Option<Format>),
 }
 
 impl Reader {
-    /// Opens the file at `path` and reads what comes before its first packet, of which it looks at a MiB at most.
+    /// Opens the file at `path` and reads what comes before its first packet: a MiB of work at most, the rest is done with the
+    /// first record. (With a large window, zstd yields the first byte when as much has been decompressed.)
     ///
     /// # Errors
     ///
-    /// If the file cannot be opened or read, is not a capture, or its first bytes are damaged.
+    /// If the file cannot be opened or read, is not a capture, or its first bytes are damaged, as far as they were read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let name: Arc<str> = path.as_ref().to_string_lossy().into();
         let opened = File::open(path).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
@@ -107,8 +108,7 @@ impl Reader {
         let mut interfaces = Vec::new();
         let failed = |kind| Error::new(&name, kind);
         let layout = Layout::read(&mut buffer, &mut interfaces, &mut budget).map_err(failed)?;
-        let mut layout =
-            layout.ok_or_else(|| Error::new(&name, ErrorKind::NoStart { within: buffer.file_position() }))?;
+        let mut layout = layout.unwrap_or(Layout::Start(None));
         if let Layout::Pcapng(pcapng) = &mut layout {
             pcapng.find_first(&mut buffer, &mut interfaces, &mut budget).map_err(failed)?;
         }
@@ -141,7 +141,7 @@ impl Reader {
         let found = match &mut self.layout {
             Layout::Pcap(pcap) => pcap.next(&mut self.buffer, self.records, budget),
             Layout::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces, self.records, budget),
-            Layout::Again(_) => self.first_again(budget),
+            Layout::Start(_) => self.first(budget),
             Layout::Failed(_) => Ok(Step::End),
         };
         match found {
@@ -156,9 +156,9 @@ impl Reader {
         }
     }
 
-    /// Reads the start of a file that was read before, and its first record.
+    /// Reads the start of a file and its first record.
     #[cold]
-    fn first_again(&mut self, budget: &mut Budget) -> Result<Step, Box<ErrorKind>> {
+    fn first(&mut self, budget: &mut Budget) -> Result<Step, Box<ErrorKind>> {
         let Some(layout) = Layout::read(&mut self.buffer, &mut self.interfaces, budget)? else {
             return Ok(Step::Pause);
         };
@@ -166,7 +166,7 @@ impl Reader {
         match &mut self.layout {
             Layout::Pcap(pcap) => pcap.next(&mut self.buffer, 0, budget),
             Layout::Pcapng(pcapng) => pcapng.next(&mut self.buffer, &mut self.interfaces, 0, budget),
-            Layout::Again(_) | Layout::Failed(_) => Ok(Step::End),
+            Layout::Start(_) | Layout::Failed(_) => Ok(Step::End),
         }
     }
 
@@ -187,7 +187,7 @@ impl Reader {
         match self.buffer.rewind() {
             Ok(()) => {
                 self.interfaces.clear();
-                self.layout = Layout::Again(self.format());
+                self.layout = Layout::Start(self.format());
                 Ok(())
             }
             Err(error) => Err(self.fail(Box::new(ErrorKind::Rewind(error)))),
@@ -201,12 +201,13 @@ impl Reader {
         &self.interfaces
     }
 
-    /// The file's format; the byte order is that of the current section of a pcapng file.
-    pub fn format(&self) -> Format {
+    /// The file's format; the byte order is that of the current section of a pcapng file. `None` if that is not known yet, because
+    /// the file was opened by its path and much of it has to be decompressed first.
+    pub fn format(&self) -> Option<Format> {
         match &self.layout {
-            Layout::Pcap(pcap) => pcap.format,
-            Layout::Pcapng(pcapng) => Format::Pcapng { endianness: pcapng.endianness },
-            Layout::Again(format) | Layout::Failed(format) => *format,
+            Layout::Pcap(pcap) => Some(pcap.format),
+            Layout::Pcapng(pcapng) => Some(Format::Pcapng { endianness: pcapng.endianness }),
+            Layout::Start(format) | Layout::Failed(format) => *format,
         }
     }
 

@@ -41,7 +41,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// Writes back what can be read of a file, in the same kind of format.
 fn write_back(path: &Path, copy: &Path) -> Result<(), bellows_capture::Error> {
     let mut reader = Reader::open(path)?;
-    let mut writer = Writer::create(copy, WriterOptions::like(reader.format()), reader.interfaces())?;
+    let mut writer =
+        Writer::create(copy, WriterOptions::like(reader.format().expect("it is known")), reader.interfaces())?;
     while let Some(record) = reader.next_record()?.map(Owned::from) {
         for interface in &reader.interfaces()[writer.interfaces()..] {
             writer.add_interface(interface)?;

@@ -252,7 +252,7 @@ fn naive_pcapng(sections: &[Section]) -> (Vec<u8>, Vec<Interface>, Vec<Owned>) {
 /// Writes back what was read, in the same kind of format.
 fn written_back(file: &[u8]) -> Vec<u8> {
     let mut reader = Reader::new(io::Cursor::new(file.to_vec()), "original").unwrap();
-    let options = WriterOptions::like(reader.format());
+    let options = WriterOptions::like(reader.format().unwrap());
     let mut writer = Writer::new(Vec::new(), "copy", options, reader.interfaces()).unwrap();
     while let Some(record) = reader.next_record().unwrap().map(Owned::from) {
         for interface in &reader.interfaces()[writer.interfaces()..] {
