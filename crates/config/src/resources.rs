@@ -228,7 +228,7 @@ fn socket(used: &Used, target: &Target) -> Option<Diagnostic> {
     let length = path.as_os_str().len();
     if length > LONGEST_SOCKET {
         let message = format!("the path has {length} bytes, and that of a socket at most {LONGEST_SOCKET}");
-        let help = "choose a folder with a shorter name, such as /run or /tmp";
+        let help = "choose a folder with a shorter name, such as /run/bellows";
         return Some(error(used, message, "too long").help(help));
     }
     match &target.metadata {

@@ -138,6 +138,8 @@ impl Sandbox {
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words).current_dir(self.folder.path()).env("BELLOWS_RUNTIME_DIR", self.path("run/bellows"));
+        // Where the sockets of examples lie.
+        command.env("XDG_RUNTIME_DIR", self.path("run"));
         // Those who run the tests may have any locale.
         command.env("LC_ALL", "C.UTF-8");
         command.env("COMMAND", "1").env_remove("RUST_BACKTRACE").env_remove("NO_COLOR").stdin(Stdio::null());
