@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ use crate::counters::{Doing, Pulse};
 
 /// Slow breaths that wait to be [taken](crate::Control::take_slow_breaths); more are counted only.
 const MOST_UNTOLD: usize = 16;
+
+/// Stands for a time that is about to be known, and is later than any.
+const JUST_NOW: u64 = u64::MAX;
 
 /// The watchdog looks no more often than this, in nanoseconds.
 const LEAST_INTERVAL: u64 = 1_000_000;
@@ -72,7 +75,7 @@ struct Seen {
 /// What the engine and the watchdog share. Times are those of [`clock::now`].
 pub(crate) struct Watchdog {
     limit: u64,
-    /// When the engine was asked for a sign; 0 if it has given it.
+    /// When the engine was asked for a sign; 0 if it has given it, [`JUST_NOW`] if that is not known yet.
     asked: AtomicU64,
     /// When the watchdog looked last; 0 if there is none.
     looked: AtomicU64,
@@ -124,12 +127,16 @@ impl Watchdog {
                 return;
             }
             let now = clock::now();
+            let ask = || {
+                ask();
+                clock::now()
+            };
             self.look(std::mem::replace(&mut last, now), now, &ask, &pulse);
         }
     }
 
-    /// One look, by the watchdog's thread.
-    fn look(&self, last: u64, now: u64, ask: &impl Fn(), pulse: &impl Fn() -> Option<Pulse>) {
+    /// One look, by the watchdog's thread. `ask` returns the time.
+    fn look(&self, last: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Pulse>) {
         let late = now.saturating_sub(last).saturating_sub(self.interval());
         if late > self.limit / 2 {
             self.late.store(late, Relaxed);
@@ -138,8 +145,10 @@ impl Watchdog {
         self.looked.store(now, Release);
         if self.asked.load(Acquire) == 0 {
             self.lock().doing.clear();
-            self.asked.store(now, Release);
-            ask();
+            // Before it has been asked the engine may begin another breath, so the time is taken when it has been.
+            self.asked.store(JUST_NOW, Release);
+            let asked = ask();
+            let _ = self.asked.compare_exchange(JUST_NOW, asked, AcqRel, Relaxed);
             return;
         }
         // Somebody who exchanges the configuration is seen at the next look.
@@ -308,7 +317,7 @@ mod tests {
     fn looks(watchdog: &Watchdog, from: u64, to: u64, app: &str) {
         let mut last = from;
         while last + 25 * MS <= to {
-            watchdog.look(last, last + 25 * MS, &|| {}, &|| pulse(app));
+            watchdog.look(last, last + 25 * MS, &|| last + 25 * MS, &|| pulse(app));
             last += 25 * MS;
         }
     }
@@ -380,7 +389,7 @@ mod tests {
             pace.go_on(start + 50 * MS, 1_000);
             let now = start + 2_050 * MS;
             if watchdog_is_first {
-                watchdog.look(start + 50 * MS, now - MS, &|| {}, &|| pulse("busy"));
+                watchdog.look(start + 50 * MS, now - MS, &|| now - MS, &|| pulse("busy"));
             }
             let still = pace.judge(now, 1_100, &watchdog).unwrap();
             assert!(still.is_standstill(Duration::from_millis(100)), "{still:?}");
