@@ -153,11 +153,16 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     (libc::SYS_prctl, Allowed::OneOf(0, &[PR_SET_VMA])),
     (libc::SYS_getrandom, Allowed::Always),
     (libc::SYS_sched_getaffinity, Allowed::Always),
-    // Events: made, raised, lowered. A ring by which some are raised is used, and told of an event, but never made.
+    // Events: made, raised, lowered, and listened to. The rings by which others are raised are told of their event here, and neither
+    // made nor used.
     (libc::SYS_eventfd2, Allowed::Always),
     (libc::SYS_read, Allowed::Always),
-    (libc::SYS_preadv2, Allowed::Always),
-    (libc::SYS_io_uring_enter, Allowed::Always),
+    (libc::SYS_epoll_create1, Allowed::Always),
+    (libc::SYS_epoll_ctl, Allowed::Always),
+    (libc::SYS_epoll_pwait, Allowed::Always),
+    (libc::SYS_epoll_pwait2, Allowed::Always),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_epoll_wait, Allowed::Always),
     (libc::SYS_io_uring_register, Allowed::OneOf(1, &[IORING_REGISTER_EVENTFD, IORING_UNREGISTER_EVENTFD])),
     // The log, if nobody writes it in the background.
     (libc::SYS_write, Allowed::Always),
