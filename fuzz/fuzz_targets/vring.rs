@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memfd;
-use bellows_virtio::ring::{Areas, Position, ReceiveRing, Setup, TransmitRing};
+use bellows_virtio::ring::{Areas, Position, ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Setup, TransmitRing};
 use bellows_virtio::{Features, Memory, RegionSpec};
 use bellows_wire::offload::{Kind, SuperFrame, Transport};
 use bellows_wire::{MacAddr, UdpFrame};
@@ -81,6 +81,10 @@ impl Guest {
     }
 }
 
+/// Packets that a call takes at most, and what it may look at for that.
+const BURST: usize = 32;
+const MOST_STEPS: u64 = (STEPS_PER_PACKET * BURST + STEPS_PER_CALL) as u64;
+
 thread_local! {
     static GUEST: RefCell<Guest> = RefCell::new(Guest::new());
 }
@@ -129,7 +133,9 @@ fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
         let mut ring = TransmitRing::new(setup).unwrap();
         for _ in 0..64 {
             let mut packets = Vector::new();
-            let result = ring.transmit(&mut packets, 32);
+            let before = ring.steps();
+            let result = ring.transmit(&mut packets, BURST);
+            assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
             for packet in packets.as_slice() {
                 assert!((1..=bellows_packet::LARGEST_ROOM).contains(&packet.len()));
                 if let Some(offload) = packet.offload() {
@@ -153,7 +159,9 @@ fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
         packets[0].set_offload(offload);
         let mut ring = ReceiveRing::new(setup).unwrap();
         for round in 0..64 {
+            let before = ring.steps();
             let result = ring.receive(&packets[round % 4..]);
+            assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
             if result.is_err() || !step(guest, &mut steps) {
                 break;
             }

@@ -56,7 +56,8 @@ impl Means {
 
 /// All notifiers for one other process, and the thread that they share.
 ///
-/// The thread ends when this and all notifiers are gone, unless it waits for the other process.
+/// The thread ends when this, its clones and all notifiers are gone, unless it waits for the other process.
+#[derive(Clone)]
 pub struct Notifiers(Arc<Shared>);
 
 /// Notifies another process through one eventfd, or through none as long as none is [set](Notifier::set).
@@ -123,9 +124,10 @@ impl Notifiers {
         Notifier { shared: Arc::clone(&self.0), index }
     }
 
-    /// Who raises the events of the first one.
+    /// Who raises the events of the first ones, as long as the kernel takes no time.
     pub fn means(&self) -> Means {
-        self.0.slots.first().map_or(Means::Thread, Slot::means)
+        let direct = self.0.slots.first().is_some_and(|slot| slot.uring.is_some());
+        if direct { Means::IoUring } else { Means::Thread }
     }
 
     /// For how many the thread has taken over because notifying took long again and again.
@@ -406,7 +408,7 @@ mod tests {
             notifier.notify();
             take(&theirs);
         }
-        assert_eq!((notifiers.means(), notifiers.demoted()), (Means::Thread, 1));
+        assert_eq!((notifiers.means(), notifiers.demoted()), (Means::IoUring, 1));
         let start = Instant::now();
         (0..100).for_each(|_| notifier.notify());
         assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());

@@ -38,6 +38,7 @@ impl Status for Told {
             (false, Mode::Server) => "listening",
             (false, Mode::Client) => "waiting",
         };
+        let (means, slow) = self.0.notifications();
         let names = |features: Features| features.names().collect::<Vec<_>>();
         let mut status = json!({
             "kind": "vhost-user",
@@ -53,6 +54,7 @@ impl Status for Told {
                 "bytes": regions.iter().map(|(_, length)| length).sum::<u64>(),
             },
             "logging": logging,
+            "notifications": { "by": means.name(), "slow_queues": slow },
             "rings": queues.iter().enumerate().map(|(index, queue)| ring(index, queue)).collect::<Vec<_>>(),
             "errors": errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect::<serde_json::Map<_, _>>(),
             "last_error": last_error,

@@ -33,9 +33,6 @@ pub const STEPS_PER_PACKET: usize = 4;
 /// chains of [`MAX_PIECES`] can take a descriptor that lies in two regions, and be a part of a buffer.
 pub const STEPS_PER_CALL: usize = 2 * MAX_PIECES * 5;
 
-/// Of the steps for each packet, those that do not count as another packet: chains, and the two descriptors that most of them have.
-const STEPS_FREE: usize = STEPS_PER_PACKET / 2;
-
 /// Bytes that count as one packet.
 const BYTES_PER_PACKET: usize = ROOM;
 
@@ -271,7 +268,8 @@ impl Core {
     /// How many packets more than one a packet of a burst counts for, for which so many bytes were copied and all that has been
     /// looked at on walks since the last time.
     pub(super) fn charge(&mut self, bytes: usize) -> usize {
-        std::mem::take(&mut self.looked) / STEPS_FREE + bytes / BYTES_PER_PACKET
+        let more = std::mem::take(&mut self.looked).saturating_sub(STEPS_PER_PACKET);
+        more.div_ceil(2) + bytes.saturating_sub(1) / BYTES_PER_PACKET
     }
 
     /// How many chains of a split ring wait.

@@ -111,11 +111,12 @@ impl Backend {
         let signal = Arc::new(Signal::new()?);
         let (lender, borrower, ender) = exchange(2 * pairs, Arc::clone(&signal))?;
         let offered = config.offered();
-        let status = Arc::new(BackendStatus::new(config.socket.clone(), config.mode, offered, 2 * pairs));
+        let notifiers = Device::notifiers(pairs)?;
+        let status =
+            Arc::new(BackendStatus::new(config.socket.clone(), config.mode, offered, 2 * pairs, notifiers.clone()));
         let policy = config.policy;
         let seat = Seat::new(&mut endpoint, policy.socket_access, &signal);
         let memory = PeerMemory::limited(policy.any_file);
-        let notifiers = Device::notifiers(pairs)?;
         let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status), memory, notifiers);
         let control = Control { endpoint, device, signal, closer, policy, status: Arc::clone(&status), denied: 0 };
         let thread = ControlThread::start("vhost-user", move || control.run())?;

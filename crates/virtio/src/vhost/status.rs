@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bellows_sys::cpu::{Faults, thread_faults};
+use bellows_sys::notify::{Means, Notifiers};
 use bellows_sys::socket::Peer;
 use tracing::{error, info, warn};
 
@@ -26,6 +27,7 @@ pub struct BackendStatus {
     /// of the others.
     running: Vec<Shared>,
     faults: SharedFaults,
+    notifiers: Notifiers,
 }
 
 /// A back end at one moment.
@@ -145,7 +147,13 @@ impl Errors {
 }
 
 impl BackendStatus {
-    pub(super) fn new(socket: PathBuf, mode: Mode, offered: Features, queues: usize) -> BackendStatus {
+    pub(super) fn new(
+        socket: PathBuf,
+        mode: Mode,
+        offered: Features,
+        queues: usize,
+        notifiers: Notifiers,
+    ) -> BackendStatus {
         let snapshot = Snapshot { offered, queues: vec![QueueStatus::default(); queues], ..Snapshot::default() };
         BackendStatus {
             socket,
@@ -153,7 +161,13 @@ impl BackendStatus {
             state: Mutex::new(State { snapshot, errors: Errors::default(), lines: Bucket::new(Instant::now()) }),
             running: (0..queues).map(|_| Shared::default()).collect(),
             faults: SharedFaults::default(),
+            notifiers,
         }
+    }
+
+    /// How the driver is notified, and for how many queues a thread does it because the kernel took long.
+    pub fn notifications(&self) -> (Means, usize) {
+        (self.notifiers.means(), self.notifiers.demoted())
     }
 
     /// Path of the socket.
@@ -419,7 +433,7 @@ mod tests {
     /// The engine may tell at any moment, also while somebody looks, and no more than once.
     #[test]
     fn what_an_engine_notes_is_seen_whoever_looks_meanwhile() {
-        let status = BackendStatus::new("s".into(), Mode::Server, Features::NONE, 2);
+        let status = BackendStatus::new("s".into(), Mode::Server, Features::NONE, 2, Notifiers::by_thread(0).unwrap());
         let counters = |number| Counters { packets: number, bad_header: 7 * number, ..Counters::default() };
         let looking = status.lock();
         status.note([(1, counters(5))].into_iter());

@@ -18,7 +18,7 @@ use bellows_sys::memfd;
 use bellows_sys::socket::send;
 use bellows_sys::wake::{Event, sleep_until_readable};
 use bellows_virtio::Features;
-use bellows_virtio::ring::Direction;
+use bellows_virtio::ring::{Direction, STEPS_PER_CALL, STEPS_PER_PACKET};
 use bellows_virtio::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPolicy, Port};
 
 /// The memory that is offered: so many bytes, at this address of the guest and this one of the process.
@@ -27,6 +27,10 @@ const GUEST: u64 = 0x10_0000;
 const USER: u64 = 0x7f00_0000_0000;
 
 const GET_FEATURES: u32 = 1;
+
+/// Packets that a call takes at most, and what it may look at for that.
+const BURST: usize = 32;
+const MOST_STEPS: u64 = (STEPS_PER_PACKET * BURST + STEPS_PER_CALL) as u64;
 
 /// Nothing takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -131,14 +135,20 @@ fn run(mut port: Port, ended: &AtomicBool, rings: &AtomicU64) {
         for pair in 0..2 {
             if let Some(ring) = &mut port.transmit()[pair] {
                 running = true;
-                match ring.transmit(&mut vector, 32) {
+                let before = ring.steps();
+                let result = ring.transmit(&mut vector, BURST);
+                assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
+                match result {
                     Ok(_) => vector.drain(usize::MAX).for_each(drop),
                     Err(error) => port.fail(Direction::Transmit, pair, error),
                 }
             }
             if let Some(ring) = &mut port.receive()[pair] {
                 running = true;
-                if let Err(error) = ring.receive(&packets) {
+                let before = ring.steps();
+                let result = ring.receive(&packets);
+                assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
+                if let Err(error) = result {
                     port.fail(Direction::Receive, pair, error);
                 }
             }

@@ -178,11 +178,19 @@ struct Device {
     errors: Errors,
     last_error: Option<String>,
     waits: Option<String>,
+    notifications: Option<Notifications>,
     peer: Option<Peer>,
     confinement: Option<Confinement>,
     engine_faults: Option<Faults>,
     #[serde(default)]
     rings: Vec<Ring>,
+}
+
+/// How the driver is told of used buffers.
+#[derive(Debug, Deserialize)]
+struct Notifications {
+    by: String,
+    slow_queues: u64,
 }
 
 /// Who is on the other side.
@@ -274,6 +282,13 @@ fn heading(device: &Device) -> String {
     }
     if let Some(confinement) = &device.confinement {
         text += &format!("  control thread: {}\n", confined(confinement));
+    }
+    if let Some(Notifications { by, slow_queues }) = &device.notifications {
+        let slow = match slow_queues {
+            0 => String::new(),
+            slow => format!("; by the thread for {}, where that took long", plural(*slow, "queue")),
+        };
+        text += &format!("  notifications: by {by}{slow}\n");
     }
     if let Some(Faults { minor, major }) =
         device.engine_faults.as_ref().filter(|faults| faults.minor + faults.major > 0)
