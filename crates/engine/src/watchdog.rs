@@ -240,10 +240,8 @@ impl Pace {
     /// It is now, and no breath was slow.
     #[inline]
     pub(crate) fn go_on(&mut self, now: u64, breaths: u64) {
-        let taken = breaths - self.breaths;
-        if taken > 0 {
-            self.usual = now.saturating_sub(self.since) / taken;
-        }
+        let each = now.saturating_sub(self.since).checked_div(breaths - self.breaths);
+        self.usual = each.unwrap_or(self.usual);
         (self.since, self.breaths) = (now, breaths);
     }
 
@@ -276,10 +274,10 @@ impl Pace {
             }
         });
         self.sign(now, watchdog);
-        (self.since, self.breaths) = (now, breaths);
-        if slow.is_none() && taken > 0 {
-            self.usual = gap / taken;
+        if slow.is_none() {
+            self.go_on(now, breaths);
         }
+        (self.since, self.breaths) = (now, breaths);
         slow
     }
 
