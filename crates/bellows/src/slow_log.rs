@@ -85,8 +85,8 @@ fn describe(slow: &SlowBreath, limit: Duration) -> String {
     let limit_nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     if slow.is_standstill(limit) {
         return format!(
-            "no breath was taken for {}, because the whole process stood still: it was stopped, by a signal or a debugger, \
-             or the machine was; no app is to blame",
+            "no breath was taken for {}, because the whole process stood still: it was stopped, by a signal or a \
+             debugger, or the machine was; no app is to blame",
             nanos(slow.nanos)
         );
     }
@@ -146,8 +146,8 @@ mod tests {
         let after = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(log.take(found(&[], 0), start), None);
         let line = log.take(found(&[slow(300, 0)], 0), start).unwrap();
-        let wanted = "slow: a breath took 300 ms, more than the 100 ms of `breath_limit`, in the app `sieve` (moving packets), \
-                      of which 300 ms on the processor";
+        let wanted = "slow: a breath took 300 ms, more than the 100 ms of `breath_limit`, in the app `sieve` (moving \
+                      packets), of which 300 ms on the processor";
         assert_eq!(line, wanted);
         assert_eq!(log.take(found(&[slow(200, 0), slow(500, 0), slow(400, 0)], 7), after(1)), None);
         assert_eq!(log.take(found(&[], 0), after(9)), None);

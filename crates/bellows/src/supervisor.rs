@@ -149,7 +149,8 @@ fn cannot_start(error: &StartError) -> Failure {
     }
 }
 
-/// Starts the thread that watches for slow breaths: by the main thread, because one of the engine's would share its processor.
+/// Starts the thread that watches for slow breaths: by the main thread, because one of the engine's would share its
+/// processor.
 fn watch_breaths(control: &Control) {
     let control = control.clone();
     let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || control.watch_breaths());

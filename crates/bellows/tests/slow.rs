@@ -1,5 +1,5 @@
-//! Breaths that take longer than they may: counted, logged with the app, kept in the timeline. The test binary is also the
-//! command: it runs as that when the variable `COMMAND` is set.
+//! Breaths that take longer than they may: counted, logged with the app, kept in the timeline. The test binary is also
+//! the command: it runs as that when the variable `COMMAND` is set.
 
 mod support;
 

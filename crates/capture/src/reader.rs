@@ -77,12 +77,13 @@ enum Layout {
 }
 
 impl Reader {
-    /// Opens the file at `path` and reads what comes before its first packet: a MiB of work at most, the rest is done with the
-    /// first record. (With a large window, zstd yields the first byte when as much has been decompressed.)
+    /// Opens the file at `path` and reads what comes before its first packet: a MiB of work at most, the rest is done
+    /// with the first record. (With a large window, zstd yields the first byte when as much has been decompressed.)
     ///
     /// # Errors
     ///
-    /// If the file cannot be opened or read, is not a capture, or its first bytes are damaged, as far as they were read.
+    /// If the file cannot be opened or read, is not a capture, or its first bytes are damaged, as far as they were
+    /// read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let name: Arc<str> = path.as_ref().to_string_lossy().into();
         let opened = File::open(path).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
@@ -129,9 +130,9 @@ impl Reader {
         }
     }
 
-    /// As [`next_record`](Self::next_record), but gives up when a budget is spent before a record was found, and goes on from there
-    /// when it is asked again. However a file is made, a call does no more work than the budget says, and one
-    /// step more.
+    /// As [`next_record`](Self::next_record), but gives up when a budget is spent before a record was found, and goes
+    /// on from there when it is asked again. However a file is made, a call does no more work than the budget says, and
+    /// one step more.
     ///
     /// # Errors
     ///
@@ -176,8 +177,9 @@ impl Reader {
         Error::new(&self.name, kind)
     }
 
-    /// Goes back to the first record. A file small enough to lie in the buffer whole is not read again. What comes before the
-    /// first record is read with it, so what is wrong with it is told then, and interfaces are known again then.
+    /// Goes back to the first record. A file small enough to lie in the buffer whole is not read again. What comes
+    /// before the first record is read with it, so what is wrong with it is told then, and interfaces are known again
+    /// then.
     ///
     /// # Errors
     ///
@@ -194,15 +196,15 @@ impl Reader {
         }
     }
 
-    /// The interfaces that were described so far. All that come before the first packet, and within the first MiB of a file that
-    /// was opened by its path, are there from the start; pcapng files may describe more between packets, and each section of a file
-    /// adds its own.
+    /// The interfaces that were described so far. All that come before the first packet, and within the first MiB of a
+    /// file that was opened by its path, are there from the start; pcapng files may describe more between packets, and
+    /// each section of a file adds its own.
     pub fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// The file's format; the byte order is that of the current section of a pcapng file. `None` if that is not known yet, because
-    /// the file was opened by its path and much of it has to be decompressed first.
+    /// The file's format; the byte order is that of the current section of a pcapng file. `None` if that is not known
+    /// yet, because the file was opened by its path and much of it has to be decompressed first.
     pub fn format(&self) -> Option<Format> {
         match &self.layout {
             Layout::Pcap(pcap) => Some(pcap.format),

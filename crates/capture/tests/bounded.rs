@@ -132,7 +132,8 @@ impl Read for Counted {
     }
 }
 
-/// Reads a file in calls that want so many records each, and checks each call; returns the records and how many calls there were.
+/// Reads a file in calls that want so many records each, and checks each call; returns the records and how many calls
+/// there were.
 fn read_in_bursts(bytes: Vec<u8>, burst: usize) -> (Vec<Owned>, u64) {
     let taken = Arc::new(AtomicU64::new(0));
     let mut reader = Reader::new(Counted(io::Cursor::new(bytes), Arc::clone(&taken)), "memory").unwrap();
@@ -167,8 +168,8 @@ fn read_in_bursts(bytes: Vec<u8>, burst: usize) -> (Vec<Owned>, u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A call takes no more of the file, decompresses no more and passes over no more blocks than its budget says; and all
-    /// records come that come without one.
+    /// A call takes no more of the file, decompresses no more and passes over no more blocks than its budget says; and
+    /// all records come that come without one.
     #[test]
     fn work_is_bounded_whatever_the_file(pieces in pieces(), packing in packing(), burst in 1..200usize) {
         let (file, junk) = file(&pieces);
@@ -179,7 +180,8 @@ proptest! {
         prop_assert_eq!(&records, &expected.records);
         let budget = Budget::for_records(burst).left();
         // Opening it takes a piece, too.
-        prop_assert!((calls + 1) * (budget + Budget::PIECE) >= file.len() as u64, "{} bytes in {} calls", file.len(), calls);
+        let most = (calls + 1) * (budget + Budget::PIECE);
+        prop_assert!(most >= file.len() as u64, "{} bytes in {} calls", file.len(), calls);
         prop_assert!(calls * (budget / Budget::LEAST_STEP + 1) >= junk as u64, "{} blocks in {} calls", junk, calls);
     }
 }

@@ -11,12 +11,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::values::ValueError;
 
-/// The permission bits of a file or socket, as text in octal: `0640`. From `0000` to `0777`; the umask does not change them.
+/// The permission bits of a file or socket, as text in octal: `0640`. From `0000` to `0777`; the umask does not change
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileMode(u32);
 
-/// The group of a file or socket, by its name or number: `wireshark`, `118`. There is a group of that name; a number may be
-/// that of any.
+/// The group of a file or socket, by its name or number: `wireshark`, `118`. There is a group of that name; a number
+/// may be that of any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileGroup(u32);
 

@@ -48,9 +48,9 @@ pub struct EngineConfig {
     #[serde(with = "events")]
     #[schemars(with = "Option<Vec<EventNames>>")]
     pub events: Option<Vec<Event>>,
-    /// How long a breath may take, `0s` for any time. One that takes longer is counted (`slow_breaths`), logged with the app
-    /// in which it was, and kept in the timeline. So is what is done between two breaths, such as starting an app in a reload.
-    /// Time in which the whole process stood still is told apart. Without a limit nothing watches.
+    /// How long a breath may take, `0s` for any time. One that takes longer is counted (`slow_breaths`), logged with
+    /// the app in which it was, and kept in the timeline. So is what is done between two breaths, such as starting an
+    /// app in a reload. Time in which the whole process stood still is told apart. Without a limit nothing watches.
     pub breath_limit: Duration,
     /// The name by which other commands find the running engine; made from the file's name if it is not given.
     #[schemars(length(min = 1, max = 64))]

@@ -49,8 +49,8 @@ pub struct Settings {
     /// counts ([`Pmu::events`]), which is nothing on most virtual machines.
     pub events: Option<Vec<Event>>,
     /// A breath that takes longer is counted, recorded in the timeline, and kept to be told of
-    /// ([`Control::take_slow_breaths`]); 0 for none. A thread that [watches](Control::watch_breaths) has to be given, or only
-    /// breaths are found that are timed by themselves.
+    /// ([`Control::take_slow_breaths`]); 0 for none. A thread that [watches](Control::watch_breaths) has to be given,
+    /// or only breaths are found that are timed by themselves.
     pub breath_limit: Duration,
 }
 
@@ -366,8 +366,8 @@ impl Engine {
         self.note_time(clock::at(end), self.breaths + 1);
     }
 
-    /// The engine is, or was at this time, between two breaths, of which it has taken so many: one of those since the last such
-    /// moment may have been slow.
+    /// The engine is, or was at this time, between two breaths, of which it has taken so many: one of those since the
+    /// last such moment may have been slow.
     #[inline]
     fn note_time(&mut self, now: u64, breaths: u64) {
         match &mut self.pace {

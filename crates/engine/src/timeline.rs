@@ -1,10 +1,10 @@
 //! The timeline: what the engine did lately, event by event.
 //!
 //! A ring of events of one size in shared memory, written by the engine's thread and read by anyone, while it runs or
-//! after a crash. Whole breaths are recorded, with every call in them: some of the instrumented ones, at a rate that adapts
-//! so that the ring holds some seconds, and those that were unusually slow. Reloads, naps, panics and breaths that took longer
-//! than they may (`breath_limit`) are always recorded.
-//! The idea is that of Snabb's timeline (`src/core/timeline.lua`).
+//! after a crash. Whole breaths are recorded, with every call in them: some of the instrumented ones, at a rate that
+//! adapts so that the ring holds some seconds, and those that were unusually slow. Reloads, naps, panics and breaths
+//! that took longer than they may (`breath_limit`) are always recorded. The idea is that of Snabb's timeline
+//! (`src/core/timeline.lua`).
 //!
 //! ```text
 //!  cell 0       magic number, "BELLOWT" and the layout's version

@@ -1,15 +1,15 @@
 //! Slow breaths: finds them, says in which app they were, and tells a process that stood still from slow work.
 //!
-//! A breath that takes long cannot be timed by itself: reading the clock before and after each would cost as much as a dozen
-//! packets. So two look at it. The *engine* compares two moments that it knows anyway (it reads the clock when nothing moves, in
-//! instrumented breaths, and when it wakes up): if more time has passed than a breath may take, one of the breaths between may
-//! have been slow. The *watchdog*, a thread of its own, asks the engine four times in the time that a breath may take for a sign,
-//! by a bit of the word that each breath tests as it is. While it waits for the sign, the same breath is being taken, and it
-//! notes what the engine is doing. A breath without a question pays nothing; one that is asked returns to the engine's loop
-//! and reads the clock, forty times a second by default.
+//! A breath that takes long cannot be timed by itself: reading the clock before and after each would cost as much as a
+//! dozen packets. So two look at it. The *engine* compares two moments that it knows anyway (it reads the clock when
+//! nothing moves, in instrumented breaths, and when it wakes up): if more time has passed than a breath may take, one
+//! of the breaths between may have been slow. The *watchdog*, a thread of its own, asks the engine four times in the
+//! time that a breath may take for a sign, by a bit of the word that each breath tests as it is. While it waits for the
+//! sign, the same breath is being taken, and it notes what the engine is doing. A breath without a question pays
+//! nothing; one that is asked returns to the engine's loop and reads the clock, forty times a second by default.
 //!
-//! Time in which the whole process stood still (it was stopped, or the machine was) is known from the watchdog, which did not
-//! run either, and from the engine's thread, which did not use the processor. No app is blamed for it.
+//! Time in which the whole process stood still (it was stopped, or the machine was) is known from the watchdog, which
+//! did not run either, and from the engine's thread, which did not use the processor. No app is blamed for it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -36,11 +36,11 @@ const LEAST_INTERVAL: u64 = 1_000_000;
 pub struct SlowBreath {
     /// How long it took, in nanoseconds.
     pub nanos: u64,
-    /// For how long of this the whole process stood still, in nanoseconds: it was stopped, by a signal or a debugger, or the
-    /// machine was.
+    /// For how long of this the whole process stood still, in nanoseconds: it was stopped, by a signal or a debugger,
+    /// or the machine was.
     pub stood_still: u64,
-    /// For how long of this the engine's thread was on a processor, in nanoseconds, as far as it is known. Time that the host
-    /// took from a virtual machine counts as on the processor where the kernel does not know better.
+    /// For how long of this the engine's thread was on a processor, in nanoseconds, as far as it is known. Time that
+    /// the host took from a virtual machine counts as on the processor where the kernel does not know better.
     pub on_processor: Option<u64>,
     /// The app in which the engine was most of this time; `None` if it was in none, or nobody saw it.
     pub doing: Option<Doing>,
@@ -113,7 +113,8 @@ impl Watchdog {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the engine until the run is over. `ask` has it give a sign between two breaths, `pulse` says what it does.
+    /// Looks at the engine until the run is over. `ask` has it give a sign between two breaths, `pulse` says what it
+    /// does.
     pub(crate) fn watch(&self, ask: impl Fn(), pulse: impl Fn() -> Option<Pulse>) {
         if self.limit == 0 {
             return;
@@ -194,7 +195,8 @@ impl Watchdog {
 
     /// For how long of the time from `then` to `now` the watchdog did not run although it wanted to.
     fn standstill(&self, then: u64, now: u64) -> u64 {
-        // First: a look that has been noted has said before whether it was late, and one that has not is about to find out.
+        // First: a look that has been noted has said before whether it was late, and one that has not is about to find
+        // out.
         let looked = self.looked.load(Acquire);
         let late_at = self.late_at.load(Acquire);
         let late = self.late.load(Relaxed);
@@ -213,7 +215,8 @@ pub(crate) struct Pace {
     breaths: u64,
     /// How long a breath usually takes, by the last two such moments between which none was slow.
     usual: u64,
-    /// When the thread's use of the processor was looked at last, how much that was, and how long the engine has slept since.
+    /// When the thread's use of the processor was looked at last, how much that was, and how long the engine has slept
+    /// since.
     looked: u64,
     on_processor: u64,
     slept: u64,
@@ -231,7 +234,8 @@ impl Pace {
         (self.since, self.breaths) = (to, breaths);
     }
 
-    /// It is now, and so many breaths have been taken. Whether one of those since the last such moment may have been slow.
+    /// It is now, and so many breaths have been taken. Whether one of those since the last such moment may have been
+    /// slow.
     #[inline]
     pub(crate) fn is_late(&self, now: u64, watchdog: &Watchdog) -> bool {
         now.saturating_sub(self.since) > watchdog.limit()
@@ -240,6 +244,10 @@ impl Pace {
     /// It is now, and no breath was slow.
     #[inline]
     pub(crate) fn go_on(&mut self, now: u64, breaths: u64) {
+        // An instrumented breath may have begun with calls long before it was taken.
+        if now < self.since {
+            return;
+        }
         let each = now.saturating_sub(self.since).checked_div(breaths - self.breaths);
         self.usual = each.unwrap_or(self.usual);
         (self.since, self.breaths) = (now, breaths);

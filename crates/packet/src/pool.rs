@@ -257,7 +257,8 @@ impl Pool {
             mebibytes: bytes >> 20,
             source,
         })?;
-        // Like the memory of virtual machines: packets are other people's. The arena, which holds the engine's own tables, is dumped.
+        // Like the memory of virtual machines: packets are other people's. The arena, which holds the engine's own
+        // tables, is dumped.
         memory.leave_out_of_core_dumps();
         let first = memory.start().as_ptr().expose_provenance();
         Ok(Pool {

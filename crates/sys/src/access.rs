@@ -8,8 +8,8 @@ use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, accessat, fchmod, fchown};
 
 use crate::way_out;
 
-/// The permissions and the group of a file that the process makes. Where none is given, the file has those that the system
-/// gives it: all that the umask leaves, and the group of the process or of the folder.
+/// The permissions and the group of a file that the process makes. Where none is given, the file has those that the
+/// system gives it: all that the umask leaves, and the group of the process or of the folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileAccess {
     /// The permission bits, which the umask does not change.
@@ -31,7 +31,8 @@ pub enum FileAccessError {
     },
     /// What `fchown(2)` says: `EPERM` for a group of which the process is no member.
     #[error(
-        "it cannot be given to group {group}: {source}; choose a group of this user's (`id -G` lists them), or run as root"
+        "it cannot be given to group {group}: {source}; choose a group of this user's (`id -G` lists them), \
+         or run as root"
     )]
     Group {
         /// The number of the group.
@@ -47,7 +48,8 @@ impl FileAccess {
         self == FileAccess::default()
     }
 
-    /// Gives an open file its group, then its permissions: to be done before anything is written that not everybody may read.
+    /// Gives an open file its group, then its permissions: to be done before anything is written that not everybody may
+    /// read.
     ///
     /// # Errors
     /// See [`FileAccessError`].

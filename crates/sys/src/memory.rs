@@ -81,9 +81,11 @@ impl Reservation {
         Ok(Reservation { start: NonNull::new(start).ok_or_else(overflow)?, length, hugetlb: false })
     }
 
-    /// Keeps the memory out of core dumps, for what it holds is not the program's own. A kernel that does not know how dumps it.
+    /// Keeps the memory out of core dumps, for what it holds is not the program's own. A kernel that does not know how
+    /// dumps it.
     pub fn leave_out_of_core_dumps(&self) {
-        // SAFETY: the advice changes what a core dump holds, and nothing of what is in the mapping, which is never unmapped.
+        // SAFETY: the advice changes what a core dump holds, and nothing of what is in the mapping, which is never
+        // unmapped.
         let _ = unsafe { madvise(self.start.as_ptr().cast(), self.length, Advice::LinuxDontDump) };
     }
 

@@ -38,8 +38,8 @@ pub use self::pipe::reserve_stdin;
 /// before the damage are sent, the counter `damaged` becomes 1, and the run ends with an error that names the file
 /// and the offset.
 ///
-/// A file may hold anything beside packets, as much as it likes, also compressed: a breath reads and decompresses 4 KiB for each
-/// packet of a burst at most, and two pieces of 256 KiB; the next breath goes on there.
+/// A file may hold anything beside packets, as much as it likes, also compressed: a breath reads and decompresses 4 KiB
+/// for each packet of a burst at most, and two pieces of 256 KiB; the next breath goes on there.
 ///
 /// The path may also be a pipe, or `-` for standard input: `tcpdump -U -w - | bellows run NETWORK`. Packets leave as they
 /// come, the network runs until the pipe is closed, and the engine sleeps while nothing comes. A capture that ends inside a

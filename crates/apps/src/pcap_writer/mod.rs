@@ -50,7 +50,8 @@ use self::output::{OpenError, Output, Refusal, Rotation, Written};
 /// the oldest is `out.1.pcap`, the next `out.2.pcap`, and `out.pcap` is the one being written. Files that an earlier
 /// run left under these names are replaced.
 ///
-/// A reload that leaves `path`, `format`, `resolution`, `snaplen`, `mode` and `group` as they are goes on in the same file.
+/// A reload that leaves `path`, `format`, `resolution`, `snaplen`, `mode` and `group` as they are goes on in the same
+/// file.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -86,14 +87,14 @@ pub struct Config {
     #[schemars(extend("x-unit" = "files"), range(min = 1))]
     pub keep: Option<u64>,
 
-    /// The permissions of the file, in octal, whatever the umask: `"0640"` lets the group read it, and nobody else. The file has
-    /// them before the first packet is in it, and so has each file of a rotation. By default those of the file that is
-    /// replaced, or all that the umask leaves. The owner has to be able to read and write it.
+    /// The permissions of the file, in octal, whatever the umask: `"0640"` lets the group read it, and nobody else. The
+    /// file has them before the first packet is in it, and so has each file of a rotation. By default those of the file
+    /// that is replaced, or all that the umask leaves. The owner has to be able to read and write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<FileMode>,
 
-    /// The group of the file, by its name or number: one of the user's, or any for root. By default that of the file that is
-    /// replaced, or the one that the system gives.
+    /// The group of the file, by its name or number: one of the user's, or any for root. By default that of the file
+    /// that is replaced, or the one that the system gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<FileGroup>,
 }

@@ -55,8 +55,8 @@ pub(super) enum OpenError {
     #[error("{}: {source}", .path.display())]
     Access { path: PathBuf, source: FileAccessError },
     #[error(
-        "{}: can only be written in place, because {why}, and then keeps its mode {mode:04o} and its group {group}; change them \
-         with `chmod` and `chgrp`, leave `mode` and `group` out, or give another path",
+        "{}: can only be written in place, because {why}, and then keeps its mode {mode:04o} and its group {group}; \
+         change them with `chmod` and `chgrp`, leave `mode` and `group` out, or give another path",
         .path.display()
     )]
     InPlace { path: PathBuf, why: &'static str, mode: u32, group: u32 },

@@ -119,7 +119,8 @@ pub enum Incident {
     Late(Late),
 }
 
-/// A breath that took longer than it may. Unlike other breaths it was not recorded with its calls: the watchdog found it.
+/// A breath that took longer than it may. Unlike other breaths it was not recorded with its calls: the watchdog found
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Late {
     /// How long it took, in nanoseconds.
