@@ -25,9 +25,10 @@ const MAX_TABLE: usize = 1_024;
 /// buffers of 256 bytes hold one in 257.
 pub(super) const MAX_PIECES: usize = 256;
 
-/// Chains, descriptors and pieces of buffers that a call looks at for each packet of its burst, whatever the driver has put into
-/// the ring: chains that take more count as several packets.
-pub const STEPS_PER_PACKET: usize = 4;
+/// Chains, descriptors, tables and pieces of buffers that a call looks at for each packet of its burst, whatever the driver has put
+/// into the ring: chains that take more count as several packets. A header and data in a table that lies in another
+/// region than they do take six.
+pub const STEPS_PER_PACKET: usize = 8;
 
 /// What a call may look at beyond that: as much as the longest packet takes, which may be the call's last. Each piece of up to two
 /// chains of [`MAX_PIECES`] can take a descriptor that lies in two regions, and be a part of a buffer.
@@ -603,10 +604,10 @@ impl Core {
         if bytes == 0 || !(bytes as usize).is_multiple_of(DESCRIPTOR) || count > MAX_TABLE {
             return Err(RingError::IndirectLength);
         }
-        let whole = window.find(address, bytes);
-        if whole.is_none() {
-            self.check_table(address, bytes)?;
-        }
+        let whole = match window.find(address, bytes) {
+            Some(table) => Some(table),
+            None => self.find_table(address, bytes)?,
+        };
         let (mut index, mut length) = (0, 0);
         for _ in 0..count {
             self.look(1);
@@ -642,18 +643,25 @@ impl Core {
         Err(RingError::ChainTooLong)
     }
 
-    /// Checks that a table that lies in another region than the last buffer, or in several, begins and ends in the memory. What lies
-    /// between is checked when it is read.
+    /// Where a table lies that lies in another region than the last buffer; `None` if it lies in several. Of those only the ends are checked
+    /// here, and the rest when it is read.
     #[cold]
     #[inline(never)]
-    fn check_table(&mut self, address: u64, bytes: u32) -> Result<(), RingError> {
-        self.look(2);
-        let last = address.checked_add(u64::from(bytes) - 1);
-        let is_inside = |address: u64| self.memory.region(address).is_some();
-        if is_inside(address) && last.is_some_and(is_inside) { Ok(()) } else { Err(RingError::IndirectOutsideMemory) }
+    fn find_table(&mut self, address: u64, bytes: u32) -> Result<Option<*mut u8>, RingError> {
+        self.look(1);
+        let mut window = Window::NONE;
+        let outside = |_| RingError::IndirectOutsideMemory;
+        window.move_to(&self.memory, address).map_err(outside)?;
+        if let Some(table) = window.find(address, bytes) {
+            return Ok(Some(table));
+        }
+        self.look(1);
+        let last = address.checked_add(u64::from(bytes) - 1).ok_or(RingError::IndirectOutsideMemory)?;
+        window.move_to(&self.memory, last).map_err(outside)?;
+        Ok(None)
     }
 
-    /// An entry of a table that lies in another region than the last buffer, or in several. Rare.
+    /// An entry of a table that lies in several regions. Rare.
     #[cold]
     #[inline(never)]
     fn scattered_entry<const PACKED: bool>(&mut self, address: u64) -> Result<Descriptor, RingError> {

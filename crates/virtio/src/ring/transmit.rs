@@ -68,7 +68,9 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
         let Some(packet) = fresh.next() else { break };
         let taken = take_chain::<K>(core, &mut window, at, packet);
         let length = taken.as_ref().map_or(0, |taken| match taken {
-            Taken::Packet(chain, _) | Taken::Dropped(chain) => chain.length.min(LARGEST_ROOM as u64) as usize,
+            Taken::Packet(chain, _) | Taken::Dropped(chain) => {
+                chain.length.saturating_sub(K::HEADER as u64).min(LARGEST_ROOM as u64) as usize
+            }
             Taken::Nothing => 0,
         });
         charged += core.charge(length);
