@@ -33,7 +33,7 @@ fn buffer(descriptor: u16) -> u64 {
 
 /// Descriptors of the ring, counted without end.
 fn place(count: u64) -> (u16, bool) {
-    ((count % u64::from(SIZE)) as u16, count / u64::from(SIZE) % 2 == 0)
+    ((count % u64::from(SIZE)) as u16, (count / u64::from(SIZE)).is_multiple_of(2))
 }
 
 /// The driver's side of a packed ring.
