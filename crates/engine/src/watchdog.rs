@@ -24,6 +24,9 @@ use crate::counters::{Doing, Pulse};
 /// Slow breaths that wait to be [taken](crate::Control::take_slow_breaths); more are counted only.
 const MOST_UNTOLD: usize = 16;
 
+/// What breaths usually take may at least grow by this at once, in nanoseconds.
+const LEAST_GROWTH: u64 = 1_000;
+
 /// Stands for a time that is about to be known, and is later than any.
 const JUST_NOW: u64 = u64::MAX;
 
@@ -213,7 +216,7 @@ pub(crate) struct Pace {
     /// A moment at which the engine was between two breaths, and awake; and how many breaths it had taken by then.
     since: u64,
     breaths: u64,
-    /// How long a breath usually takes, by the last two such moments between which none was slow.
+    /// How long a breath usually takes, by such moments between which none was slow.
     usual: u64,
     /// When the thread's use of the processor was looked at last, how much that was, and how long the engine has slept
     /// since.
@@ -249,7 +252,8 @@ impl Pace {
             return;
         }
         let each = now.saturating_sub(self.since).checked_div(breaths - self.breaths);
-        self.usual = each.unwrap_or(self.usual);
+        // One that was interrupted is not usual; if all take longer, that is soon known.
+        self.usual = each.unwrap_or(self.usual).min(2 * self.usual + LEAST_GROWTH);
         (self.since, self.breaths) = (now, breaths);
     }
 
@@ -352,17 +356,34 @@ mod tests {
         // Breaths of 2 ms, after breaths that took nothing; the watchdog asks in the middle of one.
         pace.go_on(start + MS, 100_000);
         looks(&watchdog, start, start + 25 * MS, "");
-        assert!(!pace.is_late(start + 27 * MS, &watchdog));
-        pace.sign(start + 27 * MS, &watchdog);
-        pace.go_on(start + 27 * MS, 100_013);
-        let late = start + 227 * MS;
+        let (mut now, mut breaths) = (start + MS, 100_000);
+        for _ in 0..20 {
+            (now, breaths) = (now + 26 * MS, breaths + 13);
+            assert!(!pace.is_late(now, &watchdog));
+            pace.sign(now, &watchdog);
+            pace.go_on(now, breaths);
+        }
+        let late = now + 200 * MS;
         assert!(pace.is_late(late, &watchdog));
-        assert_eq!(pace.judge(late, 100_113, &watchdog), None);
+        assert_eq!(pace.judge(late, breaths + 100, &watchdog), None);
         // Nobody watches: one breath is known by itself, one among others is not.
         let watchdog = Watchdog::new(Duration::from_millis(100));
         let mut pace = Pace::begin(start, 0);
         assert_eq!(pace.judge(start + 200 * MS, 2, &watchdog), None);
         assert_eq!(pace.judge(start + 400 * MS, 3, &watchdog).unwrap().nanos, 200 * MS);
+    }
+
+    #[test]
+    fn a_breath_that_was_interrupted_hides_no_other() {
+        let watchdog = watchdog();
+        let start = clock::now();
+        let mut pace = Pace::begin(start, 0);
+        pace.go_on(start + MS, 1_000);
+        pace.go_on(start + 90 * MS, 1_001);
+        looks(&watchdog, start, start + 90 * MS, "");
+        pace.sign(start + 90 * MS, &watchdog);
+        let slow = pace.judge(start + 390 * MS, 1_065, &watchdog).unwrap();
+        assert!(slow.nanos > 299 * MS, "{slow:?}");
     }
 
     #[test]
