@@ -153,10 +153,10 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     (libc::SYS_prctl, Allowed::OneOf(0, &[PR_SET_VMA])),
     (libc::SYS_getrandom, Allowed::Always),
     (libc::SYS_sched_getaffinity, Allowed::Always),
-    // Events: made, raised, lowered, and listened to. The rings by which others are raised are told of their event here, and neither
-    // made nor used.
+    // Events: made, raised, lowered, and listened to. The rings by which others are raised can do nothing else, and are not made here.
     (libc::SYS_eventfd2, Allowed::Always),
     (libc::SYS_read, Allowed::Always),
+    (libc::SYS_io_uring_enter, Allowed::Always),
     (libc::SYS_epoll_create1, Allowed::Always),
     (libc::SYS_epoll_ctl, Allowed::Always),
     (libc::SYS_epoll_pwait, Allowed::Always),

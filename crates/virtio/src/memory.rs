@@ -213,3 +213,20 @@ impl Memory {
         broken
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_that_is_shared_twice_has_both_addresses() {
+        let file = bellows_sys::memfd::create(8192).unwrap();
+        let region = Region::map(RegionSpec { guest: 0x1000, length: 8192, user: 0x1000, offset: 0, file }).unwrap();
+        let alias = region.moved(0x10_0000, 0x10_0000).unwrap();
+        let host = region.host().as_ptr();
+        let memory = Memory::new(vec![region, alias]).unwrap();
+        assert_eq!(memory.guests_of_host(host.wrapping_add(5)).collect::<Vec<_>>(), [0x1005, 0x10_0005]);
+        assert_eq!(memory.guests_of_host(host.wrapping_add(8192)).count(), 0);
+        assert_eq!(memory.guests_of_host(host.wrapping_sub(1)).count(), 0);
+    }
+}

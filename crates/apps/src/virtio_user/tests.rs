@@ -430,6 +430,9 @@ fn the_status_tells_who_is_there_and_what_went_through() {
             let features: Vec<&str> = now["features"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
             assert!(features.contains(&"mergeable") && !features.contains(&"packed"), "{features:?}");
             assert_eq!((&now["rings"][0]["direction"], &now["rings"][0]["size"]), (&json!("receive"), &json!(256)));
+            for status in [now, device.status().unwrap()] {
+                assert_eq!(status["confinement"]["denied"], json!({}), "a control thread made a call that it must not");
+            }
             return;
         }
         assert!(Instant::now() < deadline, "{now}");

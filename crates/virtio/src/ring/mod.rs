@@ -382,3 +382,32 @@ impl ReceiveRing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKED: Features = Features(Features::VERSION_1.0 | Features::RING_PACKED.0);
+
+    fn packed(avail: u16, avail_wrap: bool, used: u16, used_wrap: bool) -> Position {
+        Position::Packed { avail, avail_wrap, used, used_wrap }
+    }
+
+    #[test]
+    fn a_base_is_taken_as_it_is_said() {
+        for position in [
+            packed(0, true, 0, true),
+            packed(5, true, 5, true),
+            packed(5, false, 3, false),
+            // The used half is 0: descriptor 0 in the second round.
+            packed(5, false, 0, false),
+            packed(0, false, 0, false),
+            packed(2, false, 250, true),
+        ] {
+            assert_eq!(Position::from_base(PACKED, position.base()), position);
+        }
+        // What DPDK says of a ring that starts.
+        assert_eq!(Position::from_base(PACKED, 0x8000), packed(0, true, 0, true));
+        assert_eq!(Position::from_base(Features::VERSION_1, 0x1_8005), Position::Split { avail: 0x8005, used: 0x8005 });
+    }
+}
