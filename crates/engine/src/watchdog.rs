@@ -80,8 +80,8 @@ pub(crate) struct Watchdog {
     limit: u64,
     /// When the engine was asked for a sign; 0 if it has given it, [`JUST_NOW`] if that is not known yet.
     asked: AtomicU64,
-    /// When the watchdog looked last; 0 if there is none.
-    looked: AtomicU64,
+    /// When the watchdog wants to look next; 0 if there is none.
+    next: AtomicU64,
     /// How much later than it wanted to it looked when it was last late, and when that was.
     late: AtomicU64,
     late_at: AtomicU64,
@@ -95,7 +95,7 @@ impl Watchdog {
         Watchdog {
             limit: limit.as_nanos().try_into().unwrap_or(u64::MAX),
             asked: AtomicU64::new(0),
-            looked: AtomicU64::new(0),
+            next: AtomicU64::new(0),
             late: AtomicU64::new(0),
             late_at: AtomicU64::new(0),
             seen: Mutex::default(),
@@ -122,11 +122,12 @@ impl Watchdog {
         if self.limit == 0 {
             return;
         }
-        let interval = Duration::from_nanos(self.interval());
-        let mut last = clock::now();
+        let mut wait = self.interval();
+        let mut next = clock::now().saturating_add(wait);
+        self.next.store(next, Release);
         loop {
             let seen = self.lock();
-            let seen = self.close.wait_timeout_while(seen, interval, |seen| !seen.closed);
+            let seen = self.close.wait_timeout_while(seen, Duration::from_nanos(wait), |seen| !seen.closed);
             if seen.unwrap_or_else(PoisonError::into_inner).0.closed {
                 return;
             }
@@ -135,37 +136,42 @@ impl Watchdog {
                 ask();
                 clock::now()
             };
-            self.look(std::mem::replace(&mut last, now), now, &ask, &pulse);
+            let is_asleep = self.look(next, now, &ask, &pulse);
+            // One that sleeps is looked at less often, but not so rarely that a slow breath is over before.
+            wait = if is_asleep { (2 * wait).min(self.limit.max(LEAST_INTERVAL)) } else { self.interval() };
+            next = now.saturating_add(wait);
+            self.next.store(next, Release);
         }
     }
 
-    /// One look, by the watchdog's thread. `ask` returns the time.
-    fn look(&self, last: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Pulse>) {
-        let late = now.saturating_sub(last).saturating_sub(self.interval());
+    /// One look, by the watchdog's thread, which wanted to look then. `ask` returns the time. Whether the engine sleeps.
+    fn look(&self, wanted: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Pulse>) -> bool {
+        let late = now.saturating_sub(wanted);
         if late > self.limit / 2 {
             self.late.store(late, Relaxed);
             self.late_at.store(now, Release);
         }
-        self.looked.store(now, Release);
+        self.next.store(now.saturating_add(self.interval()), Release);
         if self.asked.load(Acquire) == 0 {
             self.lock().doing.clear();
             // Before it has been asked the engine may begin another breath, so the time is taken when it has been.
             self.asked.store(JUST_NOW, Release);
             let asked = ask();
             let _ = self.asked.compare_exchange(JUST_NOW, asked, AcqRel, Relaxed);
-            return;
+            return false;
         }
         // Somebody who exchanges the configuration is seen at the next look.
-        let Some(pulse) = pulse() else { return };
+        let Some(pulse) = pulse() else { return false };
         let seen = &mut self.lock().doing;
         if pulse.asleep {
             seen.clear();
-            return;
+            return true;
         }
         match seen.iter_mut().find(|(doing, _)| *doing == pulse.doing) {
             Some((_, times)) => *times = times.saturating_add(1),
             None => seen.push((pulse.doing, 1)),
         }
+        false
     }
 
     /// The run is over.
@@ -200,12 +206,11 @@ impl Watchdog {
     fn standstill(&self, then: u64, now: u64) -> u64 {
         // First: a look that has been noted has said before whether it was late, and one that has not is about to find
         // out.
-        let looked = self.looked.load(Acquire);
+        let next = self.next.load(Acquire);
         let late_at = self.late_at.load(Acquire);
         let late = self.late.load(Relaxed);
         let past = if late_at > then { late.min(late_at - then) } else { 0 };
-        let wanted = looked.saturating_add(self.interval()).max(then);
-        let present = if looked > 0 { now.saturating_sub(wanted) } else { 0 };
+        let present = if next > 0 { now.saturating_sub(next.max(then)) } else { 0 };
         past.saturating_add(present).min(now.saturating_sub(then))
     }
 }
@@ -263,7 +268,7 @@ impl Pace {
         let (then, taken) = (self.since, breaths - self.breaths);
         let gap = now.saturating_sub(then);
         let asked = watchdog.asked.load(Acquire);
-        let is_watched = watchdog.looked.load(Relaxed) > 0;
+        let is_watched = watchdog.next.load(Relaxed) > 0;
         // The breath that was being taken when the watchdog asked has lasted until now, if it has.
         let certain = if asked == 0 { 0 } else { now.saturating_sub(asked.max(then)) };
         let nanos = match taken {
@@ -327,8 +332,8 @@ mod tests {
     fn looks(watchdog: &Watchdog, from: u64, to: u64, app: &str) {
         let mut last = from;
         while last + 25 * MS <= to {
-            watchdog.look(last, last + 25 * MS, &|| last + 25 * MS, &|| pulse(app));
             last += 25 * MS;
+            watchdog.look(last, last, &|| last, &|| pulse(app));
         }
     }
 
@@ -416,7 +421,7 @@ mod tests {
             pace.go_on(start + 50 * MS, 1_000);
             let now = start + 2_050 * MS;
             if watchdog_is_first {
-                watchdog.look(start + 50 * MS, now - MS, &|| now - MS, &|| pulse("busy"));
+                watchdog.look(start + 75 * MS, now - MS, &|| now - MS, &|| pulse("busy"));
             }
             let still = pace.judge(now, 1_100, &watchdog).unwrap();
             assert!(still.is_standstill(Duration::from_millis(100)), "{still:?}");
@@ -438,7 +443,7 @@ mod tests {
         // All of the 60 ms are those of the breath.
         let now = start + 60 * MS;
         let tight = Watchdog::new(Duration::from_millis(40));
-        tight.looked.store(start, Relaxed);
+        tight.next.store(start + 10 * MS, Relaxed);
         let slow = pace.judge(now, 1, &tight).unwrap();
         assert!(!slow.is_standstill(Duration::from_millis(40)), "{slow:?}");
         assert_eq!((slow.stood_still, slow.on_processor), (0, Some(60 * MS)));

@@ -31,7 +31,7 @@ pub(super) const MAX_PIECES: usize = 256;
 pub const STEPS_PER_PACKET: usize = 8;
 
 /// What a call may look at beyond that: as much as the longest packet takes, which may be the call's last. Each piece of up to two
-/// chains of [`MAX_PIECES`] can take a descriptor that lies in two regions, and be a part of a buffer.
+/// chains of 256 can take a descriptor that lies in two regions, and be a part of a buffer.
 pub const STEPS_PER_CALL: usize = 2 * MAX_PIECES * 5;
 
 /// Bytes that count as one packet.

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Release;
+use std::time::{Duration, Instant};
 
 use bellows_sys::notify::Notifier;
 use bellows_sys::wake::PeerEvent;
@@ -28,6 +29,10 @@ pub(super) enum Unusable {
     Kick(io::Error),
 }
 
+/// How long packets of a queue that is disabled wait before they are discarded. DPDK's driver enables a queue and uses it at
+/// once: its packets may be seen before its message.
+const DISCARD_AFTER: Duration = Duration::from_secs(1);
+
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) size: u16,
@@ -37,7 +42,9 @@ pub(super) struct Queue {
     /// SET_VRING_KICK has come, with a descriptor or with the word that there is none.
     kick: Option<Option<File>>,
     /// What SET_VRING_ENABLE has said.
-    pub(super) enabled: Option<bool>,
+    enabled: Option<bool>,
+    /// When it was started, or enabled or disabled, the last time.
+    changed: Option<Instant>,
     /// Why it was stopped.
     pub(super) failed: Option<String>,
     /// Its ring is with the engine, or on its way there or back.
@@ -48,6 +55,7 @@ impl Queue {
     /// The kick has come.
     pub(super) fn start(&mut self, kick: Option<File>) {
         self.kick = Some(kick);
+        self.changed = Some(Instant::now());
         self.forgive();
     }
 
@@ -67,12 +75,33 @@ impl Queue {
         self.enabled.unwrap_or(!features.has(Features::PROTOCOL_FEATURES))
     }
 
-    /// Whether a ring can be made. One that is disabled is served if it transmits: its packets are discarded (vhost-user,
-    /// "Ring states").
+    /// SET_VRING_ENABLE has come. Returns whether it says something else than before.
+    pub(super) fn enable(&mut self, enabled: bool) -> bool {
+        self.changed = Some(Instant::now());
+        self.enabled.replace(enabled) != Some(enabled)
+    }
+
+    /// Whether a ring can be made. One that has been disabled for a while is served if it transmits: its packets are discarded
+    /// (vhost-user, "Ring states").
     pub(super) fn is_ready(&self, features: Features, direction: Direction) -> bool {
-        let told = self.size > 0 && self.addresses.is_some() && self.kick.is_some();
-        let served = direction == Direction::Transmit || self.is_enabled(features);
-        told && served && self.failed.is_none() && !self.running
+        let served = self.is_enabled(features)
+            || direction == Direction::Transmit && self.discards_in().is_some_and(|wait| wait.is_zero());
+        self.is_told() && served && self.failed.is_none() && !self.running
+    }
+
+    fn is_told(&self) -> bool {
+        self.size > 0 && self.addresses.is_some() && self.kick.is_some()
+    }
+
+    /// How long until packets of the queue, if it is disabled and transmits, are to be discarded.
+    fn discards_in(&self) -> Option<Duration> {
+        Some(DISCARD_AFTER.saturating_sub(self.changed?.elapsed()))
+    }
+
+    /// How long until there is something to discard, if there will be.
+    pub(super) fn pulse(&self, features: Features, direction: Direction) -> Option<Duration> {
+        let waits = direction == Direction::Transmit && self.is_told() && !self.is_enabled(features);
+        if waits && self.failed.is_none() && !self.running { self.discards_in() } else { None }
     }
 
     pub(super) fn state(&self, features: Features) -> QueueState {

@@ -131,7 +131,9 @@ impl Device {
     /// How often [`look_around`](Device::look_around) is to be called even if nothing happens.
     pub(super) fn pulse(&self) -> Option<Duration> {
         let log = (self.session.log.is_some() && self.log_call().is_set()).then_some(LOG_PULSE);
-        self.retired.pulse().or(log)
+        let queues = self.session.queues.iter().enumerate();
+        let queues = queues.filter_map(|(index, queue)| queue.pulse(self.session.features, Direction::of_queue(index)));
+        self.retired.pulse().into_iter().chain(log).chain(queues).min()
     }
 
     /// Frees memory of which nobody has any use any more, and returns how soon to do so again if there is some left.
@@ -180,6 +182,13 @@ impl Device {
             self.log_call().notify();
         }
         self.retired.free();
+        // A queue may have been disabled for long enough.
+        let features = self.session.features;
+        let mut queues = self.session.queues.iter().enumerate();
+        if queues.any(|(index, queue)| queue.is_ready(features, Direction::of_queue(index))) {
+            self.start(false);
+            self.tell();
+        }
     }
 
     /// The driver's process has gone: all is as at the start.

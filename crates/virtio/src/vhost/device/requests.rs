@@ -191,11 +191,9 @@ impl Device {
         if state.number > 1 {
             return Err(ProtocolError::Value { request: request.name(), value: state.number.into() });
         }
-        let enabled = Some(state.number == 1);
-        if self.session.queues[index].enabled != enabled {
+        if self.session.queues[index].enable(state.number == 1) {
             self.pause(&[index]);
         }
-        self.session.queues[index].enabled = enabled;
         Ok(Reply::Done)
     }
 
