@@ -146,7 +146,7 @@ pub(crate) enum Awaits {
     Nothing,
     /// The other side has no buffer free.
     Buffers,
-    /// The next breath: in this one as many have been finished as may be.
+    /// The next breath: in this one as much has been finished, or looked at, as may be.
     Turn,
 }
 

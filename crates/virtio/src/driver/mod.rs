@@ -25,8 +25,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bellows_packet::LargeShare;
-use bellows_packet::{LINE, ROOM};
+use bellows_packet::{LINE, LargeShare, ROOM};
 use bellows_sys::notify::{Notifier, Notifiers};
 use bellows_sys::wake::{Event, PeerEvent};
 

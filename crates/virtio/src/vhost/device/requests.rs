@@ -1,6 +1,7 @@
 //! What each request does.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -289,5 +290,8 @@ fn known_event(request: Request, file: Foreign) -> Result<File, ProtocolError> {
 /// Has a notifier raise an event.
 fn set(request: Request, notifier: &Notifier, file: Option<File>) -> Result<(), ProtocolError> {
     let request = request.name();
-    notifier.set(file.map(Into::into)).map_err(|_| ProtocolError::NotAnEvent { request })
+    notifier.set(file.map(Into::into)).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => ProtocolError::NotAnEvent { request },
+        _ => ProtocolError::Map { request, source: error },
+    })
 }
