@@ -495,7 +495,9 @@ fn packets_that_a_panic_takes_are_dropped_where_they_were() {
         let hops = trace(&mut engine, &control, 6, Some("numbers"));
         let kept = ["numbers.output", "keep: app_failed"];
         assert_eq!((1..=6).map(|packet| way(&hops, packet)).collect::<Vec<_>>(), [kept; 6], "{schedule}");
-        assert_eq!(engine.snapshot().histograms["latency"].count(), 0, "packets that are followed do not count");
+        // Packets of `other` may be drawn, one in 1,024 breaths; of those that are followed, none counts.
+        let latencies = engine.snapshot().histograms["latency"].count();
+        assert!(latencies < 3, "{latencies} packets counted in 21 breaths, six of them followed");
     }
 }
 
