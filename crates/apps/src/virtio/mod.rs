@@ -4,6 +4,7 @@
 pub(crate) mod finish;
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -12,14 +13,13 @@ use bellows_config::{Mistake, Resource};
 use bellows_engine::{App, Input, Io, Output, Watched};
 use bellows_packet::{Vector, pool};
 use bellows_sys::access::FileAccess;
-use bellows_sys::cpu::Faults;
 use bellows_sys::socket::Peer;
 use bellows_virtio::Features;
-use bellows_virtio::vhost::{Bell, Confinement, Mode};
+use bellows_virtio::vhost::{Bell, Confinement, Mode, Snapshot};
 use bellows_wire::{MacAddr, flow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Who opens a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -222,7 +222,7 @@ pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, Mistake> {
 }
 
 /// Checks the path of a socket: the system takes paths of up to 107 bytes.
-pub(crate) fn check_socket(path: &std::path::Path) -> Result<(), Mistake> {
+pub(crate) fn check_socket(path: &Path) -> Result<(), Mistake> {
     const MOST: usize = 107;
     let length = path.as_os_str().len();
     if path.file_name().is_none() {
@@ -260,16 +260,38 @@ pub(crate) fn yes() -> bool {
     true
 }
 
-/// Adds to a status what both sides say of the other one, of their control thread and of the engine's.
-pub(crate) fn add_guards(status: &mut Value, peer: Option<Peer>, confinement: &Confinement, faults: Faults) {
-    status["peer"] = peer.map_or(Value::Null, |Peer { pid, uid, gid }| json!({ "pid": pid, "uid": uid, "gid": gid }));
+/// The status of an app, as far as it is the same for both sides.
+pub(crate) fn common_status<S>(
+    kind: &str,
+    socket: &Path,
+    mode: Mode,
+    is_connected: bool,
+    snapshot: &Snapshot<S>,
+) -> Value {
+    let Snapshot { peer, connections, confinement, faults, errors, last_error, waits, side: _ } = snapshot;
+    let (mode, waiting) = match mode {
+        Mode::Server => ("server", "listening"),
+        Mode::Client => ("client", "waiting"),
+    };
+    let errors: Map<String, Value> = errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
     let (confined, why) = match confinement {
         Confinement::Starting => (false, Some("the control thread has not begun yet")),
         Confinement::Confined(_) => (true, None),
         Confinement::Not(why) => (false, Some(&**why)),
     };
-    status["confinement"] = json!({ "confined": confined, "reason": why, "denied": confinement.denied() });
-    status["engine_faults"] = json!({ "minor": faults.minor, "major": faults.major });
+    json!({
+        "kind": kind,
+        "socket": socket,
+        "mode": mode,
+        "state": if is_connected { "connected" } else { waiting },
+        "connections": connections,
+        "errors": errors,
+        "last_error": last_error,
+        "waits": waits,
+        "peer": peer.map(|Peer { pid, uid, gid }| json!({ "pid": pid, "uid": uid, "gid": gid })),
+        "confinement": { "confined": confined, "reason": why, "denied": confinement.denied() },
+        "engine_faults": { "minor": faults.minor, "major": faults.major },
+    })
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ impl Host {
             assert!(start.elapsed() < LIMIT, "{what}");
             std::thread::sleep(Duration::from_millis(1));
         };
-        while status.snapshot().connected {
+        while status.snapshot().side.connected {
             wait("the back end holds on to a connection that is gone");
         }
         let Some((descriptors, mappings)) = self.baseline else {

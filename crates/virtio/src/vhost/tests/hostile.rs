@@ -246,13 +246,13 @@ fn a_control_thread_that_panics_starts_afresh_and_says_so() {
     peer.socket.write_all(&header(PANIC, 0, 0)).unwrap();
     assert!(peer.receive().is_none(), "its connection is closed");
     host.expect_errors("control_panicked", 1);
-    until("the end of the session", || !host.status.snapshot().connected);
+    until("the end of the session", || !host.status.snapshot().side.connected);
     let snapshot = host.status.snapshot();
     let said = snapshot.last_error.unwrap();
     assert!(said.contains("panicked: a panic for the test; "), "{said}");
-    assert_eq!((snapshot.features, snapshot.regions.len()), (None, 0));
+    assert_eq!((snapshot.side.features, snapshot.side.regions.len()), (None, 0));
     assert!(logged(&host).iter().any(|line| line.ends_with(&said)), "{:?}", logged(&host));
-    assert_eq!(host.status.snapshot().queues[1].counters.packets, 5, "what was counted is kept");
+    assert_eq!(host.status.snapshot().side.queues[1].counters.packets, 5, "what was counted is kept");
     still_works(&host);
     let mut peer = host.peer();
     peer.socket.write_all(&header(PANIC, 0, 0)).unwrap();
@@ -373,5 +373,5 @@ fn memory_that_is_no_memory_is_refused_unless_it_is_allowed() {
     let host = Host::with(PeerPolicy { any_file: true, ..PeerPolicy::default() });
     let mut peer = host.peer();
     assert_eq!(share(&mut peer), 0);
-    assert_eq!(host.status.snapshot().regions.len(), 1);
+    assert_eq!(host.status.snapshot().side.regions.len(), 1);
 }

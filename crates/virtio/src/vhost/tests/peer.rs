@@ -21,7 +21,7 @@ use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
 use crate::vhost::message::{Message, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, flags};
 use crate::vhost::signal::Signal;
-use crate::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPolicy, Port, Snapshot};
+use crate::vhost::{Backend, BackendConfig, BackendStatus, Mode, DeviceSide, PeerPolicy, Port, Snapshot};
 
 /// No test waits longer for what must happen.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
@@ -261,7 +261,7 @@ impl Peer {
 }
 
 /// How often an error was met.
-pub(super) fn errors(snapshot: &Snapshot, name: &str) -> u64 {
+pub(super) fn errors(snapshot: &Snapshot<DeviceSide>, name: &str) -> u64 {
     snapshot.errors.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }
 
