@@ -11,8 +11,8 @@ use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::notify::{Notifier, Notifiers};
 use bellows_sys::wake::PeerEvent;
-use bellows_virtio::driver::{Chains, Driver, DriverConfig, UsedBell};
-use bellows_virtio::ring::{Position, ReceiveRing, Setup, Stop, TransmitRing};
+use bellows_virtio::driver::{Chains, Driver, DriverConfig, Rejection, UsedBell};
+use bellows_virtio::ring::{Position, ReceiveRing, Setup, Stop, Taken, TransmitRing};
 use bellows_virtio::vhost::{Placed, QueueLayout};
 use bellows_virtio::{Features, Memory, RegionSpec};
 
@@ -107,11 +107,11 @@ fn packet(random: &mut Random, features: Features) -> Packet {
 }
 
 /// Gives packets to one end, or as many of them as it takes, and notes what must come out at the other.
-fn send(
+fn send<S>(
     packets: Vec<Packet>,
     on_the_way: &mut Vec<Packet>,
-    mut give: impl FnMut(&[Packet]) -> bellows_virtio::ring::Taken,
-) -> Option<Stop> {
+    mut give: impl FnMut(&[Packet]) -> Taken<S>,
+) -> Option<S> {
     let taken = give(&packets);
     let mut packets = packets.into_iter();
     on_the_way.extend(packets.by_ref().take(taken.count));
@@ -147,8 +147,8 @@ fn exchange(features: Features, ring_size: u16, chains: Chains, seed: u64) {
         let batch = random.of(&[0, 1, 5, 40]);
         let packets = (0..batch).map(|_| packet(&mut random, features)).collect();
         match send(packets, &mut up, |packets| queues.transmit.transmit(packets).unwrap()) {
-            Some(Stop::TooLong) => assert!(ring_size < 64, "every packet fits into a ring of 64"),
-            stop => assert!(matches!(stop, None | Some(Stop::Full)), "{stop:?}"),
+            Some(Some(Rejection::TooLong)) => assert!(ring_size < 64, "every packet fits into a ring of 64"),
+            stop => assert!(matches!(stop, None | Some(Some(Rejection::Full))), "{stop:?}"),
         }
         let mut received = Vector::new();
         pair.transmit.transmit(&mut received, random.of(&[1, 30, 1024])).unwrap();
@@ -199,7 +199,7 @@ fn what_the_device_has_not_negotiated_is_left_to_the_caller() {
     packet.set_offload(Offload { flags: Offload::NEEDS_CHECKSUM, checksum_start: 34, ..Offload::default() });
     let packets = [Packet::from_bytes(&[1; 60]).unwrap(), packet];
     let taken = pair.driver.pairs[0].transmit.transmit(&packets).unwrap();
-    assert_eq!((taken.count, taken.stop), (1, Stop::Offload));
+    assert_eq!((taken.count, taken.stop), (1, Some(Rejection::Offload)));
 }
 
 /// The device's process writes into all of the shared memory at random, while the driver sends and receives: no step may fail otherwise

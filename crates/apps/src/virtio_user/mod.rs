@@ -14,8 +14,7 @@ use bellows_config::{Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
-use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
-use bellows_virtio::ring::Stop;
+use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, Rejection, UsedBell};
 use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -472,25 +471,21 @@ impl Running {
                 input.discard_first(taken.count);
             }
             let next = match taken.stop {
-                Stop::Done => continue,
-                Stop::Full => {
+                None => continue,
+                Some(Rejection::Full) => {
                     awaits = Awaits::Buffers;
                     break;
                 }
-                Stop::Spent => {
+                Some(Rejection::Offload) if pair.finisher.is_spent() => {
                     awaits = Awaits::Turn;
                     break;
                 }
-                Stop::Offload if pair.finisher.is_spent() => {
-                    awaits = Awaits::Turn;
-                    break;
-                }
-                Stop::TooLong | Stop::Offload if finished => pair.finisher.take(1).next(),
-                Stop::TooLong | Stop::Offload if inside => pair.waiting.drain(1).next(),
-                Stop::TooLong | Stop::Offload => input.into_iter().next(),
+                Some(_) if finished => pair.finisher.take(1).next(),
+                Some(_) if inside => pair.waiting.drain(1).next(),
+                Some(_) => input.into_iter().next(),
             };
             let Some(packet) = next else { break };
-            if taken.stop == Stop::TooLong {
+            if taken.stop == Some(Rejection::TooLong) {
                 io.drop(packet, dropped::TOO_LONG);
             } else {
                 pair.finisher.begin(io, packet, dropped::BAD_OFFLOAD);
