@@ -1,7 +1,9 @@
 //! What `vhost-user` and `virtio-user` have in common: the options by name, and packets that the other side does not take as
 //! they are.
 
+pub(crate) mod bell;
 pub(crate) mod finish;
+pub(crate) mod outgoing;
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -11,7 +13,7 @@ use std::sync::atomic::AtomicU32;
 use bellows_config::access::{FileGroup, FileMode, file_access};
 use bellows_config::{Mistake, Resource};
 use bellows_engine::{App, Input, Io, Output, Watched};
-use bellows_packet::{Vector, pool};
+use bellows_packet::Vector;
 use bellows_sys::access::FileAccess;
 use bellows_sys::socket::Peer;
 use bellows_virtio::Features;
@@ -139,17 +141,6 @@ impl Watched for Control {
     }
 }
 
-/// What the packets of a queue wait for that it has not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaits {
-    /// There are none.
-    Nothing,
-    /// The other side has no buffer free.
-    Buffers,
-    /// The next breath: in this one as much has been finished, or looked at, as may be.
-    Turn,
-}
-
 /// How long what queues have counted may take to appear in the status, in nanoseconds.
 pub(crate) const NOTED_WITHIN: u64 = 20_000_000;
 
@@ -185,26 +176,6 @@ pub(crate) fn share_out<A: App>(io: &Io<A>, input: &mut Input<'_, A>, queues: &m
         if let Err(packet) = queues[index].push(packet) {
             io.drop(packet, queue_full);
         }
-    }
-}
-
-/// Packets that may wait for the other side whatever the pool has left.
-const MAY_WAIT: usize = 64;
-
-/// Drops the oldest packets that wait for another side which takes none, if they hold more of the pool than it has left for everyone
-/// else: no port can starve the others. (Queues that share a buffer are kept apart by such a bound in switches, too: A. K. Choudhury
-/// and E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
-pub(crate) fn relieve<A: App>(io: &Io<A>, waiting: &mut Vector, input: Option<&mut Input<'_, A>>, reason: usize) {
-    let parked = waiting.len() + input.as_ref().map_or(0, |input| input.packets().len());
-    if parked <= MAY_WAIT || io.is_lossless() {
-        return;
-    }
-    let usage = pool::usage();
-    let left = usage.packets.saturating_sub(usage.in_use);
-    let excess = parked.saturating_sub(left.max(MAY_WAIT));
-    let inside = waiting.drain(excess).map(|packet| io.drop(packet, reason)).count();
-    if let Some(input) = input {
-        input.into_iter().take(excess - inside).for_each(|packet| io.drop(packet, reason));
     }
 }
 
