@@ -317,10 +317,12 @@ impl Running {
     /// Starts, in place of a back end that runs if there is one.
     fn new(config: BackendConfig, before: Option<&Backend>) -> Result<Running, AppError> {
         let pairs = (0..config.queues).map(|_| Pair::new()).collect();
-        let (backend, port) = match before {
-            Some(before) => before.succeed(config)?,
-            None => Backend::start(config)?,
+        let socket = config.socket.clone();
+        let started = match before {
+            Some(before) => before.succeed(config),
+            None => Backend::start(config),
         };
+        let (backend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
         let share = Budget::share(1, 1);
         Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, first: 0, share, gone_at: None })
     }

@@ -5,6 +5,7 @@ pub(crate) mod bell;
 pub(crate) mod finish;
 pub(crate) mod outgoing;
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use std::sync::atomic::AtomicU32;
 
 use bellows_config::access::{FileGroup, FileMode, file_access};
 use bellows_config::{Mistake, Resource};
-use bellows_engine::{App, Input, Io, Output, Watched};
+use bellows_engine::{App, AppError, Input, Io, Output, Watched};
 use bellows_packet::Vector;
 use bellows_sys::access::FileAccess;
 use bellows_sys::socket::Peer;
+use bellows_sys::way_out;
 use bellows_virtio::Features;
 use bellows_virtio::vhost::{Bell, Confinement, Mode, Snapshot};
 use bellows_wire::{MacAddr, flow};
@@ -208,6 +210,15 @@ pub(crate) fn check_socket(path: &Path) -> Result<(), Mistake> {
         return Err(Mistake::at("socket", message, "choose a folder with a shorter name, such as /run/bellows"));
     }
     Ok(())
+}
+
+/// Why an app could not start at a socket. An error of the system is given the socket's name and the way out; others have them.
+pub(crate) fn explain_start(socket: &Path, error: io::Error) -> AppError {
+    if error.raw_os_error().is_none() {
+        return error.into();
+    }
+    let usual = "no thread can be started: end other programs, or raise the limits with `ulimit -u` and `ulimit -v`";
+    format!("the socket {} cannot be served: {error}; {}", socket.display(), way_out(&error, usual)).into()
 }
 
 /// What the keys for the socket's file say: only who opens it can give it permissions.

@@ -303,13 +303,11 @@ impl Running {
     fn new(config: FrontendConfig, before: Option<&Frontend>) -> Result<Running, AppError> {
         let pairs = (0..config.pairs).map(|_| Pair::new()).collect();
         let socket = config.socket.clone();
-        let layout = DriverLayout::new(config.pairs)?;
-        let started = match before {
+        let started = DriverLayout::new(config.pairs).and_then(|layout| match before {
             Some(before) => before.succeed(config, layout),
             None => Frontend::start(config, layout),
-        };
-        let (frontend, port) =
-            started.map_err(|error| format!("the socket {} cannot be used: {error}", socket.display()))?;
+        });
+        let (frontend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
         let totals = Arc::default();
         let (packets, share) = (Vector::new(), Budget::share(1, 1));
         Ok(Running { frontend, port, pairs, packets, noting: false, first: 0, share, totals, told: [0; 4] })

@@ -1,6 +1,7 @@
 //! Two networks in one process, joined through a socket: `virtio-user` in one, `vhost-user` in the other.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bellows_engine::Settings;
@@ -9,6 +10,7 @@ use bellows_packet::Offload;
 use bellows_packet::Packet;
 use bellows_wire::{EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, MacAddr, TcpHeader, verify_checksums};
 use fastrand::Rng;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use super::*;
@@ -487,5 +489,35 @@ fn a_mistake_in_the_config_is_explained() {
         let mistake = VirtioUser::configure(serde_json::from_value(config).unwrap(), &Context::default()).err();
         let mistake = format!("{:?}", mistake.expect("a mistake"));
         assert!(mistake.contains(wanted), "{wanted} is not in {mistake}");
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_started_are_an_error_that_names_the_socket() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "virtio_user::tests::starts_without_room_for_a_thread", "--ignored"]);
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+}
+
+#[test]
+#[ignore = "needs a process of its own; run by threads_that_cannot_be_started_are_an_error_that_names_the_socket"]
+fn starts_without_room_for_a_thread() {
+    let socket = Socket::new("no-thread");
+    let (mut driver, mut device): (VirtioUser, VhostUser) = (socket.app(&json!({})), socket.app(&json!({})));
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let before = getrlimit(Resource::As);
+    // Less than the smallest stack, and enough for messages.
+    let room = Rlimit { current: Some(pages * 4096 + (48 << 10)), ..before };
+    setrlimit(Resource::As, room).unwrap();
+    let errors =
+        [driver.start(None).map_err(|error| error.to_string()), device.start(None).map_err(|error| error.to_string())];
+    setrlimit(Resource::As, before).unwrap();
+    let wanted = format!("the socket {} cannot be served: ", socket.0.display());
+    for error in errors {
+        let error = error.unwrap_err();
+        assert!(error.starts_with(&wanted) && error.contains("`ulimit -u`"), "{error}");
     }
 }
