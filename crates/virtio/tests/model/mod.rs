@@ -7,6 +7,7 @@
 //! - [`chains`]: how packets are laid out over descriptors.
 //! - [`frames`]: packets whose headers may ask for something, and what they may ask for.
 //! - [`split`], [`packed`]: the driver's side of a ring of either kind.
+//! - [`raw`]: a ring whose descriptors a test writes itself, whether a driver may or not.
 //! - [`random`]: numbers that a seed determines.
 
 #![allow(dead_code, reason = "each test uses a part of the model")]
@@ -16,6 +17,7 @@ pub mod frames;
 pub mod guest;
 pub mod packed;
 pub mod random;
+pub mod raw;
 pub mod split;
 
 use bellows_virtio::Features;
