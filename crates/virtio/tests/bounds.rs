@@ -9,6 +9,7 @@ use bellows_packet::{LARGEST_ROOM, Packet, ROOM, Vector};
 use bellows_virtio::Features;
 use bellows_virtio::ring::{ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Stop, TransmitRing};
 
+use model::features::subsets;
 use model::flag::{INDIRECT, NEXT, WRITE};
 use model::guest::BORDER;
 use model::random::Random;
@@ -124,11 +125,7 @@ impl Attacker {
 
 fn feature_sets() -> Vec<Features> {
     let bits = [Features::RING_PACKED, Features::MRG_RXBUF, Features::IN_ORDER, Features::INDIRECT_DESC];
-    let of = |number: u32| {
-        let chosen = bits.iter().enumerate().filter(|(bit, _)| number & (1 << bit) != 0);
-        chosen.fold(Features::VERSION_1, |set, (_, features)| set | *features)
-    };
-    (0..16).map(of).collect()
+    subsets(&bits).map(|set| set | Features::VERSION_1).collect()
 }
 
 fn bound(burst: usize) -> u64 {

@@ -17,6 +17,7 @@ use bellows_virtio::vhost::Placed;
 use bellows_virtio::{Features, Memory, RegionSpec};
 
 use model::chains::{Rules, header_length};
+use model::features::{OFFLOADS, RING_OPTIONS};
 use model::frames::{finished, frame, truth};
 use model::guest::{BORDER, Guest};
 use model::random::Random;
@@ -27,26 +28,9 @@ const SIZE: u16 = 64;
 
 /// Options of the ring, and offloads of both directions, as they come.
 fn some_features(random: &mut Random) -> Features {
-    let options = [
-        Features::RING_PACKED,
-        Features::MRG_RXBUF,
-        Features::IN_ORDER,
-        Features::EVENT_IDX,
-        Features::INDIRECT_DESC,
-        Features::ANY_LAYOUT,
-        Features::VERSION_1,
-    ];
-    let offloads = [
-        Features::CSUM,
-        Features::HOST_TSO4,
-        Features::HOST_TSO6,
-        Features::GUEST_CSUM,
-        Features::GUEST_TSO4,
-        Features::GUEST_TSO6,
-    ];
-    let ring = options.into_iter().filter(|_| random.one_in(2)).fold(Features::NONE, |set, option| set | option);
+    let ring = RING_OPTIONS.into_iter().filter(|_| random.one_in(2)).fold(Features::NONE, |set, option| set | option);
     // Offloads are mostly there.
-    let set = offloads.into_iter().filter(|_| !random.one_in(5)).fold(ring, |set, option| set | option);
+    let set = OFFLOADS.into_iter().filter(|_| !random.one_in(5)).fold(ring, |set, option| set | option);
     set.coherent()
 }
 

@@ -14,6 +14,7 @@ use bellows_virtio::ring::{Areas, Counters, Position, ReceiveRing, RingError, Se
 use bellows_virtio::{Features, Memory, RegionSpec};
 
 use model::descriptor;
+use model::features::subsets;
 use model::flag::{AVAIL, INDIRECT, NEXT, WRITE};
 use model::guest::{BORDER, NOWHERE};
 use model::random::Random;
@@ -242,11 +243,7 @@ fn feature_sets() -> Vec<Features> {
         Features::INDIRECT_DESC,
         Features::CSUM | Features::GUEST_CSUM,
     ];
-    let of = |number: u32| {
-        let chosen = bits.iter().enumerate().filter(|(bit, _)| number & (1 << bit) != 0);
-        chosen.fold(Features::VERSION_1, |set, (_, features)| set | *features)
-    };
-    let split: Vec<Features> = (0..32).map(of).collect();
+    let split: Vec<Features> = subsets(&bits).map(|set| set | Features::VERSION_1).collect();
     let packed = split.iter().map(|set| *set | Features::RING_PACKED);
     let legacy =
         split.iter().map(|set| (*set | Features::ANY_LAYOUT).without(Features::VERSION_1 | Features::IN_ORDER));

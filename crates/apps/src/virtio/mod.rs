@@ -4,6 +4,8 @@
 pub(crate) mod bell;
 pub(crate) mod finish;
 pub(crate) mod outgoing;
+#[cfg(test)]
+pub(crate) mod samples;
 
 use std::io;
 use std::os::fd::BorrowedFd;
