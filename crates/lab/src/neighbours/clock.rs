@@ -1,8 +1,9 @@
 //! The app that measures breaths.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bellows_engine::{App, Io, Port, Ports};
@@ -99,6 +100,8 @@ pub(super) struct Shared {
     wanted: AtomicBool,
     records: AtomicBool,
     recorded: Mutex<Option<Breaths>>,
+    /// The engine's thread in `/proc`.
+    thread: OnceLock<PathBuf>,
 }
 
 impl Shared {
@@ -113,6 +116,12 @@ impl Shared {
         work();
         self.switch(false);
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    }
+
+    /// How often the system has taken the processor away from the engine's thread to run another one.
+    pub(super) fn switches(&self) -> Option<u64> {
+        let status = std::fs::read_to_string(self.thread.get()?.join("status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
     }
 
     fn switch(&self, on: bool) {
@@ -141,6 +150,11 @@ impl Clock {
 
     #[cold]
     fn switch(&mut self, on: bool) {
+        self.shared.thread.get_or_init(|| {
+            // Where there is no `/proc`, nothing is counted.
+            let thread = std::fs::read_link("/proc/thread-self").unwrap_or_default();
+            Path::new("/proc").join(thread)
+        });
         let recorded = std::mem::replace(&mut self.breaths, on.then(Breaths::default));
         if recorded.is_some() {
             *self.shared.recorded.lock().unwrap_or_else(PoisonError::into_inner) = recorded;

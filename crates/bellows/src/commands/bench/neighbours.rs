@@ -63,7 +63,9 @@ pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
         corpus: arguments.corpus.clone(),
         filter: arguments.case.clone(),
     };
-    let run = |audience: &mut dyn Audience| neighbours::run(&options, &["bench", "neighbours", "--measure"], audience);
+    // What attackers do is not worth a line each.
+    let again = ["bench", "neighbours", "--measure", "--log-level", "error"];
+    let run = |audience: &mut dyn Audience| neighbours::run(&options, &again, audience);
     let report = watched(arguments.json, run).map_err(failure)?;
     print(&report, arguments.json, neighbours::text)
 }
