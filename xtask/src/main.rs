@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod capture_check;
+mod deny;
 mod fresh;
 mod fuzz;
 mod guest_kernel;
@@ -29,7 +30,7 @@ The project's own chores.
 
 Usage: cargo xtask CHORE [OPTIONS]
 
-  test [--filter NAME]                formatting, lints, documentation, release build, and every test
+  test [--filter NAME]                formatting, lints, documentation, dependencies, release build, and every test
   test --quick [--filter NAME]        the same without guests and other programs' drivers, which take minutes
   test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (when a
                                       nightly toolchain is installed) or else under valgrind
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_help_knows_every_chore_of_the_documentation() {
-        let mut pages = vec!["../README.md".into(), "README.md".into()];
+        let mut pages = vec!["../README.md".into(), "../CONTRIBUTING.md".into(), "README.md".into()];
         for folder in ["../docs", "../examples"] {
             let files = fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("it can be read").path());
             pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
