@@ -14,6 +14,7 @@ mod netlab;
 mod peers;
 mod quickstart;
 mod report;
+mod rust_version;
 mod tally;
 mod test;
 #[path = "../../crates/bellows/tests/support/testpmd.rs"]
@@ -30,7 +31,8 @@ The project's own chores.
 
 Usage: cargo xtask CHORE [OPTIONS]
 
-  test [--filter NAME]                formatting, lints, documentation, dependencies, release build, and every test
+  test [--filter NAME]                formatting, lints, documentation, dependencies, oldest Rust, release build, and every
+                                      test
   test --quick [--filter NAME]        the same without guests and other programs' drivers, which take minutes
   test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (when a
                                       nightly toolchain is installed) or else under valgrind

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::report::Report;
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, has_crate};
-use crate::{Failure, deny, guest_kernel, memcheck};
+use crate::{Failure, deny, guest_kernel, memcheck, rust_version};
 
 /// Where the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -113,6 +113,7 @@ fn lint(report: &mut Report) {
     report.run("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     report.run("documentation", cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
     deny::run(report);
+    rust_version::run(report);
 }
 
 #[cfg(test)]
