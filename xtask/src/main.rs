@@ -22,6 +22,7 @@ mod testpmd;
 mod tools;
 mod vhost;
 mod workspace;
+mod wrap;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ Usage: cargo xtask CHORE [OPTIONS]
                                       what a breath costs, beside a model of it that LuaJIT runs
   peers vhost [--brief] [--json | --markdown] [OPTIONS]
                                       a vhost-user port beside DPDK's vhost back end, before the same DPDK driver
+  wrap [FILE...]                      wraps the text of Markdown pages at 100 columns
   record-quickstart                   records examples/captures/quickstart.pcap anew (as root)
   help                                this text
 
@@ -136,6 +138,7 @@ fn dispatch(arguments: Vec<String>) -> Result<(), Failure> {
         "fresh" => fresh::run(options),
         "fuzz" => fuzz::run(options),
         "peers" => peers::run(options),
+        "wrap" => wrap::run(options),
         "record-quickstart" => quickstart::run(options),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
