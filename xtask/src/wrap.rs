@@ -264,4 +264,21 @@ mod tests {
             assert!(wrapped.lines().all(|line| !line.starts_with(mark)), "{wrapped}");
         }
     }
+
+    #[test]
+    fn every_page_is_wrapped() {
+        let pages = pages(Path::new("..")).ok().expect("the pages");
+        assert!(pages.len() > 20, "{pages:?}");
+        for page in pages {
+            let text = fs::read_to_string(&page).expect("a page");
+            let wrapped = wrap(&text);
+            let wide = text.lines().zip(wrapped.lines()).position(|(is, should)| is != should);
+            assert!(
+                wrapped == text,
+                "{}:{}: wider than {WIDTH} columns; `cargo xtask wrap` wraps it",
+                page.display(),
+                wide.map_or(1, |line| line + 1)
+            );
+        }
+    }
 }
