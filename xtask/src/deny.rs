@@ -17,10 +17,13 @@ pub fn run(report: &mut Report) {
                       licences, versions and sources, and nobody looks for advisories";
         return report.leave_out_step("dependencies", reason);
     }
-    report.run("dependencies", cargo(&["deny", "--locked", "check"]).args(CHECKS));
+    report.run("dependencies", cargo(&["deny", "--workspace", "--locked", "check"]).args(CHECKS));
     let has_advisories = cargo(&["deny", "fetch", "db"]).status().is_ok_and(|status| status.success());
     match has_advisories {
-        true => report.run("advisories", &mut cargo(&["deny", "--locked", "check", "--disable-fetch", "advisories"])),
+        true => {
+            let words = ["deny", "--workspace", "--locked", "check", "--disable-fetch", "advisories"];
+            report.run("advisories", &mut cargo(&words));
+        }
         false => report.leave_out_step("advisories", "cargo-deny cannot fetch them (its message is above)"),
     }
 }
