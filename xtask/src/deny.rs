@@ -1,7 +1,8 @@
 //! The dependencies, by the rules of `deny.toml`: the step of `cargo xtask test` in which cargo-deny checks them.
 //!
-//! cargo-deny takes longer to build than Bellows, and fetches its advisories from the network. So it is run where it is
-//! installed; what its rules say of licences, versions and sources, the tests below check everywhere, from what Cargo knows.
+//! cargo-deny takes minutes to build, and fetches its advisories from the network. So it is run where it is
+//! installed; what its rules say of licences, versions and sources, the tests below check everywhere, from what Cargo
+//! knows.
 
 use crate::report::Report;
 use crate::tools;
@@ -13,15 +14,15 @@ const CHECKS: &[&str] = &["licenses", "bans", "sources"];
 /// Runs cargo-deny, or says why not.
 pub fn run(report: &mut Report) {
     if !tools::is_installed("cargo-deny") {
-        let reason = "cargo-deny is not installed (cargo install --locked cargo-deny); without it, the tests of xtask check \
-                      licences, versions and sources, and nobody looks for advisories";
+        let reason = "cargo-deny is not installed (cargo install --locked cargo-deny); without it, the tests of xtask \
+                      check licences, versions and sources, and nobody looks for advisories";
         return report.leave_out_step("dependencies", reason);
     }
     report.run("dependencies", cargo(&["deny", "--workspace", "--locked", "check"]).args(CHECKS));
     let has_advisories = cargo(&["deny", "fetch", "db"]).status().is_ok_and(|status| status.success());
     match has_advisories {
         true => {
-            let words = ["deny", "--workspace", "--locked", "check", "--disable-fetch", "advisories"];
+            let words = ["deny", "--workspace", "--locked", "--offline", "check", "advisories"];
             report.run("advisories", &mut cargo(&words));
         }
         false => report.leave_out_step("advisories", "cargo-deny cannot fetch them (its message is above)"),
@@ -61,7 +62,8 @@ mod tests {
         let output = cargo(&words).args(["--format", "{p}\t{l}"]).output().expect("cargo runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let lines = String::from_utf8(output.stdout).expect("UTF-8");
-        // The same package comes again with other notes behind it: where it lies, that it is a macro, that it was shown.
+        // The same package comes again with other notes behind it: where it lies, that it is a macro, that it was
+        // shown.
         let mut packages = BTreeMap::new();
         for line in lines.lines().filter(|line| !line.trim().is_empty()) {
             let (package, license) = line.split_once('\t').unwrap_or_else(|| panic!("no licence field in {line}"));

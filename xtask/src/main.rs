@@ -69,8 +69,8 @@ fn list() -> String {
 const HELP: &str = "
 Options:
 
-  test [--filter NAME]                formatting, lints, documentation, dependencies, oldest Rust, release build, and every
-                                      test
+  test [--filter NAME]                formatting, lints, documentation, dependencies, oldest Rust, release build, and
+                                      every test
   test --quick [--filter NAME]        the same without guests and other programs' drivers, which take minutes
   test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (when a
                                       nightly toolchain is installed) or else under valgrind

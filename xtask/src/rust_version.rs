@@ -1,4 +1,5 @@
-//! The oldest Rust that compiles this: `rust-version` in Cargo.toml says which, and a step of `cargo xtask test` asks that one.
+//! The oldest Rust that compiles this: `rust-version` in Cargo.toml says which, and a step of `cargo xtask test` asks
+//! that one.
 
 use std::fs;
 use std::process::{Command, Stdio};

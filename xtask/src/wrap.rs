@@ -1,5 +1,6 @@
-//! `cargo xtask wrap`: wraps the text of Markdown pages. Only paragraphs that are too wide change, so that a diff shows what
-//! was written. Code, tables, headings, quotes and HTML stay as they are, and so does what has no place to break.
+//! `cargo xtask wrap`: wraps the text of Markdown pages. Only paragraphs that are too wide change, so that a diff
+//! shows what was written. Code, tables, headings, quotes and HTML stay as they are, and so does what has no place to
+//! break.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -169,8 +170,8 @@ fn finish(wrapped: &mut String, paragraph: &mut Vec<&str>, hanging: usize) {
     wrapped.push('\n');
 }
 
-/// The words between which a line may end: code and links stay in one piece, and so does what would mean something else at
-/// a line's start.
+/// The words between which a line may end: code and links stay in one piece, and so does what would mean something
+/// else at a line's start.
 fn words(text: &str) -> Vec<String> {
     let parts: Vec<&str> = text.split_whitespace().collect();
     let mut words: Vec<String> = Vec::new();

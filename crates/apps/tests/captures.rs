@@ -1,5 +1,5 @@
-//! Captures, the project's own and real ones, some of them malformed on purpose, through networks: every packet that the
-//! capture crate reads arrives, what is wrong with a file is said, and what is written back is the same capture.
+//! Captures, the project's own and real ones, some of them malformed on purpose, through networks: every packet that
+//! the capture crate reads arrives, what is wrong with a file is said, and what is written back is the same capture.
 
 use std::collections::VecDeque;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Captures, the project's own and real ones, some of them malformed on purpose: what is read is what tcpdump and capinfos
-//! read, and written back it is the same capture to them.
+//! Captures, the project's own and real ones, some of them malformed on purpose: what is read is what tcpdump and
+//! capinfos read, and written back it is the same capture to them.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! The project's own captures: the files in `tests/captures` are those that the code in `tests/own` makes, and reading each
-//! yields what was put in.
+//! The project's own captures: the files in `tests/captures` are those that the code in `tests/own` makes, and
+//! reading each yields what was put in.
 //!
 //! Who changes that code writes the files anew with `BELLOWS_WRITE_CAPTURES=1 cargo test --test own_captures`.
 

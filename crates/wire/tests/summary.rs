@@ -181,7 +181,8 @@ fn packets_of_own_captures_are_summarized_as_tcpdump_does() {
     ]);
 }
 
-/// The packets of these files as tcpdump and as summaries have them; `None` after saying that `test` is skipped without tcpdump.
+/// The packets of these files as tcpdump and as summaries have them; `None` after saying that `test` is skipped
+/// without tcpdump.
 fn compare_files(test: &str, files: Vec<PathBuf>) -> Option<Comparison> {
     let mut comparison = Comparison::default();
     for file in files {

@@ -1,5 +1,5 @@
-//! The packets of the project's own captures, written by hand and apart from the code that is tested with them: naive, with right
-//! checksums, and with the addresses that RFC 5737 and RFC 3849 keep for documentation.
+//! The packets of the project's own captures, written by hand and apart from the code that is tested with them:
+//! naive, with right checksums, and with the addresses that RFC 5737 and RFC 3849 keep for documentation.
 
 /// Numbers as they are sent.
 fn words(values: &[u16]) -> Vec<u8> {

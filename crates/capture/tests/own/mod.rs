@@ -1,4 +1,5 @@
-//! The project's own captures, made from nothing: every variant of the formats, with packets of every protocol that matters.
+//! The project's own captures, made from nothing: every variant of the formats, with packets of every protocol that
+//! matters.
 //!
 //! [`all`] makes them; the files in `tests/captures` hold the same bytes. No code of the library takes part, so that
 //! reading them tests it.
@@ -317,7 +318,8 @@ fn protocols() -> Vec<Made> {
     .into()
 }
 
-/// Packets by link type. Loopback's family is in the byte order of the machine, which is the file's; that of OpenBSD's is not.
+/// Packets by link type. Loopback's family is in the byte order of the machine, which is the file's; that of
+/// OpenBSD's is not.
 fn link_types() -> Vec<Made> {
     let on = |name, order, link, frames| pcap(name, Pcap { order, link, ..PLAIN }, &timed(frames));
     vec![
