@@ -1,26 +1,22 @@
 //! Arbitrary bytes as a driver's memory and what it does there: rings of both kinds, both directions and every set of options that
 //! makes a difference. Nothing panics, loops for ever, or touches what is not the driver's; what was brought has sane lengths.
 //!
-//! The input: a byte each for the options and the size, then the memory's beginning (rings, tables, a few buffers) as it is, and then
-//! what is written there between the device's calls: an offset, a length, and bytes.
+//! What an input says: see `RingInput`.
 
 #![no_main]
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use bellows_adversary::{REGION, RingInput, START};
 use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memfd;
-use bellows_virtio::ring::{Areas, Position, ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Setup, TransmitRing};
-use bellows_virtio::{Features, Memory, RegionSpec};
+use bellows_virtio::ring::{Position, ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Setup, TransmitRing};
+use bellows_virtio::{Memory, RegionSpec};
 use bellows_wire::offload::{Kind, SuperFrame, Transport};
 use bellows_wire::{MacAddr, UdpFrame};
 use libfuzzer_sys::fuzz_target;
-
-/// Two regions, side by side; rings lie in the first one.
-const REGION: usize = 8192;
-const START: u64 = 0x1_0000;
 
 /// Bytes around which nothing may be written, on both sides of what the device sees of the files.
 const GUARD: usize = 4096;
@@ -89,47 +85,33 @@ thread_local! {
     static GUEST: RefCell<Guest> = RefCell::new(Guest::new());
 }
 
-/// Options by bits: those of the ring, and offloads.
-fn features(bits: u8) -> Features {
-    let options = [
-        Features::RING_PACKED,
-        Features::MRG_RXBUF,
-        Features::IN_ORDER,
-        Features::EVENT_IDX,
-        Features::INDIRECT_DESC,
-        Features::VERSION_1,
-        Features::CSUM | Features::GUEST_CSUM | Features::HOST_TSO4 | Features::GUEST_TSO4,
-    ];
-    let chosen = options.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
-    chosen.fold(Features::NONE, |set, (_, option)| set | *option).coherent()
-}
-
 fuzz_target!(|data: &[u8]| {
-    let [options, size, where_to, rest @ ..] = data else { return };
-    GUEST.with_borrow_mut(|guest| run(guest, *options, *size, *where_to, rest));
+    let Some(input) = RingInput::parse(data) else { return };
+    GUEST.with_borrow_mut(|guest| run(guest, &input));
 });
 
-fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
-    let features = features(options);
-    let size = if features.has(Features::RING_PACKED) { u16::from(size % 40) + 1 } else { 1 << (size % 6) };
+fn run(guest: &mut Guest, input: &RingInput<'_>) {
+    let RingInput { features, size, areas, .. } = *input;
     guest.clear();
-    let (image, mut steps) = data.split_at(data.len().min(2048));
-    guest.write(0, image);
-    let areas = Areas { descriptors: START, driver: START + 768, device: START + 896 };
-    let base = match features.has(Features::RING_PACKED) {
-        true => u32::from(where_to) % u32::from(size) | u32::from(where_to & 0x80) << 8,
-        false => u32::from(where_to) << 8,
+    guest.write(0, input.image);
+    let mut steps = input.steps();
+    // What the driver does next; false when it does nothing more.
+    let mut step = |guest: &Guest| {
+        steps.next().is_some_and(|(at, bytes)| {
+            guest.write(at, bytes);
+            true
+        })
     };
     let setup = Setup {
         memory: Arc::clone(&guest.memory),
         features,
         size,
         areas,
-        position: Position::from_base(features, base),
+        position: Position::from_base(features, input.base),
         call: None,
         kick: None,
     };
-    if options & 0x80 == 0 {
+    if !input.receives {
         let mut ring = TransmitRing::new(setup).unwrap();
         for _ in 0..64 {
             let mut packets = Vector::new();
@@ -142,7 +124,7 @@ fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
                     check(packet.bytes(), offload);
                 }
             }
-            if result.is_err() || !step(guest, &mut steps) {
+            if result.is_err() || !step(guest) {
                 break;
             }
         }
@@ -162,7 +144,7 @@ fn run(guest: &mut Guest, options: u8, size: u8, where_to: u8, data: &[u8]) {
             let before = ring.steps();
             let result = ring.receive(&packets[round % 4..]);
             assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
-            if result.is_err() || !step(guest, &mut steps) {
+            if result.is_err() || !step(guest) {
                 break;
             }
         }
@@ -179,13 +161,4 @@ fn check(bytes: &[u8], offload: Offload) {
         let whole = SuperFrame::new(bytes, Kind::Tcp4, offload.segment_size).expect("a packet that can be cut");
         assert_eq!(whole.header_len(), offload.header_length.into());
     }
-}
-
-/// What the driver does next: writes some bytes somewhere. False when it does nothing more.
-fn step(guest: &Guest, steps: &mut &[u8]) -> bool {
-    let [low, high, length, rest @ ..] = *steps else { return false };
-    let (bytes, behind) = rest.split_at(usize::from(*length % 32).min(rest.len()));
-    guest.write(usize::from(u16::from_le_bytes([*low, *high])) % (2 * REGION), bytes);
-    *steps = behind;
-    true
 }

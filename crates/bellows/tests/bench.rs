@@ -215,6 +215,7 @@ fn a_benchmark_that_cannot_be_run_says_why() {
     let reload = ["reload", "--processes", "1", "--reloads", "1"];
     let vring = ["vring", "--processes", "1", "--rounds", "4"];
     let blit = ["blit", "--processes", "1", "--rounds", "1"];
+    let neighbours = ["neighbours", "--processes", "1", "--seconds", "1"];
     for (bench, arguments, why) in [
         (engine, ["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
         (engine, ["--stride", "2241"], "the stride 2241 is no multiple of 64"),
@@ -230,6 +231,10 @@ fn a_benchmark_that_cannot_be_run_says_why() {
         (blit, ["--where", "dram"], "`dram` is no place to copy from and to; give l1, l2, l3 or cold"),
         (blit, ["--batch", "0"], "0 is not in 1..=1024"),
         (blit, ["--cpu", "99999"], "processor 99999"),
+        (neighbours, ["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),
+        (neighbours, ["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
+        (neighbours, ["--corpus", "nowhere"], "nowhere/vhost_messages: No such file or directory"),
+        (neighbours, ["--cpu", "99999"], "processor 99999"),
         (reload, ["--apps", "0"], "0 is not in 1..=2000"),
         (reload, ["--cpu", "99999"], "processor 99999"),
         (vring, ["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
@@ -464,4 +469,33 @@ fn copies_are_measured_against_memcpy() {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     assert!(!text.contains("deferred"), "{text}");
+}
+
+/// An honest guest loses nothing and waits for nothing while another one does what it must not.
+#[test]
+fn a_guest_that_attacks_is_measured_beside_an_honest_one() {
+    let sandbox = Sandbox::new();
+    for corpus in ["vring", "vhost_messages"] {
+        std::fs::create_dir_all(sandbox.path("corpus").join(corpus)).unwrap();
+        let input: Vec<u8> = (0..=255).cycle().take(3_000).collect();
+        std::fs::write(sandbox.path("corpus").join(corpus).join("input"), input).unwrap();
+    }
+    let brief = ["bench", "neighbours", "--processes", "1", "--seconds", "6", "--corpus", "corpus"];
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    assert_eq!(report["bench"], "neighbours");
+    let results = report["results"].as_array().unwrap();
+    let measured = |name: &str| results.iter().find(|result| result["case"] == name);
+    // What the host disturbed is left out.
+    assert!(results.len() > 10, "{report:#}");
+    for result in results {
+        let label = |name: &str| result["labels"][name].as_u64().unwrap();
+        assert_eq!((label("lost"), label("processes")), (0, 1), "{result:#}");
+        assert!(label("packets") > 0 && label("longest_wait") <= 2 && label("connections") > 0, "{result:#}");
+    }
+    assert!(measured("dropped-chains").is_some_and(|result| result["of_reference"]["median"].as_f64() > Some(0.0)));
+
+    let text = sandbox.bellows(&[&brief[..6], &["--case", "false-claims"]].concat()).fine().stdout;
+    let row = text.lines().find(|line| line.starts_with("false-claims ")).unwrap();
+    assert_eq!(row.split_whitespace().count(), 9, "{row}");
+    assert!(!text.contains("BROKEN"), "{text}");
 }

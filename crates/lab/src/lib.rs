@@ -18,6 +18,7 @@
 //! | [`blit`] | `bench blit`: how fast copies are made, against `memcpy` |
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
 //! | [`history`] | `bench history`: whether that depends on what the engine met before |
+//! | [`neighbours`] | `bench neighbours`: what a guest notices of another one that attacks the engine |
 //! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
 //! | [`vring`] | `bench vring`: what a ring of a virtio-net device costs a packet, with every combination of options |
 //! | `networks`, `timing` | what the benchmarks run, and how they take the time |
@@ -32,6 +33,7 @@ pub mod callgrind;
 pub mod engine;
 pub mod histogram;
 pub mod history;
+pub mod neighbours;
 mod networks;
 pub mod processes;
 pub mod reload;

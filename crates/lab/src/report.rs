@@ -306,6 +306,9 @@ pub struct Report {
     /// Whether the benchmark was interrupted, so that figures and processes are missing.
     #[serde(skip_serializing_if = "is_false", default)]
     pub interrupted: bool,
+    /// Whether something that is promised does not hold: the notes tell what.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub failed: bool,
     /// The figures.
     pub results: Vec<Measurement>,
     /// What the figures say, in sentences.
@@ -317,7 +320,17 @@ impl Report {
     /// That of a benchmark of this version.
     pub fn new(bench: &str, machine: Machine, processes: usize, results: Vec<Measurement>) -> Report {
         let (bench, version) = (bench.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        Report { bench, version, machine, processes, lost: None, interrupted: false, results, notes: Vec::new() }
+        Report {
+            bench,
+            version,
+            machine,
+            processes,
+            lost: None,
+            interrupted: false,
+            failed: false,
+            results,
+            notes: Vec::new(),
+        }
     }
 
     /// That of a benchmark whose processes took turns.

@@ -10,15 +10,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::io;
 use std::mem::MaybeUninit;
-use std::ptr::{null, null_mut};
+use std::ptr::null;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
+
+use crate::signal::Chain;
 
 /// Numbers of system calls that are told apart. All that Linux has are below.
 const NUMBERS: usize = 512;
@@ -216,7 +217,7 @@ pub(crate) fn confine_without(calls: &[i64]) -> Result<Arc<Denials>, String> {
 
 fn confine(allowed: &[(i64, Allowed)]) -> Result<Arc<Denials>, String> {
     let programs = compile(allowed).map_err(|error| format!("the filter of system calls cannot be made: {error}"))?;
-    install().map_err(|error| format!("the handler of SIGSYS cannot be installed: {error}"))?;
+    HANDLER.install().map_err(|error| format!("the handler of SIGSYS cannot be installed: {error}"))?;
     let denials = Arc::new(Denials::new());
     let before = set_signals(Signals::OnlyOwn);
     DENIALS.set(Arc::as_ptr(&denials));
@@ -318,45 +319,12 @@ impl Drop for Kept {
     }
 }
 
-/// Those who install the handler, and what handled the signal before.
-static INSTALLING: Mutex<()> = Mutex::new(());
-static PREVIOUS: OnceLock<Previous> = OnceLock::new();
-
-struct Previous(libc::sigaction);
-
-// SAFETY: the structure is plain data; the function that it names is a signal handler, which any thread may run.
-unsafe impl Send for Previous {}
-// SAFETY: as above, and it is never changed.
-unsafe impl Sync for Previous {}
-
-/// Installs the handler, once in the life of the process.
-fn install() -> io::Result<()> {
-    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
-    if PREVIOUS.get().is_some() {
-        return Ok(());
-    }
-    // SAFETY: all zero is a valid sigaction: no flags, an empty mask, the default handler.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    let mut previous = MaybeUninit::uninit();
-    // SAFETY: asks for the present handler only, and writes it into a structure of the right type.
-    if unsafe { libc::sigaction(libc::SIGSYS, null(), previous.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: sigaction() has filled it.
-    let _ = PREVIOUS.set(Previous(unsafe { previous.assume_init() }));
-    action.sa_sigaction = on_sigsys as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for and does only what a signal handler may.
-    match unsafe { libc::sigaction(libc::SIGSYS, &raw const action, null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
+static HANDLER: Chain = Chain::new(libc::SIGSYS, on_sigsys);
 
 /// Of the signal: the kernel sends it, because of a filter.
 const SYS_SECCOMP: libc::c_int = 1;
 
-extern "C" fn on_sigsys(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_sigsys(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let denials = DENIALS.get();
     // SAFETY: the kernel gives a handler with SA_SIGINFO a valid siginfo.
     let by_filter = unsafe { (*info).si_code } == SYS_SECCOMP;
@@ -368,7 +336,8 @@ extern "C" fn on_sigsys(signal: libc::c_int, info: *mut libc::siginfo_t, context
         unsafe { (*denials).count(number) };
         return;
     }
-    pass_on(signal, info, context);
+    // SAFETY: the kernel's arguments. The call is not made again when the handler returns.
+    unsafe { HANDLER.pass_on(false, info, context) };
 }
 
 /// Sets what the call that was denied returns. Returns its number.
@@ -386,37 +355,12 @@ fn answer(context: &mut libc::ucontext_t, value: i64) -> i64 {
     registers[8] as i64
 }
 
-/// Does what would have been done without us.
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    match PREVIOUS.get().map(|previous| &previous.0) {
-        Some(action) if action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN => {
-            // SAFETY: the process had installed this function as the handler of this signal, with this signature.
-            unsafe {
-                if action.sa_flags & libc::SA_SIGINFO != 0 {
-                    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-                        std::mem::transmute(action.sa_sigaction);
-                    handler(signal, info, context);
-                } else {
-                    let handler: extern "C" fn(libc::c_int) = std::mem::transmute(action.sa_sigaction);
-                    handler(signal);
-                }
-            }
-        }
-        Some(action) if action.sa_sigaction == libc::SIG_IGN => {}
-        // SAFETY: sets the default, which is to end the process, and sends the signal again; it arrives when this
-        // handler returns. Both may be called in a handler.
-        _ => unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-            libc::raise(signal);
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
+    use std::ptr::null_mut;
 
     use super::*;
 
@@ -527,7 +471,7 @@ mod tests {
     #[test]
     #[ignore = "dies on purpose; run by other_signals_of_this_kind_still_kill"]
     fn dies_of_a_signal_that_nobody_expects() {
-        install().unwrap();
+        HANDLER.install().unwrap();
         // SAFETY: raise() sends a signal to this thread.
         unsafe { libc::raise(libc::SIGSYS) };
     }

@@ -34,6 +34,7 @@ pub mod memory;
 pub mod notify;
 pub mod perf;
 pub mod shared;
+mod signal;
 pub mod socket;
 pub mod untrusted;
 pub mod wake;

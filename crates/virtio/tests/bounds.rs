@@ -5,16 +5,15 @@
 
 mod model;
 
-use std::sync::Arc;
-
-use bellows_packet::{LARGEST_ROOM, Packet, ROOM, Vector, pool};
+use bellows_packet::{LARGEST_ROOM, Packet, ROOM, Vector};
 use bellows_virtio::Features;
-use bellows_virtio::ring::{Areas, Position, ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Setup, Stop, TransmitRing};
+use bellows_virtio::ring::{ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Stop, TransmitRing};
 
-use model::descriptor;
-use model::flag::{AVAIL, INDIRECT, NEXT, WRITE};
-use model::guest::{BORDER, Guest};
+use model::features::subsets;
+use model::flag::{INDIRECT, NEXT, WRITE};
+use model::guest::BORDER;
 use model::random::Random;
+use model::raw::RawRing;
 
 const SIZE: u16 = 512;
 /// Tables lie here, over the border between two regions.
@@ -51,60 +50,31 @@ const ATTACKS: [Attack; 10] = [
 ];
 
 struct Attacker {
-    guest: Guest,
-    areas: Areas,
-    features: Features,
+    ring: RawRing,
     receives: bool,
     random: Random,
 }
 
 impl Attacker {
     fn new(features: Features, receives: bool, seed: u64) -> Attacker {
-        pool::ensure().unwrap();
         let mut random = Random::new(seed);
-        let mut guest = Guest::new(&mut random);
-        let size = usize::from(SIZE);
-        let areas = Areas {
-            descriptors: guest.area(16 * size, 16, &mut random),
-            driver: guest.area(6 + 2 * size, 4, &mut random),
-            device: guest.area(6 + 8 * size, 4, &mut random),
-        };
-        Attacker { guest, areas, features, receives, random }
-    }
-
-    fn setup(&self) -> Setup {
-        Setup {
-            memory: Arc::clone(&self.guest.memory),
-            features: self.features,
-            size: SIZE,
-            areas: self.areas,
-            position: Position::start(self.features),
-            call: None,
-            kick: None,
-        }
+        Attacker { ring: RawRing::new(features, SIZE, &mut random), receives, random }
     }
 
     fn access(&self) -> u16 {
         if self.receives { WRITE } else { 0 }
     }
 
-    fn ring(&mut self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
-        let packed = self.features.has(Features::RING_PACKED);
-        let words = if packed { [index, flags | AVAIL] } else { [flags, next] };
-        self.guest.write(self.areas.descriptors + 16 * u64::from(index), &descriptor(address, length, words));
-        if !packed {
-            self.guest.write_u16(self.areas.driver + 4 + 2 * u64::from(index), index);
-        }
+    fn write(&mut self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
+        self.ring.write(index, address, length, flags, next);
+        self.ring.write_head(index, index);
     }
 
     fn entry(&mut self, table: u64, index: u16, length: u32, last: bool) {
-        let packed = self.features.has(Features::RING_PACKED);
         // Now and then a buffer that lies in two regions.
         let address = if self.random.one_in(8) { BORDER - 1 } else { BUFFERS + self.random.next() % 20_000 };
         let flags = self.access() | if last { 0 } else { NEXT };
-        let words = if packed { [0, flags] } else { [flags, index + 1] };
-        let at = TABLES + table * TABLE_LENGTH + 16 * u64::from(index);
-        self.guest.write(at, &descriptor(address, length, words));
+        self.ring.write_entry(TABLES + table * TABLE_LENGTH, index, address, length, flags, index + 1);
     }
 
     fn table(&mut self, table: u64, count: u16, length: u32) {
@@ -113,22 +83,22 @@ impl Attacker {
 
     /// Fills the ring.
     fn fill(&mut self, attack: Attack) {
-        let indirect = self.features.has(Features::INDIRECT_DESC);
+        let indirect = self.ring.features.has(Features::INDIRECT_DESC);
         match attack {
             Attack::Table(count, length) => {
                 (0..COUNT).for_each(|table| self.table(table, count, length));
                 for index in 0..SIZE {
                     let table = TABLES + u64::from(index) % COUNT * TABLE_LENGTH;
-                    self.ring(index, table, 16 * u32::from(count), INDIRECT, 0);
+                    self.write(index, table, 16 * u32::from(count), INDIRECT, 0);
                 }
             }
             Attack::Chain(count, length) => {
                 for index in 0..SIZE {
                     let flags = self.access() | if (index + 1) % count == 0 || index + 1 == SIZE { 0 } else { NEXT };
-                    self.ring(index, BUFFERS, length, flags, index + 1);
+                    self.write(index, BUFFERS, length, flags, index + 1);
                 }
             }
-            Attack::Small(length) => (0..SIZE).for_each(|index| self.ring(index, BUFFERS, length, self.access(), 0)),
+            Attack::Small(length) => (0..SIZE).for_each(|index| self.write(index, BUFFERS, length, self.access(), 0)),
             Attack::Mixed => {
                 for table in 0..COUNT {
                     let count = self.random.of(&[1, 2, 3, 17, 255, 1_024]);
@@ -140,28 +110,22 @@ impl Attacker {
                     if indirect && self.random.one_in(2) {
                         let table = TABLES + self.random.next() % COUNT * TABLE_LENGTH;
                         let entries = self.random.of(&[1, 2, 3, 17, 255, 1_024]);
-                        self.ring(index, table, 16 * entries, INDIRECT, 0);
+                        self.write(index, table, 16 * entries, INDIRECT, 0);
                     } else {
                         let more = index + 1 < SIZE && self.random.one_in(2);
                         let flags = self.access() | if more { NEXT } else { 0 };
-                        self.ring(index, BUFFERS, length, flags, index + 1);
+                        self.write(index, BUFFERS, length, flags, index + 1);
                     }
                 }
             }
         }
-        if !self.features.has(Features::RING_PACKED) {
-            self.guest.write_u16(self.areas.driver + 2, SIZE);
-        }
+        self.ring.write_index(SIZE);
     }
 }
 
 fn feature_sets() -> Vec<Features> {
     let bits = [Features::RING_PACKED, Features::MRG_RXBUF, Features::IN_ORDER, Features::INDIRECT_DESC];
-    let of = |number: u32| {
-        let chosen = bits.iter().enumerate().filter(|(bit, _)| number & (1 << bit) != 0);
-        chosen.fold(Features::VERSION_1, |set, (_, features)| set | *features)
-    };
-    (0..16).map(of).collect()
+    subsets(&bits).map(|set| set | Features::VERSION_1).collect()
 }
 
 fn bound(burst: usize) -> u64 {
@@ -176,7 +140,7 @@ fn no_ring_makes_a_call_look_at_more_than_its_burst_allows() {
             for burst in [1, 7, 32, 128] {
                 let mut attacker = Attacker::new(features, false, seed);
                 attacker.fill(attack);
-                let mut ring = TransmitRing::new(attacker.setup()).unwrap();
+                let mut ring = TransmitRing::new(attacker.ring.setup()).unwrap();
                 let mut bytes = 0;
                 for _ in 0..8 {
                     let (before, mut packets) = (ring.steps(), Vector::new());
@@ -206,7 +170,7 @@ fn nor_does_one_that_receives() {
             for (burst, length) in [(1, 1_500), (7, 60), (32, 9_000), (128, 1_500)] {
                 let mut attacker = Attacker::new(features, true, seed);
                 attacker.fill(attack);
-                let mut ring = ReceiveRing::new(attacker.setup()).unwrap();
+                let mut ring = ReceiveRing::new(attacker.ring.setup()).unwrap();
                 let packets: Vec<Packet> = (0..burst).map(|_| Packet::from_bytes(&vec![7; length]).unwrap()).collect();
                 let mut bytes = 0;
                 for _ in 0..8 {

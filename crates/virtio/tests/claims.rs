@@ -12,40 +12,25 @@ use std::time::{Duration, Instant};
 use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_sys::notify::Notifiers;
 use bellows_virtio::driver::{Chains, Driver, DriverConfig};
-use bellows_virtio::ring::{Areas, Position, ReceiveRing, Setup, Stop, TransmitRing};
+use bellows_virtio::ring::{Position, ReceiveRing, Setup, Stop, TransmitRing};
 use bellows_virtio::vhost::Placed;
 use bellows_virtio::{Features, Memory, RegionSpec};
 
 use model::chains::{Rules, header_length};
+use model::features::{OFFLOADS, RING_OPTIONS};
 use model::frames::{finished, frame, truth};
 use model::guest::{BORDER, Guest};
 use model::random::Random;
-use model::{descriptor, driver, flag};
+use model::raw::RawRing;
+use model::{driver, flag};
 
 const SIZE: u16 = 64;
 
 /// Options of the ring, and offloads of both directions, as they come.
 fn some_features(random: &mut Random) -> Features {
-    let options = [
-        Features::RING_PACKED,
-        Features::MRG_RXBUF,
-        Features::IN_ORDER,
-        Features::EVENT_IDX,
-        Features::INDIRECT_DESC,
-        Features::ANY_LAYOUT,
-        Features::VERSION_1,
-    ];
-    let offloads = [
-        Features::CSUM,
-        Features::HOST_TSO4,
-        Features::HOST_TSO6,
-        Features::GUEST_CSUM,
-        Features::GUEST_TSO4,
-        Features::GUEST_TSO6,
-    ];
-    let ring = options.into_iter().filter(|_| random.one_in(2)).fold(Features::NONE, |set, option| set | option);
+    let ring = RING_OPTIONS.into_iter().filter(|_| random.one_in(2)).fold(Features::NONE, |set, option| set | option);
     // Offloads are mostly there.
-    let set = offloads.into_iter().filter(|_| !random.one_in(5)).fold(ring, |set, option| set | option);
+    let set = OFFLOADS.into_iter().filter(|_| !random.one_in(5)).fold(ring, |set, option| set | option);
     set.coherent()
 }
 
@@ -318,23 +303,16 @@ impl Drop for End<'_> {
 /// which the header is true.
 #[test]
 fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
-    pool::ensure().unwrap();
     for (number, features) in [Features::NONE, Features::RING_PACKED, Features::INDIRECT_DESC].into_iter().enumerate() {
         let features = features | Features::VERSION_1 | Features::CSUM | Features::HOST_TSO4;
         let mut random = Random::new(5);
-        let mut guest = Guest::new(&mut random);
-        let size = usize::from(SIZE);
-        let areas = Areas {
-            descriptors: guest.area(16 * size, 16, &mut random),
-            driver: guest.area(6 + 2 * size, 4, &mut random),
-            device: guest.area(6 + 8 * size, 4, &mut random),
-        };
+        let mut raw = RawRing::new(features, SIZE, &mut random);
         let buffer = BORDER - 20_000;
         let it = frame(&mut random, 1_200, true, false);
         let other = it.bytes.iter().map(|byte| !byte).collect::<Vec<_>>();
         let claims = [it.gso(536), it.checksum()];
         let done = AtomicBool::new(false);
-        let memory: Arc<Memory> = Arc::clone(&guest.memory);
+        let memory: Arc<Memory> = Arc::clone(&raw.guest.memory);
         let mut came = [0; 2];
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -358,30 +336,20 @@ fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
             while rounds < 20_000 || came.iter().any(|count| *count < 100) && start.elapsed() < Duration::from_secs(60)
             {
                 rounds += 1;
-                let indirect = features.has(Features::INDIRECT_DESC);
-                let words = |flags: u16| match features.has(Features::RING_PACKED) {
-                    true => [0, flags | flag::AVAIL],
-                    false => [flags, 0],
-                };
                 let length = (12 + it.bytes.len()) as u32;
-                let whole = descriptor(buffer, length, words(0));
-                if indirect {
+                if features.has(Features::INDIRECT_DESC) {
                     // Header and packet in three buffers.
-                    let [first, second] = [(buffer, 5, 1), (buffer + 5, 60, 2)]
-                        .map(|(at, length, next)| descriptor(at, length, [flag::NEXT, next]));
-                    let third = descriptor(buffer + 65, length - 65, [0, 0]);
-                    guest.write(BORDER - 4_000, &[first, second, third].concat());
-                    guest.write(areas.descriptors, &descriptor(BORDER - 4_000, 48, words(flag::INDIRECT)));
+                    let table = BORDER - 4_000;
+                    raw.write_entry(table, 0, buffer, 5, flag::NEXT, 1);
+                    raw.write_entry(table, 1, buffer + 5, 60, flag::NEXT, 2);
+                    raw.write_entry(table, 2, buffer + 65, length - 65, 0, 0);
+                    raw.write(0, table, 48, flag::INDIRECT, 0);
                 } else {
-                    guest.write(areas.descriptors, &whole);
+                    raw.write(0, buffer, length, 0, 0);
                 }
-                if !features.has(Features::RING_PACKED) {
-                    guest.write(areas.driver, &[0, 0, 1, 0, 0, 0]);
-                }
-                let memory = Arc::clone(&guest.memory);
-                let position = Position::start(features);
-                let setup = Setup { memory, features, size: SIZE, areas, position, call: None, kick: None };
-                let mut ring = TransmitRing::new(setup).unwrap();
+                raw.write_head(0, 0);
+                raw.write_index(1);
+                let mut ring = TransmitRing::new(raw.setup()).unwrap();
                 let mut packets = Vector::new();
                 assert_eq!(ring.transmit(&mut packets, 1), Ok(1));
                 for packet in packets.as_slice() {

@@ -19,30 +19,11 @@ use bellows_virtio::Features;
 use bellows_virtio::ring::{Areas, Doorbell, Position, ReceiveRing, Setup, Stop, TransmitRing};
 
 use model::chains::{Chain, Rules, header_length};
+use model::features::{OFFLOADS, RING_OPTIONS, subsets};
 use model::frames;
 use model::guest::Guest;
 use model::random::Random;
 use model::{Driver, Wish, driver};
-
-/// What tells rings apart. Which offloads there are is chosen apart from it.
-const RING_OPTIONS: [Features; 7] = [
-    Features::RING_PACKED,
-    Features::MRG_RXBUF,
-    Features::IN_ORDER,
-    Features::EVENT_IDX,
-    Features::INDIRECT_DESC,
-    Features::ANY_LAYOUT,
-    Features::VERSION_1,
-];
-
-const OFFLOADS: [Features; 6] = [
-    Features::CSUM,
-    Features::HOST_TSO4,
-    Features::HOST_TSO6,
-    Features::GUEST_CSUM,
-    Features::GUEST_TSO4,
-    Features::GUEST_TSO6,
-];
 
 const SPLIT_SIZES: [u16; 10] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
@@ -53,12 +34,7 @@ const MAX_PIECES: usize = 256;
 
 /// All sets of some options that a driver may negotiate.
 fn sets(options: &[Features]) -> Vec<Features> {
-    let all = 0..1_u32 << options.len();
-    let of = |bits: u32| {
-        let chosen = options.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
-        chosen.fold(Features::NONE, |set, (_, option)| set | *option)
-    };
-    all.map(of).filter(|set| set.check().is_ok()).collect()
+    subsets(options).filter(|set| set.check().is_ok()).collect()
 }
 
 /// The device's side: one ring of either direction.

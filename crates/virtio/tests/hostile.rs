@@ -14,9 +14,11 @@ use bellows_virtio::ring::{Areas, Counters, Position, ReceiveRing, RingError, Se
 use bellows_virtio::{Features, Memory, RegionSpec};
 
 use model::descriptor;
+use model::features::subsets;
 use model::flag::{AVAIL, INDIRECT, NEXT, WRITE};
-use model::guest::{BORDER, Guest, NOWHERE};
+use model::guest::{BORDER, NOWHERE};
 use model::random::Random;
+use model::raw::RawRing;
 
 const SIZE: u16 = 8;
 /// A buffer that lies in one region, and one that ends with the memory.
@@ -27,65 +29,32 @@ const TABLE: u64 = BUFFER + 10_000;
 
 /// A driver that writes into its ring whatever it likes.
 struct Rogue {
-    guest: Guest,
-    areas: Areas,
-    features: Features,
+    ring: RawRing,
 }
 
 impl Rogue {
     fn new(features: Features) -> Rogue {
-        pool::ensure().unwrap();
-        let mut random = Random::new(1);
-        let mut guest = Guest::new(&mut random);
-        let size = usize::from(SIZE);
-        let areas = Areas {
-            descriptors: guest.area(16 * size, 16, &mut random),
-            driver: guest.area(6 + 2 * size, 4, &mut random),
-            device: guest.area(6 + 8 * size, 4, &mut random),
-        };
-        Rogue { guest, areas, features }
+        Rogue { ring: RawRing::new(features, SIZE, &mut Random::new(1)) }
     }
 
-    fn setup(&self) -> Setup {
-        Setup {
-            memory: Arc::clone(&self.guest.memory),
-            features: self.features,
-            size: SIZE,
-            areas: self.areas,
-            position: Position::start(self.features),
-            call: None,
-            kick: None,
-        }
-    }
-
-    fn packed(&self) -> bool {
-        self.features.has(Features::RING_PACKED)
-    }
-
-    /// A descriptor of the ring. `next` is where a split ring's chain goes on.
     fn write(&mut self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
-        let words = if self.packed() { [index, flags | AVAIL] } else { [flags, next] };
-        let at = self.areas.descriptors + 16 * u64::from(index);
-        self.guest.write(at, &descriptor(address, length, words));
+        self.ring.write(index, address, length, flags, next);
     }
 
-    /// An entry of a table.
+    /// An entry of the table.
     fn entry(&mut self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
-        let words = if self.packed() { [0, flags] } else { [flags, next] };
-        self.guest.write(TABLE + 16 * u64::from(index), &descriptor(address, length, words));
+        self.ring.write_entry(TABLE, index, address, length, flags, next);
     }
 
     /// Makes a head available, and says that there are so many. In a packed ring descriptors make themselves available.
     fn offer(&mut self, head: u16, count: u16) {
-        if !self.packed() {
-            self.guest.write_u16(self.areas.driver + 4, head);
-            self.guest.write_u16(self.areas.driver + 2, count);
-        }
+        self.ring.write_head(0, head);
+        self.ring.write_index(count);
     }
 
     /// Lets a device transmit once.
     fn transmit(&self) -> (Result<usize, RingError>, Vector, Counters) {
-        let mut ring = TransmitRing::new(self.setup()).unwrap();
+        let mut ring = TransmitRing::new(self.ring.setup()).unwrap();
         let mut packets = Vector::new();
         let result = ring.transmit(&mut packets, 32);
         if result.is_err() {
@@ -98,7 +67,7 @@ impl Rogue {
 
     /// Lets a device receive one packet.
     fn receive(&self, length: usize) -> Result<Taken, RingError> {
-        let mut ring = ReceiveRing::new(self.setup()).unwrap();
+        let mut ring = ReceiveRing::new(self.ring.setup()).unwrap();
         let packets = [Packet::from_bytes(&vec![7; length]).unwrap()];
         let result = ring.receive(&packets);
         if result.is_err() {
@@ -110,11 +79,11 @@ impl Rogue {
 
     /// What the device says about notifications is its own business; nothing else may have changed.
     fn check_untouched(&mut self) {
-        self.guest.accept(self.areas.device, if self.packed() { 4 } else { 2 });
-        if !self.packed() && self.features.has(Features::EVENT_IDX) {
-            self.guest.accept(self.areas.device + 4 + 8 * u64::from(SIZE), 2);
+        self.ring.guest.accept(self.ring.areas.device, if self.ring.packed() { 4 } else { 2 });
+        if !self.ring.packed() && self.ring.features.has(Features::EVENT_IDX) {
+            self.ring.guest.accept(self.ring.areas.device + 4 + 8 * u64::from(SIZE), 2);
         }
-        self.guest.check();
+        self.ring.guest.check();
     }
 }
 
@@ -274,11 +243,7 @@ fn feature_sets() -> Vec<Features> {
         Features::INDIRECT_DESC,
         Features::CSUM | Features::GUEST_CSUM,
     ];
-    let of = |number: u32| {
-        let chosen = bits.iter().enumerate().filter(|(bit, _)| number & (1 << bit) != 0);
-        chosen.fold(Features::VERSION_1, |set, (_, features)| set | *features)
-    };
-    let split: Vec<Features> = (0..32).map(of).collect();
+    let split: Vec<Features> = subsets(&bits).map(|set| set | Features::VERSION_1).collect();
     let packed = split.iter().map(|set| *set | Features::RING_PACKED);
     let legacy =
         split.iter().map(|set| (*set | Features::ANY_LAYOUT).without(Features::VERSION_1 | Features::IN_ORDER));
@@ -307,7 +272,7 @@ fn every_crime_stops_the_ring_and_is_named() {
                 let access = if receive { WRITE } else { 0 };
                 // Behind it there are good buffers.
                 (1..SIZE).for_each(|index| rogue.write(index, BUFFER, 6_000, access, 0));
-                rogue.guest.write_u16(rogue.areas.driver + 6, SIZE - 1);
+                rogue.ring.guest.write_u16(rogue.ring.areas.driver + 6, SIZE - 1);
                 rogue.offer(0, 2);
                 commit(&mut rogue, access);
                 let error = match receive {
@@ -347,7 +312,7 @@ fn a_packed_table_may_say_that_the_header_can_be_written() {
     rogue.entry(2, BUFFER + 112, 50, 0, 0);
     let (result, packets, _) = rogue.transmit();
     assert_eq!(result, Ok(1));
-    assert_eq!(packets.as_slice()[0].bytes(), &rogue.guest.read(BUFFER + 12, 150)[..]);
+    assert_eq!(packets.as_slice()[0].bytes(), &rogue.ring.guest.read(BUFFER + 12, 150)[..]);
 }
 
 #[test]
@@ -356,13 +321,13 @@ fn what_came_before_the_crime_is_delivered() {
     rogue.write(0, BUFFER, 112, 0, 0);
     rogue.write(1, NOWHERE, 100, 0, 0);
     rogue.offer(0, 2);
-    rogue.guest.write_u16(rogue.areas.driver + 6, 1);
-    let mut ring = TransmitRing::new(rogue.setup()).unwrap();
+    rogue.ring.guest.write_u16(rogue.ring.areas.driver + 6, 1);
+    let mut ring = TransmitRing::new(rogue.ring.setup()).unwrap();
     let mut packets = Vector::new();
     assert_eq!(ring.transmit(&mut packets, 32), Ok(1));
-    assert_eq!(packets.as_slice()[0].bytes(), &rogue.guest.read(BUFFER + 12, 100)[..]);
+    assert_eq!(packets.as_slice()[0].bytes(), &rogue.ring.guest.read(BUFFER + 12, 100)[..]);
     assert_eq!(ring.transmit(&mut packets, 32), Err(RingError::OutsideMemory));
-    assert_eq!(rogue.guest.read_u16(rogue.areas.device + 2), 1, "the first one is used");
+    assert_eq!(rogue.ring.guest.read_u16(rogue.ring.areas.device + 2), 1, "the first one is used");
 }
 
 #[test]
@@ -382,7 +347,7 @@ fn packets_that_are_no_packets_are_dropped_and_counted_and_the_ring_goes_on() {
             |it, header| {
                 let mut bytes = vec![Offload::NEEDS_CHECKSUM, 0, 0, 0, 0, 0, 200, 0, 0, 0];
                 bytes.resize(header as usize, 0);
-                it.guest.write(BUFFER, &bytes);
+                it.ring.guest.write(BUFFER, &bytes);
                 it.write(0, BUFFER, header + 60, 0, 0);
             },
         ];
@@ -409,9 +374,9 @@ fn packets_that_are_no_packets_are_dropped_and_counted_and_the_ring_goes_on() {
 #[test]
 fn rings_that_cannot_be_are_refused() {
     let rogue = Rogue::new(Features::VERSION_1);
-    let good = rogue.areas;
+    let good = rogue.ring.areas;
     let attempt = |change: &dyn Fn(&mut Setup)| {
-        let mut setup = rogue.setup();
+        let mut setup = rogue.ring.setup();
         change(&mut setup);
         TransmitRing::new(setup).err()
     };
@@ -455,7 +420,7 @@ fn memory_that_changes_while_the_device_reads_it_does_no_harm() {
         let receive = number % 2 == 0;
         let access = if receive { WRITE } else { 0 };
         let done = AtomicBool::new(false);
-        let (memory, areas) = (Arc::clone(&rogue.guest.memory), rogue.areas);
+        let (memory, areas) = (Arc::clone(&rogue.ring.guest.memory), rogue.ring.areas);
         std::thread::scope(|scope| {
             scope.spawn(|| scribble(&memory, areas, &done));
             let mut random = Random::new(2);
@@ -469,10 +434,10 @@ fn memory_that_changes_while_the_device_reads_it_does_no_harm() {
                 }
                 rogue.offer(round % SIZE, SIZE);
                 if receive {
-                    let mut ring = ReceiveRing::new(rogue.setup()).unwrap();
+                    let mut ring = ReceiveRing::new(rogue.ring.setup()).unwrap();
                     while ring.receive(&packets).is_ok_and(|taken| taken.count > 0) {}
                 } else {
-                    let mut ring = TransmitRing::new(rogue.setup()).unwrap();
+                    let mut ring = TransmitRing::new(rogue.ring.setup()).unwrap();
                     let mut rest = 100;
                     while rest > 0 && ring.transmit(&mut Vector::new(), 32).is_ok_and(|count| count > 0) {
                         rest -= 1;

@@ -6,64 +6,39 @@ use std::sync::Arc;
 
 use bellows_packet::{LargeShare, Packet, Vector, pool};
 use bellows_virtio::Features;
-use bellows_virtio::ring::{Areas, Position, Setup, TransmitRing};
+use bellows_virtio::ring::TransmitRing;
 
-use model::descriptor;
-use model::flag::{AVAIL, NEXT};
-use model::guest::{BORDER, Guest};
+use model::flag::NEXT;
+use model::guest::BORDER;
 use model::random::Random;
+use model::raw::RawRing;
 
 const LARGE: usize = 64;
 const SIZE: u16 = 256;
 
 /// A driver that makes chains of one length available.
 struct Port {
-    guest: Guest,
-    areas: Areas,
-    features: Features,
+    raw: RawRing,
     ring: TransmitRing,
 }
 
 impl Port {
     fn new(features: Features, share: Option<&Arc<LargeShare>>) -> Port {
-        let mut random = Random::new(7);
-        let mut guest = Guest::new(&mut random);
-        let size = usize::from(SIZE);
-        let areas = Areas {
-            descriptors: guest.area(16 * size, 16, &mut random),
-            driver: guest.area(6 + 2 * size, 4, &mut random),
-            device: guest.area(6 + 8 * size, 4, &mut random),
-        };
-        let setup = Setup {
-            memory: Arc::clone(&guest.memory),
-            features,
-            size: SIZE,
-            areas,
-            position: Position::start(features),
-            call: None,
-            kick: None,
-        };
-        let mut ring = TransmitRing::new(setup).unwrap();
+        let raw = RawRing::new(features, SIZE, &mut Random::new(7));
+        let mut ring = TransmitRing::new(raw.setup()).unwrap();
         share.into_iter().for_each(|share| ring.set_share(Arc::clone(share)));
-        Port { guest, areas, features, ring }
+        Port { raw, ring }
     }
 
     /// Makes packets of these lengths available, from the start of the ring.
     fn offer(&mut self, lengths: &[u32]) {
-        let packed = self.features.has(Features::RING_PACKED);
         for (index, &length) in (0..).zip(lengths) {
             for (place, bytes, flags) in [(2 * index, 12, NEXT), (2 * index + 1, length, 0)] {
-                let words = if packed { [place, flags | AVAIL] } else { [flags, place + 1] };
-                let at = self.areas.descriptors + 16 * u64::from(place);
-                self.guest.write(at, &descriptor(BORDER - 100_000, bytes, words));
+                self.raw.write(place, BORDER - 100_000, bytes, flags, place + 1);
             }
-            if !packed {
-                self.guest.write_u16(self.areas.driver + 4 + 2 * u64::from(index), 2 * index);
-            }
+            self.raw.write_head(index, 2 * index);
         }
-        if !packed {
-            self.guest.write_u16(self.areas.driver + 2, lengths.len() as u16);
-        }
+        self.raw.write_index(lengths.len() as u16);
     }
 
     /// All packets that come.

@@ -4,23 +4,24 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Configure, Context, Mistake, Resource};
-use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
+use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status};
 use bellows_packet::Vector;
-use bellows_virtio::ring::{Direction, Doorbell, RingError, Stop};
+use bellows_virtio::ring::{Direction, Doorbell, RingError};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::Told;
-use crate::virtio::finish::{Able, Budget, Finisher};
-use crate::virtio::{self, Awaits, Side, VirtioOption};
+use crate::virtio::bell::watch;
+use crate::virtio::finish::{Able, Budget};
+use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
+use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
 ///
@@ -138,27 +139,6 @@ const fn counters() -> [Counter; COUNTERS] {
     counters
 }
 
-/// What the driver writes when it makes a buffer available, as the engine watches it.
-struct Watch(Arc<Doorbell>);
-
-impl Watched for Watch {
-    fn word(&self) -> Option<&AtomicU32> {
-        Some(self.0.word())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.0.descriptor()
-    }
-
-    fn arm(&self) {
-        self.0.arm();
-    }
-
-    fn disarm(&self) {
-        self.0.disarm();
-    }
-}
-
 /// The slots: one for the control thread, two for each pair.
 const CONTROL: usize = 0;
 
@@ -172,34 +152,18 @@ const fn receive_slot(pair: usize) -> usize {
 
 /// One pair of queues, as far as it is the app's.
 struct Pair {
-    /// Packets for this pair's driver, before those in the link: what was shared out to it.
-    waiting: Vector,
-    /// Packets that this pair's driver does not take as they are, before those that wait.
-    finisher: Finisher,
+    /// Packets for this pair's receive ring, whose slot tells what they wait for.
+    outgoing: Outgoing,
     /// The rings' doorbells, while they run.
     transmit: Option<Arc<Doorbell>>,
     receive: Option<Arc<Doorbell>>,
-    /// What the slot of the receive ring tells.
-    awaits: Awaits,
     /// What the app has counted of this transmit ring: empty, too long, bad header, no large buffer.
     told: [u64; counted::ERRORS],
 }
 
 impl Pair {
     fn new() -> Pair {
-        Pair {
-            waiting: Vector::new(),
-            finisher: Finisher::new(),
-            transmit: None,
-            receive: None,
-            awaits: Awaits::Nothing,
-            told: [0; counted::ERRORS],
-        }
-    }
-
-    /// How many packets it holds.
-    fn held(&self) -> usize {
-        self.waiting.len() + self.finisher.held()
+        Pair { outgoing: Outgoing::new(), transmit: None, receive: None, told: [0; counted::ERRORS] }
     }
 }
 
@@ -231,6 +195,14 @@ pub struct VhostUser {
     running: Option<Running>,
     /// Whether the slots are set, which each engine does anew.
     watching: bool,
+}
+
+impl VhostUser {
+    /// Takes the next connection at once, however soon the last one ended: for those who measure what connections cost.
+    pub fn without_pauses(mut self) -> VhostUser {
+        self.config.policy.longest_pause = Duration::ZERO;
+        self
+    }
 }
 
 impl App for VhostUser {
@@ -290,7 +262,7 @@ impl App for VhostUser {
     }
 
     fn held(&self) -> usize {
-        self.running.iter().flat_map(|running| &running.pairs).map(Pair::held).sum()
+        self.running.iter().flat_map(|running| &running.pairs).map(|pair| pair.outgoing.held()).sum()
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -315,8 +287,8 @@ impl App for VhostUser {
             running.pull(io);
             let mut held = 0;
             for pair in &mut running.pairs {
-                pair.finisher.refill(running.share);
-                held += pair.held();
+                pair.outgoing.finisher.refill(running.share);
+                held += pair.outgoing.held();
             }
             // Packets that wait inside are nobody else's to push.
             if held > 0 {
@@ -330,19 +302,27 @@ impl App for VhostUser {
             running.sync(io);
             running.push(io);
             // If nothing is pulled in the next breath, it begins here.
-            running.pairs.iter_mut().for_each(|pair| pair.finisher.refill(running.share));
+            running.pairs.iter_mut().for_each(|pair| pair.outgoing.finisher.refill(running.share));
         }
     }
+}
+
+impl Sender for VhostUser {
+    const TOO_LONG: usize = dropped::TOO_LONG;
+    const BAD_OFFLOAD: usize = dropped::BAD_OFFLOAD;
+    const POOL_LOW: usize = dropped::POOL_LOW;
 }
 
 impl Running {
     /// Starts, in place of a back end that runs if there is one.
     fn new(config: BackendConfig, before: Option<&Backend>) -> Result<Running, AppError> {
         let pairs = (0..config.queues).map(|_| Pair::new()).collect();
-        let (backend, port) = match before {
-            Some(before) => before.succeed(config)?,
-            None => Backend::start(config)?,
+        let socket = config.socket.clone();
+        let started = match before {
+            Some(before) => before.succeed(config),
+            None => Backend::start(config),
         };
+        let (backend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
         let share = Budget::share(1, 1);
         Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, first: 0, share, gone_at: None })
     }
@@ -371,7 +351,7 @@ impl Running {
             if !same(&receive, &pair.receive) {
                 io.slot(receive_slot(index)).never();
                 pair.receive = receive;
-                pair.awaits = Awaits::Nothing;
+                pair.outgoing.awaits = Awaits::Nothing;
             }
         }
         self.share = Budget::share(io.burst(), self.pairs.iter().filter(|pair| pair.receive.is_some()).count());
@@ -388,11 +368,12 @@ impl Running {
     /// What waits for a queue that has gone goes to one that runs.
     fn move_stranded(&mut self, io: &Io<VhostUser>, running: usize) {
         for index in 0..self.pairs.len() {
-            if self.pairs[index].receive.is_none() && self.pairs[index].held() > 0 {
-                let waiting = std::mem::take(&mut self.pairs[index].waiting);
-                let (ready, rest) = self.pairs[index].finisher.empty();
+            if self.pairs[index].receive.is_none() && self.pairs[index].outgoing.held() > 0 {
+                let from = &mut self.pairs[index].outgoing;
+                let waiting = std::mem::take(&mut from.waiting);
+                let (ready, rest) = from.finisher.empty();
                 for mut stranded in [ready, waiting] {
-                    self.pairs[running].waiting.append(&mut stranded, usize::MAX);
+                    self.pairs[running].outgoing.waiting.append(&mut stranded, usize::MAX);
                     stranded.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
                 }
                 // Some segments of it have gone, so it cannot begin anew.
@@ -452,17 +433,12 @@ impl Running {
                 return;
             }
             io.drop_all(&mut input, dropped::NO_DRIVER);
-            for pair in &mut self.pairs {
-                let (mut ready, rest) = pair.finisher.empty();
-                for packet in pair.waiting.drain(usize::MAX).chain(ready.drain(usize::MAX)).chain(rest) {
-                    io.drop(packet, dropped::NO_DRIVER);
-                }
-            }
+            self.pairs.iter_mut().for_each(|pair| pair.outgoing.drop_all(io, dropped::NO_DRIVER));
             return;
         }
         if rings > 1 {
             let running = self.pairs.iter_mut().filter(|pair| pair.receive.is_some());
-            let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.waiting).collect();
+            let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.outgoing.waiting).collect();
             virtio::share_out(io, &mut input, &mut queues, dropped::QUEUE_FULL);
         }
         for index in 0..self.pairs.len() {
@@ -485,76 +461,8 @@ impl Running {
         let pair = &mut self.pairs[index];
         let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
         let able = Able::driver(ring.features());
-        let mut awaits = Awaits::Nothing;
-        // What is there is enough for a call, and so is a burst.
-        let mut left = io.burst().max(pair.held() + input.packets().len());
-        loop {
-            if !pair.finisher.go_on(io, able) {
-                awaits = Awaits::Turn;
-                break;
-            }
-            // What is being finished came before what waits inside, and that before what waits in the link.
-            let finished = !pair.finisher.packets().is_empty();
-            let inside = !pair.waiting.is_empty();
-            let packets = if finished {
-                pair.finisher.packets()
-            } else if inside {
-                pair.waiting.as_slice()
-            } else if only {
-                input.packets()
-            } else {
-                &[]
-            };
-            if packets.is_empty() {
-                break;
-            }
-            if left == 0 {
-                awaits = Awaits::Turn;
-                break;
-            }
-            let taken = ring.receive(packets)?;
-            left = left.saturating_sub(ring.spent().max(1));
-            if finished {
-                pair.finisher.take(taken.count).for_each(drop);
-            } else if inside {
-                pair.waiting.drain(taken.count).for_each(drop);
-            } else {
-                input.discard_first(taken.count);
-            }
-            let next = match taken.stop {
-                Stop::Done | Stop::Spent => continue,
-                Stop::Full => {
-                    awaits = Awaits::Buffers;
-                    break;
-                }
-                Stop::Offload if pair.finisher.is_spent() => {
-                    awaits = Awaits::Turn;
-                    break;
-                }
-                Stop::TooLong | Stop::Offload if finished => pair.finisher.take(1).next(),
-                Stop::TooLong | Stop::Offload if inside => pair.waiting.drain(1).next(),
-                Stop::TooLong | Stop::Offload => input.into_iter().next(),
-            };
-            let Some(packet) = next else { break };
-            if taken.stop == Stop::TooLong {
-                io.drop(packet, dropped::TOO_LONG);
-            } else {
-                pair.finisher.begin(io, packet, dropped::BAD_OFFLOAD);
-            }
-        }
-        if awaits == Awaits::Buffers {
-            virtio::relieve(io, &mut pair.waiting, only.then_some(&mut *input), dropped::POOL_LOW);
-        }
-        let before = std::mem::replace(&mut pair.awaits, awaits);
-        match (&pair.receive, awaits) {
-            (Some(doorbell), Awaits::Buffers) if before == awaits => {
-                io.slot(receive_slot(index)).moved(doorbell.quiet());
-            }
-            _ if before == awaits => {}
-            (doorbell, Awaits::Buffers) => watch(io, receive_slot(index), doorbell.as_ref()),
-            (_, Awaits::Turn) => io.slot(receive_slot(index)).always(),
-            (_, Awaits::Nothing) => io.slot(receive_slot(index)).never(),
-        }
+        let awaits = pair.outgoing.push(io, ring, able, input, only)?;
+        pair.outgoing.tell(io, receive_slot(index), pair.receive.as_ref(), awaits);
         Ok(())
     }
 
@@ -592,16 +500,6 @@ fn same(one: &Option<Arc<Doorbell>>, other: &Option<Arc<Doorbell>>) -> bool {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
         (None, None) => true,
         _ => false,
-    }
-}
-
-/// Lets a slot watch a ring, or nothing.
-fn watch(io: &Io<VhostUser>, slot: usize, doorbell: Option<&Arc<Doorbell>>) {
-    match doorbell {
-        Some(doorbell) => {
-            io.slot(slot).watch(Arc::new(Watch(Arc::clone(doorbell))), doorbell.mask(), doorbell.quiet());
-        }
-        None => io.slot(slot).never(),
     }
 }
 

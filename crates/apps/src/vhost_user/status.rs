@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bellows_engine::Status;
 use bellows_virtio::Features;
 use bellows_virtio::ring::{Counters, Direction};
-use bellows_virtio::vhost::{BackendStatus, Mode, QueueState, QueueStatus, Snapshot};
+use bellows_virtio::vhost::{BackendStatus, DeviceSide, QueueState, QueueStatus};
 use serde_json::{Value, json};
 
-use crate::virtio::add_guards;
+use crate::virtio::common_status;
 
 /// The back end's state, as JSON.
 pub(super) struct Told(pub(super) Arc<BackendStatus>);
@@ -16,51 +16,20 @@ pub(super) struct Told(pub(super) Arc<BackendStatus>);
 impl Status for Told {
     fn status(&self) -> Value {
         let snapshot = self.0.snapshot();
-        let Snapshot {
-            connected,
-            peer,
-            connections,
-            confinement,
-            faults,
-            offered,
-            features,
-            protocol,
-            regions,
-            logging,
-            queues,
-            errors,
-            last_error,
-            waits,
-        } = snapshot;
-        let mode = if self.0.mode() == Mode::Server { "server" } else { "client" };
-        let state = match (connected, self.0.mode()) {
-            (true, _) => "connected",
-            (false, Mode::Server) => "listening",
-            (false, Mode::Client) => "waiting",
-        };
+        let DeviceSide { connected, offered, features, protocol, regions, logging, queues } = &snapshot.side;
+        let mut status = common_status("vhost-user", self.0.socket(), self.0.mode(), *connected, &snapshot);
         let (means, slow) = self.0.notifications();
         let names = |features: Features| features.names().collect::<Vec<_>>();
-        let mut status = json!({
-            "kind": "vhost-user",
-            "socket": self.0.socket(),
-            "mode": mode,
-            "state": state,
-            "connections": connections,
-            "offered": names(offered),
-            "features": features.map(names),
-            "protocol_features": protocol.names().collect::<Vec<_>>(),
-            "memory": {
-                "regions": regions.len(),
-                "bytes": regions.iter().map(|(_, length)| length).sum::<u64>(),
-            },
-            "logging": logging,
-            "notifications": { "by": means.name(), "slow_queues": slow },
-            "rings": queues.iter().enumerate().map(|(index, queue)| ring(index, queue)).collect::<Vec<_>>(),
-            "errors": errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect::<serde_json::Map<_, _>>(),
-            "last_error": last_error,
-            "waits": waits,
+        status["offered"] = json!(names(*offered));
+        status["features"] = json!(features.map(names));
+        status["protocol_features"] = json!(protocol.names().collect::<Vec<_>>());
+        status["memory"] = json!({
+            "regions": regions.len(),
+            "bytes": regions.iter().map(|(_, length)| length).sum::<u64>(),
         });
-        add_guards(&mut status, peer, &confinement, faults);
+        status["logging"] = json!(logging);
+        status["notifications"] = json!({ "by": means.name(), "slow_queues": slow });
+        status["rings"] = queues.iter().enumerate().map(|(index, queue)| ring(index, queue)).collect();
         status
     }
 }

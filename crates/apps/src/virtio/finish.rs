@@ -260,11 +260,10 @@ fn finish_checksum(frame: &mut [u8], claim: Offload) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::samples::super_frame;
     use super::*;
     use bellows_packet::pool;
-    use bellows_wire::{
-        EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, MacAddr, TcpHeader, verify_checksums,
-    };
+    use bellows_wire::verify_checksums;
     use proptest::prelude::*;
 
     /// Enough for everything.
@@ -287,41 +286,6 @@ mod tests {
             assert!(made != End::Spent || count > 0, "nothing becomes of it in one breath after the other");
         }
         Ok((packets, breaths))
-    }
-
-    /// A super-frame of TCP over IPv4 with so many bytes of a stream, as a guest hands it over.
-    fn super_frame(payload: usize, segment_size: u16) -> Packet {
-        let mut frame = vec![0; 54 + payload];
-        for (index, byte) in frame[54..].iter_mut().enumerate() {
-            *byte = (index * 7) as u8;
-        }
-        let addresses = IpPair::V4 { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into() };
-        let tcp = TcpHeader { src_port: 1, dst_port: 2, sequence: 99, acknowledgment: 0, flags: 0x18, window: 9 };
-        tcp.emit(&mut frame[34..], &addresses).unwrap();
-        let ip = Ipv4Header {
-            src: [192, 0, 2, 1].into(),
-            dst: [192, 0, 2, 2].into(),
-            protocol: IpProtocol::TCP,
-            ttl: 64,
-            traffic_class: 0,
-            identification: 1,
-            dont_fragment: true,
-        };
-        ip.emit(&mut frame[14..]).unwrap();
-        let ethernet = EthernetHeader { dst: MacAddr::BROADCAST, src: MacAddr([2; 6]), ether_type: EtherType::IPV4 };
-        ethernet.emit(&mut frame).unwrap();
-        let sum = addresses.pseudo_header(IpProtocol::TCP, 20 + payload);
-        frame[50..52].copy_from_slice(&(!sum.finish()).to_be_bytes());
-        let mut packet = Packet::from_bytes(&frame).unwrap();
-        packet.set_offload(Offload {
-            flags: Offload::NEEDS_CHECKSUM,
-            gso_type: Offload::GSO_TCP4,
-            header_length: 54,
-            segment_size,
-            checksum_start: 34,
-            checksum_offset: 16,
-        });
-        packet
     }
 
     #[test]

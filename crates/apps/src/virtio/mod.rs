@@ -1,25 +1,31 @@
 //! What `vhost-user` and `virtio-user` have in common: the options by name, and packets that the other side does not take as
 //! they are.
 
+pub(crate) mod bell;
 pub(crate) mod finish;
+pub(crate) mod outgoing;
+#[cfg(test)]
+pub(crate) mod samples;
 
+use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use bellows_config::access::{FileGroup, FileMode, file_access};
 use bellows_config::{Mistake, Resource};
-use bellows_engine::{App, Input, Io, Output, Watched};
-use bellows_packet::{Vector, pool};
+use bellows_engine::{App, AppError, Input, Io, Output, Watched};
+use bellows_packet::Vector;
 use bellows_sys::access::FileAccess;
-use bellows_sys::cpu::Faults;
 use bellows_sys::socket::Peer;
+use bellows_sys::way_out;
 use bellows_virtio::Features;
-use bellows_virtio::vhost::{Bell, Confinement, Mode};
+use bellows_virtio::vhost::{Bell, Confinement, Mode, Snapshot};
 use bellows_wire::{MacAddr, flow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Who opens a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -139,17 +145,6 @@ impl Watched for Control {
     }
 }
 
-/// What the packets of a queue wait for that it has not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaits {
-    /// There are none.
-    Nothing,
-    /// The other side has no buffer free.
-    Buffers,
-    /// The next breath: in this one as much has been finished, or looked at, as may be.
-    Turn,
-}
-
 /// How long what queues have counted may take to appear in the status, in nanoseconds.
 pub(crate) const NOTED_WITHIN: u64 = 20_000_000;
 
@@ -188,26 +183,6 @@ pub(crate) fn share_out<A: App>(io: &Io<A>, input: &mut Input<'_, A>, queues: &m
     }
 }
 
-/// Packets that may wait for the other side whatever the pool has left.
-const MAY_WAIT: usize = 64;
-
-/// Drops the oldest packets that wait for another side which takes none, if they hold more of the pool than it has left for everyone
-/// else: no port can starve the others. (Queues that share a buffer are kept apart by such a bound in switches, too: A. K. Choudhury
-/// and E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
-pub(crate) fn relieve<A: App>(io: &Io<A>, waiting: &mut Vector, input: Option<&mut Input<'_, A>>, reason: usize) {
-    let parked = waiting.len() + input.as_ref().map_or(0, |input| input.packets().len());
-    if parked <= MAY_WAIT || io.is_lossless() {
-        return;
-    }
-    let usage = pool::usage();
-    let left = usage.packets.saturating_sub(usage.in_use);
-    let excess = parked.saturating_sub(left.max(MAY_WAIT));
-    let inside = waiting.drain(excess).map(|packet| io.drop(packet, reason)).count();
-    if let Some(input) = input {
-        input.into_iter().take(excess - inside).for_each(|packet| io.drop(packet, reason));
-    }
-}
-
 /// Reads an Ethernet address that a device can have.
 pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, Mistake> {
     let Some(text) = text else { return Ok(None) };
@@ -222,7 +197,7 @@ pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, Mistake> {
 }
 
 /// Checks the path of a socket: the system takes paths of up to 107 bytes.
-pub(crate) fn check_socket(path: &std::path::Path) -> Result<(), Mistake> {
+pub(crate) fn check_socket(path: &Path) -> Result<(), Mistake> {
     const MOST: usize = 107;
     let length = path.as_os_str().len();
     if path.file_name().is_none() {
@@ -237,6 +212,15 @@ pub(crate) fn check_socket(path: &std::path::Path) -> Result<(), Mistake> {
         return Err(Mistake::at("socket", message, "choose a folder with a shorter name, such as /run/bellows"));
     }
     Ok(())
+}
+
+/// Why an app could not start at a socket. An error of the system is given the socket's name and the way out; others have them.
+pub(crate) fn explain_start(socket: &Path, error: io::Error) -> AppError {
+    if error.raw_os_error().is_none() {
+        return error.into();
+    }
+    let usual = "no thread can be started: end other programs, or raise the limits with `ulimit -u` and `ulimit -v`";
+    format!("the socket {} cannot be served: {error}; {}", socket.display(), way_out(&error, usual)).into()
 }
 
 /// What the keys for the socket's file say: only who opens it can give it permissions.
@@ -260,16 +244,38 @@ pub(crate) fn yes() -> bool {
     true
 }
 
-/// Adds to a status what both sides say of the other one, of their control thread and of the engine's.
-pub(crate) fn add_guards(status: &mut Value, peer: Option<Peer>, confinement: &Confinement, faults: Faults) {
-    status["peer"] = peer.map_or(Value::Null, |Peer { pid, uid, gid }| json!({ "pid": pid, "uid": uid, "gid": gid }));
+/// The status of an app, as far as it is the same for both sides.
+pub(crate) fn common_status<S>(
+    kind: &str,
+    socket: &Path,
+    mode: Mode,
+    is_connected: bool,
+    snapshot: &Snapshot<S>,
+) -> Value {
+    let Snapshot { peer, connections, confinement, faults, errors, last_error, waits, side: _ } = snapshot;
+    let (mode, waiting) = match mode {
+        Mode::Server => ("server", "listening"),
+        Mode::Client => ("client", "waiting"),
+    };
+    let errors: Map<String, Value> = errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
     let (confined, why) = match confinement {
         Confinement::Starting => (false, Some("the control thread has not begun yet")),
         Confinement::Confined(_) => (true, None),
         Confinement::Not(why) => (false, Some(&**why)),
     };
-    status["confinement"] = json!({ "confined": confined, "reason": why, "denied": confinement.denied() });
-    status["engine_faults"] = json!({ "minor": faults.minor, "major": faults.major });
+    json!({
+        "kind": kind,
+        "socket": socket,
+        "mode": mode,
+        "state": if is_connected { "connected" } else { waiting },
+        "connections": connections,
+        "errors": errors,
+        "last_error": last_error,
+        "waits": waits,
+        "peer": peer.map(|Peer { pid, uid, gid }| json!({ "pid": pid, "uid": uid, "gid": gid })),
+        "confinement": { "confined": confined, "reason": why, "denied": confinement.denied() },
+        "engine_faults": { "minor": faults.minor, "major": faults.major },
+    })
 }
 
 #[cfg(test)]

@@ -4,25 +4,24 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Configure, Context, Mistake, Resource};
-use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status, Watched};
+use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
-use bellows_virtio::ring::Stop;
 use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::{Told, Totals};
-use crate::virtio::finish::{Able, Budget, Finisher};
-use crate::virtio::{self, Awaits, Side, VirtioOption};
+use crate::virtio::bell::watch;
+use crate::virtio::finish::{Able, Budget};
+use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
+use crate::virtio::{self, Side, VirtioOption};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket: `vhost-user` of another network, or
 /// DPDK's vhost library.
@@ -136,27 +135,6 @@ const fn counters() -> [Counter; COUNTERS] {
     counters
 }
 
-/// What the device writes when it has used a buffer, as the engine watches it.
-struct Watch(Arc<UsedBell>);
-
-impl Watched for Watch {
-    fn word(&self) -> Option<&AtomicU32> {
-        Some(self.0.word())
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.0.descriptor()
-    }
-
-    fn arm(&self) {
-        self.0.arm();
-    }
-
-    fn disarm(&self) {
-        self.0.disarm();
-    }
-}
-
 /// The slots: one for the control thread, two for each pair.
 const CONTROL: usize = 0;
 
@@ -170,24 +148,15 @@ const fn transmit_slot(pair: usize) -> usize {
 
 /// One pair of queues, as far as it is the app's.
 struct Pair {
-    /// Packets for this pair, before those in the link: what was shared out to it.
-    waiting: Vector,
-    /// Packets that the device does not take as they are, before those that wait.
-    finisher: Finisher,
+    /// Packets for this pair's transmit queue, whose slot tells what they wait for.
+    outgoing: Outgoing,
     /// The queues' bells, while there is a device.
     bells: Option<Bells>,
-    /// What the slot of the transmit queue tells.
-    awaits: Awaits,
 }
 
 impl Pair {
     fn new() -> Pair {
-        Pair { waiting: Vector::new(), finisher: Finisher::new(), bells: None, awaits: Awaits::Nothing }
-    }
-
-    /// How many packets it holds.
-    fn held(&self) -> usize {
-        self.waiting.len() + self.finisher.held()
+        Pair { outgoing: Outgoing::new(), bells: None }
     }
 }
 
@@ -279,7 +248,7 @@ impl App for VirtioUser {
     }
 
     fn held(&self) -> usize {
-        self.running.iter().flat_map(|running| &running.pairs).map(Pair::held).sum()
+        self.running.iter().flat_map(|running| &running.pairs).map(|pair| pair.outgoing.held()).sum()
     }
 
     fn tick(&mut self, io: &Io<Self>) {
@@ -303,8 +272,8 @@ impl App for VirtioUser {
             running.pull(io);
             let mut held = 0;
             for pair in &mut running.pairs {
-                pair.finisher.refill(running.share);
-                held += pair.held();
+                pair.outgoing.finisher.refill(running.share);
+                held += pair.outgoing.held();
             }
             // Packets that wait inside are nobody else's to push.
             if held > 0 {
@@ -318,9 +287,15 @@ impl App for VirtioUser {
             running.sync(io);
             running.push(io);
             // If nothing is pulled in the next breath, it begins here.
-            running.pairs.iter_mut().for_each(|pair| pair.finisher.refill(running.share));
+            running.pairs.iter_mut().for_each(|pair| pair.outgoing.finisher.refill(running.share));
         }
     }
+}
+
+impl Sender for VirtioUser {
+    const TOO_LONG: usize = dropped::TOO_LONG;
+    const BAD_OFFLOAD: usize = dropped::BAD_OFFLOAD;
+    const POOL_LOW: usize = dropped::POOL_LOW;
 }
 
 impl Running {
@@ -328,13 +303,11 @@ impl Running {
     fn new(config: FrontendConfig, before: Option<&Frontend>) -> Result<Running, AppError> {
         let pairs = (0..config.pairs).map(|_| Pair::new()).collect();
         let socket = config.socket.clone();
-        let layout = DriverLayout::new(config.pairs)?;
-        let started = match before {
+        let started = DriverLayout::new(config.pairs).and_then(|layout| match before {
             Some(before) => before.succeed(config, layout),
             None => Frontend::start(config, layout),
-        };
-        let (frontend, port) =
-            started.map_err(|error| format!("the socket {} cannot be used: {error}", socket.display()))?;
+        });
+        let (frontend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
         let totals = Arc::default();
         let (packets, share) = (Vector::new(), Budget::share(1, 1));
         Ok(Running { frontend, port, pairs, packets, noting: false, first: 0, share, totals, told: [0; 4] })
@@ -357,7 +330,7 @@ impl Running {
             pair.bells = queues
                 .get(index)
                 .map(|queues: &QueuePair| Bells { receive: queues.receive.bell(), transmit: queues.transmit.bell() });
-            pair.awaits = Awaits::Nothing;
+            pair.outgoing.awaits = Awaits::Nothing;
             watch(io, receive_slot(index), pair.bells.as_ref().map(|bells| &bells.receive));
             io.slot(transmit_slot(index)).never();
         }
@@ -407,17 +380,12 @@ impl Running {
         let mut input = io.input(0);
         let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
             io.drop_all(&mut input, dropped::NO_DEVICE);
-            for pair in &mut self.pairs {
-                let (mut ready, rest) = pair.finisher.empty();
-                for packet in pair.waiting.drain(usize::MAX).chain(ready.drain(usize::MAX)).chain(rest) {
-                    io.drop(packet, dropped::NO_DEVICE);
-                }
-            }
+            self.pairs.iter_mut().for_each(|pair| pair.outgoing.drop_all(io, dropped::NO_DEVICE));
             return;
         };
         if queues > 1 {
             let mut places: Vec<&mut Vector> =
-                self.pairs.iter_mut().take(queues).map(|pair| &mut pair.waiting).collect();
+                self.pairs.iter_mut().take(queues).map(|pair| &mut pair.outgoing.waiting).collect();
             virtio::share_out(io, &mut input, &mut places, dropped::QUEUE_FULL);
         }
         for index in 0..queues {
@@ -441,73 +409,8 @@ impl Running {
         let pair = &mut self.pairs[index];
         let Some(driver) = self.port.driver() else { return Ok(()) };
         let able = Able::device(driver.features());
-        let queue = &mut driver.pairs[index].transmit;
-        let mut awaits = Awaits::Nothing;
-        loop {
-            if !pair.finisher.go_on(io, able) {
-                awaits = Awaits::Turn;
-                break;
-            }
-            // What is being finished came before what waits inside, and that before what waits in the link.
-            let finished = !pair.finisher.packets().is_empty();
-            let inside = !pair.waiting.is_empty();
-            let packets = if finished {
-                pair.finisher.packets()
-            } else if inside {
-                pair.waiting.as_slice()
-            } else if only {
-                input.packets()
-            } else {
-                &[]
-            };
-            if packets.is_empty() {
-                break;
-            }
-            let taken = queue.transmit(packets)?;
-            if finished {
-                pair.finisher.take(taken.count).for_each(drop);
-            } else if inside {
-                pair.waiting.drain(taken.count).for_each(drop);
-            } else {
-                input.discard_first(taken.count);
-            }
-            let next = match taken.stop {
-                Stop::Done => continue,
-                Stop::Full => {
-                    awaits = Awaits::Buffers;
-                    break;
-                }
-                Stop::Spent => {
-                    awaits = Awaits::Turn;
-                    break;
-                }
-                Stop::Offload if pair.finisher.is_spent() => {
-                    awaits = Awaits::Turn;
-                    break;
-                }
-                Stop::TooLong | Stop::Offload if finished => pair.finisher.take(1).next(),
-                Stop::TooLong | Stop::Offload if inside => pair.waiting.drain(1).next(),
-                Stop::TooLong | Stop::Offload => input.into_iter().next(),
-            };
-            let Some(packet) = next else { break };
-            if taken.stop == Stop::TooLong {
-                io.drop(packet, dropped::TOO_LONG);
-            } else {
-                pair.finisher.begin(io, packet, dropped::BAD_OFFLOAD);
-            }
-        }
-        if awaits == Awaits::Buffers {
-            virtio::relieve(io, &mut pair.waiting, only.then_some(&mut *input), dropped::POOL_LOW);
-        }
-        let before = std::mem::replace(&mut pair.awaits, awaits);
-        let bell = pair.bells.as_ref().map(|bells| &bells.transmit);
-        match (bell, awaits) {
-            (Some(bell), Awaits::Buffers) if before == awaits => io.slot(transmit_slot(index)).moved(bell.quiet()),
-            _ if before == awaits => {}
-            (bell, Awaits::Buffers) => watch(io, transmit_slot(index), bell),
-            (_, Awaits::Turn) => io.slot(transmit_slot(index)).always(),
-            (_, Awaits::Nothing) => io.slot(transmit_slot(index)).never(),
-        }
+        let awaits = pair.outgoing.push(io, &mut driver.pairs[index].transmit, able, input, only)?;
+        pair.outgoing.tell(io, transmit_slot(index), pair.bells.as_ref().map(|bells| &bells.transmit), awaits);
         Ok(())
     }
 
@@ -555,14 +458,6 @@ fn strange(queues: &[QueuePair]) -> [u64; 4] {
         let QueueCounters { empty, too_long, bad_header, no_buffer, .. } = queues.receive.counters();
         [sums[0] + empty, sums[1] + too_long, sums[2] + bad_header, sums[3] + no_buffer]
     })
-}
-
-/// Lets a slot watch a queue, or nothing.
-fn watch(io: &Io<VirtioUser>, slot: usize, bell: Option<&Arc<UsedBell>>) {
-    match bell {
-        Some(bell) => io.slot(slot).watch(Arc::new(Watch(Arc::clone(bell))), bell.mask(), bell.quiet()),
-        None => io.slot(slot).never(),
-    }
 }
 
 impl Configure for VirtioUser {

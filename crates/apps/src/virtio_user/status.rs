@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bellows_engine::Status;
 use bellows_virtio::driver::QueueCounters;
 use bellows_virtio::ring::Direction;
-use bellows_virtio::vhost::{FrontendSnapshot, FrontendStatus, Mode, Negotiated};
-use serde_json::{Map, Value, json};
+use bellows_virtio::vhost::{DriverSide, FrontendStatus, Negotiated};
+use serde_json::{Value, json};
 
-use crate::virtio::add_guards;
+use crate::virtio::common_status;
 
 /// What the queues have counted, as of the last tick: of each pair, receive and transmit.
 #[derive(Default)]
@@ -37,28 +37,10 @@ pub(super) struct Told {
 impl Status for Told {
     fn status(&self) -> Value {
         let snapshot = self.frontend.snapshot();
-        let FrontendSnapshot { negotiated, peer, confinement, faults, connections, errors, last_error, waits } =
-            snapshot;
-        let server = self.frontend.mode() == Mode::Server;
-        let state = match (negotiated.is_some(), server) {
-            (true, _) => "connected",
-            (false, true) => "listening",
-            (false, false) => "waiting",
-        };
-        let errors: Map<String, Value> =
-            errors.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
-        let mut status = json!({
-            "kind": "virtio-user",
-            "socket": self.frontend.socket(),
-            "mode": if server { "server" } else { "client" },
-            "state": state,
-            "connections": connections,
-            "errors": errors,
-            "last_error": last_error,
-            "waits": waits,
-            "rings": [],
-        });
-        add_guards(&mut status, peer, &confinement, faults);
+        let DriverSide { negotiated } = snapshot.side;
+        let (socket, mode) = (self.frontend.socket(), self.frontend.mode());
+        let mut status = common_status("virtio-user", socket, mode, negotiated.is_some(), &snapshot);
+        status["rings"] = json!([]);
         if let Some(Negotiated { features, pairs, ring_size, mac }) = negotiated {
             status["features"] = json!(features.names().collect::<Vec<_>>());
             status["mac"] = json!(mac.map(|mac| bellows_wire::MacAddr(mac).to_string()));

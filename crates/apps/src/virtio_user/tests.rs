@@ -1,18 +1,21 @@
 //! Two networks in one process, joined through a socket: `virtio-user` in one, `vhost-user` in the other.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bellows_engine::Settings;
 use bellows_engine::testing::Rig;
 use bellows_packet::Offload;
 use bellows_packet::Packet;
-use bellows_wire::{EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, MacAddr, TcpHeader, verify_checksums};
+use bellows_wire::verify_checksums;
 use fastrand::Rng;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::vhost_user::VhostUser;
+use crate::virtio::samples::super_frame;
 
 /// A socket's path that no other test has; the file is removed at the end.
 struct Socket(PathBuf);
@@ -232,33 +235,6 @@ fn either_side_may_vanish_and_come_back() {
             joined.transfer(false, &packets(300, 1_514, &mut random));
         }
     }
-}
-
-/// A super-frame of TCP over IPv4 with so many bytes of a stream, its checksum unfinished.
-fn super_frame(payload: usize, segment_size: u16) -> Packet {
-    let mut frame = vec![0; 54 + payload];
-    frame[54..].iter_mut().enumerate().for_each(|(index, byte)| *byte = (index * 7) as u8);
-    let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-    let addresses = IpPair::V4 { src, dst };
-    let tcp = TcpHeader { src_port: 1, dst_port: 2, sequence: 99, acknowledgment: 0, flags: 0x18, window: 9 };
-    tcp.emit(&mut frame[34..], &addresses).unwrap();
-    let protocol = IpProtocol::TCP;
-    let ip = Ipv4Header { src, dst, protocol, ttl: 64, traffic_class: 0, identification: 1, dont_fragment: true };
-    ip.emit(&mut frame[14..]).unwrap();
-    let ethernet = EthernetHeader { dst: MacAddr::BROADCAST, src: MacAddr([2; 6]), ether_type: EtherType::IPV4 };
-    ethernet.emit(&mut frame).unwrap();
-    let sum = addresses.pseudo_header(protocol, 20 + payload);
-    frame[50..52].copy_from_slice(&(!sum.finish()).to_be_bytes());
-    let mut packet = Packet::from_bytes(&frame).unwrap();
-    packet.set_offload(Offload {
-        flags: Offload::NEEDS_CHECKSUM,
-        gso_type: Offload::GSO_TCP4,
-        header_length: 54,
-        segment_size,
-        checksum_start: 34,
-        checksum_offset: 16,
-    });
-    packet
 }
 
 #[test]
@@ -487,5 +463,35 @@ fn a_mistake_in_the_config_is_explained() {
         let mistake = VirtioUser::configure(serde_json::from_value(config).unwrap(), &Context::default()).err();
         let mistake = format!("{:?}", mistake.expect("a mistake"));
         assert!(mistake.contains(wanted), "{wanted} is not in {mistake}");
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_started_are_an_error_that_names_the_socket() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "virtio_user::tests::starts_without_room_for_a_thread", "--ignored"]);
+    let output = command.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+}
+
+#[test]
+#[ignore = "needs a process of its own; run by threads_that_cannot_be_started_are_an_error_that_names_the_socket"]
+fn starts_without_room_for_a_thread() {
+    let socket = Socket::new("no-thread");
+    let (mut driver, mut device): (VirtioUser, VhostUser) = (socket.app(&json!({})), socket.app(&json!({})));
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+    let before = getrlimit(Resource::As);
+    // Less than the smallest stack, and enough for messages.
+    let room = Rlimit { current: Some(pages * 4096 + (48 << 10)), ..before };
+    setrlimit(Resource::As, room).unwrap();
+    let errors =
+        [driver.start(None).map_err(|error| error.to_string()), device.start(None).map_err(|error| error.to_string())];
+    setrlimit(Resource::As, before).unwrap();
+    let wanted = format!("the socket {} cannot be served: ", socket.0.display());
+    for error in errors {
+        let error = error.unwrap_err();
+        assert!(error.starts_with(&wanted) && error.contains("`ulimit -u`"), "{error}");
     }
 }

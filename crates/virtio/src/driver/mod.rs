@@ -37,7 +37,7 @@ use space::Space;
 
 pub use bell::UsedBell;
 pub use receive::ReceiveQueue;
-pub use transmit::TransmitQueue;
+pub use transmit::{Rejection, TransmitQueue};
 
 /// The address that the first byte of the driver's memory has in rings and messages. Any would do; this one is seldom mistaken for
 /// something else.

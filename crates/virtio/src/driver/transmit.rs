@@ -10,7 +10,18 @@ use super::bell::UsedBell;
 use super::ring::{Fifo, Segment};
 use super::{Chains, DeviceError, Queue, QueueCounters, TABLE};
 use crate::offload::{self, Receiver};
-use crate::ring::{Stop, Taken};
+use crate::ring::Taken;
+
+/// Why [`TransmitQueue::transmit`] did not take a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// The device has not given back enough buffers yet.
+    Full,
+    /// It does not fit into the ring, even when that is empty.
+    TooLong,
+    /// It has something left to do that this device has not agreed to do.
+    Offload,
+}
 
 /// The driver's side of a transmit queue.
 pub struct TransmitQueue {
@@ -39,17 +50,18 @@ impl TransmitQueue {
         }
     }
 
-    /// Gives packets to the device, the first ones first; the caller then frees those that were taken. Hot.
+    /// Gives packets to the device, the first ones first; the caller then frees those that were taken. Says why the next one was
+    /// not, if there is one. Hot.
     ///
     /// # Errors
     /// What has stopped the queue, in this call or before.
-    pub fn transmit(&mut self, packets: &[Packet]) -> Result<Taken, DeviceError> {
+    pub fn transmit(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, DeviceError> {
         self.reclaim()?;
-        let mut taken = Taken { count: 0, stop: Stop::Done };
+        let mut taken = Taken { count: 0, stop: None };
         let mut bytes = 0;
         for packet in packets {
-            if let Err(stop) = self.put(packet) {
-                taken.stop = stop;
+            if let Err(rejection) = self.put(packet) {
+                taken.stop = Some(rejection);
                 break;
             }
             taken.count += 1;
@@ -102,11 +114,11 @@ impl TransmitQueue {
 
     /// Copies one packet into slots.
     #[inline(always)]
-    fn put(&mut self, packet: &Packet) -> Result<(), Stop> {
+    fn put(&mut self, packet: &Packet) -> Result<(), Rejection> {
         let offload = match packet.has_offload() {
             true => {
                 let features = self.queue.slots.features;
-                offload::header_for(packet, Receiver::Device, features).ok_or(Stop::Offload)?
+                offload::header_for(packet, Receiver::Device, features).ok_or(Rejection::Offload)?
             }
             false => Offload::default(),
         };
@@ -115,7 +127,7 @@ impl TransmitQueue {
         let descriptors = slots.descriptors(count);
         if self.free.len() < count || self.queue.ring.free() < descriptors {
             let ever = descriptors <= usize::from(slots.size) && count <= usize::from(slots.size);
-            return Err(if ever { Stop::Full } else { Stop::TooLong });
+            return Err(if ever { Rejection::Full } else { Rejection::TooLong });
         }
         let first = self.free.pop().unwrap_or_default();
         self.counts[usize::from(first)] = count as u16;

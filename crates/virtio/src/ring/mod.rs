@@ -212,13 +212,14 @@ pub enum Stop {
     Spent,
 }
 
-/// What [`ReceiveRing::receive`] did.
+/// What a call did that gives packets to the other side: [`ReceiveRing::receive`], and the driver's
+/// [`TransmitQueue::transmit`](crate::driver::TransmitQueue::transmit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct Taken<S = Stop> {
     /// How many packets it took.
     pub count: usize,
     /// Why no more.
-    pub stop: Stop,
+    pub stop: S,
 }
 
 macro_rules! common {

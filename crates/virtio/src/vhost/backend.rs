@@ -157,7 +157,7 @@ struct Control {
 impl Control {
     fn run(mut self) {
         let confinement = Confinement::begin(self.policy.confine);
-        self.status.confinement(confinement);
+        self.status.common.confinement(confinement);
         let mut pace = Pace::new(self.policy.longest_pause);
         while let Some(socket) = self.next() {
             let started = Instant::now();
@@ -170,7 +170,7 @@ impl Control {
     /// The next connection; `None` when the thread is to end.
     fn next(&mut self) -> Option<UnixStream> {
         let status = Arc::clone(&self.status);
-        let waits = |why: Option<String>| status.update(|snapshot| snapshot.waits = why);
+        let waits = |why: Option<String>| status.common.update(|snapshot| snapshot.waits = why);
         while self.closer.is_full() && !self.signal.has_ended() {
             waits(Some(self.closer.explain()));
             self.device.free_memory();
@@ -188,25 +188,25 @@ impl Control {
             Ok(Ok(())) => self.device.disconnect(),
             Ok(Err(error)) => {
                 if !error.is_closing() {
-                    self.status.protocol_error(&error);
+                    self.status.common.protocol_error(&error);
                 }
                 self.device.disconnect();
             }
             Err(panic) => {
-                self.status.panicked(&panic_message(&*panic));
+                self.status.common.panicked(&panic_message(&*panic));
                 self.device.recover();
             }
         }
         if self.status.disconnected() {
-            self.status.say(Line::Info("the connection has ended"));
+            self.status.common.say(Line::Info("the connection has ended"));
         }
     }
 
     fn session(&mut self, mut channel: Channel) -> Result<(), ProtocolError> {
         let peer = self.policy.admit(channel.socket())?;
-        self.status.say(Line::Info(&format!("a driver has connected: process {}, user {}", peer.pid, peer.uid)));
-        self.status.update(|snapshot| {
-            snapshot.connected = true;
+        self.status.common.say(Line::Info(&format!("a driver has connected: process {}, user {}", peer.pid, peer.uid)));
+        self.status.common.update(|snapshot| {
+            snapshot.side.connected = true;
             snapshot.peer = Some(peer);
             snapshot.connections += 1;
         });
@@ -236,6 +236,6 @@ impl Control {
 
     /// Says in the log what was denied since the last time.
     fn tell_denials(&mut self) {
-        self.denied = self.status.tell_denials(self.denied);
+        self.denied = self.status.common.tell_denials(self.denied);
     }
 }

@@ -255,7 +255,7 @@ impl<L: Layout> Control<L> {
             }
         };
         self.status.update(|snapshot| {
-            snapshot.negotiated = None;
+            snapshot.side.negotiated = None;
             snapshot.peer = None;
         });
         good
@@ -274,7 +274,7 @@ impl<L: Layout> Control<L> {
         self.lender.offer(0, driver);
         self.status.say(Line::Info(&format!("a device is there: process {}, user {}", peer.pid, peer.uid)));
         self.status.update(|snapshot| {
-            snapshot.negotiated = Some(negotiated);
+            snapshot.side.negotiated = Some(negotiated);
             snapshot.connections += 1;
         });
         let end = self.watch(channel);

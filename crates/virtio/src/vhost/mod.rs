@@ -45,7 +45,9 @@ pub use handover::Bell;
 pub use message::ProtocolFeatures;
 pub use policy::PeerPolicy;
 pub use port::Port;
-pub use status::{BackendStatus, FrontendSnapshot, FrontendStatus, QueueState, QueueStatus, Snapshot};
+pub use status::{
+    BackendStatus, DeviceSide, DriverSide, FrontendStatus, QueueState, QueueStatus, SideStatus, Snapshot,
+};
 
 /// Who opens the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What can be said about a back end, from any thread.
+//! What can be said about a back end or a front end, from any thread.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,31 +18,53 @@ use super::bucket::{Bucket, with_left_out};
 use super::message::ProtocolFeatures;
 use super::{Confinement, Mode, Negotiated, ProtocolError};
 
-/// What can be said about a back end. The control thread and the engine write it, anyone reads it.
-pub struct BackendStatus {
+/// What can be said about one side, a back end or a front end. The control thread and the engine write it, anyone reads it.
+pub struct SideStatus<S> {
     socket: PathBuf,
     mode: Mode,
-    state: Mutex<State>,
+    state: Mutex<State<S>>,
+    faults: SharedFaults,
+}
+
+/// What can be said about a front end.
+pub type FrontendStatus = SideStatus<DriverSide>;
+
+/// What can be said about a back end.
+pub struct BackendStatus {
+    pub(super) common: SideStatus<DeviceSide>,
     /// What the rings that run have counted so far. The engine writes those of the rings that it holds, the control thread those
     /// of the others.
     running: Vec<Shared>,
-    faults: SharedFaults,
     notifiers: Notifiers,
 }
 
-/// A back end at one moment.
+/// A back end or a front end at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    /// Whether a driver's process is connected.
-    pub connected: bool,
+pub struct Snapshot<S> {
     /// Who is connected, as the kernel knows it; `None` while nobody is.
     pub peer: Option<Peer>,
-    /// How many connections there have been.
+    /// How many connections there have been; of a front end, those that became devices.
     pub connections: u64,
     /// Whether the control thread is confined.
     pub confinement: Confinement,
     /// The page faults of the engine's thread, so far as it has noted them.
     pub faults: Faults,
+    /// How often each error has been met, by its name: of the protocol, and of a back end also those of setting up a ring, and of
+    /// rings that ran.
+    pub errors: Vec<(&'static str, u64)>,
+    /// The last of them in words.
+    pub last_error: Option<String>,
+    /// What keeps the control thread waiting.
+    pub waits: Option<String>,
+    /// What only this side has to say.
+    pub side: S,
+}
+
+/// What only a back end has to say.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceSide {
+    /// Whether a driver's process is connected.
+    pub connected: bool,
     /// What is offered.
     pub offered: Features,
     /// What was negotiated; `None` before that.
@@ -55,12 +77,13 @@ pub struct Snapshot {
     pub logging: bool,
     /// The queues in their order: receive and transmit of the first pair, then of the second, ….
     pub queues: Vec<QueueStatus>,
-    /// How often each error has been met, by its name: of the protocol, of setting up a ring, and of rings that ran.
-    pub errors: Vec<(&'static str, u64)>,
-    /// The last of them in words.
-    pub last_error: Option<String>,
-    /// What keeps the control thread waiting.
-    pub waits: Option<String>,
+}
+
+/// What only a front end has to say.
+#[derive(Clone, Debug, Default)]
+pub struct DriverSide {
+    /// What was negotiated with the device that is there; `None` while none is.
+    pub negotiated: Option<Negotiated>,
 }
 
 /// One queue.
@@ -126,8 +149,8 @@ impl SharedFaults {
     }
 }
 
-struct State {
-    snapshot: Snapshot,
+struct State<S> {
+    snapshot: Snapshot<S>,
     errors: Errors,
     lines: Bucket,
 }
@@ -146,28 +169,11 @@ impl Errors {
     }
 }
 
-impl BackendStatus {
-    pub(super) fn new(
-        socket: PathBuf,
-        mode: Mode,
-        offered: Features,
-        queues: usize,
-        notifiers: Notifiers,
-    ) -> BackendStatus {
-        let snapshot = Snapshot { offered, queues: vec![QueueStatus::default(); queues], ..Snapshot::default() };
-        BackendStatus {
-            socket,
-            mode,
-            state: Mutex::new(State { snapshot, errors: Errors::default(), lines: Bucket::new(Instant::now()) }),
-            running: (0..queues).map(|_| Shared::default()).collect(),
-            faults: SharedFaults::default(),
-            notifiers,
-        }
-    }
-
-    /// How the driver is notified, and for how many queues a thread does it because the kernel took long.
-    pub fn notifications(&self) -> (Means, usize) {
-        (self.notifiers.means(), self.notifiers.demoted())
+impl<S: Clone + Default> SideStatus<S> {
+    pub(super) fn new(socket: PathBuf, mode: Mode) -> SideStatus<S> {
+        let lines = Bucket::new(Instant::now());
+        let state = State { snapshot: Snapshot::default(), errors: Errors::default(), lines };
+        SideStatus { socket, mode, state: Mutex::new(state), faults: SharedFaults::default() }
     }
 
     /// Path of the socket.
@@ -181,30 +187,35 @@ impl BackendStatus {
     }
 
     /// How things are now.
-    pub fn snapshot(&self) -> Snapshot {
-        let state = self.lock();
-        let mut snapshot = state.snapshot.clone();
-        snapshot.errors = state.errors.list();
-        snapshot.faults = self.faults.load();
-        for (queue, counters) in snapshot.queues.iter_mut().zip(&self.running) {
-            add(&mut queue.counters, counters.load());
-        }
-        snapshot
+    pub fn snapshot(&self) -> Snapshot<S> {
+        self.snapshot_of(&self.lock())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn snapshot_of(&self, state: &State<S>) -> Snapshot<S> {
+        Snapshot { errors: state.errors.list(), faults: self.faults.load(), ..state.snapshot.clone() }
+    }
+
+    /// Notes the page faults of the engine's thread, which this is. Does not wait.
+    pub fn note(&self) {
+        self.faults.note();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<S>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes what is said.
-    pub(super) fn update(&self, change: impl FnOnce(&mut Snapshot)) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut Snapshot<S>)) {
         change(&mut self.lock().snapshot);
     }
 
     /// Says whether the control thread is confined.
     pub(super) fn confinement(&self, confinement: Confinement) {
         let mut state = self.lock();
-        tell_confinement(&mut state.lines, &self.socket, &confinement);
+        if let Confinement::Not(why) = &confinement {
+            let line = format!("the control thread is not confined: {why}");
+            log(&mut state.lines, &self.socket, Line::Warn(&line));
+        }
         state.snapshot.confinement = confinement;
     }
 
@@ -225,41 +236,86 @@ impl BackendStatus {
         state.snapshot.last_error = Some(line);
     }
 
-    /// Nobody is connected any more. True if somebody was.
-    pub(super) fn disconnected(&self) -> bool {
-        let mut state = self.lock();
-        state.snapshot.peer = None;
-        std::mem::take(&mut state.snapshot.connected)
-    }
-
-    /// Counts an error.
+    /// Counts an error, and says it in the log, unless it is what went wrong the last time: a peer may do it again and again.
     pub(super) fn count(&self, name: &'static str, message: String) {
         let mut state = self.lock();
-        let State { snapshot, errors, lines } = &mut *state;
-        errors.count(name);
-        warn_once(lines, &self.socket, &mut snapshot.last_error, message);
-    }
-
-    /// Says something in the log, unless the peer has caused too many lines by now.
-    pub(super) fn say(&self, line: Line<'_>) {
-        log(&mut self.lock().lines, &self.socket, line);
+        state.errors.count(name);
+        if state.snapshot.last_error.as_ref() != Some(&message) {
+            log(&mut state.lines, &self.socket, Line::Warn(&message));
+            state.snapshot.last_error = Some(message);
+        }
     }
 
     pub(super) fn protocol_error(&self, error: &ProtocolError) {
         self.count(error.name(), error.to_string());
     }
 
+    /// Says something in the log, unless the peer has caused too many lines by now.
+    pub(super) fn say(&self, line: Line<'_>) {
+        log(&mut self.lock().lines, &self.socket, line);
+    }
+}
+
+impl BackendStatus {
+    pub(super) fn new(
+        socket: PathBuf,
+        mode: Mode,
+        offered: Features,
+        queues: usize,
+        notifiers: Notifiers,
+    ) -> BackendStatus {
+        let common = SideStatus::<DeviceSide>::new(socket, mode);
+        common.update(|snapshot| {
+            snapshot.side.offered = offered;
+            snapshot.side.queues = vec![QueueStatus::default(); queues];
+        });
+        BackendStatus { common, running: (0..queues).map(|_| Shared::default()).collect(), notifiers }
+    }
+
+    /// How the driver is notified, and for how many queues a thread does it because the kernel took long.
+    pub fn notifications(&self) -> (Means, usize) {
+        (self.notifiers.means(), self.notifiers.demoted())
+    }
+
+    /// Path of the socket.
+    pub fn socket(&self) -> &Path {
+        self.common.socket()
+    }
+
+    /// Who opens the socket.
+    pub fn mode(&self) -> Mode {
+        self.common.mode()
+    }
+
+    /// How things are now.
+    pub fn snapshot(&self) -> Snapshot<DeviceSide> {
+        // A ring that ends meanwhile is counted once: settle() waits.
+        let state = self.common.lock();
+        let mut snapshot = self.common.snapshot_of(&state);
+        for (queue, counters) in snapshot.side.queues.iter_mut().zip(&self.running) {
+            add(&mut queue.counters, counters.load());
+        }
+        snapshot
+    }
+
+    /// Nobody is connected any more. True if somebody was.
+    pub(super) fn disconnected(&self) -> bool {
+        let mut state = self.common.lock();
+        state.snapshot.peer = None;
+        std::mem::take(&mut state.snapshot.side.connected)
+    }
+
     /// A ring has ended: what it has counted is added up.
     pub(super) fn settle(&self, queue: usize, counters: Counters) {
-        let mut state = self.lock();
+        let mut state = self.common.lock();
         self.running[queue].store(Counters::default());
-        add(&mut state.snapshot.queues[queue].counters, counters);
+        add(&mut state.snapshot.side.queues[queue].counters, counters);
     }
 
     /// What running rings have counted so far. Does not wait.
     pub(super) fn note(&self, counters: impl Iterator<Item = (usize, Counters)>) {
         counters.for_each(|(queue, counters)| self.running[queue].store(counters));
-        self.faults.note();
+        self.common.note();
     }
 }
 
@@ -268,12 +324,6 @@ const PANICKED: &str = "control_panicked";
 
 /// What becomes of a side whose control thread has panicked.
 const RESTARTED: &str = "the connection is closed, and it starts afresh with the next; this is a bug in bellows";
-
-fn tell_confinement(lines: &mut Bucket, socket: &Path, confinement: &Confinement) {
-    if let Confinement::Not(why) = confinement {
-        log(lines, socket, Line::Warn(&format!("the control thread is not confined: {why}")));
-    }
-}
 
 /// A line of the log.
 pub(super) enum Line<'a> {
@@ -292,14 +342,6 @@ fn log(lines: &mut Bucket, socket: &Path, line: Line<'_>) {
     }
 }
 
-/// Says in the log what went wrong, unless it is what went wrong the last time: a peer may do it again and again.
-fn warn_once(lines: &mut Bucket, socket: &Path, last: &mut Option<String>, message: String) {
-    if last.as_ref() != Some(&message) {
-        log(lines, socket, Line::Warn(&message));
-        *last = Some(message);
-    }
-}
-
 fn add(sum: &mut Counters, more: Counters) {
     let Counters { packets, bytes, chains, calls, empty, too_long, bad_header, no_large_buffer } = more;
     sum.packets += packets;
@@ -312,120 +354,6 @@ fn add(sum: &mut Counters, more: Counters) {
     sum.no_large_buffer += no_large_buffer;
 }
 
-/// What can be said about a front end. The control thread writes it, anyone reads it.
-pub struct FrontendStatus {
-    socket: PathBuf,
-    mode: Mode,
-    state: Mutex<FrontendState>,
-    faults: SharedFaults,
-}
-
-struct FrontendState {
-    snapshot: FrontendSnapshot,
-    errors: Errors,
-    lines: Bucket,
-}
-
-/// A front end at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct FrontendSnapshot {
-    /// What was negotiated with the device that is there; `None` while none is.
-    pub negotiated: Option<Negotiated>,
-    /// Who is on the other side, as the kernel knows it; `None` while nobody is.
-    pub peer: Option<Peer>,
-    /// Whether the control thread is confined.
-    pub confinement: Confinement,
-    /// The page faults of the engine's thread, so far as it has noted them.
-    pub faults: Faults,
-    /// How many devices there have been.
-    pub connections: u64,
-    /// How often each error has been met, by its name.
-    pub errors: Vec<(&'static str, u64)>,
-    /// The last of them in words.
-    pub last_error: Option<String>,
-    /// What keeps the control thread waiting.
-    pub waits: Option<String>,
-}
-
-impl FrontendStatus {
-    pub(super) fn new(socket: PathBuf, mode: Mode) -> FrontendStatus {
-        let lines = Bucket::new(Instant::now());
-        let state = FrontendState { snapshot: FrontendSnapshot::default(), errors: Errors::default(), lines };
-        FrontendStatus { socket, mode, state: Mutex::new(state), faults: SharedFaults::default() }
-    }
-
-    /// Path of the socket.
-    pub fn socket(&self) -> &Path {
-        &self.socket
-    }
-
-    /// Who opens the socket.
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// How things are now.
-    pub fn snapshot(&self) -> FrontendSnapshot {
-        let state = self.lock();
-        FrontendSnapshot { errors: state.errors.list(), faults: self.faults.load(), ..state.snapshot.clone() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FrontendState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Changes what is said.
-    pub(super) fn update(&self, change: impl FnOnce(&mut FrontendSnapshot)) {
-        change(&mut self.lock().snapshot);
-    }
-
-    /// Counts an error.
-    pub(super) fn count(&self, name: &'static str, message: String) {
-        let mut state = self.lock();
-        let FrontendState { snapshot, errors, lines } = &mut *state;
-        errors.count(name);
-        warn_once(lines, &self.socket, &mut snapshot.last_error, message);
-    }
-
-    pub(super) fn protocol_error(&self, error: &ProtocolError) {
-        self.count(error.name(), error.to_string());
-    }
-
-    /// Says something in the log, unless the peer has caused too many lines by now.
-    pub(super) fn say(&self, line: Line<'_>) {
-        log(&mut self.lock().lines, &self.socket, line);
-    }
-
-    /// Says whether the control thread is confined.
-    pub(super) fn confinement(&self, confinement: Confinement) {
-        let mut state = self.lock();
-        tell_confinement(&mut state.lines, &self.socket, &confinement);
-        state.snapshot.confinement = confinement;
-    }
-
-    /// Says in the log what was denied to the control thread, if that is more than `told`. Returns how much it is.
-    pub(super) fn tell_denials(&self, told: u64) -> u64 {
-        let mut state = self.lock();
-        let Some((line, total)) = state.snapshot.confinement.news(told) else { return told };
-        log(&mut state.lines, &self.socket, Line::Error(&line));
-        total
-    }
-
-    /// The control thread has panicked.
-    pub(super) fn panicked(&self, message: &str) {
-        let mut state = self.lock();
-        state.errors.count(PANICKED);
-        let line = format!("the control thread panicked: {message}; {RESTARTED}");
-        log(&mut state.lines, &self.socket, Line::Error(&line));
-        state.snapshot.last_error = Some(line);
-    }
-
-    /// Notes the page faults of the engine's thread, which this is. Does not wait.
-    pub fn note(&self) {
-        self.faults.note();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -435,14 +363,14 @@ mod tests {
     fn what_an_engine_notes_is_seen_whoever_looks_meanwhile() {
         let status = BackendStatus::new("s".into(), Mode::Server, Features::NONE, 2, Notifiers::by_thread(0).unwrap());
         let counters = |number| Counters { packets: number, bad_header: 7 * number, ..Counters::default() };
-        let looking = status.lock();
+        let looking = status.common.lock();
         status.note([(1, counters(5))].into_iter());
         drop(looking);
-        assert_eq!(status.snapshot().queues[1].counters, counters(5));
+        assert_eq!(status.snapshot().side.queues[1].counters, counters(5));
         status.settle(1, counters(6));
-        assert_eq!(status.snapshot().queues[1].counters, counters(6));
+        assert_eq!(status.snapshot().side.queues[1].counters, counters(6));
         status.note([(1, counters(3))].into_iter());
-        assert_eq!(status.snapshot().queues[1].counters, counters(9));
-        assert_eq!(status.snapshot().queues[0].counters, Counters::default());
+        assert_eq!(status.snapshot().side.queues[1].counters, counters(9));
+        assert_eq!(status.snapshot().side.queues[0].counters, Counters::default());
     }
 }

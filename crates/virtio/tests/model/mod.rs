@@ -5,17 +5,21 @@
 //!
 //! - [`guest`]: the guest's memory, and a shadow of it that holds what it ought to be.
 //! - [`chains`]: how packets are laid out over descriptors.
+//! - [`features`]: sets of features.
 //! - [`frames`]: packets whose headers may ask for something, and what they may ask for.
 //! - [`split`], [`packed`]: the driver's side of a ring of either kind.
+//! - [`raw`]: a ring whose descriptors a test writes itself, whether a driver may or not.
 //! - [`random`]: numbers that a seed determines.
 
 #![allow(dead_code, reason = "each test uses a part of the model")]
 
 pub mod chains;
+pub mod features;
 pub mod frames;
 pub mod guest;
 pub mod packed;
 pub mod random;
+pub mod raw;
 pub mod split;
 
 use bellows_virtio::Features;

@@ -1,11 +1,6 @@
-//! A driver's process made of bytes: each byte decides what it says next to a back end that is there all the time, beside an
-//! engine that runs whatever rings come of it. The fuzz target and a property test share it.
+//! A back end that is there all the time, beside an engine that runs whatever rings come of what is said to it. The fuzz
+//! target and a property test share it.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,20 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bellows_adversary::Talker;
 use bellows_packet::{Packet, Vector};
-use bellows_sys::memfd;
-use bellows_sys::socket::send;
-use bellows_sys::wake::{Event, sleep_until_readable};
+use bellows_sys::wake::sleep_until_readable;
 use bellows_virtio::Features;
 use bellows_virtio::ring::{Direction, STEPS_PER_CALL, STEPS_PER_PACKET};
 use bellows_virtio::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPolicy, Port};
-
-/// The memory that is offered: so many bytes, at this address of the guest and this one of the process.
-const LENGTH: u64 = 1 << 20;
-const GUEST: u64 = 0x10_0000;
-const USER: u64 = 0x7f00_0000_0000;
-
-const GET_FEATURES: u32 = 1;
 
 /// Packets that a call takes at most, and what it may look at for that.
 const BURST: usize = 32;
@@ -82,13 +69,9 @@ impl Host {
 
     /// Says what the bytes say, and sees that the back end comes to an end with it.
     pub fn talk(&mut self, bytes: &[u8]) {
-        let socket = UnixStream::connect(&self.socket).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let memory = memfd::create(LENGTH).unwrap();
-        let mut talker = Talker { socket, input: bytes, memory, heard: Vec::new(), answers: 0, gone: false };
-        while !talker.input.is_empty() && !talker.gone {
+        let mut talker = Talker::new(UnixStream::connect(&self.socket).unwrap(), bytes);
+        while !talker.is_done() {
             talker.say();
-            talker.listen();
         }
         talker.finish();
         self.talks += 1;
@@ -97,21 +80,38 @@ impl Host {
         }
     }
 
-    /// Descriptors and mappings do not become more and more.
+    /// Descriptors and mappings do not become more and more. They are closed behind the connection's end, by a thread of
+    /// their own.
     fn look_for_leaks(&mut self) {
         let status = self.status();
         let start = Instant::now();
-        while status.snapshot().connected {
-            assert!(start.elapsed() < LIMIT, "the back end holds on to a connection that is gone");
+        let wait = |what: &str| {
+            assert!(start.elapsed() < LIMIT, "{what}");
             std::thread::sleep(Duration::from_millis(1));
+        };
+        while status.snapshot().side.connected {
+            wait("the back end holds on to a connection that is gone");
         }
-        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let mappings = maps.lines().filter(|line| line.contains("memfd:")).count();
-        let (fewer_descriptors, fewer_mappings) = *self.baseline.get_or_insert((descriptors, mappings));
-        assert!(descriptors <= fewer_descriptors + 4, "{descriptors} descriptors, {fewer_descriptors} before");
-        assert!(mappings <= fewer_mappings + 4, "{mappings} mappings, {fewer_mappings} before");
+        let Some((descriptors, mappings)) = self.baseline else {
+            std::thread::sleep(Duration::from_millis(100));
+            self.baseline = Some(open());
+            return;
+        };
+        loop {
+            let now = open();
+            if now.0 <= descriptors + 4 && now.1 <= mappings + 4 {
+                return;
+            }
+            wait(&format!("{now:?} descriptors and mappings, {:?} before", (descriptors, mappings)));
+        }
     }
+}
+
+/// Descriptors that are open, and mappings of shared memory.
+fn open() -> (usize, usize) {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (descriptors, maps.lines().filter(|line| line.contains("memfd:")).count())
 }
 
 impl Drop for Host {
@@ -159,248 +159,6 @@ fn run(mut port: Port, ended: &AtomicBool, rings: &AtomicU64) {
             std::thread::yield_now();
         } else if port.doorbell().word().load(Ordering::Relaxed) == port.expected() {
             sleep_until_readable(&[bell.descriptor()], Some(Duration::from_millis(20))).unwrap();
-        }
-    }
-}
-
-struct Talker<'a> {
-    socket: UnixStream,
-    input: &'a [u8],
-    memory: File,
-    /// Replies that are not whole yet, and how many there were to GET_FEATURES.
-    heard: Vec<u8>,
-    answers: u32,
-    /// The back end has closed.
-    gone: bool,
-}
-
-impl Talker<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.input.split_first() else { return 0 };
-        self.input = rest;
-        *first
-    }
-
-    /// One step.
-    fn say(&mut self) {
-        match self.byte() {
-            // What an honest front end begins with, so that the bytes need not find it.
-            200..=219 => self.begin(),
-            // A ring that can run.
-            220..=235 => self.ring(),
-            236..=239 => self.poke(),
-            240 => {
-                self.settle();
-                let length = u64::from(self.byte()) * 4096;
-                let _ = self.memory.set_len(length);
-            }
-            241 => self.memory = memfd::create(LENGTH).unwrap(),
-            242..=249 => self.raw(),
-            request => self.message(request.into()),
-        }
-    }
-
-    /// Waits until all that was said has been heard, or for a moment if the back end waits for the rest of a message.
-    fn settle(&mut self) {
-        let (start, answers) = (Instant::now(), self.answers);
-        self.send(GET_FEATURES, 0, &[], &[]);
-        while self.answers == answers && !self.gone && start.elapsed() < Duration::from_millis(20) {
-            let _ = sleep_until_readable(&[self.socket.as_fd()], Some(Duration::from_millis(1)));
-            self.listen();
-        }
-    }
-
-    fn begin(&mut self) {
-        let features = self.features();
-        self.send(15, 0, &[], &[]);
-        self.send(16, 0, &(0xb20b_u64).to_le_bytes(), &[]);
-        self.send(2, 0, &features.to_le_bytes(), &[]);
-        let mut body = 1_u64.to_le_bytes().to_vec();
-        [GUEST, LENGTH, USER, 0].iter().for_each(|number| body.extend(number.to_le_bytes()));
-        let memory = self.memory.try_clone().unwrap();
-        self.send(5, 0, &body, &[memory.as_fd()]);
-    }
-
-    fn ring(&mut self) {
-        let index = u32::from(self.byte() % 4);
-        let size = 1_u32 << (self.byte() % 9);
-        let start = USER + u64::from(index) * 0x2_0000;
-        self.send(8, 0, &[index.to_le_bytes(), size.to_le_bytes()].concat(), &[]);
-        let base = u32::from(self.byte() & 0x0f) | u32::from(self.byte()) << 8;
-        self.send(10, 0, &[index.to_le_bytes(), base.to_le_bytes()].concat(), &[]);
-        let mut body = [index.to_le_bytes(), u32::from(self.byte() & 1).to_le_bytes()].concat();
-        [start, start + 0x4000, start + 0x2000, 0].iter().for_each(|number| body.extend(number.to_le_bytes()));
-        self.send(9, 0, &body, &[]);
-        let event = Event::new().unwrap();
-        self.send(13, 0, &u64::from(index).to_le_bytes(), &[event.as_fd()]);
-        self.send(12, 0, &u64::from(index).to_le_bytes(), &[event.as_fd()]);
-        self.send(18, 0, &[index.to_le_bytes(), 1_u32.to_le_bytes()].concat(), &[]);
-    }
-
-    /// Writes something into the memory: into a ring, mostly.
-    fn poke(&mut self) {
-        let area = [0, 0x2000, 0x2002, 0x2004, 0x4000, 0x8000][usize::from(self.byte() % 6)];
-        let at = u64::from(self.byte() % 4) * 0x2_0000 + area + u64::from(self.byte()) * 2;
-        let count = usize::from(self.byte()).min(self.input.len());
-        let (now, later) = self.input.split_at(count);
-        let _ = self.memory.write_all_at(now, at);
-        self.input = later;
-    }
-
-    /// Bytes as they are.
-    fn raw(&mut self) {
-        let count = usize::from(self.byte()).min(self.input.len());
-        let (now, later) = self.input.split_at(count);
-        self.input = later;
-        let files = self.files();
-        self.write(now, &files.iter().map(AsFd::as_fd).collect::<Vec<_>>());
-    }
-
-    /// A message of any type, with a body that is made of plausible numbers.
-    fn message(&mut self, request: u32) {
-        let shape = self.byte();
-        let mut body = Vec::new();
-        match shape % 8 {
-            0 => {}
-            1 => body.extend(self.number().to_le_bytes()),
-            2 => body.extend([self.small(), self.small()].map(u32::to_le_bytes).concat()),
-            3 => {
-                body.extend([self.small(), self.small()].map(u32::to_le_bytes).concat());
-                (0..4).for_each(|_| body.extend(self.number().to_le_bytes()));
-            }
-            4 => (0..5).for_each(|_| body.extend(self.number().to_le_bytes())),
-            5 => (0..2).for_each(|_| body.extend(self.number().to_le_bytes())),
-            6 => {
-                (0..2).for_each(|_| body.extend(self.number().to_le_bytes()));
-                body.extend([self.small() as u16, self.small() as u16].map(u16::to_le_bytes).concat());
-            }
-            _ => {
-                let count = usize::from(self.byte()).min(self.input.len());
-                let (now, later) = self.input.split_at(count);
-                body.extend(now);
-                self.input = later;
-            }
-        }
-        let flags = if shape & 0x80 != 0 { 8 } else { 0 };
-        let files = if shape & 0x40 != 0 { self.files() } else { Vec::new() };
-        self.send(request, flags, &body, &files.iter().map(AsFd::as_fd).collect::<Vec<_>>());
-    }
-
-    fn features(&mut self) -> u64 {
-        let all = Features::DEVICE;
-        let named = Features::NAMED;
-        let mut chosen = all;
-        for _ in 0..self.byte() % 8 {
-            chosen = chosen.without(named[usize::from(self.byte()) % named.len()].1);
-        }
-        if self.byte() & 1 == 0 {
-            chosen = chosen.without(Features::PROTOCOL_FEATURES);
-        }
-        chosen.coherent().0
-    }
-
-    fn number(&mut self) -> u64 {
-        let offset = u64::from(self.byte());
-        match self.byte() % 12 {
-            0 => offset,
-            1 => USER + offset * 0x1000,
-            2 => GUEST + offset * 0x1000,
-            3 => offset * 0x1000,
-            4 => LENGTH,
-            5 => u64::MAX - offset,
-            6 => USER + LENGTH - offset,
-            7 => self.features(),
-            8 => 0x100 | offset,
-            9 => GUEST + offset * LENGTH,
-            10 => USER + offset * LENGTH,
-            _ => 1 << (offset % 64),
-        }
-    }
-
-    fn small(&mut self) -> u32 {
-        const NUMBERS: [u32; 16] =
-            [0, 1, 2, 3, 4, 5, 8, 64, 100, 256, 0x7fff, 0x8000, 0x8001, 0xffff, 1 << 20, u32::MAX];
-        NUMBERS[usize::from(self.byte() % 16)]
-    }
-
-    /// Some descriptors, of all kinds.
-    fn files(&mut self) -> Vec<OwnedFd> {
-        let count = self.byte();
-        let count = if count >= 250 { 12 } else { count % 4 };
-        (0..count).map(|_| self.file()).collect()
-    }
-
-    fn file(&mut self) -> OwnedFd {
-        match self.byte() % 10 {
-            0..=2 => self.memory.try_clone().unwrap().into(),
-            3..=5 => Event::new().unwrap().as_fd().try_clone_to_owned().unwrap(),
-            6 => memfd::create(u64::from(self.byte()) * 4096).unwrap().into(),
-            7 => std::io::pipe().unwrap().0.into(),
-            8 => File::open("/").unwrap().into(),
-            _ => self.socket.try_clone().unwrap().into(),
-        }
-    }
-
-    fn send(&mut self, request: u32, flags: u32, body: &[u8], files: &[BorrowedFd<'_>]) {
-        let header = [request, flags | 1, body.len() as u32].map(u32::to_le_bytes).concat();
-        self.write(&[&header, body].concat(), files);
-    }
-
-    /// Writes all, and goes on listening, so that the other side never has to wait.
-    fn write(&mut self, mut bytes: &[u8], mut files: &[BorrowedFd<'_>]) {
-        let start = Instant::now();
-        while !bytes.is_empty() && !self.gone {
-            assert!(start.elapsed() < LIMIT, "the back end does not read");
-            match send(&self.socket, bytes, files) {
-                Ok(sent) => (bytes, files) = (&bytes[sent..], &[]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.listen(),
-                // Only so many messages with descriptors may be on their way.
-                Err(error) if error.raw_os_error() == Some(109) => std::thread::yield_now(),
-                Err(_) => self.gone = true,
-            }
-        }
-    }
-
-    fn listen(&mut self) {
-        let mut bytes = [0; 4096];
-        loop {
-            match self.socket.read(&mut bytes) {
-                Ok(0) => self.gone = true,
-                Ok(count) => {
-                    self.heard.extend(&bytes[..count]);
-                    self.understand();
-                    continue;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => self.gone = true,
-            }
-            return;
-        }
-    }
-
-    /// Takes whole replies from what was heard, and counts those to GET_FEATURES.
-    fn understand(&mut self) {
-        while self.heard.len() >= 12 {
-            let number = |at: usize| u32::from_le_bytes(self.heard[at..at + 4].try_into().unwrap());
-            let (request, flags, size) = (number(0), number(4), number(8) as usize);
-            assert_eq!(flags, 5, "every message of a back end is a reply of version 1");
-            if self.heard.len() < 12 + size {
-                return;
-            }
-            self.answers += u32::from(request == GET_FEATURES);
-            self.heard.drain(..12 + size);
-        }
-    }
-
-    /// Says no more, and waits until the back end has closed.
-    fn finish(&mut self) {
-        let _ = self.socket.flush();
-        let _ = self.socket.shutdown(Shutdown::Write);
-        let start = Instant::now();
-        while !self.gone {
-            assert!(start.elapsed() < LIMIT, "the back end does not close");
-            let _ = sleep_until_readable(&[self.socket.as_fd()], Some(Duration::from_secs(1)));
-            self.listen();
         }
     }
 }

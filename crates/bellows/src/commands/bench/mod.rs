@@ -5,6 +5,7 @@ mod beside;
 mod blit;
 mod engine;
 mod history;
+mod neighbours;
 mod reload;
 mod vring;
 
@@ -41,6 +42,7 @@ enum Bench {
     Blit(blit::Arguments),
     Engine(engine::Arguments),
     History(history::Arguments),
+    Neighbours(neighbours::Arguments),
     Reload(reload::Arguments),
     Vring(vring::Arguments),
 }
@@ -75,6 +77,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         Bench::Blit(arguments) => blit::execute(arguments),
         Bench::Engine(arguments) => engine::execute(arguments),
         Bench::History(arguments) => history::execute(arguments),
+        Bench::Neighbours(arguments) => neighbours::execute(arguments),
         Bench::Reload(arguments) => reload::execute(arguments),
         Bench::Vring(arguments) => vring::execute(arguments),
     }
@@ -142,6 +145,7 @@ pub fn print(report: &Report, json: bool, text: impl FnOnce(&Report) -> String) 
 pub fn code(report: &Report) -> ExitCode {
     match report {
         report if report.interrupted => ExitCode::from(INTERRUPTED),
+        report if report.failed => ExitCode::FAILURE,
         report if report.is_undecided() => ExitCode::from(UNDECIDED),
         _ => ExitCode::SUCCESS,
     }

@@ -165,7 +165,7 @@ impl Device {
             Ok(Reply::Done) if may_ack => channel.send(request, flags::REPLY, &u64::from(!started).to_le_bytes(), &[]),
             Ok(Reply::Done) => Ok(()),
             Err(error) if may_ack && error.is_refusal() && !has_own_reply(request) => {
-                self.status.protocol_error(&error);
+                self.status.common.protocol_error(&error);
                 channel.send(request, flags::REPLY, &1_u64.to_le_bytes(), &[])
             }
             Err(error) => Err(error),
@@ -304,7 +304,7 @@ impl Device {
                 Recalled::Ended | Recalled::Nothing => self.session.queues[queue].running = false,
             }
         }
-        self.status.update(|snapshot| snapshot.waits = None);
+        self.status.common.update(|snapshot| snapshot.waits = None);
     }
 
     fn complain(&self, queue: usize) {
@@ -313,7 +313,7 @@ impl Device {
             self.status.socket().display(),
             PATIENCE.as_secs()
         );
-        self.status.update(|snapshot| snapshot.waits = Some(message));
+        self.status.common.update(|snapshot| snapshot.waits = Some(message));
     }
 
     /// Notes where a ring was when it came back.
@@ -333,7 +333,7 @@ impl Device {
         self.error_call(index).notify();
         let queue = &mut self.session.queues[index];
         queue.failed = Some(message.clone());
-        self.status.count(name, message);
+        self.status.common.count(name, message);
     }
 
     /// Lends the engine every ring that can run. False if one of them turned out to be one that cannot.
@@ -354,7 +354,7 @@ impl Device {
             match self.make_ring(index) {
                 Ok(ring) => {
                     let instance = ring.instance();
-                    self.status.update(|snapshot| snapshot.queues[index].instance = instance);
+                    self.status.common.update(|snapshot| snapshot.side.queues[index].instance = instance);
                     self.session.queues[index].running = true;
                     self.lender.offer(index, Lent::new(ring));
                 }
@@ -393,13 +393,14 @@ impl Device {
     /// Writes the status.
     fn tell(&self) {
         let session = &self.session;
-        self.status.update(|snapshot| {
-            snapshot.features = session.negotiated.then_some(session.features);
-            snapshot.protocol = session.protocol;
-            snapshot.logging = session.log.is_some() && session.features.has(Features::LOG_ALL);
+        self.status.common.update(|snapshot| {
+            let side = &mut snapshot.side;
+            side.features = session.negotiated.then_some(session.features);
+            side.protocol = session.protocol;
+            side.logging = session.log.is_some() && session.features.has(Features::LOG_ALL);
             let regions = session.memory.regions();
-            snapshot.regions = regions.iter().map(|region| (region.guest(), region.length())).collect();
-            for (said, queue) in snapshot.queues.iter_mut().zip(&session.queues) {
+            side.regions = regions.iter().map(|region| (region.guest(), region.length())).collect();
+            for (said, queue) in side.queues.iter_mut().zip(&session.queues) {
                 said.state = queue.state(session.features);
                 said.size = queue.size;
                 if said.state != QueueState::Running {

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use bellows_sys::wake::sleep_until_readable;
 
-use super::hostile::still_works;
 use super::peer::{Host, LENGTH, Peer, until};
 use crate::vhost::PeerPolicy;
 use crate::vhost::message::{Request, header};
@@ -148,7 +147,7 @@ fn a_file_of_a_process_that_does_not_answer_is_refused_without_asking_it() {
     let said = host.status.snapshot().last_error.unwrap();
     assert!(said.contains("not a file in memory"), "{said}");
     drop(peer);
-    still_works(&host);
+    host.still_works();
     // Closing it asks, and that is waited for elsewhere.
     until("the close asks", || fuse.asked.load(SeqCst));
     let start = Instant::now();

@@ -8,13 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::peer::{Engine, Folder, Host, LENGTH, Peer, config, errors, file, until};
-use crate::Features;
+use super::peer::{Engine, FEATURES, Folder, Host, LENGTH, Peer, config, errors, file, until};
 use crate::vhost::closer::MAX_UNCLOSED;
 use crate::vhost::message::{Message, RegionMessage, Request, header};
 use crate::vhost::{Backend, Confinement, Mode, PeerPolicy};
-
-const FEATURES: Features = Features(Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0);
 
 /// Requests that make a control thread do what a mistake in it might: see [`misbehave`].
 const PANIC: u32 = 1001;
@@ -119,15 +116,6 @@ fn logged(host: &Host) -> Vec<String> {
     lines.iter().filter(|line| line.starts_with(&socket)).cloned().collect()
 }
 
-pub(super) fn still_works(host: &Host) {
-    let mut peer = host.peer();
-    peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
-    peer.share_memory();
-    peer.start_ring(1, 0);
-    peer.transmit(1, 0, 5);
-    until("packets after all that", || peer.used(1) == 5);
-}
-
 /// Descriptors whose end waits for somebody do not hold up the control thread, whether a request brought them or
 /// nobody has read them, nor the end of the device.
 #[test]
@@ -157,7 +145,7 @@ fn descriptors_that_linger_hold_up_nobody() {
     drop(served);
     host.expect_errors("request_unknown", 1);
     drop(peer);
-    still_works(&host);
+    host.still_works();
     // In a connection that nobody has accepted.
     let _served = host.peer();
     let waiting = host.peer();
@@ -204,7 +192,7 @@ fn what_waits_to_be_closed_is_bounded_and_told() {
     // The connections count too.
     assert!((MAX_UNCLOSED / 2..2 * MAX_UNCLOSED).contains(&sent), "{sent}");
     // It is served again when the first one has lingered enough.
-    still_works(&host);
+    host.still_works();
     assert!(host.status.snapshot().waits.is_none());
 }
 
@@ -237,27 +225,22 @@ fn a_control_thread_that_hangs_does_not_hold_up_the_end() {
 fn a_control_thread_that_panics_starts_afresh_and_says_so() {
     let host = Host::start();
     logged(&host);
-    let mut peer = host.peer();
-    peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
-    peer.share_memory();
-    peer.start_ring(1, 0);
-    peer.transmit(1, 0, 5);
-    until("packets", || peer.used(1) == 5);
+    let mut peer = host.served(5);
     peer.socket.write_all(&header(PANIC, 0, 0)).unwrap();
     assert!(peer.receive().is_none(), "its connection is closed");
     host.expect_errors("control_panicked", 1);
-    until("the end of the session", || !host.status.snapshot().connected);
+    until("the end of the session", || !host.status.snapshot().side.connected);
     let snapshot = host.status.snapshot();
     let said = snapshot.last_error.unwrap();
     assert!(said.contains("panicked: a panic for the test; "), "{said}");
-    assert_eq!((snapshot.features, snapshot.regions.len()), (None, 0));
+    assert_eq!((snapshot.side.features, snapshot.side.regions.len()), (None, 0));
     assert!(logged(&host).iter().any(|line| line.ends_with(&said)), "{:?}", logged(&host));
-    assert_eq!(host.status.snapshot().queues[1].counters.packets, 5, "what was counted is kept");
-    still_works(&host);
+    assert_eq!(host.status.snapshot().side.queues[1].counters.packets, 5, "what was counted is kept");
+    host.still_works();
     let mut peer = host.peer();
     peer.socket.write_all(&header(PANIC, 0, 0)).unwrap();
     host.expect_errors("control_panicked", 2);
-    still_works(&host);
+    host.still_works();
 }
 
 #[test]
@@ -373,5 +356,5 @@ fn memory_that_is_no_memory_is_refused_unless_it_is_allowed() {
     let host = Host::with(PeerPolicy { any_file: true, ..PeerPolicy::default() });
     let mut peer = host.peer();
     assert_eq!(share(&mut peer), 0);
-    assert_eq!(host.status.snapshot().regions.len(), 1);
+    assert_eq!(host.status.snapshot().side.regions.len(), 1);
 }

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use bellows_sys::memfd;
 
-use super::peer::{GUEST, Host, LENGTH, Peer, SIZE, USER, errors, event, file, until};
-use crate::Features;
+use super::peer::{FEATURES, GUEST, Host, LENGTH, Peer, SIZE, USER, errors, event, file, until};
 use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
 use crate::vhost::message::{
@@ -19,18 +18,6 @@ use crate::vhost::message::{
 };
 use crate::vhost::signal::Signal;
 use crate::vhost::{ProtocolError, QueueState};
-
-const FEATURES: Features = Features(Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0);
-
-/// After some rounds of mistakes the host still serves.
-fn still_works(host: &Host) {
-    let mut peer = host.peer();
-    peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
-    peer.share_memory();
-    peer.start_ring(1, 0);
-    peer.transmit(1, 0, 5);
-    until("packets after all that", || peer.used(1) == 5);
-}
 
 /// What a peer does after it has negotiated, and the name of the mistake.
 type Mistake = (&'static str, fn(&mut Peer));
@@ -201,7 +188,7 @@ fn each_mistake_is_named_and_closes_its_own_connection_only() {
         let total: u64 = host.status.snapshot().errors.iter().map(|(_, count)| count).sum();
         assert_eq!(total, number as u64 + 1, "mistake {number}, {name}: {:?}", host.status.snapshot());
     }
-    still_works(&host);
+    host.still_works();
 }
 
 /// What a front end that wants to hear of refusals is refused without losing the connection.
@@ -245,7 +232,7 @@ fn requests_before_their_feature_are_refused() {
         host.expect_errors("request_not_negotiated", before + 1);
         assert!(peer.receive().is_none());
     }
-    still_works(&host);
+    host.still_works();
 }
 
 /// Rings that cannot be: the ring fails by itself, the connection and the other rings go on.
@@ -278,7 +265,7 @@ fn an_impossible_ring_fails_alone() {
         let kick = event();
         assert_eq!(peer.ask(Request::SET_VRING_KICK, &2_u64.to_le_bytes(), &[kick.as_fd()]).body, 1_u64.to_le_bytes());
         assert_eq!(errors(&host.status.snapshot(), "ring_unusable"), number as u64 + 1);
-        let QueueState::Failed(_) = host.status.snapshot().queues[2].state else { panic!("{size} {addresses:?}") };
+        let QueueState::Failed(_) = host.status.snapshot().side.queues[2].state else { panic!("{size} {addresses:?}") };
         until("the word that a ring has failed", || (&failed).read_exact(&mut [0; 8]).is_ok());
         peer.base(2);
     }
@@ -317,12 +304,7 @@ fn a_broken_ring_is_stopped_and_told_of() {
 /// A device whose driver has sent packets and then cut its memory short.
 fn cut_short() -> (Host, Peer) {
     let host = Host::start();
-    let mut peer = host.peer();
-    peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
-    peer.share_memory();
-    peer.start_ring(1, 0);
-    peer.transmit(1, 0, 30);
-    until("packets", || peer.used(1) == 30);
+    let peer = host.served(30);
     peer.memory.set_len(0).unwrap();
     host.expect_errors("memory_gone", 1);
     (host, peer)
@@ -333,7 +315,7 @@ fn cut_short() -> (Host, Peer) {
 fn memory_that_is_cut_short_stops_its_rings() {
     let (host, peer) = cut_short();
     drop(peer);
-    still_works(&host);
+    host.still_works();
 }
 
 /// A process that makes its file whole again and shares it once more is served again.

@@ -189,7 +189,7 @@ fn either_side_may_vanish_and_return_in_either_mode() {
             until("packets", || driver.used() == 40);
             // The front end vanishes, while its rings run.
             drop(front);
-            until("the end of the connection", || !backend.status().snapshot().connected);
+            until("the end of the connection", || !backend.status().snapshot().side.connected);
             front = Front::start(&socket, other(mode));
             let driver = front.wait_for_driver();
             driver.transmit(40);

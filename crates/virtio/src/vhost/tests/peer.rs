@@ -21,7 +21,7 @@ use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
 use crate::vhost::message::{Message, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, flags};
 use crate::vhost::signal::Signal;
-use crate::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPolicy, Port, Snapshot};
+use crate::vhost::{Backend, BackendConfig, BackendStatus, DeviceSide, Mode, PeerPolicy, Port, Snapshot};
 
 /// No test waits longer for what must happen.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
@@ -135,6 +135,9 @@ pub(super) const LENGTH: u64 = 1 << 20;
 pub(super) const GUEST: u64 = 1 << 30;
 pub(super) const USER: u64 = 2 << 30;
 pub(super) const SIZE: u16 = 256;
+
+/// What most drivers negotiate here.
+pub(super) const FEATURES: Features = Features(Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0);
 
 pub(super) fn event() -> File {
     File::from(Event::new().unwrap().as_fd().try_clone_to_owned().unwrap())
@@ -261,7 +264,7 @@ impl Peer {
 }
 
 /// How often an error was met.
-pub(super) fn errors(snapshot: &Snapshot, name: &str) -> u64 {
+pub(super) fn errors(snapshot: &Snapshot<DeviceSide>, name: &str) -> u64 {
     snapshot.errors.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }
 
@@ -292,6 +295,22 @@ impl Host {
 
     pub(super) fn peer(&self) -> Peer {
         Peer::connect(&self.folder.socket())
+    }
+
+    /// A driver's process without the features of the protocol, of which so many packets have been taken.
+    pub(super) fn served(&self, packets: u16) -> Peer {
+        let mut peer = self.peer();
+        peer.negotiate(FEATURES.without(Features::PROTOCOL_FEATURES));
+        peer.share_memory();
+        peer.start_ring(1, 0);
+        peer.transmit(1, 0, packets);
+        until("packets", || peer.used(1) == packets);
+        peer
+    }
+
+    /// Whatever there was before, the host still serves.
+    pub(super) fn still_works(&self) {
+        self.served(5);
     }
 
     /// Waits until an error has been counted so often.

@@ -19,7 +19,7 @@ const FEATURES: Features =
     Features(Features::VERSION_1.0 | Features::PROTOCOL_FEATURES.0 | Features::MRG_RXBUF.0 | Features::MQ.0);
 
 fn running(host: &Host) -> Vec<bool> {
-    let queues = host.status.snapshot().queues;
+    let queues = host.status.snapshot().side.queues;
     queues.iter().map(|queue| queue.state == QueueState::Running).collect()
 }
 
@@ -32,15 +32,15 @@ fn packets_flow_from_the_first_kick_to_the_base() {
     peer.start_ring(0, 0);
     peer.start_ring(1, 0);
     assert_eq!(peer.number(Request::GET_QUEUE_NUM), 2);
-    assert_eq!(host.status.snapshot().queues[1].state, QueueState::Disabled);
+    assert_eq!(host.status.snapshot().side.queues[1].state, QueueState::Disabled);
     peer.vring(Request::SET_VRING_ENABLE, 0, 1);
     peer.vring(Request::SET_VRING_ENABLE, 1, 1);
     until("rings run", || running(&host) == [true, true, false, false]);
     peer.transmit(1, 0, 200);
     until("packets", || peer.used(1) == 200);
-    until("packets are counted", || host.status.snapshot().queues[1].counters.packets == 200);
+    until("packets are counted", || host.status.snapshot().side.queues[1].counters.packets == 200);
     let snapshot = host.status.snapshot();
-    assert!(snapshot.queues[1].instance.starts_with("transmit split"), "{}", snapshot.queues[1].instance);
+    assert!(snapshot.side.queues[1].instance.starts_with("transmit split"), "{}", snapshot.side.queues[1].instance);
     assert_eq!(peer.base(1), 200);
     assert_eq!(running(&host), [true, false, false, false]);
     peer.transmit(1, 200, 50);
@@ -48,12 +48,12 @@ fn packets_flow_from_the_first_kick_to_the_base() {
     // It goes on where it was.
     peer.event(Request::SET_VRING_KICK, 1, Some(&event()));
     until("packets after the second kick", || peer.used(1) == 250);
-    assert_eq!(host.status.snapshot().queues[1].size, SIZE);
+    assert_eq!(host.status.snapshot().side.queues[1].size, SIZE);
     drop(peer);
-    until("the end of the connection", || !host.status.snapshot().connected);
+    until("the end of the connection", || !host.status.snapshot().side.connected);
     let snapshot = host.status.snapshot();
-    assert_eq!((snapshot.errors.len(), snapshot.connections, snapshot.features), (0, 1, None));
-    assert_eq!(snapshot.queues[1].counters.packets, 250);
+    assert_eq!((snapshot.errors.len(), snapshot.connections, snapshot.side.features), (0, 1, None));
+    assert_eq!(snapshot.side.queues[1].counters.packets, 250);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn everything_may_change_while_rings_run() {
     let memory = peer.memory.try_clone().unwrap();
     acknowledged(&mut peer, Request::SET_MEM_TABLE, &body, &[memory.as_fd()]);
     assert!(
-        matches!(host.status.snapshot().queues[1].state, QueueState::Failed(_)),
+        matches!(host.status.snapshot().side.queues[1].state, QueueState::Failed(_)),
         "its areas are not there any more"
     );
     let addresses = Peer::addresses(1);
@@ -191,7 +191,7 @@ fn everything_may_change_while_rings_run() {
     acknowledged(&mut peer, Request::SET_VRING_ADDR, &addresses.bytes(), &[]);
     more(&peer, "other memory");
     acknowledged(&mut peer, Request::SET_VRING_ENABLE, &VringState { index: 1, number: 0 }.bytes(), &[]);
-    assert_eq!(host.status.snapshot().queues[1].state, QueueState::Disabled);
+    assert_eq!(host.status.snapshot().side.queues[1].state, QueueState::Disabled);
     let discarded = || host.engine.discarded.load(Ordering::Relaxed);
     assert_eq!(discarded(), 0);
     more(&peer, "a queue that is disabled, whose packets are discarded");
@@ -221,7 +221,7 @@ fn memory_comes_and_goes_region_by_region() {
     // The same again, as QEMU adds it for every pair of queues. Each time it must be removed again.
     acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
     acknowledged(&mut peer, Request::REM_MEM_REG, &body(Peer::region()), &[]);
-    assert_eq!(host.status.snapshot().regions.len(), 1);
+    assert_eq!(host.status.snapshot().side.regions.len(), 1);
     // More, beside a ring that runs.
     let other =
         |number: u64| RegionMessage { guest: GUEST + number * LENGTH, user: USER + number * LENGTH, ..Peer::region() };
@@ -229,7 +229,7 @@ fn memory_comes_and_goes_region_by_region() {
         let file = memfd::create(LENGTH).unwrap();
         acknowledged(&mut peer, Request::ADD_MEM_REG, &body(other(number)), &[file.as_fd()]);
     }
-    assert_eq!(host.status.snapshot().regions.len(), 64);
+    assert_eq!(host.status.snapshot().side.regions.len(), 64);
     peer.need_reply = true;
     let file = memfd::create(LENGTH).unwrap();
     assert_eq!(peer.ask(Request::ADD_MEM_REG, &body(other(64)), &[file.as_fd()]).body, 1_u64.to_le_bytes());
@@ -242,7 +242,7 @@ fn memory_comes_and_goes_region_by_region() {
     until("packets", || peer.used(1) == 40);
     // The region in which the ring lies: the ring stops, and goes on when it is back.
     acknowledged(&mut peer, Request::REM_MEM_REG, &body(Peer::region()), &[]);
-    assert!(matches!(host.status.snapshot().queues[1].state, QueueState::Failed(_)));
+    assert!(matches!(host.status.snapshot().side.queues[1].state, QueueState::Failed(_)));
     acknowledged(&mut peer, Request::ADD_MEM_REG, &body(Peer::region()), &[memory.as_fd()]);
     peer.transmit(1, 40, 20);
     until("packets", || peer.used(1) == 60);
@@ -279,7 +279,7 @@ fn a_reset_stops_all_rings_and_forgets_the_features() {
         let mut peer = with_ring(&host);
         acknowledged(&mut peer, request, &[], &[]);
         let snapshot = host.status.snapshot();
-        assert_eq!((snapshot.features, &snapshot.queues[1].state), (None, &QueueState::Stopped));
+        assert_eq!((snapshot.side.features, &snapshot.side.queues[1].state), (None, &QueueState::Stopped));
         // And again from the start.
         peer.memory.write_all_at(&[0; 0x10000], 0x10000).unwrap();
         peer.set(Request::SET_FEATURES, FEATURES.0);
@@ -395,7 +395,7 @@ fn what_is_written_is_logged_while_it_is_wanted() {
     acknowledged(&mut peer, Request::SET_FEATURES, &logging.0.to_le_bytes(), &[]);
     let addresses = VringAddresses { flags: 1, log: GUEST + 0x14000, ..Peer::addresses(1) };
     acknowledged(&mut peer, Request::SET_VRING_ADDR, &addresses.bytes(), &[]);
-    assert!(host.status.snapshot().logging);
+    assert!(host.status.snapshot().side.logging);
     peer.transmit(1, 40, 20);
     until("packets", || peer.used(1) == 60);
     let page = (GUEST + 0x14000) / 4096;
@@ -427,7 +427,7 @@ fn a_driver_that_has_gone_leaves_no_memory_behind() {
     drop(peer);
     until("the end of the connection", || {
         port.sync();
-        !backend.status().snapshot().connected
+        !backend.status().snapshot().side.connected
     });
     let _ = doorbell.word().load(std::sync::atomic::Ordering::Relaxed);
     assert!(mapped());

@@ -1,0 +1,223 @@
+//! Packets on their way to the other side.
+
+use std::sync::Arc;
+
+use bellows_engine::{App, Input, Io};
+use bellows_packet::{Packet, Vector, pool};
+use bellows_virtio::driver::{DeviceError, Rejection, TransmitQueue};
+use bellows_virtio::ring::{ReceiveRing, RingError, Stop, Taken};
+
+use super::bell::{QueueBell, watch};
+use super::finish::{Able, Finisher};
+
+/// An app that sends packets to the other side: why it drops some, as positions in [`App::DROPS`].
+pub(crate) trait Sender: App {
+    /// They fit into nothing that the other side has.
+    const TOO_LONG: usize;
+    /// Their offload is not true of them.
+    const BAD_OFFLOAD: usize;
+    /// The other side took none while they held much of what the pool had left.
+    const POOL_LOW: usize;
+}
+
+/// A queue that takes packets to the other side.
+pub(crate) trait SendQueue {
+    /// What stops it.
+    type Error;
+
+    /// Gives it packets, the first ones first. What it has not taken and does not reject is to be given again.
+    fn send(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, Self::Error>;
+
+    /// How much of a burst the last call has spent, in packets.
+    fn spent(&self) -> usize;
+}
+
+impl SendQueue for ReceiveRing {
+    type Error = RingError;
+
+    #[inline]
+    fn send(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, RingError> {
+        let Taken { count, stop } = self.receive(packets)?;
+        let stop = match stop {
+            Stop::Done | Stop::Spent => None,
+            Stop::Full => Some(Rejection::Full),
+            Stop::TooLong => Some(Rejection::TooLong),
+            Stop::Offload => Some(Rejection::Offload),
+        };
+        Ok(Taken { count, stop })
+    }
+
+    #[inline]
+    fn spent(&self) -> usize {
+        ReceiveRing::spent(self).max(1)
+    }
+}
+
+impl SendQueue for TransmitQueue {
+    type Error = DeviceError;
+
+    #[inline]
+    fn send(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, DeviceError> {
+        self.transmit(packets)
+    }
+
+    /// Nothing: how its buffers lie is its own choice, so the device cannot make a packet cost more.
+    #[inline]
+    fn spent(&self) -> usize {
+        0
+    }
+}
+
+/// What the packets of a queue wait for that it has not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// There are none.
+    Nothing,
+    /// The other side has no buffer free.
+    Buffers,
+    /// The next breath: in this one as much has been finished, or looked at, as may be.
+    Turn,
+}
+
+/// Packets that may wait for the other side whatever the pool has left.
+const MAY_WAIT: usize = 64;
+
+/// What is to be sent through one queue.
+pub(crate) struct Outgoing {
+    /// Packets for this queue, before those in the link: what was shared out to it.
+    pub(crate) waiting: Vector,
+    /// Packets that the other side does not take as they are, before those that wait.
+    pub(crate) finisher: Finisher,
+    /// What the queue's slot tells.
+    pub(crate) awaits: Awaits,
+}
+
+impl Outgoing {
+    /// One that holds nothing.
+    pub(crate) fn new() -> Outgoing {
+        Outgoing { waiting: Vector::new(), finisher: Finisher::new(), awaits: Awaits::Nothing }
+    }
+
+    /// How many packets it holds.
+    #[inline]
+    pub(crate) fn held(&self) -> usize {
+        self.waiting.len() + self.finisher.held()
+    }
+
+    /// Drops all that it holds.
+    pub(crate) fn drop_all<A: App>(&mut self, io: &Io<A>, reason: usize) {
+        let (mut ready, rest) = self.finisher.empty();
+        for packet in self.waiting.drain(usize::MAX).chain(ready.drain(usize::MAX)).chain(rest) {
+            io.drop(packet, reason);
+        }
+    }
+
+    /// Gives a queue what waits for it, and what is in the link if it is the only one. Hot.
+    #[inline]
+    pub(crate) fn push<A: Sender, Q: SendQueue>(
+        &mut self,
+        io: &Io<A>,
+        queue: &mut Q,
+        able: Able,
+        input: &mut Input<'_, A>,
+        only: bool,
+    ) -> Result<Awaits, Q::Error> {
+        let mut awaits = Awaits::Nothing;
+        // What is there is enough for a call, and so is a burst.
+        let mut left = io.burst().max(self.held() + input.packets().len());
+        loop {
+            if !self.finisher.go_on(io, able) {
+                awaits = Awaits::Turn;
+                break;
+            }
+            // What is being finished came before what waits inside, and that before what waits in the link.
+            let finished = !self.finisher.packets().is_empty();
+            let inside = !self.waiting.is_empty();
+            let packets = if finished {
+                self.finisher.packets()
+            } else if inside {
+                self.waiting.as_slice()
+            } else if only {
+                input.packets()
+            } else {
+                &[]
+            };
+            if packets.is_empty() {
+                break;
+            }
+            if left == 0 {
+                awaits = Awaits::Turn;
+                break;
+            }
+            let taken = queue.send(packets)?;
+            left = left.saturating_sub(queue.spent());
+            if finished {
+                self.finisher.take(taken.count).for_each(drop);
+            } else if inside {
+                self.waiting.drain(taken.count).for_each(drop);
+            } else {
+                input.discard_first(taken.count);
+            }
+            let next = match taken.stop {
+                None => continue,
+                Some(Rejection::Full) => {
+                    awaits = Awaits::Buffers;
+                    break;
+                }
+                Some(Rejection::Offload) if self.finisher.is_spent() => {
+                    awaits = Awaits::Turn;
+                    break;
+                }
+                Some(_) if finished => self.finisher.take(1).next(),
+                Some(_) if inside => self.waiting.drain(1).next(),
+                Some(_) => input.into_iter().next(),
+            };
+            let Some(packet) = next else { break };
+            if taken.stop == Some(Rejection::TooLong) {
+                io.drop(packet, A::TOO_LONG);
+            } else {
+                self.finisher.begin(io, packet, A::BAD_OFFLOAD);
+            }
+        }
+        if awaits == Awaits::Buffers {
+            self.relieve(io, only.then_some(input));
+        }
+        Ok(awaits)
+    }
+
+    /// Tells the queue's slot what its packets wait for now.
+    #[inline]
+    pub(crate) fn tell<A: App, B: QueueBell>(
+        &mut self,
+        io: &Io<A>,
+        slot: usize,
+        bell: Option<&Arc<B>>,
+        awaits: Awaits,
+    ) {
+        let before = std::mem::replace(&mut self.awaits, awaits);
+        match (bell, awaits) {
+            (Some(bell), Awaits::Buffers) if before == awaits => io.slot(slot).moved(bell.quiet()),
+            _ if before == awaits => {}
+            (bell, Awaits::Buffers) => watch(io, slot, bell),
+            (_, Awaits::Turn) => io.slot(slot).always(),
+            (_, Awaits::Nothing) => io.slot(slot).never(),
+        }
+    }
+
+    /// Drops the oldest packets that wait for another side which takes none, if they hold more of the pool than it has left for everyone
+    /// else: no port can starve the others. (Queues that share a buffer are kept apart by such a bound in switches, too: A. K. Choudhury
+    /// and E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
+    fn relieve<A: Sender>(&mut self, io: &Io<A>, input: Option<&mut Input<'_, A>>) {
+        let parked = self.waiting.len() + input.as_ref().map_or(0, |input| input.packets().len());
+        if parked <= MAY_WAIT || io.is_lossless() {
+            return;
+        }
+        let usage = pool::usage();
+        let left = usage.packets.saturating_sub(usage.in_use);
+        let excess = parked.saturating_sub(left.max(MAY_WAIT));
+        let inside = self.waiting.drain(excess).map(|packet| io.drop(packet, A::POOL_LOW)).count();
+        if let Some(input) = input {
+            input.into_iter().take(excess - inside).for_each(|packet| io.drop(packet, A::POOL_LOW));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `bellows bench neighbours`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bellows_lab::neighbours::{self, Options};
+use bellows_lab::processes::{self, Audience};
+use clap::Args;
+
+use super::{failure, print};
+use crate::commands::watching::watched;
+use crate::failure::Failure;
+
+/// Measure what a guest notices of another one that attacks the engine
+///
+/// An engine with two virtio-net devices has a processor to itself. On another, one thread is an honest driver at the first
+/// device and whoever is at the second, in turns: another honest driver for a while, then somebody who tries an attack.
+/// Each case is an attack, its figure the clocks of a breath that 99.9 of 100 breaths do not exceed, beside the same of the
+/// honest second driver. The honest driver must lose no packet, its packets must wait two breaths at most, and a breath
+/// must not cost more than 1.5 times the clocks; else the report says what is broken, and the exit code is 1.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Print the report as JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
+    /// Only attacks whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Seconds per process, shared out among the attacks
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
+    seconds: f64,
+    /// Fresh processes; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    processes: u16,
+    /// Folder with what fuzzers found, in `vring` and `vhost_messages`: more attacks
+    #[arg(long, value_name = "FOLDER")]
+    corpus: Option<PathBuf>,
+    /// The engine's processor [default: last allowed]
+    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    cpu: Option<usize>,
+    /// Do one task from standard input and write its result (how fresh processes are run)
+    #[arg(long, hide = true)]
+    measure: bool,
+}
+
+/// How long, in seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("not a number of seconds from 0.1 to 86400".to_owned()),
+    }
+}
+
+pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if arguments.measure {
+        processes::answer(neighbours::measure)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let options = Options {
+        seconds: arguments.seconds,
+        processes: arguments.processes.into(),
+        cpu: arguments.cpu,
+        corpus: arguments.corpus.clone(),
+        filter: arguments.case.clone(),
+    };
+    let run = |audience: &mut dyn Audience| neighbours::run(&options, &["bench", "neighbours", "--measure"], audience);
+    let report = watched(arguments.json, run).map_err(failure)?;
+    print(&report, arguments.json, neighbours::text)
+}

@@ -1,0 +1,474 @@
+//! `bench neighbours`: what an honest guest notices of one that attacks the engine.
+//!
+//! One engine with two `vhost-user` devices has a processor to itself. On another, one thread is the driver of the first
+//! device, an honest one, and whoever is at the second, in turns of some microseconds: for a while another honest driver,
+//! then somebody who tries an [attack](bellows_adversary::ATTACKS) again and again, then the honest one again, and so on.
+//!
+//! ```text
+//! honest.output → clock → copy → honest.input
+//!                          copy ────────────────→ merge → other.input
+//!                             other.output ─────→ merge
+//! ```
+//!
+//! The app `clock` measures breaths and writes into each packet of the honest guest the number of the breath in which it
+//! passed. The guest knows in which breath it made the packet available, and its own ring always has room for what it sent:
+//! what does not come back was lost to an attack.
+//!
+//! Breaths are compared that did something: those that took a quarter of the clocks, or more, that a breath takes in the
+//! median in which packets of the honest guest pass. The engine polls, and most of its breaths are shorter.
+//!
+//! Stolen time is excluded slice by slice, each of a tenth of a second: what was measured while the host took the engine's
+//! processor away (`steal` in `/proc/stat`) is thrown away.
+
+mod clock;
+mod honest;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bellows_adversary::{ATTACKS, Assault};
+use bellows_apps::vhost_user::{self, VhostUser};
+use bellows_apps::{join, tee};
+use bellows_engine::{Engine, Network, Settings};
+use bellows_sys::cpu;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::networks::{configured, linked};
+use crate::processes::{Answers, Audience, fail, settle, take_turns_with};
+use crate::report::{BenchError, ENOUGH, Machine, Measurement, Ratio, Report, chosen};
+use crate::stats::median;
+
+use clock::{Breaths, Clock, Shared};
+use honest::{Honest, Tally};
+
+/// What a benchmark run is asked to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// Seconds that each process takes, for all attacks and what they are compared with.
+    pub seconds: f64,
+    /// Fresh processes.
+    pub processes: usize,
+    /// The engine's processor; the last that the process may use if none is given.
+    pub cpu: Option<usize>,
+    /// A folder with the folders `vring` and `vhost_messages`, each with what a fuzzer found: attacks as well.
+    pub corpus: Option<PathBuf>,
+    /// Only attacks whose name contains this.
+    pub filter: String,
+}
+
+/// What is done at the second device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attacker {
+    /// By its place among [`ATTACKS`].
+    Listed(usize),
+    Messages,
+    Rings,
+}
+
+impl Attacker {
+    fn name(self) -> &'static str {
+        match self {
+            Attacker::Listed(index) => ATTACKS[index].name,
+            Attacker::Messages => "corpus-messages",
+            Attacker::Rings => "corpus-rings",
+        }
+    }
+
+    /// Those that are asked for.
+    fn chosen(options: &Options) -> Result<Vec<Attacker>, BenchError> {
+        let listed = (0..ATTACKS.len()).map(Attacker::Listed);
+        let found = if options.corpus.is_some() { &[Attacker::Messages, Attacker::Rings][..] } else { &[] };
+        chosen(listed.chain(found.iter().copied()), Attacker::name, &options.filter)
+    }
+}
+
+/// The attack whose cost the engine does not bound: the pages of guests' memory are the kernel's.
+const UNBOUNDED: &str = "holes";
+
+/// What an attack may cost: the breaths that a packet waits, and times the clocks of a breath without it.
+const MOST_WAIT: u64 = 2;
+const MOST_CLOCKS: f64 = 1.5;
+
+/// One process of the benchmark.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    options: Options,
+    seed: u64,
+}
+
+/// What one process has measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    machine: Machine,
+    /// The clocks from which on a breath counts as one that did something.
+    busy: u64,
+    attacks: Vec<Attacked>,
+}
+
+/// What was measured of one attack.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Attacked {
+    name: String,
+    /// Slices of time, and how many of them were left out because time was stolen.
+    slices: u64,
+    stolen: u64,
+    /// Beside an honest guest, and beside the attack; none where time was always stolen.
+    honest: Option<Figures>,
+    attacked: Option<Figures>,
+    /// What the honest guest noticed of the attack.
+    tally: Tally,
+    connections: u64,
+}
+
+/// Breaths that did something.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Figures {
+    breaths: u64,
+    median: f64,
+    p999: f64,
+    longest: f64,
+}
+
+/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
+///
+/// # Errors
+/// See [`BenchError`].
+pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let attackers = Attacker::chosen(options)?;
+    let task = |_, round| Task { options: options.clone(), seed: round as u64 };
+    let Answers { answers, interrupted }: Answers<Answer> =
+        take_turns_with(arguments, 1, options.processes, task, audience)?;
+    let answers: Vec<Answer> = answers.into_iter().flatten().collect();
+    let machine = answers.first().map_or_else(Machine::here, |answer| answer.machine.clone());
+    let mut results = Vec::new();
+    let mut broken = Vec::new();
+    for (index, attacker) in attackers.iter().enumerate() {
+        let all: Vec<&Attacked> = answers.iter().filter_map(|answer| answer.attacks.get(index)).collect();
+        let (measurement, faults) = judged(attacker.name(), &all);
+        results.extend(measurement);
+        broken.extend(faults);
+    }
+    let mut report = Report::new("neighbours", machine, answers.len(), results);
+    report.interrupted = interrupted;
+    report.notes = notes(&answers);
+    report.failed = !broken.is_empty();
+    report.notes.extend(broken);
+    Ok(report)
+}
+
+/// The row of an attack, and what it has shown to be wrong.
+fn judged(name: &str, all: &[&Attacked]) -> (Option<Measurement>, Vec<String>) {
+    let tally = all.iter().fold(Tally::default(), |sum, attacked| sum.plus(&attacked.tally));
+    let both: Vec<(Figures, Figures)> =
+        all.iter().filter_map(|attacked| Some((attacked.honest?, attacked.attacked?))).collect();
+    let mut faults = Vec::new();
+    if tally.lost > 0 || tally.altered > 0 {
+        let Tally { sent, lost, altered, .. } = tally;
+        faults.push(format!(
+            "BROKEN {name}: of {sent} packets of the honest guest {lost} were lost and {altered} were altered"
+        ));
+    }
+    if tally.longest_wait > MOST_WAIT && name != UNBOUNDED {
+        faults.push(format!("BROKEN {name}: a packet waited {} breaths", tally.longest_wait));
+    }
+    let of = |figure: fn(&Figures) -> f64| both.iter().map(|(_, attacked)| figure(attacked)).collect::<Vec<f64>>();
+    let Some(middle) = median(&of(|figures| figures.p999)) else {
+        return (None, faults);
+    };
+    let ratios: Vec<f64> = both.iter().map(|(honest, attacked)| attacked.p999 / honest.p999).collect();
+    let ratio = median(&ratios).map(|ratio| Ratio { median: ratio.value, low: ratio.low, high: ratio.high });
+    if let Some(ratio) = ratio
+        && ratio.low > MOST_CLOCKS
+        && both.len() >= ENOUGH
+        && name != UNBOUNDED
+    {
+        faults.push(format!("BROKEN {name}: a breath costs {} times what it does without", ratio.written()));
+    }
+    let reference = median(&both.iter().map(|(honest, _)| honest.p999).collect::<Vec<f64>>());
+    let labels: BTreeMap<String, Value> = [
+        ("packets", json!(tally.sent)),
+        ("lost", json!(tally.lost)),
+        ("longest_wait", json!(tally.longest_wait)),
+        ("connections", json!(all.iter().map(|attacked| attacked.connections).sum::<u64>())),
+        ("breaths", json!(both.iter().map(|(_, attacked)| attacked.breaths).sum::<u64>())),
+        ("processes", json!(both.len())),
+        ("median_clocks", json!(median(&of(|figures| figures.median)).map(|median| median.value))),
+    ]
+    .map(|(label, value)| (label.to_owned(), value))
+    .into();
+    let row = Measurement {
+        case: name.to_owned(),
+        unit: "clocks/breath".to_owned(),
+        median: middle.value,
+        low: middle.low,
+        high: middle.high,
+        undecided: false,
+        reference: reference.map(|reference| reference.value),
+        p99: None,
+        maximum: of(|figures| figures.longest).into_iter().reduce(f64::max),
+        of_reference: ratio,
+        histogram: None,
+        labels,
+    };
+    (Some(row), faults)
+}
+
+/// What must be known to read the table.
+fn notes(answers: &[Answer]) -> Vec<String> {
+    let sum = |part: fn(&Attacked) -> u64| answers.iter().flat_map(|answer| &answer.attacks).map(part).sum::<u64>();
+    let (all, stolen) = (sum(|attacked| attacked.slices), sum(|attacked| attacked.stolen));
+    let busy: Vec<f64> = answers.iter().map(|answer| answer.busy as f64).collect();
+    let busy = median(&busy).map_or(0.0, |busy| busy.value);
+    vec![
+        format!(
+            "clocks that 99.9 of 100 breaths do not exceed, of breaths of {busy:.0} clocks or more; without: a second honest \
+             guest in place of the attack; waits: breaths from a packet's being available to its passing, the most"
+        ),
+        format!(
+            "{stolen} of {all} slices of {} ms left out: the host took the engine's processor away meanwhile",
+            SLICE.as_millis()
+        ),
+        format!("`{UNBOUNDED}` is not judged: what page faults of guests' memory cost is not the engine's to bound"),
+    ]
+}
+
+/// The report for people.
+pub fn text(report: &Report) -> String {
+    let row = |[attack, ratio, clocks, reference, wait, lost, packets]: [&str; 7]| {
+        format!("{attack:22}  {ratio:>21}  {clocks:>9}  {reference:>9}  {wait:>5}  {lost:>5}  {packets:>11}\n")
+    };
+    let mut text = report.heading();
+    text += &row(["attack", "times the clocks", "p99.9", "without", "waits", "lost", "of packets"]);
+    for result in &report.results {
+        let label = |name: &str| result.labels.get(name).map_or("–".to_owned(), Value::to_string);
+        let ratio = result.of_reference.as_ref().map_or("–".to_owned(), Ratio::written);
+        let reference = result.reference.map_or("–".to_owned(), |reference| format!("{reference:.0}"));
+        text += &row([
+            &result.case,
+            &ratio,
+            &format!("{:.0}", result.median),
+            &reference,
+            &label("longest_wait"),
+            &label("lost"),
+            &label("packets"),
+        ]);
+    }
+    text + &format!("\n{}", report.sentences())
+}
+
+/// How long the second device has the same guest.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// How long the guests get to find each other.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Does one task, in a process that has done nothing else.
+pub fn measure(task: Task) -> Answer {
+    let Task { options, seed } = task;
+    let attackers = Attacker::chosen(&options).unwrap_or_else(|error| fail(&error));
+    let corpora = ["vhost_messages", "vring"].map(|name| corpus(options.corpus.as_deref(), name));
+    let all = cpu::allowed();
+    let engines = options.cpu.or(all.last().copied()).unwrap_or_default();
+    let Some(others) = all.iter().copied().find(|&cpu| cpu != engines) else {
+        fail(&format!("the guests need a processor besides the engine's: only processor {engines} may be used"))
+    };
+    // The threads of the devices live where they are made.
+    settle(Some(others));
+    let folder = Folder::new().unwrap_or_else(|error| fail(&format!("a folder for sockets: {error}")));
+    let sockets = ["honest", "other"].map(|name| folder.0.join(name));
+    let shared = Arc::new(Shared::default());
+    let network = network(&sockets, Clock::new(Arc::clone(&shared)));
+    let settings = Settings { busywait: true, metering: false, ..Settings::default() };
+    let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
+    let control = engine.control();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut engine = engine;
+            if let Err(error) = cpu::pin_to(engines) {
+                fail(&format!("processor {engines}: {error}"));
+            }
+            let end = engine.run();
+            engine.finish(end);
+        });
+        let street = Street { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
+        let answer = street.measure(&attackers, options.seconds, seed);
+        control.stop();
+        answer
+    })
+}
+
+/// Inputs that a fuzzer has kept, by their names.
+fn corpus(folder: Option<&Path>, name: &str) -> Vec<Vec<u8>> {
+    let Some(folder) = folder.map(|folder| folder.join(name)) else { return Vec::new() };
+    let read = || {
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+        files.sort();
+        files.iter().map(std::fs::read).collect::<std::io::Result<Vec<Vec<u8>>>>()
+    };
+    match read() {
+        Ok(inputs) if !inputs.is_empty() => inputs,
+        Ok(_) => fail(&format!("{} is empty; `cargo xtask fuzz {name}` fills it", folder.display())),
+        Err(error) => fail(&format!("{}: {error}; `cargo xtask fuzz {name}` makes it", folder.display())),
+    }
+}
+
+/// A folder for sockets, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> std::io::Result<Folder> {
+        let folder = std::env::temp_dir().join(format!("bellows-neighbours-{}", std::process::id()));
+        std::fs::create_dir(&folder)?;
+        Ok(Folder(folder))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn network(sockets: &[PathBuf; 2], clock: Clock) -> Network {
+    let [honest, other] = sockets.each_ref().map(|socket| {
+        let config = serde_json::from_value::<vhost_user::Config>(json!({ "socket": socket }));
+        configured::<VhostUser>(config.unwrap_or_else(|error| fail(&error))).without_pauses()
+    });
+    let network = Network::new()
+        .app("clock", clock)
+        .app("honest", honest)
+        .app("copy", tee::Tee)
+        .app("merge", configured::<join::Join>(join::Config {}))
+        .app("other", other);
+    let links = [
+        "honest.output -> clock.input",
+        "clock.output -> copy.input",
+        "copy.one -> honest.input",
+        "copy.other -> merge.copies",
+        "other.output -> merge.own",
+        "merge.output -> other.input",
+    ];
+    linked(network, links)
+}
+
+/// The two devices, and who is measured at them.
+struct Street<'a> {
+    sockets: &'a [PathBuf; 2],
+    shared: &'a Shared,
+    engines: usize,
+    /// What fuzzers found: messages, rings.
+    corpora: &'a [Vec<Vec<u8>>; 2],
+}
+
+impl Street<'_> {
+    fn measure(&self, attackers: &[Attacker], seconds: f64, seed: u64) -> Answer {
+        let slices = seconds / SLICE.as_secs_f64() / (2.0 * attackers.len() as f64);
+        let slices = slices.round().max(1.0) as u32;
+        let mut honest = Honest::connect(&self.sockets[0], 0xa5);
+        self.wait(|| honest.is_served(), || {});
+        let breaths = self.beside_honest(&mut honest, 2 * SLICE);
+        let busy = breaths.loaded().unwrap_or_else(|| fail(&"the engine serves no guest")) / 4;
+        let attacks = |&attacker: &Attacker| self.attack(attacker, &mut honest, slices, busy, seed);
+        let attacks = attackers.iter().map(attacks).collect();
+        Answer { machine: Machine::here(), busy, attacks }
+    }
+
+    /// Has another honest driver at the second device for a slice of time.
+    fn beside_honest(&self, honest: &mut Honest, slice: Duration) -> Breaths {
+        let mut other = Honest::connect(&self.sockets[1], 0x5a);
+        self.wait(|| other.is_served(), || honest.turn(self.shared));
+        let breaths = self.record(slice, || {
+            honest.turn(self.shared);
+            other.turn(self.shared);
+        });
+        honest.settle(self.shared);
+        breaths
+    }
+
+    /// Has an honest driver at the second device for a slice of time, then an attacker, and so on for so many slices.
+    fn attack(&self, attacker: Attacker, honest: &mut Honest, slices: u32, busy: u64, seed: u64) -> Attacked {
+        let mut assault = match attacker {
+            Attacker::Listed(index) => Assault::new(&self.sockets[1], &ATTACKS[index], seed),
+            Attacker::Messages => Assault::of_messages(&self.sockets[1], &self.corpora[0], self.part(0, seed)),
+            Attacker::Rings => Assault::of_rings(&self.sockets[1], &self.corpora[1], self.part(1, seed)),
+        };
+        let mut attacked = Attacked { name: attacker.name().to_owned(), ..Attacked::default() };
+        let [mut before, mut during] = [Breaths::default(), Breaths::default()];
+        for _ in 0..slices {
+            attacked.stolen += u64::from(!self.undisturbed(&mut before, || self.beside_honest(honest, SLICE)));
+            honest.take_tally();
+            let undisturbed = self.undisturbed(&mut during, || {
+                let breaths = self.record(SLICE, || {
+                    honest.turn(self.shared);
+                    assault.turn();
+                });
+                honest.settle(self.shared);
+                breaths
+            });
+            attacked.stolen += u64::from(!undisturbed);
+            attacked.tally = attacked.tally.plus(&honest.take_tally());
+            // There is room for the honest driver.
+            assault.leave();
+        }
+        attacked.slices = 2 * u64::from(slices);
+        attacked.connections = assault.connections;
+        [attacked.honest, attacked.attacked] = [before, during].map(|breaths| Figures::of(&breaths, busy));
+        attacked
+    }
+
+    /// Where a process begins in a corpus: processes share it.
+    fn part(&self, corpus: usize, seed: u64) -> u64 {
+        seed * (self.corpora[corpus].len() as u64 / 16 + 1)
+    }
+
+    /// Does something again and again for a slice of time, and tells how long breaths took meanwhile.
+    fn record(&self, slice: Duration, mut turn: impl FnMut()) -> Breaths {
+        self.shared.record(|| {
+            let end = Instant::now() + slice;
+            while Instant::now() < end {
+                turn();
+            }
+        })
+    }
+
+    /// Adds what breaths were while something was done, unless the engine's processor was taken away meanwhile: then false.
+    fn undisturbed(&self, breaths: &mut Breaths, work: impl FnOnce() -> Breaths) -> bool {
+        let before = stolen(self.engines);
+        let new = work();
+        let undisturbed = before == stolen(self.engines);
+        if undisturbed {
+            breaths.append(&new);
+        }
+        undisturbed
+    }
+
+    /// Waits until something is so.
+    fn wait(&self, mut so: impl FnMut() -> bool, mut meanwhile: impl FnMut()) {
+        let end = Instant::now() + PATIENCE;
+        while !so() {
+            meanwhile();
+            if Instant::now() > end {
+                fail(&"the engine does not serve an honest guest: none was connected within 20 s");
+            }
+        }
+    }
+}
+
+impl Figures {
+    fn of(breaths: &Breaths, busy: u64) -> Option<Figures> {
+        let quantile = |part| breaths.quantile(part, busy).map(|clocks| clocks as f64);
+        let (median, p999, longest) = (quantile(0.5)?, quantile(0.999)?, quantile(1.0)?);
+        Some(Figures { breaths: breaths.count(busy), median, p999, longest })
+    }
+}
+
+/// How many ticks of its clock the system counts as taken away from a processor by the host. None is as good as always none.
+fn stolen(cpu: usize) -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let line = stat.lines().find(|line| line.split(' ').next() == Some(&format!("cpu{cpu}")))?;
+    line.split_whitespace().nth(8)?.parse().ok()
+}
