@@ -40,7 +40,7 @@ struct Seeds {
 const SEEDS: &[Seeds] = &[
     Seeds {
         target: "capture_read",
-        folders: &["examples/captures", "../shared/captures"],
+        folders: &["examples/captures", "crates/capture/tests/captures", "../shared/captures"],
         endings: &[".pcap", ".pcapng"],
     },
     Seeds { target: "config_parse", folders: &["examples"], endings: &[".toml"] },

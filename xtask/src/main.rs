@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod capture_check;
+mod deny;
 mod fresh;
 mod fuzz;
 mod guest_kernel;
@@ -13,6 +14,7 @@ mod netlab;
 mod peers;
 mod quickstart;
 mod report;
+mod rust_version;
 mod tally;
 mod test;
 #[path = "../../crates/bellows/tests/support/testpmd.rs"]
@@ -20,16 +22,55 @@ mod testpmd;
 mod tools;
 mod vhost;
 mod workspace;
+mod wrap;
 
 use std::fmt;
 use std::process::ExitCode;
 
-const HELP: &str = "\
-The project's own chores.
+/// What `cargo xtask NAME` does.
+struct Chore {
+    name: &'static str,
+    /// One line for those who do not know it yet.
+    summary: &'static str,
+    run: fn(&[String]) -> Result<(), Failure>,
+}
 
-Usage: cargo xtask CHORE [OPTIONS]
+/// All of them; `help` is not among them. Their options are in [`HELP`].
+const CHORES: &[Chore] = &[
+    Chore {
+        name: "test",
+        summary: "what must hold before a commit: formatting, lints, dependencies, all tests",
+        run: test::run,
+    },
+    Chore { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
+    Chore { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
+    Chore { name: "peers", summary: "measures Bellows beside Snabb's loop or DPDK's vhost back end", run: peers::run },
+    Chore {
+        name: "fresh",
+        summary: "runs the README's two commands on a clean Debian system (as root)",
+        run: fresh::run,
+    },
+    Chore {
+        name: "record-quickstart",
+        summary: "records the quickstart's capture anew (as root)",
+        run: quickstart::run,
+    },
+];
 
-  test [--filter NAME]                formatting, lints, documentation, release build, and every test
+/// The chores, one line each.
+fn list() -> String {
+    let mut text = "The project's own chores: cargo xtask CHORE [OPTIONS]\n\n".to_owned();
+    for Chore { name, summary, .. } in CHORES {
+        text += &format!("  {name:<18}  {summary}\n");
+    }
+    text + "  help                this list, and the options of each chore\n"
+}
+
+const HELP: &str = "
+Options:
+
+  test [--filter NAME]                formatting, lints, documentation, dependencies, oldest Rust, release build, and
+                                      every test
   test --quick [--filter NAME]        the same without guests and other programs' drivers, which take minutes
   test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (when a
                                       nightly toolchain is installed) or else under valgrind
@@ -43,8 +84,8 @@ Usage: cargo xtask CHORE [OPTIONS]
                                       what a breath costs, beside a model of it that LuaJIT runs
   peers vhost [--brief] [--json | --markdown] [OPTIONS]
                                       a vhost-user port beside DPDK's vhost back end, before the same DPDK driver
+  wrap [FILE...]                      wraps the text of Markdown pages at 100 columns
   record-quickstart                   records examples/captures/quickstart.pcap anew (as root)
-  help                                this text
 
   --filter NAME runs only the tests whose name contains NAME, and neither lints nor documentation.
 
@@ -120,26 +161,18 @@ fn main() -> ExitCode {
 
 fn dispatch(arguments: Vec<String>) -> Result<(), Failure> {
     workspace::enter()?;
-    let (chore, options) = match arguments.split_first() {
-        None => ("help", &[] as &[String]),
-        Some((chore, options)) => (chore.as_str(), options),
+    let Some((chore, options)) = arguments.split_first() else {
+        print!("{}", list());
+        return Ok(());
     };
-    if options.iter().any(|option| option == "--help" || option == "-h") {
-        print!("{HELP}");
+    if arguments.iter().any(|word| word == "--help" || word == "-h") || chore == "help" {
+        print!("{}{HELP}", list());
         return Ok(());
     }
-    match chore {
-        "test" => test::run(options),
-        "fresh" => fresh::run(options),
-        "fuzz" => fuzz::run(options),
-        "peers" => peers::run(options),
-        "record-quickstart" => quickstart::run(options),
-        "help" | "--help" | "-h" => {
-            print!("{HELP}");
-            Ok(())
-        }
-        other => Err(Failure::usage(format!("there is no chore '{other}'"))),
-    }
+    let Some(known) = CHORES.iter().find(|known| known.name == *chore) else {
+        return Err(Failure::usage(format!("there is no chore '{chore}'")));
+    };
+    (known.run)(options)
 }
 
 #[cfg(test)]
@@ -147,6 +180,23 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn every_chore_has_a_line_and_its_options() {
+        let list = list();
+        for line in list.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+        for chore in CHORES {
+            assert_eq!(list.lines().filter(|line| line.starts_with(&format!("  {} ", chore.name))).count(), 1);
+            assert!(HELP.contains(&format!("\n  {} ", chore.name)), "the help does not know {}", chore.name);
+        }
+        // What the help explains is a chore.
+        let explained = HELP.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        for name in explained.filter_map(|line| line.split_whitespace().next()).filter(|name| !name.starts_with("--")) {
+            assert!(CHORES.iter().any(|chore| chore.name == name), "the help explains {name}");
+        }
+    }
 
     /// The chores that a page tells its readers to run, each with its options.
     fn chores(page: &str) -> Vec<Vec<&str>> {
@@ -160,7 +210,8 @@ mod tests {
 
     #[test]
     fn the_help_knows_every_chore_of_the_documentation() {
-        let mut pages = vec!["../README.md".into(), "README.md".into()];
+        let mut pages =
+            vec!["../README.md".into(), "../CONTRIBUTING.md".into(), "../SECURITY.md".into(), "README.md".into()];
         for folder in ["../docs", "../examples"] {
             let files = fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("it can be read").path());
             pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
@@ -170,7 +221,7 @@ mod tests {
             let text = fs::read_to_string(&page).expect("it can be read");
             for words in chores(&text) {
                 let chore = words[0].trim_end_matches(|letter: char| letter.is_ascii_punctuation());
-                if chore == "CHORE" {
+                if ["CHORE", "help"].contains(&chore) {
                     continue;
                 }
                 let place = format!("{}: cargo xtask {}", page.display(), words.join(" "));

@@ -28,6 +28,8 @@ struct Step {
 /// The steps run so far, and what they found.
 pub struct Report {
     steps: Vec<Step>,
+    /// Steps that cannot be run here, each with its reason.
+    steps_left_out: Vec<String>,
     tally: Tally,
     skips: PathBuf,
     require_peers: bool,
@@ -45,7 +47,14 @@ impl Report {
         // Tests run in the folders of their crates, so that they need the whole path.
         let skips = skips.canonicalize().unwrap_or(skips);
         let require_peers = std::env::var_os("CI").is_some_and(|ci| ci == "true") && tools::is_root();
-        Ok(Report { steps: Vec::new(), tally: Tally::default(), skips, require_peers, quick: false })
+        Ok(Report {
+            steps: Vec::new(),
+            steps_left_out: Vec::new(),
+            tally: Tally::default(),
+            skips,
+            require_peers,
+            quick: false,
+        })
     }
 
     /// Installs the missing ones of `wanted` where that is possible. What is still missing then fails the report
@@ -83,6 +92,12 @@ impl Report {
         self.steps.push(Step { name: name.into(), time: start.elapsed(), verdict });
     }
 
+    /// Notes that the step `name` cannot be run here, which fails nothing.
+    pub fn leave_out_step(&mut self, name: &str, reason: &str) {
+        println!("\n== {name}: left out: {reason}");
+        self.steps_left_out.push(format!("{name}: {reason}"));
+    }
+
     /// Runs a command as the step `name`, its output streamed, and counts the tests in it.
     pub fn run(&mut self, name: &str, command: &mut Command) {
         println!("\n== {name}: {}", describe(command));
@@ -117,6 +132,7 @@ impl Report {
             let verdict = verdict.as_ref().map_or_else(|why| format!("FAILED: {why}"), |()| "ok".into());
             println!("{name:<14} {:>7.1} s  {verdict}", time.as_secs_f64());
         }
+        print_list("steps left out, each with its reason", self.steps_left_out.iter());
         print_list("failed tests", failures.iter());
         print_list("tests left out, each with its reason", left_out.iter());
         print_list("skipped tests, each with its reason", skipped.iter().chain(ignored_why));

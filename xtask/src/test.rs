@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::report::Report;
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, has_crate};
-use crate::{Failure, guest_kernel, memcheck};
+use crate::{Failure, deny, guest_kernel, memcheck, rust_version};
 
 /// Where the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -90,7 +90,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
         println!("not root: tests that need network namespaces skip themselves");
     }
     if !Path::new(CAPTURES).is_dir() {
-        println!("no folder {CAPTURES}: the tests on its captures skip themselves");
+        println!("no folder {CAPTURES}: the tests on its captures skip themselves; those on the project's own run");
     }
     if options.memcheck {
         memcheck::run(&mut report, &options)?;
@@ -112,6 +112,8 @@ fn lint(report: &mut Report) {
     report.run("formatting", &mut cargo(&["fmt", "--all", "--check"]));
     report.run("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     report.run("documentation", cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
+    deny::run(report);
+    rust_version::run(report);
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Real captures, many of them malformed on purpose, through networks: every packet that the capture crate reads
-//! arrives, what is wrong with a file is said, and what is written back is the same capture.
+//! Captures, the project's own and real ones, some of them malformed on purpose, through networks: every packet that
+//! the capture crate reads arrives, what is wrong with a file is said, and what is written back is the same capture.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -51,17 +51,12 @@ impl Drop for Scratch {
     }
 }
 
-/// The captures beside the checkout, or `None` after saying that `test` is skipped.
-fn captures(test: &str) -> Option<Vec<PathBuf>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/captures/tcpdump");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        skipped(test, "the folder ../shared/captures beside the checkout is absent");
-        return None;
-    };
+/// The files of a folder, which is relative to this crate's; none if it is absent.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).into_iter().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry can be read").path()).collect();
     files.sort();
-    assert!(!files.is_empty());
-    Some(files)
+    files
 }
 
 /// A packet of a file: its bytes, time, length on the wire, and link type.
@@ -153,12 +148,28 @@ fn valid(mut packets: Vec<Fact>) -> Vec<Fact> {
     packets
 }
 
-#[test]
-fn every_capture_goes_through_and_back() {
-    let Some(files) = captures("every_capture_goes_through_and_back") else { return };
-    let scratch = Scratch::new("through");
+/// Sends each of these files through networks; nine of ten are captures.
+fn go_through_and_back(test: &str, files: &[PathBuf]) {
+    let scratch = Scratch::new(test);
     let readable = files.iter().filter(|path| goes_through(path, &scratch)).count();
     assert!(readable * 10 > files.len() * 9, "{readable} of {} files are captures", files.len());
+}
+
+#[test]
+fn every_own_capture_goes_through_and_back() {
+    go_through_and_back("own", &files("../capture/tests/captures"));
+}
+
+#[test]
+fn every_capture_goes_through_and_back() {
+    let files = files("../../../shared/captures/tcpdump");
+    match files.is_empty() {
+        true => skipped(
+            "every_capture_goes_through_and_back",
+            "the folder ../shared/captures beside the checkout is absent",
+        ),
+        false => go_through_and_back("real", &files),
+    }
 }
 
 fn quickstart() -> PathBuf {

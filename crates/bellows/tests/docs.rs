@@ -10,8 +10,9 @@ use support::{Sandbox, root};
 
 /// The pages, and the networks, whose comments have commands too.
 fn pages() -> Vec<PathBuf> {
-    let mut pages = vec![root().join("README.md")];
-    for (folder, extension) in [("docs", "md"), ("examples", "md"), ("examples", "toml"), ("examples/custom-app", "md")]
+    let mut pages = Vec::new();
+    for (folder, extension) in
+        [("", "md"), ("docs", "md"), ("examples", "md"), ("examples", "toml"), ("examples/custom-app", "md")]
     {
         let files = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
         pages.extend(files.filter(|path| path.extension().is_some_and(|found| found == extension)));
@@ -120,6 +121,23 @@ fn links_between_pages_lead_somewhere() {
             assert!(anchor.is_empty() || has_heading(&to, anchor), "{}: {target}", page.display());
         }
     }
+}
+
+#[test]
+fn the_files_that_pages_name_exist() {
+    let mut seen = 0;
+    for page in ["CONTRIBUTING.md", "SECURITY.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        for span in text.split('`').skip(1).step_by(2) {
+            let is_path = ["crates/", "docs/", "examples/"].iter().any(|start| span.starts_with(start));
+            // NAME stands for what the reader adds.
+            if is_path && !span.contains("NAME") {
+                assert!(root().join(span).exists(), "{page} names {span}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 10, "{seen}");
 }
 
 /// Whether a page has a heading of which this is the anchor.

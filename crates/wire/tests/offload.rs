@@ -3,13 +3,15 @@
 mod captures;
 mod exercise;
 
+use std::path::PathBuf;
+
 use bellows_capture::{LinkType, Reader};
 use bellows_wire::offload::{
     Checksums, Kind, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, SuperFrame, Transport, finish_checksum,
 };
 use bellows_wire::tcp::flags::{ACK, CWR, FIN, PSH};
 use bellows_wire::*;
-use captures::captures;
+use captures::{captures, own_captures};
 use proptest::prelude::*;
 
 /// A super-frame as a guest makes it, taken apart.
@@ -487,6 +489,18 @@ fn ipv6_headers_that_forbid_it_are_refused_by_name() {
 fn real_segments_survive_being_cut_and_joined() {
     const TEST: &str = "real_segments_survive_being_cut_and_joined";
     let Some(files) = captures(TEST) else { return };
+    let (cut, super_frames) = survive_being_cut_and_joined(files);
+    assert!(cut > 500 && super_frames > 0, "{cut} packets, {super_frames} super-frames");
+}
+
+#[test]
+fn segments_of_own_captures_survive_being_cut_and_joined() {
+    let (cut, super_frames) = survive_being_cut_and_joined(own_captures());
+    assert!(cut > 20 && super_frames > 0, "{cut} packets, {super_frames} super-frames");
+}
+
+/// Cuts the segments of these files; how many, and how many of them are longer than what a line takes.
+fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
     let (mut cut, mut super_frames) = (0, 0);
     for file in files {
         let Ok(mut reader) = Reader::open(&file) else { continue };
@@ -523,5 +537,5 @@ fn real_segments_survive_being_cut_and_joined() {
             }
         }
     }
-    assert!(cut > 500 && super_frames > 0, "{cut} packets, {super_frames} super-frames");
+    (cut, super_frames)
 }

@@ -6,12 +6,12 @@ mod packets;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bellows_capture::{Interface, LinkType, Reader, Record, Writer, WriterOptions};
 use bellows_wire::summary::{LinkLayer, summarize, write_summary};
-use captures::{captures, skipped};
+use captures::{captures, own_captures, skipped};
 use proptest::prelude::*;
 
 /// What tcpdump prints of each packet of a file: the first line, without the space at its end. `None` after saying that
@@ -41,14 +41,13 @@ fn tcpdump(test: &str, options: &[&str], file: &Path) -> Option<Vec<String>> {
 fn summaries(file: &Path) -> Vec<String> {
     let mut summaries = Vec::new();
     let Ok(mut reader) = Reader::open(file) else { return summaries };
-    let interfaces = reader.interfaces().to_vec();
     while let Ok(Some(record)) = reader.next_record() {
-        let Some(interface) = interfaces.get(record.interface as usize) else { break };
+        let (data, index, length) = (record.data.to_vec(), record.interface as usize, record.original_length as usize);
+        let interface = &reader.interfaces()[index];
         let Some(link) = LinkLayer::from_number(interface.link_type.0) else { break };
         // tcpdump cuts packets that are longer than the file's own snap length.
         let most = if interface.snap_length == 0 { usize::MAX } else { interface.snap_length as usize };
-        let data = &record.data[..record.data.len().min(most)];
-        summaries.push(summarize(link, data, record.original_length as usize));
+        summaries.push(summarize(link, &data[..data.len().min(most)], length));
     }
     summaries
 }
@@ -86,8 +85,20 @@ impl Comparison {
 /// the line ends, but for the applications' own.
 fn class(theirs: &str) -> Option<&'static str> {
     // Options and messages that tcpdump looks into and summaries do not.
-    let foreign =
-        ["mptcp", "tcp-ao", "exp-", "scps", "md5 ", "MPLS", "Arista", "router renum", "node info", "mobile", "RPL"];
+    let foreign = [
+        "mptcp",
+        "tcp-ao",
+        "exp-",
+        "scps",
+        "md5 ",
+        "MPLS",
+        "Arista",
+        "router renum",
+        "node info",
+        "mobile",
+        "RPL",
+        "time stamp",
+    ];
     if foreign.iter().any(|word| theirs.contains(word)) {
         return None;
     }
@@ -129,22 +140,7 @@ fn without_application(line: &str) -> &str {
 #[test]
 fn real_packets_are_summarized_as_tcpdump_does() {
     const TEST: &str = "real_packets_are_summarized_as_tcpdump_does";
-    let Some(files) = captures(TEST) else { return };
-    let mut comparison = Comparison::default();
-    for file in files {
-        let ours = summaries(&file);
-        // Quiet, it does not look into what UDP carries.
-        let (Some(usual), Some(quiet)) = (tcpdump(TEST, &[], &file), tcpdump(TEST, &["-q"], &file)) else { return };
-        for (number, ((ours, usual), quiet)) in ours.iter().zip(&usual).zip(&quiet).enumerate() {
-            let theirs = if quiet.contains(": UDP, ") { quiet } else { usual };
-            // It looks into MACsec, of which summaries know the name.
-            let class = class(theirs).filter(|_| !ours.contains("ethertype Unknown (0x88e5)"));
-            if let Some(class) = class {
-                let place = format!("{}, packet {}", file.display(), number + 1);
-                comparison.add(class, &place, without_application(ours), without_application(theirs));
-            }
-        }
-    }
+    let Some(comparison) = captures(TEST).and_then(|files| compare_files(TEST, files)) else { return };
     comparison.require(&[
         ("TCP", 500),
         ("UDP", 500),
@@ -161,6 +157,49 @@ fn real_packets_are_summarized_as_tcpdump_does() {
         ("bad lengths", 2),
         ("cut short", 5),
     ]);
+}
+
+#[test]
+fn packets_of_own_captures_are_summarized_as_tcpdump_does() {
+    let test = "packets_of_own_captures_are_summarized_as_tcpdump_does";
+    let Some(comparison) = compare_files(test, own_captures()) else { return };
+    comparison.require(&[
+        ("TCP", 80),
+        ("UDP", 100),
+        ("ICMP", 15),
+        ("ICMPv6", 10),
+        ("IGMP", 5),
+        ("ESP", 2),
+        ("GRE", 2),
+        ("ARP", 5),
+        ("STP", 3),
+        ("LLC", 2),
+        ("unknown types", 1),
+        ("other protocols", 2),
+        ("bad lengths", 2),
+        ("cut short", 3),
+    ]);
+}
+
+/// The packets of these files as tcpdump and as summaries have them; `None` after saying that `test` is skipped
+/// without tcpdump.
+fn compare_files(test: &str, files: Vec<PathBuf>) -> Option<Comparison> {
+    let mut comparison = Comparison::default();
+    for file in files {
+        let ours = summaries(&file);
+        // Quiet, it does not look into what UDP carries.
+        let (usual, quiet) = (tcpdump(test, &[], &file)?, tcpdump(test, &["-q"], &file)?);
+        for (number, ((ours, usual), quiet)) in ours.iter().zip(&usual).zip(&quiet).enumerate() {
+            let theirs = if quiet.contains(": UDP, ") { quiet } else { usual };
+            // It looks into MACsec, of which summaries know the name.
+            let class = class(theirs).filter(|_| !ours.contains("ethertype Unknown (0x88e5)"));
+            if let Some(class) = class {
+                let place = format!("{}, packet {}", file.display(), number + 1);
+                comparison.add(class, &place, without_application(ours), without_application(theirs));
+            }
+        }
+    }
+    Some(comparison)
 }
 
 /// Summaries of frames of which so many bytes are there, beside tcpdump's.

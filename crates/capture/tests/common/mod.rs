@@ -145,6 +145,11 @@ pub fn simple_packet(order: Order, original: u32, data: &[u8]) -> Vec<u8> {
     block(order, 3, &[&order.u32(original), data].concat())
 }
 
+/// The folder of the project's own captures.
+pub fn own_captures() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures"))
+}
+
 /// The folder of real captures, or `None` after saying that `test` is skipped.
 pub fn captures(test: &str) -> Option<PathBuf> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures/tcpdump"));

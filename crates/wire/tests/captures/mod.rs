@@ -1,8 +1,8 @@
-//! The real captures beside the checkout, and how a test without them is skipped.
+//! The captures in the tree, the real ones beside the checkout, and how a test without these is skipped.
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Says that a test is skipped, to the terminal and to the file that the test runner collects.
 pub fn skipped(test: &str, reason: &str) {
@@ -14,13 +14,23 @@ pub fn skipped(test: &str, reason: &str) {
     }
 }
 
+/// The project's own captures.
+pub fn own_captures() -> Vec<PathBuf> {
+    files(concat!(env!("CARGO_MANIFEST_DIR"), "/../capture/tests/captures")).expect("they are in the tree")
+}
+
 /// The real captures, or `None` after saying that `test` is skipped.
 pub fn captures(test: &str) -> Option<Vec<PathBuf>> {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures/tcpdump"));
-    let Ok(entries) = fs::read_dir(folder) else {
+    let files = files(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures/tcpdump"));
+    if files.is_none() {
         skipped(test, "the folder ../shared/captures beside the checkout is absent");
-        return None;
-    };
+    }
+    files
+}
+
+/// The files of a folder, if it is there.
+fn files(folder: &str) -> Option<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).ok()?;
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry can be read").path()).collect();
     files.sort();
     Some(files)

@@ -1,0 +1,233 @@
+//! The dependencies, by the rules of `deny.toml`: the step of `cargo xtask test` in which cargo-deny checks them.
+//!
+//! cargo-deny takes minutes to build, and fetches its advisories from the network. So it is run where it is
+//! installed; what its rules say of licences, versions and sources, the tests below check everywhere, from what Cargo
+//! knows.
+
+use crate::report::Report;
+use crate::tools;
+use crate::workspace::cargo;
+
+/// What cargo-deny checks without a network.
+const CHECKS: &[&str] = &["licenses", "bans", "sources"];
+
+/// Runs cargo-deny, or says why not.
+pub fn run(report: &mut Report) {
+    if !tools::is_installed("cargo-deny") {
+        let reason = "cargo-deny is not installed (cargo install --locked cargo-deny); without it, the tests of xtask \
+                      check licences, versions and sources, and nobody looks for advisories";
+        return report.leave_out_step("dependencies", reason);
+    }
+    report.run("dependencies", cargo(&["deny", "--workspace", "--locked", "check"]).args(CHECKS));
+    let has_advisories = cargo(&["deny", "fetch", "db"]).status().is_ok_and(|status| status.success());
+    match has_advisories {
+        true => {
+            let words = ["deny", "--workspace", "--locked", "--offline", "check", "advisories"];
+            report.run("advisories", &mut cargo(&words));
+        }
+        false => report.leave_out_step("advisories", "cargo-deny cannot fetch them (its message is above)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fs;
+
+    use super::*;
+
+    fn read(path: &str) -> String {
+        fs::read_to_string(format!("../{path}")).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// The strings of the list `key` in a TOML file; lines of comment are left out.
+    fn list(toml: &str, key: &str) -> Vec<String> {
+        let lines: Vec<&str> = toml.lines().filter(|line| !line.starts_with('#')).collect();
+        let text = lines.join("\n");
+        let start = text.find(&format!("\n{key} = [")).unwrap_or_else(|| panic!("no list `{key}`"));
+        let items =
+            text[start..].split_once('[').and_then(|(_, rest)| rest.split_once(']')).expect("a list that ends").0;
+        items.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    /// A package that is built for this machine, which is one of the systems of `deny.toml`.
+    struct Package {
+        name: String,
+        version: String,
+        license: String,
+    }
+
+    fn packages() -> Vec<Package> {
+        let words = ["tree", "--offline", "--locked", "--workspace", "--edges", "normal,build,dev", "--prefix", "none"];
+        let output = cargo(&words).args(["--format", "{p}\t{l}"]).output().expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).expect("UTF-8");
+        // The same package comes again with other notes behind it: where it lies, that it is a macro, that it was
+        // shown.
+        let mut packages = BTreeMap::new();
+        for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+            let (package, license) = line.split_once('\t').unwrap_or_else(|| panic!("no licence field in {line}"));
+            let mut words = package.split(' ');
+            let (Some(name), Some(version)) = (words.next(), words.next()) else { panic!("{line}") };
+            let license = license.trim_end_matches(" (*)").to_owned();
+            packages.insert((name.to_owned(), version.to_owned()), license);
+        }
+        packages.into_iter().map(|((name, version), license)| Package { name, version, license }).collect()
+    }
+
+    /// Whether a licence expression (SPDX, or the older form with a slash) can be fulfilled with these licences.
+    fn is_allowed(expression: &str, allowed: &[String]) -> bool {
+        let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+        let words: Vec<&str> = spaced.split_whitespace().collect();
+        let mut rest = &words[..];
+        let is_allowed = any_of(&mut rest, allowed);
+        is_allowed && rest.is_empty()
+    }
+
+    fn any_of(words: &mut &[&str], allowed: &[String]) -> bool {
+        let mut verdict = all_of(words, allowed);
+        while let Some((&"OR", rest)) = words.split_first() {
+            *words = rest;
+            verdict |= all_of(words, allowed);
+        }
+        verdict
+    }
+
+    fn all_of(words: &mut &[&str], allowed: &[String]) -> bool {
+        let mut verdict = one(words, allowed);
+        while let Some((&"AND", rest)) = words.split_first() {
+            *words = rest;
+            verdict &= one(words, allowed);
+        }
+        verdict
+    }
+
+    fn one(words: &mut &[&str], allowed: &[String]) -> bool {
+        let Some((first, rest)) = words.split_first() else { return false };
+        *words = rest;
+        if *first == "(" {
+            let verdict = any_of(words, allowed);
+            let Some((&")", rest)) = words.split_first() else { return false };
+            *words = rest;
+            return verdict;
+        }
+        let mut license = (*first).to_owned();
+        if let Some((&"WITH", rest)) = words.split_first() {
+            let Some((exception, rest)) = rest.split_first() else { return false };
+            license = format!("{license} WITH {exception}");
+            *words = rest;
+        }
+        allowed.contains(&license)
+    }
+
+    #[test]
+    fn licence_expressions_are_understood() {
+        let allowed = ["MIT", "Apache-2.0"].map(str::to_owned);
+        for good in
+            ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(GPL-3.0 OR MIT) AND Apache-2.0", "MIT AND MIT OR GPL-3.0"]
+        {
+            assert!(is_allowed(good, &allowed), "{good}");
+        }
+        for bad in [
+            "",
+            "GPL-3.0",
+            "MIT AND GPL-3.0",
+            "MIT AND (GPL-3.0 OR Zlib)",
+            "Apache-2.0 WITH X",
+            "(MIT",
+            "MIT MIT",
+            "OR MIT",
+        ] {
+            assert!(!is_allowed(bad, &allowed), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_licence_is_one_that_is_allowed() {
+        let allowed = list(&read("deny.toml"), "allow");
+        let packages = packages();
+        assert!(packages.len() > 50 && allowed.len() > 2, "{} packages, {allowed:?}", packages.len());
+        let refused = packages.iter().filter(|package| !is_allowed(&package.license, &allowed));
+        let refused: Vec<_> =
+            refused.map(|Package { name, version, license }| format!("{name} {version}: {license:?}")).collect();
+        assert!(refused.is_empty(), "licences that deny.toml does not allow:\n{}", refused.join("\n"));
+    }
+
+    #[test]
+    fn no_crate_comes_in_two_versions_but_those_that_are_named() {
+        let mut versions = BTreeMap::<_, Vec<_>>::new();
+        packages().into_iter().for_each(|package| versions.entry(package.name).or_default().push(package.version));
+        versions.retain(|_, versions| versions.len() > 1);
+        let named = list(&read("deny.toml"), "skip");
+        assert!(versions.keys().eq(&named), "in several versions: {versions:?}; deny.toml names {named:?}");
+    }
+
+    #[test]
+    fn no_crate_compiles_c() {
+        let banned = list(&read("deny.toml"), "deny");
+        assert!(!banned.is_empty());
+        let found: Vec<_> =
+            packages().into_iter().map(|package| package.name).filter(|name| banned.contains(name)).collect();
+        assert!(found.is_empty(), "deny.toml bans {found:?}");
+    }
+
+    #[test]
+    fn every_crate_comes_from_the_registry() {
+        let allowed = list(&read("deny.toml"), "allow-registry");
+        let lock = read("Cargo.lock");
+        let sources: BTreeSet<_> = lock.lines().filter_map(|line| line.strip_prefix("source = ")).collect();
+        let allowed: BTreeSet<_> = allowed.iter().map(|url| format!("\"registry+{url}\"")).collect();
+        assert!(!sources.is_empty() && sources.iter().all(|source| allowed.contains(*source)), "{sources:?}");
+    }
+
+    /// The lines of a manifest's tables of dependencies: name and the rest.
+    fn dependencies(manifest: &str) -> Vec<(&str, &str)> {
+        let mut is_table = false;
+        let mut found = Vec::new();
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                is_table = line.trim_end().ends_with("dependencies]");
+            } else if let Some((name, rest)) =
+                line.split_once([' ', '.']).filter(|_| is_table && !line.starts_with('#'))
+            {
+                found.push((name, rest));
+            }
+        }
+        found
+    }
+
+    fn members() -> Vec<String> {
+        let folders = fs::read_dir("../crates").expect("the crates").map(|entry| entry.expect("an entry").file_name());
+        let crates = folders.map(|name| format!("crates/{}/Cargo.toml", name.to_string_lossy()));
+        crates.chain(["xtask/Cargo.toml".into(), "examples/custom-app/Cargo.toml".into()]).collect()
+    }
+
+    #[test]
+    fn versions_stand_in_the_workspace_alone_and_each_is_used() {
+        let workspace = read("Cargo.toml");
+        let mut unused: BTreeSet<_> = dependencies(&workspace).into_iter().map(|(name, _)| name).collect();
+        assert!(unused.len() > 30, "{unused:?}");
+        for path in members() {
+            let manifest = read(&path);
+            for (name, rest) in dependencies(&manifest) {
+                assert!(
+                    rest.contains("workspace = true"),
+                    "{path}: {name}: its version belongs into the root's Cargo.toml"
+                );
+                unused.remove(name);
+            }
+        }
+        // For projects that use Bellows as the example does, and nothing else.
+        assert!(unused.is_empty(), "no crate uses {unused:?}");
+    }
+
+    #[test]
+    fn every_dependency_has_its_reason_written_down() {
+        let reasons = read("docs/dependencies.md");
+        let table: String = reasons.lines().filter(|line| line.starts_with('|')).collect();
+        for (name, _) in dependencies(&read("Cargo.toml")).into_iter().filter(|(name, _)| !name.starts_with("bellows"))
+        {
+            assert!(table.contains(&format!("`{name}`")), "docs/dependencies.md says nothing of {name}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The oldest Rust that compiles this: `rust-version` in Cargo.toml says which, and a step of `cargo xtask test` asks
+//! that one.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::report::Report;
+use crate::workspace::target_dir;
+
+/// Checks the workspace with the oldest toolchain, unless the one at hand is that, or says why not.
+pub fn run(report: &mut Report) {
+    const STEP: &str = "oldest Rust";
+    let Some(oldest) = fs::read_to_string("Cargo.toml").ok().as_deref().and_then(of_manifest).map(whole) else {
+        return report.leave_out_step(STEP, "Cargo.toml has no line `rust-version = \"...\"`");
+    };
+    if of_rustc().is_some_and(|version| version == oldest) {
+        println!("the oldest Rust is the one at hand, {oldest}: every other step tests it");
+        return;
+    }
+    if !has_toolchain(&oldest) {
+        let reason = format!("it is not installed (rustup toolchain install {oldest} --profile minimal)");
+        return report.leave_out_step(STEP, &reason);
+    }
+    let mut check = Command::new("rustup");
+    check.args(["run", &oldest, "cargo", "check", "--locked", "--workspace"]);
+    // What another compiler built must not push the ordinary build out of its folder.
+    report.run(STEP, check.env("CARGO_TARGET_DIR", target_dir().join("oldest-rust")));
+}
+
+/// The version that a workspace's manifest asks for.
+fn of_manifest(manifest: &str) -> Option<&str> {
+    manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'))
+}
+
+/// The name of the toolchain: `1.95` is 1.95.0.
+fn whole(version: &str) -> String {
+    let dots = version.matches('.').count();
+    format!("{version}{}", ".0".repeat(2_usize.saturating_sub(dots)))
+}
+
+/// The version of the compiler at hand.
+fn of_rustc() -> Option<String> {
+    let output = Command::new("rustc").arg("--version").output().ok()?;
+    Some(String::from_utf8_lossy(&output.stdout).split(' ').nth(1)?.to_owned())
+}
+
+fn has_toolchain(name: &str) -> bool {
+    let mut command = Command::new("rustup");
+    command.args(["run", name, "cargo", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &str) -> String {
+        fs::read_to_string(format!("../{path}")).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    #[test]
+    fn a_version_is_read_and_made_whole() {
+        assert_eq!(of_manifest("[workspace.package]\nrust-version = \"1.95\"\n"), Some("1.95"));
+        assert_eq!(of_manifest("rust-version.workspace = true\n"), None);
+        assert_eq!((whole("1.95"), whole("1.95.1")), ("1.95.0".into(), "1.95.1".into()));
+    }
+
+    #[test]
+    fn the_manifest_decides_and_the_pages_agree() {
+        let manifest = read("Cargo.toml");
+        let version = of_manifest(&manifest).expect("the workspace says which Rust it needs");
+        // A workspace of its own.
+        assert_eq!(of_manifest(&read("fuzz/Cargo.toml")), Some(version), "fuzz/Cargo.toml");
+        for page in ["README.md", "CONTRIBUTING.md"] {
+            let text = read(page);
+            let named: Vec<_> = text.split("Rust 1.").skip(1).map(|rest| rest.split([' ', ',', ';']).next()).collect();
+            let minor = version.strip_prefix("1.");
+            assert!(!named.is_empty() && named.iter().all(|named| *named == minor), "{page}: {named:?}, not {version}");
+        }
+        for folder in fs::read_dir("../crates").expect("the crates") {
+            let path = folder.expect("an entry").path().join("Cargo.toml");
+            let text = fs::read_to_string(&path).expect("a manifest");
+            assert!(text.contains("\nrust-version.workspace = true\n"), "{} states a Rust of its own", path.display());
+        }
+    }
+
+    #[test]
+    fn the_compiler_at_hand_is_new_enough() {
+        let manifest = read("Cargo.toml");
+        let number =
+            |version: &str| -> Vec<u32> { version.split(['.', '-']).map_while(|part| part.parse().ok()).collect() };
+        let (ours, oldest) = (of_rustc().expect("rustc runs"), whole(of_manifest(&manifest).expect("a version")));
+        assert!(number(&ours) >= number(&oldest), "{ours} is older than {oldest}");
+    }
+}
