@@ -319,7 +319,8 @@ impl Drop for Kept {
     }
 }
 
-static HANDLER: Chain = Chain::new(libc::SIGSYS, on_sigsys);
+// SAFETY: the handler changes registers of its own thread, adds to a number, and passes the signal on.
+static HANDLER: Chain = unsafe { Chain::new(libc::SIGSYS, on_sigsys) };
 
 /// Of the signal: the kernel sends it, because of a filter.
 const SYS_SECCOMP: libc::c_int = 1;

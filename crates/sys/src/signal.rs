@@ -24,8 +24,11 @@ unsafe impl Send for Previous {}
 unsafe impl Sync for Previous {}
 
 impl Chain {
-    /// A handler that does only what a signal handler may. Nothing is installed yet.
-    pub(crate) const fn new(signal: libc::c_int, handler: Handler) -> Chain {
+    /// Nothing is installed yet.
+    ///
+    /// # Safety
+    /// The handler does only what a signal handler may, whatever it interrupts.
+    pub(crate) const unsafe fn new(signal: libc::c_int, handler: Handler) -> Chain {
         Chain { signal, handler, installing: Mutex::new(()), previous: OnceLock::new() }
     }
 
@@ -45,16 +48,16 @@ impl Chain {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = self.handler as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // SAFETY: the handler has the signature that SA_SIGINFO asks for and does only what a signal handler may, as
-        // whoever made this promised.
+        // SAFETY: the handler has the signature that SA_SIGINFO asks for and does only what a signal handler may, which
+        // new() asks for.
         match unsafe { libc::sigaction(self.signal, &raw const action, null_mut()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Does what would have been done without us. Called by the handler; `recurs` says whether the signal comes again by
-    /// itself when the handler returns, as that of a fault does, whose instruction is tried again.
+    /// Does what would have been done without us. Called by the handler; `recurs` says whether the signal comes again
+    /// by itself when the handler returns, as that of a fault does, whose instruction is tried again.
     ///
     /// # Safety
     /// `info` and `context` are those that the kernel gave the handler.
@@ -80,8 +83,8 @@ impl Chain {
                 libc::signal(signal, libc::SIG_DFL);
             },
         }
-        // What does not come again, and the previous handler left to the default, has to be raised. It arrives when this
-        // handler returns.
+        // What does not come again, and the previous handler left to the default, has to be raised. It arrives when
+        // this handler returns.
         if !recurs && present(signal).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
             // SAFETY: raise() may be called in a handler.
             unsafe { libc::raise(signal) };
@@ -111,8 +114,10 @@ mod tests {
 
     #[test]
     fn the_previous_handler_is_called_with_what_it_asked_for() {
-        static FIRST: Chain = Chain::new(libc::SIGUSR1, on_first);
-        static SECOND: Chain = Chain::new(libc::SIGUSR1, on_second);
+        // SAFETY: the handlers add to numbers and pass the signal on.
+        static FIRST: Chain = unsafe { Chain::new(libc::SIGUSR1, on_first) };
+        // SAFETY: as above.
+        static SECOND: Chain = unsafe { Chain::new(libc::SIGUSR1, on_second) };
         static PLAIN: AtomicUsize = AtomicUsize::new(0);
         static CALLED: AtomicUsize = AtomicUsize::new(0);
         extern "C" fn plain(signal: libc::c_int) {
@@ -141,7 +146,8 @@ mod tests {
 
     #[test]
     fn what_was_ignored_is_ignored() {
-        static CHAIN: Chain = Chain::new(libc::SIGUSR2, on_signal);
+        // SAFETY: as above.
+        static CHAIN: Chain = unsafe { Chain::new(libc::SIGUSR2, on_signal) };
         static CALLED: AtomicUsize = AtomicUsize::new(0);
         extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
             CALLED.fetch_add(1, Relaxed);

@@ -214,7 +214,8 @@ pub(crate) fn check_socket(path: &Path) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Why an app could not start at a socket. An error of the system is given the socket's name and the way out; others have them.
+/// Why an app could not start at a socket. An error of the system is given the socket's name and the way out; others
+/// have them.
 pub(crate) fn explain_start(socket: &Path, error: io::Error) -> AppError {
     if error.raw_os_error().is_none() {
         return error.into();

@@ -204,9 +204,10 @@ impl Outgoing {
         }
     }
 
-    /// Drops the oldest packets that wait for another side which takes none, if they hold more of the pool than it has left for everyone
-    /// else: no port can starve the others. (Queues that share a buffer are kept apart by such a bound in switches, too: A. K. Choudhury
-    /// and E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
+    /// Drops the oldest packets that wait for another side which takes none, if they hold more of the pool than it has
+    /// left for everyone else: no port can starve the others. (Queues that share a buffer are kept apart by such a
+    /// bound in switches, too: A. K. Choudhury and E. L. Hahne, "Dynamic queue length thresholds for shared-memory
+    /// packet switches", 1998.)
     fn relieve<A: Sender>(&mut self, io: &Io<A>, input: Option<&mut Input<'_, A>>) {
         let parked = self.waiting.len() + input.as_ref().map_or(0, |input| input.packets().len());
         if parked <= MAY_WAIT || io.is_lossless() {

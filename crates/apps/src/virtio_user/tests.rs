@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use bellows_engine::Settings;
 use bellows_engine::testing::Rig;
-use bellows_packet::Offload;
-use bellows_packet::Packet;
+use bellows_packet::{Offload, Packet, pool};
 use bellows_wire::verify_checksums;
 use fastrand::Rng;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -480,6 +479,8 @@ fn threads_that_cannot_be_started_are_an_error_that_names_the_socket() {
 fn starts_without_room_for_a_thread() {
     let socket = Socket::new("no-thread");
     let (mut driver, mut device): (VirtioUser, VhostUser) = (socket.app(&json!({})), socket.app(&json!({})));
+    // An engine has packets before it starts apps.
+    pool::ensure().unwrap();
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
     let before = getrlimit(Resource::As);

@@ -30,7 +30,8 @@ static HOLES: AtomicU32 = AtomicU32::new(0);
 /// Those who change the table.
 static WRITERS: Mutex<()> = Mutex::new(());
 
-static HANDLER: Chain = Chain::new(libc::SIGBUS, on_sigbus);
+// SAFETY: the handler reads and writes atomics of the table, makes raw system calls, and passes the signal on.
+static HANDLER: Chain = unsafe { Chain::new(libc::SIGBUS, on_sigbus) };
 
 /// One range. It changes only while `version` is odd; a reader that sees an odd version, or another one afterwards than
 /// before, looks at a range that comes or goes, which cannot be the one that its own thread is touching.

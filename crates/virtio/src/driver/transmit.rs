@@ -50,8 +50,8 @@ impl TransmitQueue {
         }
     }
 
-    /// Gives packets to the device, the first ones first; the caller then frees those that were taken. Says why the next one was
-    /// not, if there is one. Hot.
+    /// Gives packets to the device, the first ones first; the caller then frees those that were taken. Says why the
+    /// next one was not, if there is one. Hot.
     ///
     /// # Errors
     /// What has stopped the queue, in this call or before.

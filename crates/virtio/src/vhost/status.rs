@@ -18,7 +18,8 @@ use super::bucket::{Bucket, with_left_out};
 use super::message::ProtocolFeatures;
 use super::{Confinement, Mode, Negotiated, ProtocolError};
 
-/// What can be said about one side, a back end or a front end. The control thread and the engine write it, anyone reads it.
+/// What can be said about one side, a back end or a front end. The control thread and the engine write it, anyone reads
+/// it.
 pub struct SideStatus<S> {
     socket: PathBuf,
     mode: Mode,
@@ -49,8 +50,8 @@ pub struct Snapshot<S> {
     pub confinement: Confinement,
     /// The page faults of the engine's thread, so far as it has noted them.
     pub faults: Faults,
-    /// How often each error has been met, by its name: of the protocol, and of a back end also those of setting up a ring, and of
-    /// rings that ran.
+    /// How often each error has been met, by its name: of the protocol, and of a back end also those of setting up a
+    /// ring, and of rings that ran.
     pub errors: Vec<(&'static str, u64)>,
     /// The last of them in words.
     pub last_error: Option<String>,
@@ -236,7 +237,8 @@ impl<S: Clone + Default> SideStatus<S> {
         state.snapshot.last_error = Some(line);
     }
 
-    /// Counts an error, and says it in the log, unless it is what went wrong the last time: a peer may do it again and again.
+    /// Counts an error, and says it in the log, unless it is what went wrong the last time: a peer may do it again and
+    /// again.
     pub(super) fn count(&self, name: &'static str, message: String) {
         let mut state = self.lock();
         state.errors.count(name);

@@ -50,7 +50,8 @@ impl RawRing {
         self.features.has(Features::RING_PACKED)
     }
 
-    /// A descriptor of the ring. `next` is where a split ring's chain goes on; in a packed ring the descriptor is available at once.
+    /// A descriptor of the ring. `next` is where a split ring's chain goes on; in a packed ring the descriptor is
+    /// available at once.
     pub fn write(&mut self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
         let words = if self.packed() { [index, flags | AVAIL] } else { [flags, next] };
         let at = self.areas.descriptors + 16 * u64::from(index);
