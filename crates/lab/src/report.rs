@@ -474,6 +474,7 @@ mod tests {
             processes: 15,
             lost: None,
             interrupted: false,
+            failed: false,
             results: vec![Measurement {
                 case: "source-sink".into(),
                 unit: "clocks/packet".into(),
