@@ -5,6 +5,7 @@ mod beside;
 mod blit;
 mod engine;
 mod history;
+mod notify;
 mod reload;
 mod vring;
 
@@ -41,6 +42,7 @@ enum Bench {
     Blit(blit::Arguments),
     Engine(engine::Arguments),
     History(history::Arguments),
+    Notify(notify::Arguments),
     Reload(reload::Arguments),
     Vring(vring::Arguments),
 }
@@ -75,6 +77,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         Bench::Blit(arguments) => blit::execute(arguments),
         Bench::Engine(arguments) => engine::execute(arguments),
         Bench::History(arguments) => history::execute(arguments),
+        Bench::Notify(arguments) => notify::execute(arguments),
         Bench::Reload(arguments) => reload::execute(arguments),
         Bench::Vring(arguments) => vring::execute(arguments),
     }
