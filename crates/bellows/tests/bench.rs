@@ -267,7 +267,6 @@ fn a_benchmark_that_cannot_be_run_says_why() {
         (blit, ["--batch", "0"], "0 is not in 1..=1024"),
         (blit, ["--cpu", "99999"], "processor 99999"),
         (notify, ["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper"),
-        (notify, ["--processes", "0"], "0 is not in 1..=1000"),
         (notify, ["--cpu", "99999"], "processor 99999"),
         (reload, ["--apps", "0"], "0 is not in 1..=2000"),
         (reload, ["--cpu", "99999"], "processor 99999"),

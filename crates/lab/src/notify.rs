@@ -1,14 +1,15 @@
-//! `bench notify`: what it costs the engine's thread to notify another process, and to touch its memory for the first time.
+//! `bench notify`: what it costs the engine's thread to notify another process, and to touch its memory first.
 //!
-//! One process measures everything. Its own threads play the other process, on another processor: each has an eventfd and sleeps
-//! on it as a driver does, in `poll`, in `epoll` or in `read`. For what is raised without a sleeper there is an eventfd that
-//! nobody waits for. Every notification is timed by itself, some time after the one before was seen, so that the sleeper,
-//! and the thread that notifies for others, sleep again. In each round all ways to notify take turns.
+//! One process measures everything. Its own threads play the other process, on another processor: each has an eventfd
+//! and sleeps on it as a driver does, in `poll`, in `epoll` or in `read`. For what is raised without a sleeper there
+//! is an eventfd that nobody waits for. Every notification is timed by itself, some time after the one before was
+//! seen, so that the sleeper, and the thread that notifies for others, sleep again. In each round all ways to notify
+//! take turns, in an order that is drawn anew: what a way finds in the caches depends on the one before.
 //!
-//! The reference is a bare `write(2)` to the same eventfd in the same process: no way that leaves the event to the
-//! kernel costs less, but that one waits for as long as the other process likes.
+//! The reference is a bare `write(2)` to the same eventfd in the same process: what every way that enters the kernel
+//! pays at least. It is no way for an engine, because it waits for as long as the other process likes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
 use std::io;
@@ -23,6 +24,7 @@ use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memory::HUGE_PAGE;
 use bellows_sys::notify::{Notifier, Notifiers, check_io_uring};
 use bellows_sys::{clock, cpu, memfd};
+use fastrand::Rng;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -68,6 +70,8 @@ impl Case {
 
     /// Those that notify.
     const NOTIFY: [Case; 4] = [Case::Write, Case::PollWrite, Case::Direct, Case::Helper];
+    /// Those that touch memory.
+    const FAULTS: [Case; 2] = [Case::Fault4k, Case::Fault2m];
 
     fn name(self) -> &'static str {
         match self {
@@ -105,7 +109,10 @@ enum Condition {
 }
 
 impl Condition {
-    const SLEEPS: [Condition; 3] = [Condition::Poll, Condition::Epoll, Condition::Read];
+    /// How a peer may wait for what it is notified of.
+    const PEERS: [Condition; 4] = [Condition::Idle, Condition::Poll, Condition::Epoll, Condition::Read];
+    /// Who may have touched a page.
+    const PAGES: [Condition; 2] = [Condition::Untouched, Condition::Touched];
 
     fn name(self) -> &'static str {
         match self {
@@ -124,7 +131,7 @@ impl Condition {
 pub struct Options {
     /// Fresh processes.
     pub processes: usize,
-    /// Rounds in each process, in each of which every way to notify is timed once under each condition; the median counts.
+    /// Rounds in each process. In each, every way to notify is timed once under each condition; the median counts.
     pub rounds: usize,
     /// The processor to measure on; the last that the process may use if none is given. The peer has another one.
     pub cpu: Option<usize>,
@@ -165,6 +172,12 @@ pub struct Answer {
     machine: Machine,
 }
 
+impl Answer {
+    fn find(&self, case: Case, condition: Condition) -> Option<Figure> {
+        self.figures.iter().find(|figure| (figure.case, figure.condition) == (case, condition)).copied()
+    }
+}
+
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
 ///
 /// # Errors
@@ -176,26 +189,25 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
     let answers = answers.concat();
     let machine = answers.first().map_or_else(Machine::here, |answer| answer.machine.clone());
     let mut report = Report::new("notify", machine, options.processes, results(&cases, &answers));
-    report.notes = missing(&answers);
+    report.notes = beside_poll_write(&cases, &answers).into_iter().chain(missing(&answers)).collect();
     report.interrupted = interrupted;
     Ok(report)
 }
 
 /// The medians over the processes.
 fn results(cases: &[Case], answers: &[Answer]) -> Vec<Measurement> {
-    let figures = || answers.iter().flat_map(|answer| &answer.figures);
-    let rows: BTreeSet<(Condition, Case)> = figures().map(|figure| (figure.condition, figure.case)).collect();
-    let rows = rows.into_iter().filter(|(_, case)| cases.contains(case));
-    rows.flat_map(|(condition, case)| row(case, condition, answers)).collect()
+    let notify = Condition::PEERS.into_iter().flat_map(|peer| Case::NOTIFY.map(|case| (case, peer)));
+    let faults = Case::FAULTS.into_iter().flat_map(|case| Condition::PAGES.map(|page| (case, page)));
+    let rows = notify.chain(faults).filter(|(case, _)| cases.contains(case));
+    rows.flat_map(|(case, condition)| row(case, condition, answers)).collect()
 }
 
 /// The clocks of one way under one condition, over those of a write in the same process; and when the peer sees it.
 fn row(case: Case, condition: Condition, answers: &[Answer]) -> Vec<Measurement> {
-    let find = |answer: &Answer, case| {
-        answer.figures.iter().find(|figure| (figure.case, figure.condition) == (case, condition)).copied()
-    };
-    let figures: Vec<(Figure, Option<Figure>)> =
-        answers.iter().filter_map(|answer| Some((find(answer, case)?, find(answer, Case::Write)))).collect();
+    let figures: Vec<(Figure, Option<Figure>)> = answers
+        .iter()
+        .filter_map(|answer| Some((answer.find(case, condition)?, answer.find(Case::Write, condition))))
+        .collect();
     let clocks: Vec<f64> = figures.iter().map(|(figure, _)| figure.clocks).collect();
     let writes: Vec<f64> = figures.iter().filter_map(|(_, write)| Some(write.as_ref()?.clocks)).collect();
     let ratios: Vec<f64> = clocks.iter().zip(&writes).map(|(clocks, write)| clocks / write).collect();
@@ -210,6 +222,20 @@ fn row(case: Case, condition: Condition, answers: &[Answer]) -> Vec<Measurement>
     });
     let seen = Measurement::of(case.name(), "ns", &seen, labels());
     clocks.into_iter().chain(seen).collect()
+}
+
+/// The device's way over what is nearest to it without help of the kernel.
+fn beside_poll_write(cases: &[Case], answers: &[Answer]) -> Option<String> {
+    let ratio = |peer: Condition| {
+        let ratio = |answer: &Answer| {
+            Some(answer.find(Case::Direct, peer)?.clocks / answer.find(Case::PollWrite, peer)?.clocks)
+        };
+        let ratio = Ratio::of(&answers.iter().filter_map(ratio).collect::<Vec<f64>>())?;
+        Some(format!("{} {}", peer.name(), ratio.written()))
+    };
+    let ratios: Vec<String> = Condition::PEERS.into_iter().filter_map(ratio).collect();
+    let is_asked = cases.contains(&Case::Direct) && !ratios.is_empty();
+    is_asked.then(|| format!("direct over poll-write: {}", ratios.join(", ")))
 }
 
 /// What there is not, each reason once, and in how many processes if not in all.
@@ -231,7 +257,7 @@ pub fn text(report: &Report) -> String {
     let mut text = report.heading();
     let _ = writeln!(
         text,
-        "{:10}  {:9}  {:>8}  {interval:>19}  {:13}{:>22}  {:>23}",
+        "{:10}  {:9}  {:>8}  {interval:>19}  {:13}{:>29}  {:>23}",
         "case", "peer/page", "clocks", "unit", "× write", "seen after"
     );
     for result in report.results.iter().filter(|result| result.unit != "ns") {
@@ -245,7 +271,7 @@ pub fn text(report: &Report) -> String {
             format!("{median:.1} µs ({low:.1} – {high:.1})")
         });
         let _ =
-            writeln!(text, "{case:10}  {condition:9}  {median:>8.0}  {clocks:>19}  {unit:13}{ratio:>22}  {seen:>23}");
+            writeln!(text, "{case:10}  {condition:9}  {median:>8.0}  {clocks:>19}  {unit:13}{ratio:>29}  {seen:>23}");
     }
     let sentences = report.sentences();
     if !sentences.is_empty() {
@@ -274,7 +300,7 @@ pub fn measure(task: Task) -> Answer {
             missing.push("direct: not measured: it was so slow that the helper took over".to_owned());
         }
     }
-    for case in [Case::Fault4k, Case::Fault2m].into_iter().filter(|case| cases.contains(case)) {
+    for case in Case::FAULTS.into_iter().filter(|case| cases.contains(case)) {
         match faults(case) {
             Ok(found) => figures.extend(found),
             Err(why) => missing.push(format!("{}: not available: {why}", case.name())),
@@ -292,11 +318,10 @@ struct Bed {
     helper: Option<Notifier>,
 }
 
-/// A bed for each condition, with what the system allows; and the notifiers that the kernel helps. All threads are on the other
-/// processor.
+/// A bed for each condition, with what the system allows; and the notifiers that the kernel helps. All their threads
+/// are on the other processor.
 fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>, Notifiers)> {
-    let conditions = [Condition::Idle].into_iter().chain(Condition::SLEEPS.into_iter().filter(|_| other.is_some()));
-    let conditions: Vec<Condition> = conditions.collect();
+    let conditions = if other.is_some() { &Condition::PEERS[..] } else { &[Condition::Idle] };
     let count = conditions.len();
     // The threads of notifiers stay on the processor of the thread that makes them.
     let make = || {
@@ -308,7 +333,8 @@ fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>
     let (kernel, uring, helpers) = made?;
     if let Err(why) = &uring {
         missing.push(format!(
-            "direct: not available: no io_uring: {why}; see `sysctl kernel.io_uring_disabled`, or the system calls that the container allows"
+            "direct: not available: no io_uring: {why}; see `sysctl kernel.io_uring_disabled`, or the system calls \
+             that the container allows"
         ));
     }
     let bed = |(index, condition): (usize, Condition)| {
@@ -322,7 +348,7 @@ fn beds(other: Option<usize>, missing: &mut Vec<String>) -> io::Result<(Vec<Bed>
         let sleeper = sleeps.map(|cpu| Sleeper::start(Arc::clone(&event), condition, cpu)).transpose()?;
         Ok(Bed { condition, event, sleeper, direct, helper })
     };
-    let beds: io::Result<Vec<Bed>> = conditions.into_iter().enumerate().map(bed).collect();
+    let beds: io::Result<Vec<Bed>> = conditions.iter().copied().enumerate().map(bed).collect();
     Ok((beds?, kernel))
 }
 
@@ -331,10 +357,11 @@ fn notifications(beds: &[Bed], rounds: usize) -> Vec<Figure> {
     let of_bed =
         |bed| Case::NOTIFY.into_iter().map(move |case| Way { bed, case, clocks: Vec::new(), seen: Vec::new() });
     let mut ways: Vec<Way<'_>> = beds.iter().flat_map(of_bed).filter(|way| way.bed.has(way.case)).collect();
-    let count = ways.len();
-    for round in 0..rounds.max(1) {
-        for turn in 0..count {
-            let way = &mut ways[(turn + round) % count];
+    let (mut order, mut random): (Vec<usize>, Rng) = ((0..ways.len()).collect(), Rng::new());
+    for _ in 0..rounds.max(1) {
+        random.shuffle(&mut order);
+        for &way in &order {
+            let way = &mut ways[way];
             let (clocks, seen) = way.bed.notify(way.case);
             way.clocks.push(clocks);
             way.seen.extend(seen);
@@ -540,11 +567,10 @@ mod tests {
             let Answer { figures, missing, .. } = thread::scope(|scope| scope.spawn(measured).join().unwrap());
             let is_missing =
                 |name: &str| missing.iter().any(|line| line.split(": not ").next().unwrap().contains(name));
-            let found = |condition, case: Case| {
-                figures.iter().find(|figure| (figure.condition, figure.case) == (condition, case)).copied()
-            };
+            let answer = Answer { figures, missing: missing.clone(), machine: Machine::here() };
+            let found = |condition, case| answer.find(case, condition);
             for case in Case::NOTIFY {
-                for condition in [Condition::Idle].into_iter().chain(Condition::SLEEPS) {
+                for condition in Condition::PEERS {
                     let Some(figure) = found(condition, case) else {
                         assert!(
                             is_missing(case.name()) || is_missing(condition.name()),
@@ -558,8 +584,8 @@ mod tests {
                 }
             }
             assert_eq!(is_missing("poll"), processors.len() == 1, "{missing:?}");
-            for case in [Case::Fault4k, Case::Fault2m] {
-                let [untouched, touched] = [Condition::Untouched, Condition::Touched].map(|how| found(how, case));
+            for case in Case::FAULTS {
+                let [untouched, touched] = Condition::PAGES.map(|how| found(how, case));
                 assert_eq!(
                     (untouched.is_none(), touched.is_none()),
                     (is_missing(case.name()), is_missing(case.name()))
@@ -592,6 +618,13 @@ mod tests {
         assert_eq!(found[0].of_reference, Some(Ratio { median: 1.5, low: 1.5, high: 1.5 }));
         assert_eq!((found[2].reference, &found[2].labels["page"]), (None, &json!("touched")));
         assert_eq!(missing(&answers), ["fault-2m: not available: none"]);
+        assert_eq!(beside_poll_write(&Case::ALL, &answers), None);
+        for answer in &mut answers {
+            answer.figures.push(figure(Case::PollWrite, Condition::Poll, 2.0 * answer.figures[1].clocks));
+        }
+        let note = beside_poll_write(&[Case::Direct], &answers);
+        assert_eq!(note.as_deref(), Some("direct over poll-write: poll 0.500 (0.500 – 0.500)"));
+        assert_eq!(beside_poll_write(&[Case::Write], &answers), None);
         answers[0].missing.clear();
         assert_eq!(missing(&answers), ["fault-2m: not available: none (in 2 of 3 processes)"]);
 

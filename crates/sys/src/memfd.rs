@@ -16,8 +16,8 @@ pub fn create(length: u64) -> io::Result<File> {
     with(MemfdFlags::empty(), length)
 }
 
-/// The same on pages of 2 MiB from the system's reserve (`/proc/sys/vm/nr_hugepages`), of which mapping it takes as many as it
-/// needs. `length` is a multiple of 2 MiB.
+/// The same on pages of 2 MiB from the system's reserve (`/proc/sys/vm/nr_hugepages`), of which a mapping takes as
+/// many as it needs. `length` is a multiple of 2 MiB.
 ///
 /// # Errors
 /// As for [`create`]; `EINVAL` or `ENOSYS` if the kernel has no such pages.

@@ -90,8 +90,8 @@ impl SharedMapping {
     #[inline]
     pub fn touch(&self, offset: usize) {
         assert!(offset < self.mapped - self.skip, "the mapping has {} bytes", self.mapped - self.skip);
-        // SAFETY: the byte lies in the mapping, which is writable and lives as long as the value. The store is atomic, and
-        // nobody has a reference to what is mapped.
+        // SAFETY: the byte lies in the mapping, which is writable and lives as long as the value. The store is atomic,
+        // and nobody has a reference to what is mapped.
         unsafe { AtomicU8::from_ptr(self.start().as_ptr().add(offset)) }.store(0, Relaxed);
     }
 

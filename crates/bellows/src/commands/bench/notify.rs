@@ -12,14 +12,16 @@ use crate::failure::Failure;
 
 /// Measure what notifying a virtual machine costs, and touching its memory first
 ///
-/// Clocks of the thread that notifies, for each call, by four ways. write: write(2) to the eventfd, the reference, which waits
-/// for as long as the peer likes. poll-write: poll(2) for room, then write(2). direct: as the app vhost-user does it, by
-/// the kernel through io_uring. helper: the same where there is no io_uring: a thread writes. The peer sleeps on
-/// another processor in poll, epoll or read, or nobody waits (idle). Beside it stand the ratio to write in the same process,
-/// and how long it takes until the peer runs.
+/// Cases: clocks of the thread that notifies, per call, in four ways. write: write(2) to the eventfd, the reference;
+/// it can wait for as long as the peer likes. poll-write: poll(2) for room, then write(2). direct: as the app
+/// vhost-user does it, by the kernel through io_uring. helper: as the app does it without io_uring: another thread
+/// writes. The peer sleeps on another processor, in poll, epoll or read; or nobody waits (idle). Beside the clocks
+/// stand their ratio to those of write in the same process, and the time from the start of the call until the peer
+/// runs.
 ///
-/// fault-4k and fault-2m: clocks of the first store to a page of a peer's memory, of 4 KiB and of 2 MiB (hugetlbfs), which
-/// nobody has touched (untouched) or the peer has (touched). What the machine has not is named below the table.
+/// fault-4k and fault-2m: clocks of the first store to a page of the peer's memory, of 4 KiB and of 2 MiB (hugetlbfs).
+/// Nobody has touched the page (untouched), or the peer has (touched). Cases that the machine cannot measure are named
+/// below the table, with the reason.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Print the report as JSON (see docs/json.md)
