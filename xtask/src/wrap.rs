@@ -13,9 +13,6 @@ const WIDTH: usize = 100;
 /// Folders with pages.
 const FOLDERS: &[&str] = &[".", "docs", "examples", "examples/custom-app", "xtask"];
 
-/// Pages that are written anew at present, and wrapped then.
-const NOT_YET: &[&str] = &["docs/design.md", "docs/vhost-user.md"];
-
 /// Runs the chore.
 pub fn run(words: &[String]) -> Result<(), Failure> {
     if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
@@ -47,7 +44,6 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     for folder in folders {
         pages.extend(list(&folder)?.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "md")));
     }
-    pages.retain(|page| !NOT_YET.iter().any(|name| page.ends_with(name)));
     pages.sort();
     Ok(pages)
 }

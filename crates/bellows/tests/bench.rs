@@ -208,6 +208,41 @@ fn the_ring_benchmark_compares_every_combination_of_options() {
 }
 
 #[test]
+fn the_notification_benchmark_measures_every_way_or_says_why_not() {
+    let sandbox = Sandbox::new();
+    let brief = ["bench", "notify", "--processes", "2", "--rounds", "20"];
+    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    assert_eq!((&report["bench"], &report["processes"]), (&"notify".into(), &2.into()));
+    let notes = report["notes"].to_string();
+    let is_there = |name: &str| {
+        let without = [format!("{name}: not available: "), format!("{name}, ")];
+        !without.iter().any(|start| notes.contains(start.as_str()))
+    };
+    let found = cases(&report, &["peer", "page"]);
+    for case in ["write", "poll-write", "direct", "helper"].into_iter().filter(|case| is_there(case)) {
+        assert!(found.contains(&format!("{case} idle")), "{case}: {found:?} {notes}");
+        for peer in ["poll", "epoll", "read"].into_iter().filter(|peer| is_there(peer)) {
+            assert!(found.contains(&format!("{case} {peer}")), "{case} {peer}: {found:?} {notes}");
+        }
+    }
+    for case in ["fault-4k", "fault-2m"].into_iter().filter(|case| is_there(case)) {
+        assert!(["untouched", "touched"].iter().all(|page| found.contains(&format!("{case} {page}"))), "{found:?}");
+    }
+    for result in report["results"].as_array().unwrap() {
+        let figure = |key: &str| result[key].as_f64().unwrap();
+        assert!(0.0 < figure("low") && figure("low") <= figure("median") && figure("median") <= figure("high"));
+        let case = result["case"].as_str().unwrap();
+        let has_reference = result["unit"] == "clocks/call" && case != "write";
+        assert_eq!(result["of_reference"]["low"].as_f64().is_some_and(|low| low > 0.0), has_reference, "{result}");
+        assert!(result["unit"] != "ns" || result["labels"]["peer"] != "idle", "{result}");
+    }
+
+    let text = sandbox.bellows(&[&brief[..], &["--case", "write"]].concat()).fine().stdout;
+    assert!(text.lines().any(|line| line.starts_with("poll-write  idle ")), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("direct ") || line.starts_with("fault")), "{text}");
+}
+
+#[test]
 fn a_benchmark_that_cannot_be_run_says_why() {
     let sandbox = Sandbox::new();
     let engine = ["engine", "--processes", "1", "--rounds", "1"];
@@ -216,6 +251,7 @@ fn a_benchmark_that_cannot_be_run_says_why() {
     let vring = ["vring", "--processes", "1", "--rounds", "4"];
     let blit = ["blit", "--processes", "1", "--rounds", "1"];
     let neighbours = ["neighbours", "--processes", "1", "--seconds", "1"];
+    let notify = ["notify", "--processes", "1", "--rounds", "1"];
     for (bench, arguments, why) in [
         (engine, ["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
         (engine, ["--stride", "2241"], "the stride 2241 is no multiple of 64"),
@@ -235,6 +271,8 @@ fn a_benchmark_that_cannot_be_run_says_why() {
         (neighbours, ["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
         (neighbours, ["--corpus", "nowhere"], "nowhere/vhost_messages: No such file or directory"),
         (neighbours, ["--cpu", "99999"], "processor 99999"),
+        (notify, ["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper"),
+        (notify, ["--cpu", "99999"], "processor 99999"),
         (reload, ["--apps", "0"], "0 is not in 1..=2000"),
         (reload, ["--cpu", "99999"], "processor 99999"),
         (vring, ["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),

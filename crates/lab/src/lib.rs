@@ -19,6 +19,7 @@
 //! | [`breathsim`] | `breathsim`: what a breath costs, idle and busy, under each schedule |
 //! | [`history`] | `bench history`: whether that depends on what the engine met before |
 //! | [`neighbours`] | `bench neighbours`: what a guest notices of another one that attacks the engine |
+//! | [`notify`] | `bench notify`: what it costs to notify another process, and to touch its memory first |
 //! | [`reload`] | `bench reload`: how long a network that is swapped in keeps packets waiting |
 //! | [`vring`] | `bench vring`: what a ring of a virtio-net device costs a packet, with every combination of options |
 //! | `networks`, `timing` | what the benchmarks run, and how they take the time |
@@ -35,6 +36,7 @@ pub mod histogram;
 pub mod history;
 pub mod neighbours;
 mod networks;
+pub mod notify;
 pub mod processes;
 pub mod reload;
 pub mod report;

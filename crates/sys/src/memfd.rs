@@ -13,9 +13,23 @@ use rustix::io::Errno;
 /// # Errors
 /// Those of `memfd_create(2)` and `ftruncate(2)`.
 pub fn create(length: u64) -> io::Result<File> {
+    with(MemfdFlags::empty(), length)
+}
+
+/// The same on pages of 2 MiB from the system's reserve (`/proc/sys/vm/nr_hugepages`), of which a mapping takes as
+/// many as it needs. `length` is a multiple of 2 MiB.
+///
+/// # Errors
+/// As for [`create`]; `EINVAL` or `ENOSYS` if the kernel has no such pages.
+pub fn huge(length: u64) -> io::Result<File> {
+    with(MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB, length)
+}
+
+fn with(pages: MemfdFlags, length: u64) -> io::Result<File> {
+    let flags = pages | MemfdFlags::CLOEXEC;
     // The flag is unknown before Linux 6.3 and demanded where the sysctl vm.memfd_noexec is 2.
-    let file = match memfd_create(c"bellows", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(c"bellows", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?,
+    let file = match memfd_create(c"bellows", flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(c"bellows", flags | MemfdFlags::ALLOW_SEALING)?,
         file => file?,
     };
     ftruncate(&file, length)?;

@@ -136,6 +136,15 @@ impl Notifiers {
     }
 }
 
+/// Whether [`Notifiers`] that are made on this thread notify through `io_uring`.
+///
+/// # Errors
+/// Why they do not: what `io_uring_setup(2)` and `io_uring_register(2)` say. `EPERM` if it is not allowed, `ENOSYS` if
+/// the kernel has none.
+pub fn check_io_uring() -> io::Result<()> {
+    ring().map(drop)
+}
+
 /// A ring that can do nothing but nothing, so that it is of no use to anybody who takes over a confined thread.
 fn ring() -> io::Result<IoUring> {
     let uring = IoUring::builder().setup_r_disabled().build(1)?;
@@ -413,6 +422,20 @@ mod tests {
         (0..100).for_each(|_| notifier.notify());
         assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
         assert!(is_raised(&theirs, LIMIT));
+    }
+
+    #[test]
+    fn why_there_is_no_io_uring_is_said() {
+        let means = Notifiers::new(1, 0).unwrap().means();
+        assert_eq!(check_io_uring().is_ok(), means == Means::IoUring, "{:?}", check_io_uring());
+        let confined = || {
+            // Such a thread may make no ring.
+            crate::confine::confine_without(&[]).map(|_| check_io_uring().map_err(|error| error.kind()))
+        };
+        match thread::spawn(confined).join().unwrap() {
+            Ok(refused) => assert_eq!(refused, Err(io::ErrorKind::PermissionDenied)),
+            Err(why) => eprintln!("skipped: {why}"),
+        }
     }
 
     #[test]

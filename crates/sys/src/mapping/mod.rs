@@ -9,6 +9,7 @@ mod peer;
 use std::fs::File;
 use std::io;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -82,6 +83,18 @@ impl SharedMapping {
         unsafe { self.start.add(self.skip) }
     }
 
+    /// Writes a zero, so that the page of this byte is there afterwards.
+    ///
+    /// # Panics
+    /// If the mapping has no such byte.
+    #[inline]
+    pub fn touch(&self, offset: usize) {
+        assert!(offset < self.mapped - self.skip, "the mapping has {} bytes", self.mapped - self.skip);
+        // SAFETY: the byte lies in the mapping, which is writable and lives as long as the value. The store is atomic,
+        // and nobody has a reference to what is mapped.
+        unsafe { AtomicU8::from_ptr(self.start().as_ptr().add(offset)) }.store(0, Relaxed);
+    }
+
     /// Whether the file was cut short under us, so that a part of the mapping is no longer shared. Known once that part
     /// was touched.
     #[inline]
@@ -118,6 +131,7 @@ pub fn prepare() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::os::unix::fs::MetadataExt;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
@@ -149,6 +163,21 @@ mod tests {
         let other = SharedMapping::new(&file, 0, 3 * page_size() as u64).unwrap();
         assert_eq!(read(&other, 5000), 11);
         assert!(!mapping.is_broken() && !other.is_broken());
+    }
+
+    #[test]
+    fn a_page_that_is_touched_is_there() {
+        let page = page_size();
+        let file = plain_file(3);
+        let mapping = SharedMapping::new(&file, page as u64, 2 * page as u64).unwrap();
+        let blocks = || file.metadata().unwrap().blocks() as usize * 512 / page;
+        assert_eq!(blocks(), 0);
+        mapping.touch(0);
+        write(&mapping, 2 * page - 1, 7);
+        assert_eq!(blocks(), 2);
+        mapping.touch(2 * page - 1);
+        assert_eq!((blocks(), read(&mapping, 2 * page - 1)), (2, 0));
+        assert!(std::panic::catch_unwind(|| mapping.touch(2 * page)).is_err());
     }
 
     #[test]

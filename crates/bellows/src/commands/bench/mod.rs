@@ -6,6 +6,7 @@ mod blit;
 mod engine;
 mod history;
 mod neighbours;
+mod notify;
 mod reload;
 mod vring;
 
@@ -43,6 +44,7 @@ enum Bench {
     Engine(engine::Arguments),
     History(history::Arguments),
     Neighbours(neighbours::Arguments),
+    Notify(notify::Arguments),
     Reload(reload::Arguments),
     Vring(vring::Arguments),
 }
@@ -78,6 +80,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         Bench::Engine(arguments) => engine::execute(arguments),
         Bench::History(arguments) => history::execute(arguments),
         Bench::Neighbours(arguments) => neighbours::execute(arguments),
+        Bench::Notify(arguments) => notify::execute(arguments),
         Bench::Reload(arguments) => reload::execute(arguments),
         Bench::Vring(arguments) => vring::execute(arguments),
     }
