@@ -118,10 +118,13 @@ impl Shared {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 
-    /// How often the system has taken the processor away from the engine's thread to run another one.
-    pub(super) fn switches(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(self.thread.get()?.join("status")).ok()?;
-        status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
+    /// Nanoseconds for which the engine's thread has waited while the system ran another one on its processor.
+    pub(super) fn waited(&self) -> u64 {
+        let read = || {
+            let schedstat = std::fs::read_to_string(self.thread.get()?.join("schedstat")).ok()?;
+            schedstat.split_whitespace().nth(1)?.parse().ok()
+        };
+        read().unwrap_or(0)
     }
 
     fn switch(&self, on: bool) {

@@ -18,8 +18,8 @@
 //! median in which packets of the honest guest pass. The engine polls, and most of its breaths are shorter.
 //!
 //! Stolen time is excluded slice by slice, each of a tenth of a second: what was measured while the host took the engine's
-//! processor away (`steal` in `/proc/stat`), or the system ran another thread there (`nonvoluntary_ctxt_switches`), is
-//! thrown away.
+//! processor away (`steal` in `/proc/stat`), or the system ran other threads there for more than a hundredth of the time
+//! (`schedstat` of the engine's thread), is thrown away.
 
 mod clock;
 mod honest;
@@ -229,7 +229,7 @@ fn notes(answers: &[Answer]) -> Vec<String> {
              guest in place of the attack; waits: breaths from a packet's being available to its passing, the most"
         ),
         format!(
-            "{stolen} of {all} slices of {} ms left out: the host, or another thread, had the engine's processor meanwhile",
+            "{stolen} of {all} slices of {} ms left out: the host, or other threads, had the engine's processor meanwhile",
             SLICE.as_millis()
         ),
         format!("`{UNBOUNDED}` is not judged: what page faults of guests' memory cost is not the engine's to bound"),
@@ -438,10 +438,10 @@ impl Street<'_> {
 
     /// Adds what breaths were while something was done, unless the engine's processor was taken away meanwhile: then false.
     fn undisturbed(&self, breaths: &mut Breaths, work: impl FnOnce() -> Breaths) -> bool {
-        let disturbances = || (stolen(self.engines), self.shared.switches());
-        let before = disturbances();
+        let before = (stolen(self.engines), self.shared.waited());
         let new = work();
-        let undisturbed = before == disturbances();
+        let waited = Duration::from_nanos(self.shared.waited().saturating_sub(before.1));
+        let undisturbed = stolen(self.engines) == before.0 && waited <= SLICE / 100;
         if undisturbed {
             breaths.append(&new);
         }
