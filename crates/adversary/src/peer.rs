@@ -10,6 +10,7 @@ use std::path::Path;
 use bellows_sys::wake::Event;
 use bellows_sys::{memfd, socket};
 use bellows_virtio::Features;
+use rustix::fs::{FallocateFlags, fallocate};
 
 /// Requests by their numbers in the protocol.
 #[allow(missing_docs)]
@@ -136,8 +137,9 @@ impl Peer {
         }
     }
 
-    /// Negotiates these features and shares the memory.
+    /// Negotiates these features and shares the memory, all of which is there: the device need not make it.
     pub fn begin(&mut self, features: Features) {
+        let _ = fallocate(&self.memory, FallocateFlags::empty(), 0, LENGTH);
         if features.has(Features::PROTOCOL_FEATURES) {
             self.numbers(request::GET_PROTOCOL_FEATURES, &[], &[]);
             self.numbers(request::SET_PROTOCOL_FEATURES, &[PROTOCOL], &[]);

@@ -150,6 +150,7 @@ const CONTROL_THREAD: &[(i64, Allowed)] = &[
     (libc::SYS_munmap, Allowed::Always),
     (libc::SYS_mremap, Allowed::Always),
     (libc::SYS_madvise, Allowed::Always),
+    (libc::SYS_mincore, Allowed::Always),
     (libc::SYS_brk, Allowed::Always),
     (libc::SYS_prctl, Allowed::OneOf(0, &[PR_SET_VMA])),
     (libc::SYS_getrandom, Allowed::Always),

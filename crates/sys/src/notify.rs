@@ -23,8 +23,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock;
 
-/// A notification that takes longer than this, in nanoseconds, makes the next ones be looked at more closely.
-const SLOW: u64 = 100_000;
+/// A notification that takes longer than this, in nanoseconds, makes the next ones be looked at more closely: several times what
+/// it takes to wake somebody who sleeps (`bellows bench notify`).
+const SLOW: u64 = 30_000;
 /// So many of them.
 const SUSPICIOUS: u32 = 8;
 /// After so many that kept the processor busy for longer than [`SLOW`], the thread notifies.

@@ -8,6 +8,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use bellows_sys::mapping::{CheckedFile, PeerMemory, SharedMapping, holes};
 
@@ -63,6 +64,9 @@ pub enum MapError {
     },
 }
 
+/// So long a region's pages are looked for that are there already, and need not be page faults of the engine's.
+const LONGEST_BRINGING: Duration = Duration::from_millis(50);
+
 /// One region of the driver's memory, mapped here. A clone is the same mapping.
 #[derive(Clone, Debug)]
 pub struct Region {
@@ -100,6 +104,7 @@ impl Region {
             return Err(MapError::Short { guest, needed, there });
         }
         let mapping = file.map(offset, length).map_err(system)?;
+        mapping.bring_in(file.present(), LONGEST_BRINGING);
         Ok(Region { guest, length, user, mapping: Arc::new(mapping) })
     }
 

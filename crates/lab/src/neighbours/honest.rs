@@ -24,8 +24,17 @@ const UNDER_WAY: usize = 128;
 /// Packets that have not come back after so many breaths are lost.
 const LOST: u64 = 20_000;
 
-/// Lengths of packets, one after the other.
-const LENGTHS: [usize; 4] = [60, 60, 590, 1_514];
+/// Which packets a guest sends: their lengths, one after the other, and what they are filled with, by which it knows its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traffic {
+    lengths: &'static [usize],
+    filler: u8,
+}
+
+/// What the honest guest sends that is watched: packets of all lengths.
+pub(super) const MIXED: Traffic = Traffic { lengths: &[60, 60, 590, 1_514], filler: 0xa5 };
+/// What the other honest one sends: as much as fits into an Ethernet frame, as who sends a file does.
+pub(super) const BULK: Traffic = Traffic { lengths: &[1_514], filler: 0x5a };
 
 /// What a guest has noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +65,7 @@ pub(super) struct Honest {
     port: DriverPort<Driver>,
     packets: Vec<Packet>,
     received: Vector,
-    /// What its packets are filled with: others that come are not its own.
-    filler: u8,
+    traffic: Traffic,
     /// The number of the first packet that is under way, how many are, and how many were sent together.
     next: u64,
     under_way: usize,
@@ -68,8 +76,8 @@ pub(super) struct Honest {
 }
 
 impl Honest {
-    /// One that connects to a socket until it is served. Its packets are told from others' by what they are filled with.
-    pub(super) fn connect(socket: &Path, filler: u8) -> Honest {
+    /// One that connects to a socket until it is served.
+    pub(super) fn connect(socket: &Path, traffic: Traffic) -> Honest {
         let config = FrontendConfig {
             socket: socket.to_owned(),
             mode: Mode::Client,
@@ -83,7 +91,7 @@ impl Honest {
         let (frontend, port) = started.unwrap_or_else(|error| fail(&format!("an honest guest: {error}")));
         frontend.begin();
         let packet = |index: usize| {
-            let packet = Packet::from_bytes(&vec![filler; LENGTHS[index % LENGTHS.len()]]);
+            let packet = Packet::from_bytes(&vec![traffic.filler; traffic.lengths[index % traffic.lengths.len()]]);
             packet.unwrap_or_else(|| fail(&"no packet for an honest guest"))
         };
         Honest {
@@ -91,7 +99,7 @@ impl Honest {
             port,
             packets: (0..UNDER_WAY).map(packet).collect(),
             received: Vector::new(),
-            filler,
+            traffic,
             next: 0,
             under_way: 0,
             batch: 0,
@@ -141,13 +149,13 @@ impl Honest {
         if let Err(error) = driver.pairs[0].receive.receive(&mut self.received, usize::MAX) {
             fail(&format!("the device of an honest guest breaks the rules: {error}"));
         }
-        let filler = self.filler;
+        let Traffic { lengths, filler } = self.traffic;
         for packet in self.received.drain(usize::MAX) {
             let bytes = packet.bytes();
             if bytes[0] != filler {
                 continue;
             }
-            let length = LENGTHS[(self.batch - self.under_way) % LENGTHS.len()];
+            let length = lengths[(self.batch - self.under_way) % lengths.len()];
             let number = |range: Range<usize>| Some(u64::from_le_bytes(bytes.get(range)?.try_into().ok()?));
             let (Some(numbered), Some(stamp)) = (number(NUMBER), number(STAMP)) else {
                 self.tally.altered += 1;

@@ -2,7 +2,7 @@
 //!
 //! One engine with two `vhost-user` devices has a processor to itself. On another, one thread is the driver of the first
 //! device, an honest one, and whoever is at the second, in turns of some microseconds: for a while another honest driver,
-//! then somebody who tries an [attack](bellows_adversary::ATTACKS) again and again, then the honest one again, and so on.
+//! which sends full Ethernet frames, then somebody who tries an [attack](bellows_adversary::ATTACKS) again and again, then the honest one again, and so on.
 //!
 //! ```text
 //! honest.output → clock → copy → honest.input
@@ -43,7 +43,7 @@ use crate::report::{BenchError, ENOUGH, Machine, Measurement, Ratio, Report, cho
 use crate::stats::median;
 
 use clock::{Breaths, Clock, Shared};
-use honest::{Honest, Tally};
+use honest::{BULK, Honest, MIXED, Tally};
 
 /// What a benchmark run is asked to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -369,7 +369,7 @@ impl Street<'_> {
     fn measure(&self, attackers: &[Attacker], seconds: f64, seed: u64) -> Answer {
         let slices = seconds / SLICE.as_secs_f64() / (2.0 * attackers.len() as f64);
         let slices = slices.round().max(1.0) as u32;
-        let mut honest = Honest::connect(&self.sockets[0], 0xa5);
+        let mut honest = Honest::connect(&self.sockets[0], MIXED);
         self.wait(|| honest.is_served(), || {});
         let breaths = self.beside_honest(&mut honest, 2 * SLICE);
         let busy = breaths.loaded().unwrap_or_else(|| fail(&"the engine serves no guest")) / 4;
@@ -380,7 +380,7 @@ impl Street<'_> {
 
     /// Has another honest driver at the second device for a slice of time.
     fn beside_honest(&self, honest: &mut Honest, slice: Duration) -> Breaths {
-        let mut other = Honest::connect(&self.sockets[1], 0x5a);
+        let mut other = Honest::connect(&self.sockets[1], BULK);
         self.wait(|| other.is_served(), || honest.turn(self.shared));
         let breaths = self.record(slice, || {
             honest.turn(self.shared);

@@ -10,9 +10,11 @@ use std::fs::File;
 use std::io;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use crate::code::page_size;
 use guard::Guard;
 use peer::Charge;
 pub use peer::{CheckedFile, MAX_ALL_SPACE, MAX_PEER_SPACE, PeerMemory};
@@ -95,6 +97,50 @@ impl SharedMapping {
         unsafe { AtomicU8::from_ptr(self.start().as_ptr().add(offset)) }.store(0, Relaxed);
     }
 
+    /// Has those pages at hand that are in memory already, so that no thread takes a page fault for them later; other
+    /// pages stay as they are. Ends when so many bytes have been found, or after `limit`. For threads that may take their
+    /// time.
+    ///
+    /// A kernel that cannot do it (before Linux 5.14) leaves all as it is: the pages come when they are touched.
+    pub fn bring_in(&self, mut bytes: u64, limit: Duration) {
+        const CHUNK: usize = 16 << 20;
+        let page = page_size();
+        let end = Instant::now() + limit;
+        let mut present = vec![0_u8; CHUNK.min(self.mapped) / page];
+        for at in (0..self.mapped).step_by(CHUNK) {
+            let length = CHUNK.min(self.mapped - at);
+            // SAFETY: the chunk lies in the mapping, whose length is a whole number of pages, and there is a byte for each
+            // of its pages.
+            let asked = unsafe { libc::mincore(self.start.as_ptr().add(at).cast(), length, present.as_mut_ptr()) };
+            if asked != 0 || bytes == 0 || Instant::now() > end {
+                return;
+            }
+            let mut first = at;
+            for run in present[..length / page].chunk_by(|one, other| one & 1 == other & 1) {
+                let length = run.len() * page;
+                // SAFETY: the run lies in the mapping. Its pages are made writable, as the mapping is, and keep what is in
+                // them; one that has gone meanwhile is an error.
+                let populate =
+                    || unsafe { madvise(self.start.as_ptr().add(first).cast(), length, Advice::LinuxPopulateWrite) };
+                if run[0] & 1 == 1 {
+                    if populate().is_err() {
+                        return;
+                    }
+                    bytes = bytes.saturating_sub(length as u64);
+                }
+                first += length;
+            }
+        }
+    }
+
+    /// Makes all pages now, so that whoever maps them finds them, and touches them without a page fault here.
+    ///
+    /// A kernel that cannot do it (before Linux 5.14) leaves that to whoever touches them first.
+    pub fn make(&self) {
+        // SAFETY: the mapping is ours, and keeps what is in it.
+        let _ = unsafe { madvise(self.start.as_ptr().cast(), self.mapped, Advice::LinuxPopulateWrite) };
+    }
+
     /// Whether the file was cut short under us, so that a part of the mapping is no longer shared. Known once that part
     /// was touched.
     #[inline]
@@ -136,7 +182,6 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::code::page_size;
 
     fn plain_file(pages: u64) -> File {
         crate::memfd::create(pages * page_size() as u64).unwrap()
@@ -178,6 +223,35 @@ mod tests {
         mapping.touch(2 * page - 1);
         assert_eq!((blocks(), read(&mapping, 2 * page - 1)), (2, 0));
         assert!(std::panic::catch_unwind(|| mapping.touch(2 * page)).is_err());
+    }
+
+    /// Page faults are those of this thread.
+    #[test]
+    fn what_is_in_memory_is_brought_in_and_nothing_else_is_made() {
+        const PAGES: usize = 64;
+        let page = page_size();
+        let file = plain_file(PAGES as u64);
+        let theirs = SharedMapping::new(&file, 0, (PAGES * page) as u64).unwrap();
+        (0..PAGES).step_by(2).for_each(|index| write(&theirs, index * page, 7));
+        let ours = SharedMapping::new(&file, 0, (PAGES * page) as u64).unwrap();
+        let blocks = || file.metadata().unwrap().blocks() as usize * 512 / page;
+        assert_eq!(blocks(), PAGES / 2);
+        ours.bring_in(u64::MAX, Duration::from_secs(10));
+        assert_eq!(blocks(), PAGES / 2);
+        let faults = || crate::cpu::thread_faults().minor;
+        let before = faults();
+        (0..PAGES).step_by(2).for_each(|index| write(&ours, index * page + 1, 9));
+        let taken = faults() - before;
+        // Others of the process may have taken pages from the page tables in between.
+        assert!(taken < PAGES as u64 / 8, "{taken} faults for pages that were there");
+        assert_eq!((read(&ours, 0), read(&ours, 1)), (7, 9));
+        file.set_len(page as u64).unwrap();
+        ours.bring_in(u64::MAX, Duration::from_secs(10));
+        assert!(!ours.is_broken());
+
+        let other = plain_file(PAGES as u64);
+        SharedMapping::new(&other, 0, (PAGES * page) as u64).unwrap().make();
+        assert_eq!(other.metadata().unwrap().blocks() as usize * 512 / page, PAGES);
     }
 
     #[test]

@@ -77,6 +77,7 @@ impl PeerMemory {
             file,
             in_memory,
             length: u64::try_from(status.st_size).unwrap_or(0),
+            present: u64::try_from(status.st_blocks).unwrap_or(0).saturating_mul(512),
             identity: (status.st_dev, status.st_ino),
             page: mapping_page(file)?,
             space: self.space.clone(),
@@ -115,6 +116,7 @@ pub struct CheckedFile<'a> {
     file: &'a File,
     in_memory: bool,
     length: u64,
+    present: u64,
     identity: (u64, u64),
     page: usize,
     space: Option<Arc<Space>>,
@@ -129,6 +131,12 @@ impl CheckedFile<'_> {
     /// How many bytes it has. Its owner may change that at any time.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// How many bytes of it were there when it was looked at, if it lives in memory: nothing else than pages that somebody
+    /// has made. Otherwise none.
+    pub fn present(&self) -> u64 {
+        if self.in_memory { self.present } else { 0 }
     }
 
     /// Device and inode.

@@ -18,6 +18,8 @@ impl Space {
     pub(super) fn new(length: usize) -> io::Result<(Space, File)> {
         let file = memfd::sealed(length as u64)?;
         let mapping = SharedMapping::new(&file, 0, length as u64)?;
+        // Neither our engine nor the device's is to take page faults for it.
+        mapping.make();
         Ok((Space { mapping, length }, file))
     }
 
