@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bellows_engine::{App, Io, Port, Ports};
-use bellows_sys::clock;
+use bellows_sys::{clock, cpu};
 
 use super::honest::STAMP;
 
@@ -21,6 +21,8 @@ pub(super) struct Breaths {
     all: Classes,
     /// Those in which packets of the honest guest passed.
     loaded: Classes,
+    /// Page faults of the engine's thread meanwhile.
+    pub(super) faults: u64,
 }
 
 /// Classes in each doubling, and in all.
@@ -63,7 +65,7 @@ impl Classes {
 
 impl Default for Breaths {
     fn default() -> Breaths {
-        Breaths { all: Classes::new(), loaded: Classes::new() }
+        Breaths { all: Classes::new(), loaded: Classes::new(), faults: 0 }
     }
 }
 
@@ -73,6 +75,7 @@ impl Breaths {
         for (sum, others) in [(&mut self.all, &others.all), (&mut self.loaded, &others.loaded)] {
             sum.0.iter_mut().zip(others.0.iter()).for_each(|(sum, count)| *sum += count);
         }
+        self.faults += others.faults;
     }
 
     /// The median of those in which packets of the honest guest passed.
@@ -140,6 +143,8 @@ pub(super) struct Clock {
     shared: Arc<Shared>,
     breath: u64,
     last: u64,
+    /// Page faults of this thread before breaths were recorded.
+    faults: u64,
     /// Whether packets have passed in this breath.
     loaded: bool,
     /// While breaths are recorded.
@@ -148,7 +153,7 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn new(shared: Arc<Shared>) -> Clock {
-        Clock { shared, breath: 0, last: 0, loaded: false, breaths: None }
+        Clock { shared, breath: 0, last: 0, faults: 0, loaded: false, breaths: None }
     }
 
     #[cold]
@@ -158,12 +163,14 @@ impl Clock {
             let thread = std::fs::read_link("/proc/thread-self").unwrap_or_default();
             Path::new("/proc").join(thread)
         });
+        let faults = cpu::thread_faults().minor;
         let recorded = std::mem::replace(&mut self.breaths, on.then(Breaths::default));
-        if recorded.is_some() {
-            *self.shared.recorded.lock().unwrap_or_else(PoisonError::into_inner) = recorded;
+        if let Some(mut recorded) = recorded {
+            recorded.faults = faults - self.faults;
+            *self.shared.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(recorded);
         }
         self.shared.records.store(on, Release);
-        self.last = 0;
+        (self.last, self.faults) = (0, faults);
     }
 }
 

@@ -128,6 +128,7 @@ struct Attacked {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Figures {
     breaths: u64,
+    faults: u64,
     median: f64,
     p999: f64,
     longest: f64,
@@ -195,6 +196,7 @@ fn judged(name: &str, all: &[&Attacked]) -> (Option<Measurement>, Vec<String>) {
         ("longest_wait", json!(tally.longest_wait)),
         ("connections", json!(all.iter().map(|attacked| attacked.connections).sum::<u64>())),
         ("breaths", json!(both.iter().map(|(_, attacked)| attacked.breaths).sum::<u64>())),
+        ("page_faults", json!(both.iter().map(|(_, attacked)| attacked.faults).sum::<u64>())),
         ("processes", json!(both.len())),
         ("median_clocks", json!(median(&of(|figures| figures.median)).map(|median| median.value))),
     ]
@@ -464,7 +466,7 @@ impl Figures {
     fn of(breaths: &Breaths, busy: u64) -> Option<Figures> {
         let quantile = |part| breaths.quantile(part, busy).map(|clocks| clocks as f64);
         let (median, p999, longest) = (quantile(0.5)?, quantile(0.999)?, quantile(1.0)?);
-        Some(Figures { breaths: breaths.count(busy), median, p999, longest })
+        Some(Figures { breaths: breaths.count(busy), faults: breaths.faults, median, p999, longest })
     }
 }
 

@@ -98,25 +98,27 @@ impl SharedMapping {
     }
 
     /// Has those pages at hand that are in memory already, so that no thread takes a page fault for them later; other
-    /// pages stay as they are. Ends when so many bytes have been found, or after `limit`. For threads that may take their
-    /// time.
+    /// pages stay as they are. `present`: of how many bytes there are pages, as far as is known. Ends when those have been
+    /// found, or after `limit`. For threads that may take their time.
     ///
     /// A kernel that cannot do it (before Linux 5.14) leaves all as it is: the pages come when they are touched.
-    pub fn bring_in(&self, mut bytes: u64, limit: Duration) {
+    pub fn bring_in(&self, mut present: u64, limit: Duration) {
         const CHUNK: usize = 16 << 20;
         let page = page_size();
         let end = Instant::now() + limit;
-        let mut present = vec![0_u8; CHUNK.min(self.mapped) / page];
+        // Pages that were reserved and not written to are there as well, but the kernel does not count them.
+        let whole = present >= self.mapped as u64;
+        let mut found = vec![1_u8; CHUNK.min(self.mapped) / page];
         for at in (0..self.mapped).step_by(CHUNK) {
             let length = CHUNK.min(self.mapped - at);
             // SAFETY: the chunk lies in the mapping, whose length is a whole number of pages, and there is a byte for each
             // of its pages.
-            let asked = unsafe { libc::mincore(self.start.as_ptr().add(at).cast(), length, present.as_mut_ptr()) };
-            if asked != 0 || bytes == 0 || Instant::now() > end {
+            let mut ask = || unsafe { libc::mincore(self.start.as_ptr().add(at).cast(), length, found.as_mut_ptr()) };
+            if present == 0 || Instant::now() > end || !whole && ask() != 0 {
                 return;
             }
             let mut first = at;
-            for run in present[..length / page].chunk_by(|one, other| one & 1 == other & 1) {
+            for run in found[..length / page].chunk_by(|one, other| one & 1 == other & 1) {
                 let length = run.len() * page;
                 // SAFETY: the run lies in the mapping. Its pages are made writable, as the mapping is, and keep what is in
                 // them; one that has gone meanwhile is an error.
@@ -126,7 +128,7 @@ impl SharedMapping {
                     if populate().is_err() {
                         return;
                     }
-                    bytes = bytes.saturating_sub(length as u64);
+                    present = present.saturating_sub(length as u64);
                 }
                 first += length;
             }
@@ -234,9 +236,10 @@ mod tests {
         let theirs = SharedMapping::new(&file, 0, (PAGES * page) as u64).unwrap();
         (0..PAGES).step_by(2).for_each(|index| write(&theirs, index * page, 7));
         let ours = SharedMapping::new(&file, 0, (PAGES * page) as u64).unwrap();
+        let some = (PAGES / 2 * page) as u64;
         let blocks = || file.metadata().unwrap().blocks() as usize * 512 / page;
         assert_eq!(blocks(), PAGES / 2);
-        ours.bring_in(u64::MAX, Duration::from_secs(10));
+        ours.bring_in(some, Duration::from_secs(10));
         assert_eq!(blocks(), PAGES / 2);
         let faults = || crate::cpu::thread_faults().minor;
         let before = faults();
@@ -246,7 +249,7 @@ mod tests {
         assert!(taken < PAGES as u64 / 8, "{taken} faults for pages that were there");
         assert_eq!((read(&ours, 0), read(&ours, 1)), (7, 9));
         file.set_len(page as u64).unwrap();
-        ours.bring_in(u64::MAX, Duration::from_secs(10));
+        ours.bring_in(some, Duration::from_secs(10));
         assert!(!ours.is_broken());
 
         let other = plain_file(PAGES as u64);

@@ -133,10 +133,14 @@ impl CheckedFile<'_> {
         self.length
     }
 
-    /// How many bytes of it were there when it was looked at, if it lives in memory: nothing else than pages that somebody
-    /// has made. Otherwise none.
+    /// How many bytes of it were there when it was looked at, if it lives in memory: pages that somebody has made. Otherwise none.
+    /// If all of it was there, that is said as the greatest number.
     pub fn present(&self) -> u64 {
-        if self.in_memory { self.present } else { 0 }
+        match self.in_memory {
+            true if self.present >= self.length => u64::MAX,
+            true => self.present,
+            false => 0,
+        }
     }
 
     /// Device and inode.
