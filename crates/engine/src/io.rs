@@ -351,6 +351,16 @@ impl<'a, A: App> Io<'a, A> {
         self.count_drops(reason, count as u64);
     }
 
+    /// The same of the first `count` packets alone, as far as there are so many.
+    ///
+    /// # Panics
+    /// If there is no such reason.
+    pub fn drop_first(&self, input: &mut Input<'_, A>, count: usize, reason: usize) {
+        let before = input.len();
+        Place::dropping(self.reason(reason), || input.discard_first(count));
+        self.count_drops(reason, (before - input.len()) as u64);
+    }
+
     #[inline]
     fn count_drops(&self, reason: usize, count: u64) {
         assert!(reason < A::DROPS.len(), "the app has no reason {reason} to drop a packet");

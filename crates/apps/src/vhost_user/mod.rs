@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::status::Told;
 use crate::virtio::bell::watch;
 use crate::virtio::finish::{Able, Budget};
-use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
+use crate::virtio::outgoing::{Awaits, Outgoing, Sender, Void};
 use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
@@ -183,6 +183,7 @@ struct Running {
     share: Budget,
     /// When the last ring was taken away that receives, if none does now.
     gone_at: Option<u64>,
+    void: Void,
 }
 
 /// How long packets wait in the link when no ring receives: whenever the driver's side changes something about a ring, that is away
@@ -324,7 +325,17 @@ impl Running {
         };
         let (backend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
         let share = Budget::share(1, 1);
-        Ok(Running { backend, port, pairs, packets: Vector::new(), noting: false, first: 0, share, gone_at: None })
+        Ok(Running {
+            backend,
+            port,
+            pairs,
+            packets: Vector::new(),
+            noting: false,
+            first: 0,
+            share,
+            gone_at: None,
+            void: Void::default(),
+        })
     }
 
     /// Exchanges rings with the control thread, if that wants something.
@@ -430,10 +441,11 @@ impl Running {
             let until = self.gone_at.map_or(0, |gone| gone + AWAY);
             if io.now() < until {
                 io.wake_at(until);
+                self.void.spare(&input);
                 return;
             }
-            io.drop_all(&mut input, dropped::NO_DRIVER);
-            self.pairs.iter_mut().for_each(|pair| pair.outgoing.drop_all(io, dropped::NO_DRIVER));
+            let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
+            self.void.swallow(io, queues, &mut input, dropped::NO_DRIVER);
             return;
         }
         if rings > 1 {

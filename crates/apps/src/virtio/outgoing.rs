@@ -92,6 +92,37 @@ pub(crate) struct Outgoing {
     pub(crate) awaits: Awaits,
 }
 
+/// Drops what comes while nobody is on the other side. What waited there before goes little by little: freeing a thousand
+/// packets that no cache holds any more takes longer than a breath may.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Void {
+    /// Packets in the link that waited there before this breath.
+    before: usize,
+}
+
+impl Void {
+    /// Packets that are left to wait, because somebody may be there soon.
+    pub(crate) fn spare<A: App>(&mut self, input: &Input<'_, A>) {
+        self.before = input.len();
+    }
+
+    /// Drops packets of these queues and of the link: a burst, and as many as have come.
+    pub(crate) fn swallow<'q, A: App>(
+        &mut self,
+        io: &Io<A>,
+        queues: impl Iterator<Item = &'q mut Outgoing>,
+        input: &mut Input<'_, A>,
+        reason: usize,
+    ) {
+        let mut most = io.burst() + input.len().saturating_sub(self.before);
+        for queue in queues {
+            most = most.saturating_sub(queue.drop_some(io, most, reason));
+        }
+        io.drop_first(input, most, reason);
+        self.before = input.len();
+    }
+}
+
 impl Outgoing {
     /// One that holds nothing.
     pub(crate) fn new() -> Outgoing {
@@ -104,12 +135,15 @@ impl Outgoing {
         self.waiting.len() + self.finisher.held()
     }
 
-    /// Drops all that it holds.
-    pub(crate) fn drop_all<A: App>(&mut self, io: &Io<A>, reason: usize) {
+    /// Drops packets that it holds, so many at most; returns how many.
+    fn drop_some<A: App>(&mut self, io: &Io<A>, most: usize, reason: usize) -> usize {
         let (mut ready, rest) = self.finisher.empty();
-        for packet in self.waiting.drain(usize::MAX).chain(ready.drain(usize::MAX)).chain(rest) {
+        let mut dropped = 0;
+        for packet in rest.into_iter().chain(ready.drain(usize::MAX)).chain(self.waiting.drain(most)) {
             io.drop(packet, reason);
+            dropped += 1;
         }
+        dropped
     }
 
     /// Gives a queue what waits for it, and what is in the link if it is the only one. Hot.

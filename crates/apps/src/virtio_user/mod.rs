@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::status::{Told, Totals};
 use crate::virtio::bell::watch;
 use crate::virtio::finish::{Able, Budget};
-use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
+use crate::virtio::outgoing::{Awaits, Outgoing, Sender, Void};
 use crate::virtio::{self, Side, VirtioOption};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket: `vhost-user` of another network, or
@@ -182,6 +182,7 @@ struct Running {
     totals: Arc<Totals>,
     /// What the app's counters have been told of this driver's queues: empty, too long, bad header, and without a buffer.
     told: [u64; 4],
+    void: Void,
 }
 
 /// The driver of a virtio-net device at a vhost-user socket.
@@ -310,7 +311,18 @@ impl Running {
         let (frontend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
         let totals = Arc::default();
         let (packets, share) = (Vector::new(), Budget::share(1, 1));
-        Ok(Running { frontend, port, pairs, packets, noting: false, first: 0, share, totals, told: [0; 4] })
+        Ok(Running {
+            frontend,
+            port,
+            pairs,
+            packets,
+            noting: false,
+            first: 0,
+            share,
+            totals,
+            told: [0; 4],
+            void: Void::default(),
+        })
     }
 
     /// Exchanges drivers with the control thread, if that wants something.
@@ -379,8 +391,8 @@ impl Running {
     fn push(&mut self, io: &Io<VirtioUser>) {
         let mut input = io.input(0);
         let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
-            io.drop_all(&mut input, dropped::NO_DEVICE);
-            self.pairs.iter_mut().for_each(|pair| pair.outgoing.drop_all(io, dropped::NO_DEVICE));
+            let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
+            self.void.swallow(io, queues, &mut input, dropped::NO_DEVICE);
             return;
         };
         if queues > 1 {
