@@ -384,6 +384,15 @@ impl Street<'_> {
     fn beside_honest(&self, honest: &mut Honest, slice: Duration) -> Breaths {
         let mut other = Honest::connect(&self.sockets[1], BULK);
         self.wait(|| other.is_served(), || honest.turn(self.shared));
+        // What waits for this port comes from the one before.
+        let end = Instant::now() + SLICE / 10;
+        self.wait(
+            || Instant::now() > end,
+            || {
+                honest.turn(self.shared);
+                other.turn(self.shared);
+            },
+        );
         let breaths = self.record(slice, || {
             honest.turn(self.shared);
             other.turn(self.shared);

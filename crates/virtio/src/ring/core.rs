@@ -128,8 +128,10 @@ pub(super) struct Core {
     pub(super) chains: Vec<Chain>,
     /// Descriptors, entries and pieces that this call has looked at on its walks.
     pub(super) looked: usize,
-    /// How much of its burst the last call has spent.
+    /// How much of its burst the last call has spent; during a call, what long chains count for beyond one packet each.
     pub(super) spent: usize,
+    /// Packets of the burst for which nothing waited when the call began: long chains cost these first.
+    pub(super) spare: usize,
     /// All that any call has looked at, for tests of its bounds.
     #[cfg(debug_assertions)]
     pub(super) steps: u64,
@@ -197,6 +199,7 @@ impl Core {
             chains: Vec::with_capacity(MAX_PIECES),
             looked: 0,
             spent: 0,
+            spare: 0,
             #[cfg(debug_assertions)]
             steps: 0,
             offload: Offload::default(),
@@ -267,10 +270,12 @@ impl Core {
     }
 
     /// How many packets more than one a packet of a burst counts for, for which so many bytes were copied and all that has been
-    /// looked at on walks since the last time.
+    /// looked at on walks since the last time. It is spent.
     pub(super) fn charge(&mut self, bytes: usize) -> usize {
         let more = std::mem::take(&mut self.looked).saturating_sub(STEPS_PER_PACKET);
-        more.div_ceil(2) + bytes.saturating_sub(1) / BYTES_PER_PACKET
+        let cost = more.div_ceil(2) + bytes.saturating_sub(1) / BYTES_PER_PACKET;
+        self.spent += cost;
+        cost
     }
 
     /// How many chains of a split ring wait.

@@ -14,6 +14,8 @@ pub(super) type Loop = fn(&mut Core, &[Packet]) -> Taken;
 
 /// The loop.
 pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
+    // What long chains count for beyond one packet each is kept there, since here it would take a register from the loop.
+    core.spent = 0;
     let waiting = if K::PACKED { Ok(0) } else { core.waiting_split() };
     let mut waiting = match waiting {
         Ok(waiting) => usize::from(waiting),
@@ -26,8 +28,6 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
     let mut window = core.window;
     let mut bytes = 0;
     let mut count = 0;
-    // What long chains count for beyond one packet each.
-    let mut charged = 0;
     let mut stop = Stop::Done;
     for packet in packets {
         if packet.has_offload() && !(K::OFFLOADS && passes(core, packet)) {
@@ -61,12 +61,12 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             core.complete::<K, true>(&mut progress, spot.chain, (K::HEADER + length) as u32);
             waiting = waiting.wrapping_sub(1);
         } else {
-            if charged >= packets.len() {
+            if core.spent >= packets.len() {
                 stop = Stop::Spent;
                 break;
             }
             let put = put_scattered::<K>(core, &mut window, progress, packet, waiting);
-            charged += core.charge(length);
+            core.charge(length);
             match put {
                 Ok(Put::Done(after)) => {
                     waiting = waiting.wrapping_sub(after.chains - progress.chains);
@@ -89,7 +89,7 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
     core.window = window;
     core.counters.packets += count as u64;
     core.counters.bytes += bytes;
-    core.spent = count + charged;
+    core.spent += count;
     core.finish::<K, true>(progress);
     Taken { count, stop }
 }

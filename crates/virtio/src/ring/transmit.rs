@@ -31,12 +31,13 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     let mut progress = core.begin();
     let mut window = core.window;
     let mut fresh = Packet::fresh(available);
-    let mut bytes = 0;
-    let mut made = 0;
-    // Chains that may still be taken, and what long ones have counted for beyond one packet each.
-    let mut left = available;
-    let mut charged = 0;
-    while left > 0 {
+    let before = (packets.len(), packets.bytes());
+    // What long chains count for beyond one packet each is kept in the core, since here it would take a register from the loop.
+    core.spare = burst - available;
+    // Chains that may be taken. Each step takes one, or is the last: the packets that are taken from the pool, these chains and the
+    // ring's index go in step, so that one register counts them all.
+    let mut most = available;
+    while progress.chains < most {
         let at = progress.available;
         let (head, descriptor) = match core.head::<K>(at) {
             Ok(Some(found)) => found,
@@ -46,10 +47,9 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
                 break;
             }
         };
-        if K::PACKED || left > usize::from(AHEAD) {
+        if K::PACKED || progress.chains + usize::from(AHEAD) < most {
             core.look_ahead::<K, false>(&window, at);
         }
-        left -= 1;
         let spot = core.locate::<K, false>(&mut window, head, descriptor);
         // Without a buffer the chain stays where it is: there will be one later.
         if let Some(spot) = spot.filter(|spot| (1..=ROOM).contains(&(spot.room as usize))) {
@@ -57,8 +57,6 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
             core.step(1);
             // SAFETY: locate() found header and data to be mapped; the packet is as long as the data.
             if let Some(packet) = unsafe { take_spot::<K>(core, packet, spot) } {
-                bytes += u64::from(spot.room);
-                made += 1;
                 // There is room: at most as many as there was are asked for.
                 let _ = packets.push(packet);
             }
@@ -66,19 +64,10 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
             continue;
         }
         let Some(packet) = fresh.next() else { break };
-        let taken = take_chain::<K>(core, &mut window, at, packet);
-        let length = taken.as_ref().map_or(0, |taken| match taken {
-            Taken::Packet(chain, _) | Taken::Dropped(chain) => {
-                chain.length.saturating_sub(K::HEADER as u64).min(LARGEST_ROOM as u64) as usize
-            }
-            Taken::Nothing => 0,
-        });
-        charged += core.charge(length);
-        left = left.min(burst.saturating_sub(progress.chains + 1 + charged));
+        let (taken, cost) = take_long::<K>(core, &mut window, at, packet);
+        most = most.saturating_sub(cost);
         match taken {
             Ok(Taken::Packet(chain, packet)) => {
-                bytes += packet.len() as u64;
-                made += 1;
                 let _ = packets.push(packet);
                 core.complete::<K, false>(&mut progress, chain, 0);
             }
@@ -92,9 +81,9 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
     }
     drop(fresh);
     core.window = window;
-    core.counters.packets += made;
-    core.counters.bytes += bytes;
-    core.spent = progress.chains + charged;
+    core.counters.packets += (packets.len() - before.0) as u64;
+    core.counters.bytes += packets.bytes() - before.1;
+    core.spent += progress.chains;
     core.finish::<K, false>(progress);
     progress.chains
 }
@@ -145,8 +134,29 @@ unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) ->
     Some(packet)
 }
 
-/// Takes what lies in several buffers, from a chain that is available.
+/// Takes what lies in several buffers, and tells how many chains fewer may be taken for it.
 #[inline(never)]
+fn take_long<K: Kind>(
+    core: &mut Core,
+    window: &mut Window,
+    at: Cursor,
+    ordinary: Packet,
+) -> (Result<Taken, RingError>, usize) {
+    let taken = take_chain::<K>(core, window, at, ordinary);
+    let length = match &taken {
+        Ok(Taken::Packet(chain, _) | Taken::Dropped(chain)) => {
+            chain.length.saturating_sub(K::HEADER as u64).min(LARGEST_ROOM as u64) as usize
+        }
+        Ok(Taken::Nothing) | Err(_) => 0,
+    };
+    let cost = core.charge(length);
+    let spared = cost.min(core.spare);
+    core.spare -= spared;
+    (taken, cost - spared)
+}
+
+/// Takes what lies in several buffers, from a chain that is available.
+#[inline(always)]
 fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinary: Packet) -> Result<Taken, RingError> {
     core.pieces.clear();
     // What was read of it before is forgotten.
