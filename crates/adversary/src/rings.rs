@@ -38,7 +38,7 @@ impl<'a> RingInput<'a> {
         let packed = features.has(Features::RING_PACKED);
         let size = if packed { u16::from(size % 40) + 1 } else { 1 << (size % 6) };
         let base = match packed {
-            true => u32::from(*position) % u32::from(size) | u32::from(position & 0x80) << 8,
+            true => (u32::from(*position) % u32::from(size)) | (u32::from(position & 0x80) << 8),
             false => u32::from(*position) << 8,
         };
         let areas = Areas { descriptors: START, driver: START + 768, device: START + 896 };

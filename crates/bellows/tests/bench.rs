@@ -250,7 +250,7 @@ fn a_benchmark_that_cannot_be_run_says_why() {
     let reload = ["reload", "--processes", "1", "--reloads", "1"];
     let vring = ["vring", "--processes", "1", "--rounds", "4"];
     let blit = ["blit", "--processes", "1", "--rounds", "1"];
-    let neighbours = ["neighbours", "--processes", "1", "--seconds", "1"];
+    let neighbours = ["neighbours", "--log-level", "error", "--processes", "1"];
     let notify = ["notify", "--processes", "1", "--rounds", "1"];
     for (bench, arguments, why) in [
         (engine, ["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
@@ -519,21 +519,21 @@ fn a_guest_that_attacks_is_measured_beside_an_honest_one() {
         std::fs::write(sandbox.path("corpus").join(corpus).join("input"), input).unwrap();
     }
     let brief = ["bench", "neighbours", "--processes", "1", "--seconds", "6", "--corpus", "corpus"];
-    let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
+    // Where other programs run on the engine's processor, clocks are undecided. What the honest guest noticed is not.
+    let said = sandbox.bellows(&[&brief[..], &["--json"]].concat());
+    assert!([Some(0), Some(3)].contains(&said.code), "{said:?}");
+    let report = said.json();
     assert_eq!(report["bench"], "neighbours");
     let results = report["results"].as_array().unwrap();
-    let measured = |name: &str| results.iter().find(|result| result["case"] == name);
-    // What the host disturbed is left out.
-    assert!(results.len() > 10, "{report:#}");
+    assert!(results.len() > 20, "{report:#}");
     for result in results {
         let label = |name: &str| result["labels"][name].as_u64().unwrap();
-        assert_eq!((label("lost"), label("processes")), (0, 1), "{result:#}");
+        assert_eq!(label("lost"), 0, "{result:#}");
         assert!(label("packets") > 0 && label("longest_wait") <= 2 && label("connections") > 0, "{result:#}");
+        assert_ne!(result["median"].is_null(), label("processes") == 1, "{result:#}");
     }
-    assert!(measured("dropped-chains").is_some_and(|result| result["of_reference"]["median"].as_f64() > Some(0.0)));
 
-    let text = sandbox.bellows(&[&brief[..6], &["--case", "false-claims"]].concat()).fine().stdout;
-    let row = text.lines().find(|line| line.starts_with("false-claims ")).unwrap();
-    assert_eq!(row.split_whitespace().count(), 9, "{row}");
-    assert!(!text.contains("BROKEN"), "{text}");
+    let said = sandbox.bellows(&[&brief[..6], &["--case", "false-claims"]].concat());
+    let row = said.stdout.lines().find(|line| line.starts_with("false-claims ")).unwrap();
+    assert!(row.split_whitespace().count() > 5 && !said.stdout.contains("BROKEN"), "{said:?}");
 }

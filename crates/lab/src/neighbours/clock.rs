@@ -97,7 +97,7 @@ impl Breaths {
 /// What the engine's thread and the guests' share.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// The number of the breath.
+    /// The number of the breath, counting those of [`NUMBERED`] clocks or more.
     breath: AtomicU64,
     /// Whether breaths are recorded, as it is wanted and as it is.
     wanted: AtomicBool,
@@ -137,6 +137,10 @@ impl Shared {
         }
     }
 }
+
+/// Breaths of fewer clocks have no number of their own: an engine that finds nothing takes some before it can see what another
+/// processor has just written.
+const NUMBERED: u64 = 1_000;
 
 /// Measures breaths from its call in one to its call in the next, and writes each one's number into the packets that pass.
 pub(super) struct Clock {
@@ -181,10 +185,10 @@ impl App for Clock {
 
     fn pull(&mut self, _: &Io<Self>) {
         let now = clock::ticks();
+        let took = now.saturating_sub(self.last);
         if let Some(breaths) = &mut self.breaths
             && self.last != 0
         {
-            let took = now.saturating_sub(self.last);
             breaths.all.add(took);
             if self.loaded {
                 breaths.loaded.add(took);
@@ -192,8 +196,10 @@ impl App for Clock {
         }
         self.loaded = false;
         self.last = now;
-        self.breath += 1;
-        self.shared.breath.store(self.breath, Release);
+        if took >= NUMBERED {
+            self.breath += 1;
+            self.shared.breath.store(self.breath, Release);
+        }
         let wanted = self.shared.wanted.load(Relaxed);
         if wanted != self.breaths.is_some() {
             self.switch(wanted);

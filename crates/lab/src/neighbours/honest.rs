@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bellows_packet::{Packet, Vector};
 use bellows_virtio::Features;
@@ -21,8 +21,8 @@ pub(super) const STAMP: Range<usize> = 22..30;
 /// Packets that are under way at most: an engine's burst, and half of what its receive ring has room for.
 const UNDER_WAY: usize = 128;
 
-/// Packets that have not come back after so many breaths are lost.
-const LOST: u64 = 20_000;
+/// Packets that have not come back after this time are lost.
+const LOST: Duration = Duration::from_millis(500);
 
 /// Which packets a guest sends: their lengths, one after the other, and what they are filled with, by which it knows its own.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +70,9 @@ pub(super) struct Honest {
     next: u64,
     under_way: usize,
     batch: usize,
-    /// The breath in which they were made available.
+    /// The breath in which they were made available, and when that was.
     available: u64,
+    sent: Instant,
     tally: Tally,
 }
 
@@ -104,6 +105,7 @@ impl Honest {
             under_way: 0,
             batch: 0,
             available: 0,
+            sent: Instant::now(),
             tally: Tally::default(),
         }
     }
@@ -121,26 +123,26 @@ impl Honest {
 
     /// Takes what has come; if nothing is under way, sends the next packets.
     pub(super) fn turn(&mut self, shared: &Shared) {
-        self.take(shared);
+        self.take();
         if self.under_way == 0 {
             self.send(shared);
         }
     }
 
     /// Waits for what is under way.
-    pub(super) fn settle(&mut self, shared: &Shared) {
+    pub(super) fn settle(&mut self) {
         let start = Instant::now();
         while self.under_way > 0 {
-            self.take(shared);
+            self.take();
             if start.elapsed() > PATIENCE {
                 self.give_up();
             }
         }
     }
 
-    fn take(&mut self, shared: &Shared) {
+    fn take(&mut self) {
         // Before what has come is looked at: this thread may be interrupted at any time.
-        let looked = shared.breath();
+        let looked = Instant::now();
         self.port.sync();
         let Some(driver) = self.port.driver() else {
             self.give_up();
@@ -170,7 +172,7 @@ impl Honest {
             self.next += 1;
             self.under_way -= 1;
         }
-        if self.under_way > 0 && looked > self.available + LOST {
+        if self.under_way > 0 && looked.duration_since(self.sent) > LOST {
             self.give_up();
         }
     }
@@ -191,6 +193,7 @@ impl Honest {
             Ok(taken) => {
                 // They have been available since a few clocks ago.
                 self.available = shared.breath();
+                self.sent = Instant::now();
                 (self.under_way, self.batch) = (taken.count, taken.count);
                 self.tally.sent += taken.count as u64;
             }

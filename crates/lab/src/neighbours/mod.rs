@@ -12,7 +12,8 @@
 //!
 //! The app `clock` measures breaths and writes into each packet of the honest guest the number of the breath in which it
 //! passed. The guest knows in which breath it made the packet available, and its own ring always has room for what it sent:
-//! what does not come back was lost to an attack.
+//! what does not come back was lost to an attack. Breaths that are shorter than it takes a word to get from one processor to
+//! another are not numbered: no packet waits for them.
 //!
 //! Breaths are compared that did something: those that took a quarter of the clocks, or more, that a breath takes in the
 //! median in which packets of the honest guest pass. The engine polls, and most of its breaths are shorter.
@@ -150,7 +151,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
     for (index, attacker) in attackers.iter().enumerate() {
         let all: Vec<&Attacked> = answers.iter().filter_map(|answer| answer.attacks.get(index)).collect();
         let (measurement, faults) = judged(attacker.name(), &all);
-        results.extend(measurement);
+        results.push(measurement);
         broken.extend(faults);
     }
     let mut report = Report::new("neighbours", machine, answers.len(), results);
@@ -162,7 +163,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
 }
 
 /// The row of an attack, and what it has shown to be wrong.
-fn judged(name: &str, all: &[&Attacked]) -> (Option<Measurement>, Vec<String>) {
+fn judged(name: &str, all: &[&Attacked]) -> (Measurement, Vec<String>) {
     let tally = all.iter().fold(Tally::default(), |sum, attacked| sum.plus(&attacked.tally));
     let both: Vec<(Figures, Figures)> =
         all.iter().filter_map(|attacked| Some((attacked.honest?, attacked.attacked?))).collect();
@@ -177,9 +178,8 @@ fn judged(name: &str, all: &[&Attacked]) -> (Option<Measurement>, Vec<String>) {
         faults.push(format!("BROKEN {name}: a packet waited {} breaths", tally.longest_wait));
     }
     let of = |figure: fn(&Figures) -> f64| both.iter().map(|(_, attacked)| figure(attacked)).collect::<Vec<f64>>();
-    let Some(middle) = median(&of(|figures| figures.p999)) else {
-        return (None, faults);
-    };
+    // Where time was always stolen, the clocks are unknown; what the honest guest noticed is not.
+    let middle = median(&of(|figures| figures.p999));
     let ratios: Vec<f64> = both.iter().map(|(honest, attacked)| attacked.p999 / honest.p999).collect();
     let ratio = median(&ratios).map(|ratio| Ratio { median: ratio.value, low: ratio.low, high: ratio.high });
     if let Some(ratio) = ratio
@@ -205,10 +205,10 @@ fn judged(name: &str, all: &[&Attacked]) -> (Option<Measurement>, Vec<String>) {
     let row = Measurement {
         case: name.to_owned(),
         unit: "clocks/breath".to_owned(),
-        median: middle.value,
-        low: middle.low,
-        high: middle.high,
-        undecided: false,
+        median: middle.map_or(f64::NAN, |middle| middle.value),
+        low: middle.map_or(0.0, |middle| middle.low),
+        high: middle.map_or(0.0, |middle| middle.high),
+        undecided: middle.is_none(),
         reference: reference.map(|reference| reference.value),
         p99: None,
         maximum: of(|figures| figures.longest).into_iter().reduce(f64::max),
@@ -216,7 +216,7 @@ fn judged(name: &str, all: &[&Attacked]) -> (Option<Measurement>, Vec<String>) {
         histogram: None,
         labels,
     };
-    (Some(row), faults)
+    (row, faults)
 }
 
 /// What must be known to read the table.
@@ -248,11 +248,13 @@ pub fn text(report: &Report) -> String {
     for result in &report.results {
         let label = |name: &str| result.labels.get(name).map_or("–".to_owned(), Value::to_string);
         let ratio = result.of_reference.as_ref().map_or("–".to_owned(), Ratio::written);
-        let reference = result.reference.map_or("–".to_owned(), |reference| format!("{reference:.0}"));
+        let written = |clocks: Option<f64>| clocks.map_or("–".to_owned(), |clocks| format!("{clocks:.0}"));
+        let clocks = written(Some(result.median).filter(|_| !result.undecided));
+        let reference = written(result.reference);
         text += &row([
             &result.case,
             &ratio,
-            &format!("{:.0}", result.median),
+            &clocks,
             &reference,
             &label("longest_wait"),
             &label("lost"),
@@ -397,7 +399,7 @@ impl Street<'_> {
             honest.turn(self.shared);
             other.turn(self.shared);
         });
-        honest.settle(self.shared);
+        honest.settle();
         breaths
     }
 
@@ -418,7 +420,7 @@ impl Street<'_> {
                     honest.turn(self.shared);
                     assault.turn();
                 });
-                honest.settle(self.shared);
+                honest.settle();
                 breaths
             });
             attacked.stolen += u64::from(!undisturbed);
