@@ -22,7 +22,7 @@ pub(super) const STAMP: Range<usize> = 22..30;
 const UNDER_WAY: usize = 128;
 
 /// Packets that have not come back after this time are lost.
-const LOST: Duration = Duration::from_millis(500);
+const LOST: Duration = Duration::from_secs(5);
 
 /// Which packets a guest sends: their lengths, one after the other, and what they are filled with, by which it knows its own.
 #[derive(Clone, Copy, Debug)]
