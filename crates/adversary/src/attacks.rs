@@ -338,11 +338,15 @@ pub const ATTACKS: &[Attack] = &[
             let index = rng.usize(0..2);
             peer.refill(RX);
             peer.refill(TX);
-            match rng.u8(0..8) {
+            match rng.u8(0..9) {
                 0..=3 => peer.words(request::SET_VRING_ENABLE, &[index as u32, rng.u32(0..2)]),
                 4 => peer.restart(index),
                 5 => peer.start(index, rng.u16(..)),
                 6 => {
+                    peer.send(request::RESET_DEVICE, &[], &[]);
+                    (0..2).for_each(|index| peer.restart(index));
+                }
+                7 => {
                     let Ok(memory) = peer.memory.try_clone() else { return };
                     peer.numbers(request::SET_LOG_BASE, &[rng.u64(0..LENGTH), 0], &[memory.as_fd()]);
                 }

@@ -12,6 +12,7 @@ use bellows_sys::memfd;
 use bellows_sys::socket::send;
 use bellows_sys::wake::{Event, sleep_until_readable};
 use bellows_virtio::Features;
+use rustix::io::Errno;
 
 use crate::peer::{GUEST, USER, request};
 
@@ -242,7 +243,9 @@ impl<'a> Talker<'a> {
                 Ok(sent) => (bytes, files) = (&bytes[sent..], &[]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.listen(),
                 // Only so many messages with descriptors may be on their way.
-                Err(error) if error.raw_os_error() == Some(109) => std::thread::yield_now(),
+                Err(error) if error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error()) => {
+                    std::thread::yield_now()
+                }
                 Err(_) => self.gone = true,
             }
         }

@@ -6,7 +6,6 @@
 //!
 //! - [`ATTACKS`]: what can be tried, by name. An [`Assault`] tries one of them, or what a fuzzer found, again and again, in
 //!   short turns.
-//! - [`Peer`]: a front end that says and writes what it is told, right or wrong, and never waits.
 //! - [`Talker`]: a front end made of bytes: each decides what it says next. [`RingInput`]: a driver's memory made of bytes.
 //!   Fuzzers feed both.
 //!
@@ -22,5 +21,4 @@ mod rings;
 pub use assault::Assault;
 pub use attacks::{ATTACKS, Attack};
 pub use bytes::Talker;
-pub use peer::{GUEST, LENGTH, Peer, SIZE, USER, request};
 pub use rings::{REGION, RingInput, START};

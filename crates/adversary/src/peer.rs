@@ -11,40 +11,39 @@ use bellows_sys::wake::Event;
 use bellows_sys::{memfd, socket};
 use bellows_virtio::Features;
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 
 /// Requests by their numbers in the protocol.
-#[allow(missing_docs)]
-pub mod request {
-    pub const GET_FEATURES: u32 = 1;
-    pub const SET_FEATURES: u32 = 2;
-    pub const SET_MEM_TABLE: u32 = 5;
-    pub const SET_LOG_BASE: u32 = 6;
-    pub const SET_VRING_NUM: u32 = 8;
-    pub const SET_VRING_ADDR: u32 = 9;
-    pub const SET_VRING_BASE: u32 = 10;
-    pub const GET_VRING_BASE: u32 = 11;
-    pub const SET_VRING_KICK: u32 = 12;
-    pub const SET_VRING_CALL: u32 = 13;
-    pub const SET_VRING_ERR: u32 = 14;
-    pub const GET_PROTOCOL_FEATURES: u32 = 15;
-    pub const SET_PROTOCOL_FEATURES: u32 = 16;
-    pub const SET_VRING_ENABLE: u32 = 18;
-    pub const GET_INFLIGHT_FD: u32 = 31;
-    pub const SET_INFLIGHT_FD: u32 = 32;
-    pub const RESET_DEVICE: u32 = 34;
-    pub const ADD_MEM_REG: u32 = 37;
-    pub const REM_MEM_REG: u32 = 38;
+pub(super) mod request {
+    pub(crate) const GET_FEATURES: u32 = 1;
+    pub(crate) const SET_FEATURES: u32 = 2;
+    pub(crate) const SET_MEM_TABLE: u32 = 5;
+    pub(crate) const SET_LOG_BASE: u32 = 6;
+    pub(crate) const SET_VRING_NUM: u32 = 8;
+    pub(crate) const SET_VRING_ADDR: u32 = 9;
+    pub(crate) const SET_VRING_BASE: u32 = 10;
+    pub(crate) const GET_VRING_BASE: u32 = 11;
+    pub(crate) const SET_VRING_KICK: u32 = 12;
+    pub(crate) const SET_VRING_CALL: u32 = 13;
+    pub(crate) const SET_VRING_ERR: u32 = 14;
+    pub(crate) const GET_PROTOCOL_FEATURES: u32 = 15;
+    pub(crate) const SET_PROTOCOL_FEATURES: u32 = 16;
+    pub(crate) const SET_VRING_ENABLE: u32 = 18;
+    pub(crate) const SET_INFLIGHT_FD: u32 = 32;
+    pub(crate) const RESET_DEVICE: u32 = 34;
+    pub(crate) const ADD_MEM_REG: u32 = 37;
+    pub(crate) const REM_MEM_REG: u32 = 38;
 }
 
 /// The memory that a [`Peer`] shares: so many bytes, at this address of the guest and this one of its process.
-pub const LENGTH: u64 = 16 << 20;
+pub(super) const LENGTH: u64 = 16 << 20;
 /// See [`LENGTH`].
-pub const GUEST: u64 = 0x10_0000;
+pub(super) const GUEST: u64 = 0x10_0000;
 /// See [`LENGTH`].
-pub const USER: u64 = 0x7f00_0000_0000;
+pub(super) const USER: u64 = 0x7f00_0000_0000;
 
 /// Descriptors of each ring.
-pub const SIZE: u16 = 256;
+pub(super) const SIZE: u16 = 256;
 
 /// Where a ring and its parts lie in the memory: descriptors, then what the driver writes, then what the device does.
 const RING: u64 = 0x2_0000;
@@ -55,27 +54,27 @@ const DEVICE: u64 = 0x4000;
 const PROTOCOL: u64 = 0xb20b;
 
 /// Bits of a descriptor's flags.
-pub(crate) const NEXT: u16 = 1;
-pub(crate) const WRITE: u16 = 2;
-pub(crate) const INDIRECT: u16 = 4;
+pub(super) const NEXT: u16 = 1;
+pub(super) const WRITE: u16 = 2;
+pub(super) const INDIRECT: u16 = 4;
 
 /// A descriptor: address in the guest, length, flags, next.
-pub(crate) type Descriptor = (u64, u32, u16, u16);
+pub(super) type Descriptor = (u64, u32, u16, u16);
 
 /// A front end at a device's socket.
-pub struct Peer {
+pub(super) struct Peer {
     socket: UnixStream,
     /// What is shared with the device.
-    pub memory: File,
+    pub(super) memory: File,
     /// Whether the device has closed the connection.
-    pub gone: bool,
+    pub(super) gone: bool,
     /// The avail index of each ring, as it was written last.
     available: [u16; 2],
     /// What the device is told by that something is available, and tells by that something is used.
-    pub(crate) kicks: [Event; 2],
-    pub(crate) calls: [Event; 2],
+    pub(super) kicks: [Event; 2],
+    pub(super) calls: [Event; 2],
     /// What an attack keeps open.
-    pub(crate) held: Vec<OwnedFd>,
+    pub(super) held: Vec<OwnedFd>,
 }
 
 impl Peer {
@@ -83,7 +82,7 @@ impl Peer {
     ///
     /// # Errors
     /// Those of [`socket::connect`], and of the system for want of memory or descriptors.
-    pub fn connect(path: &Path) -> io::Result<Peer> {
+    pub(super) fn connect(path: &Path) -> io::Result<Peer> {
         Ok(Peer {
             socket: socket::connect(path)?,
             memory: memfd::create(LENGTH)?,
@@ -96,34 +95,34 @@ impl Peer {
     }
 
     /// Sends bytes as they are. What the socket does not take is not said; a connection that has ended is [gone](Peer::gone).
-    pub fn raw(&mut self, bytes: &[u8], files: &[BorrowedFd<'_>]) {
+    pub(super) fn raw(&mut self, bytes: &[u8], files: &[BorrowedFd<'_>]) {
         match socket::send(&self.socket, bytes, files) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // ETOOMANYREFS: only so many messages with descriptors may be on their way.
-            Err(error) if error.raw_os_error() == Some(109) => {}
+            // Only so many messages with descriptors may be on their way.
+            Err(error) if error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error()) => {}
             Err(_) => self.gone = true,
         }
     }
 
     /// Sends a request.
-    pub fn send(&mut self, request: u32, body: &[u8], files: &[BorrowedFd<'_>]) {
+    pub(super) fn send(&mut self, request: u32, body: &[u8], files: &[BorrowedFd<'_>]) {
         let header = [request, 1, body.len() as u32].map(u32::to_le_bytes).concat();
         self.raw(&[&header, body].concat(), files);
     }
 
     /// Sends a request whose body is numbers of 32 bits.
-    pub fn words(&mut self, request: u32, words: &[u32]) {
+    pub(super) fn words(&mut self, request: u32, words: &[u32]) {
         self.send(request, &words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>(), &[]);
     }
 
     /// Sends a request whose body is numbers of 64 bits.
-    pub fn numbers(&mut self, request: u32, numbers: &[u64], files: &[BorrowedFd<'_>]) {
+    pub(super) fn numbers(&mut self, request: u32, numbers: &[u64], files: &[BorrowedFd<'_>]) {
         self.send(request, &numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>(), files);
     }
 
     /// Reads away what the device has answered.
-    pub fn listen(&mut self) {
+    pub(super) fn listen(&mut self) {
         let mut bytes = [0; 4096];
         loop {
             match socket::receive(&self.socket, &mut bytes) {
@@ -138,7 +137,7 @@ impl Peer {
     }
 
     /// Negotiates these features and shares the memory, all of which is there: the device need not make it.
-    pub fn begin(&mut self, features: Features) {
+    pub(super) fn begin(&mut self, features: Features) {
         let _ = fallocate(&self.memory, FallocateFlags::empty(), 0, LENGTH);
         if features.has(Features::PROTOCOL_FEATURES) {
             self.numbers(request::GET_PROTOCOL_FEATURES, &[], &[]);
@@ -149,13 +148,13 @@ impl Peer {
     }
 
     /// Shares the memory, once more if it has been.
-    pub fn share_memory(&mut self) {
+    pub(super) fn share_memory(&mut self) {
         let Ok(memory) = self.memory.try_clone() else { return };
         self.numbers(request::SET_MEM_TABLE, &[1, GUEST, LENGTH, USER, 0], &[memory.as_fd()]);
     }
 
     /// Starts a ring afresh, from this position on. The ring's entries name the descriptors in their order.
-    pub fn start(&mut self, index: usize, position: u16) {
+    pub(super) fn start(&mut self, index: usize, position: u16) {
         let number = index as u32;
         let start = index as u64 * RING;
         let entries: Vec<u8> = (0..SIZE).flat_map(u16::to_le_bytes).collect();
@@ -174,7 +173,7 @@ impl Peer {
     }
 
     /// Hands the events of a ring over; the second starts the ring.
-    pub(crate) fn tell_events(&mut self, index: usize) {
+    pub(super) fn tell_events(&mut self, index: usize) {
         let copies = [&self.calls[index], &self.kicks[index]].map(|event| event.as_fd().try_clone_to_owned());
         let [Ok(call), Ok(kick)] = copies else { return };
         self.numbers(request::SET_VRING_CALL, &[index as u64], &[call.as_fd()]);
@@ -182,24 +181,24 @@ impl Peer {
     }
 
     /// Stops a ring and starts it again where the device had come to.
-    pub fn restart(&mut self, index: usize) {
+    pub(super) fn restart(&mut self, index: usize) {
         let used = self.used(index);
         self.words(request::GET_VRING_BASE, &[index as u32, 0]);
         self.start(index, used);
     }
 
     /// Writes into the shared memory, as far as there is some.
-    pub fn write(&self, at: u64, bytes: &[u8]) {
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) {
         let _ = self.memory.write_all_at(bytes, at);
     }
 
     /// Writes descriptors of a ring, from the first one on.
-    pub(crate) fn descriptors(&self, index: usize, descriptors: &[Descriptor]) {
+    pub(super) fn descriptors(&self, index: usize, descriptors: &[Descriptor]) {
         self.table(index as u64 * RING, descriptors);
     }
 
     /// Writes descriptors anywhere.
-    pub(crate) fn table(&self, at: u64, descriptors: &[Descriptor]) {
+    pub(super) fn table(&self, at: u64, descriptors: &[Descriptor]) {
         let mut bytes = Vec::with_capacity(16 * descriptors.len());
         for (address, length, flags, next) in descriptors {
             bytes.extend(address.to_le_bytes());
@@ -211,7 +210,7 @@ impl Peer {
     }
 
     /// How far the device has come on a ring.
-    pub fn used(&self, index: usize) -> u16 {
+    pub(super) fn used(&self, index: usize) -> u16 {
         let mut bytes = [0; 2];
         // What cannot be read is 0.
         let _ = self.memory.read_exact_at(&mut bytes, index as u64 * RING + DEVICE + 2);
@@ -219,13 +218,13 @@ impl Peer {
     }
 
     /// Makes all that the device has used available again: the whole ring is.
-    pub fn refill(&mut self, index: usize) {
+    pub(super) fn refill(&mut self, index: usize) {
         let all = self.used(index).wrapping_add(SIZE);
         self.set_available(index, all);
     }
 
     /// Makes so many descriptors available.
-    pub(crate) fn set_available(&mut self, index: usize, position: u16) {
+    pub(super) fn set_available(&mut self, index: usize, position: u16) {
         if self.available[index] != position {
             self.available[index] = position;
             self.write(index as u64 * RING + DRIVER + 2, &position.to_le_bytes());
