@@ -2,7 +2,8 @@
 //!
 //! One engine with two `vhost-user` devices has a processor to itself. On another, one thread is the driver of the first
 //! device, an honest one, and whoever is at the second, in turns of some microseconds: for a while another honest driver,
-//! which sends full Ethernet frames, then somebody who tries an [attack](bellows_adversary::ATTACKS) again and again, then the honest one again, and so on.
+//! which sends full Ethernet frames, then somebody who tries an [attack](bellows_adversary::ATTACKS) again and again, then
+//! the honest one again, and so on.
 //!
 //! ```text
 //! honest.output → clock → copy → honest.input
@@ -79,6 +80,14 @@ impl Attacker {
         }
     }
 
+    fn what(self) -> &'static str {
+        match self {
+            Attacker::Listed(index) => ATTACKS[index].what,
+            Attacker::Messages => "messages that a fuzzer has found",
+            Attacker::Rings => "rings that a fuzzer has found",
+        }
+    }
+
     /// Those that are asked for.
     fn chosen(options: &Options) -> Result<Vec<Attacker>, BenchError> {
         let listed = (0..ATTACKS.len()).map(Attacker::Listed);
@@ -120,7 +129,7 @@ struct Attacked {
     /// Beside an honest guest, and beside the attack; none where time was always stolen.
     honest: Option<Figures>,
     attacked: Option<Figures>,
-    /// What the honest guest noticed of the attack.
+    /// What the honest guest noticed, of the attack and between its slices.
     tally: Tally,
     connections: u64,
 }
@@ -150,7 +159,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
     let mut broken = Vec::new();
     for (index, attacker) in attackers.iter().enumerate() {
         let all: Vec<&Attacked> = answers.iter().filter_map(|answer| answer.attacks.get(index)).collect();
-        let (measurement, faults) = judged(attacker.name(), &all);
+        let (measurement, faults) = judged(*attacker, &all);
         results.push(measurement);
         broken.extend(faults);
     }
@@ -163,7 +172,8 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
 }
 
 /// The row of an attack, and what it has shown to be wrong.
-fn judged(name: &str, all: &[&Attacked]) -> (Measurement, Vec<String>) {
+fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
+    let name = attacker.name();
     let tally = all.iter().fold(Tally::default(), |sum, attacked| sum.plus(&attacked.tally));
     let both: Vec<(Figures, Figures)> =
         all.iter().filter_map(|attacked| Some((attacked.honest?, attacked.attacked?))).collect();
@@ -191,6 +201,7 @@ fn judged(name: &str, all: &[&Attacked]) -> (Measurement, Vec<String>) {
     }
     let reference = median(&both.iter().map(|(honest, _)| honest.p999).collect::<Vec<f64>>());
     let labels: BTreeMap<String, Value> = [
+        ("what", json!(attacker.what())),
         ("packets", json!(tally.sent)),
         ("lost", json!(tally.lost)),
         ("longest_wait", json!(tally.longest_wait)),
@@ -240,11 +251,11 @@ fn notes(answers: &[Answer]) -> Vec<String> {
 
 /// The report for people.
 pub fn text(report: &Report) -> String {
-    let row = |[attack, ratio, clocks, reference, wait, lost, packets]: [&str; 7]| {
-        format!("{attack:22}  {ratio:>21}  {clocks:>9}  {reference:>9}  {wait:>5}  {lost:>5}  {packets:>11}\n")
+    let row = |[attack, ratio, clocks, reference, wait, lost, packets, what]: [&str; 8]| {
+        format!("{attack:22}  {ratio:>21}  {clocks:>9}  {reference:>9}  {wait:>5}  {lost:>5}  {packets:>11}  {what}\n")
     };
     let mut text = report.heading();
-    text += &row(["attack", "times the clocks", "p99.9", "without", "waits", "lost", "of packets"]);
+    text += &row(["attack", "times the clocks", "p99.9", "without", "waits", "lost", "of packets", "what is done"]);
     for result in &report.results {
         let label = |name: &str| result.labels.get(name).map_or("–".to_owned(), Value::to_string);
         let ratio = result.of_reference.as_ref().map_or("–".to_owned(), Ratio::written);
@@ -259,6 +270,7 @@ pub fn text(report: &Report) -> String {
             &label("longest_wait"),
             &label("lost"),
             &label("packets"),
+            result.labels.get("what").and_then(Value::as_str).unwrap_or_default(),
         ]);
     }
     text + &format!("\n{}", report.sentences())
@@ -414,7 +426,6 @@ impl Street<'_> {
         let [mut before, mut during] = [Breaths::default(), Breaths::default()];
         for _ in 0..slices {
             attacked.stolen += u64::from(!self.undisturbed(&mut before, || self.beside_honest(honest, SLICE)));
-            honest.take_tally();
             let undisturbed = self.undisturbed(&mut during, || {
                 let breaths = self.record(SLICE, || {
                     honest.turn(self.shared);
@@ -424,11 +435,12 @@ impl Street<'_> {
                 breaths
             });
             attacked.stolen += u64::from(!undisturbed);
-            attacked.tally = attacked.tally.plus(&honest.take_tally());
             // There is room for the honest driver.
             assault.leave();
         }
         attacked.slices = 2 * u64::from(slices);
+        // What comes after an attack is its doing, too.
+        attacked.tally = honest.take_tally();
         attacked.connections = assault.connections;
         [attacked.honest, attacked.attacked] = [before, during].map(|breaths| Figures::of(&breaths, busy));
         attacked
