@@ -62,8 +62,14 @@ impl Cursor {
             self.index = if around { next - u32::from(size) } else { next } as u16;
             self.wrap ^= around;
         } else {
-            self.index = self.index.wrapping_add(1);
+            *self = self.after(1);
         }
+    }
+
+    /// The place that is so many chains of a split ring further on.
+    #[inline(always)]
+    fn after(self, chains: usize) -> Cursor {
+        Cursor { index: self.index.wrapping_add(chains as u16), ..self }
     }
 }
 
@@ -98,9 +104,12 @@ pub(super) struct Spot {
 /// How far a call has come.
 #[derive(Clone, Copy)]
 pub(super) struct Progress {
-    pub(super) available: Cursor,
-    /// Where the next used chain is shown.
-    used: Cursor,
+    /// Where the next chain is found. Of a split ring, where the first one was: each takes one place, so that the count of chains is
+    /// all that a loop needs to keep.
+    available: Cursor,
+    /// How far a packed ring's used descriptors are behind, in descriptors: 0 if all that was taken has been used, as it has been
+    /// unless another device left the ring.
+    behind: u32,
     /// Chains taken.
     pub(super) chains: usize,
     /// The last of them, if one entry will stand for all.
@@ -108,6 +117,14 @@ pub(super) struct Progress {
     /// What the first used descriptor of a packed ring will say: it is written last, because a driver that has seen it finds the others
     /// behind it, be they parts of one packet or not.
     first: u64,
+}
+
+impl Progress {
+    /// Where the next chain is found.
+    #[inline(always)]
+    pub(super) fn available<K: Kind>(&self) -> Cursor {
+        if K::PACKED { self.available } else { self.available.after(self.chains) }
+    }
 }
 
 /// One ring.
@@ -119,6 +136,8 @@ pub(super) struct Core {
     pub(super) driver: Area,
     pub(super) device: Area,
     pub(super) size: u16,
+    /// The size less one: what an index of a split ring, whose size is a power of two, is masked with.
+    mask: u16,
     pub(super) available: Cursor,
     pub(super) used: Cursor,
     pub(super) window: Window,
@@ -191,6 +210,7 @@ impl Core {
             driver: Area(driver),
             device: Area(device),
             size: setup.size,
+            mask: setup.size.wrapping_sub(1),
             available,
             used,
             window: Window::NONE,
@@ -249,8 +269,40 @@ impl Core {
     }
 
     #[inline(always)]
-    pub(super) fn begin(&self) -> Progress {
-        Progress { available: self.available, used: self.used, chains: 0, last: 0, first: 0 }
+    pub(super) fn begin<K: Kind>(&self) -> Progress {
+        let behind = if K::PACKED && self.used != self.available { self.behind() } else { 0 };
+        Progress { available: self.available, behind, chains: 0, last: 0, first: 0 }
+    }
+
+    /// Where the next chain will be shown as used.
+    #[inline(always)]
+    fn used<K: Kind>(&self, progress: &Progress) -> Cursor {
+        match (K::PACKED, progress.behind) {
+            (false, _) => self.used.after(progress.chains),
+            (true, 0) => progress.available,
+            (true, behind) => self.before(progress.available, behind),
+        }
+    }
+
+    /// A place of a packed ring among those of two rounds.
+    fn place(&self, at: Cursor) -> u32 {
+        u32::from(at.index) + if at.wrap { 0 } else { self.size.into() }
+    }
+
+    /// How far the used descriptors of a packed ring are behind.
+    #[cold]
+    fn behind(&self) -> u32 {
+        let places = 2 * u32::from(self.size);
+        (self.place(self.available) + places - self.place(self.used)) % places
+    }
+
+    /// The place of a packed ring that is so far before another one.
+    #[cold]
+    #[inline(never)]
+    fn before(&self, at: Cursor, behind: u32) -> Cursor {
+        let (size, places) = (u32::from(self.size), 2 * u32::from(self.size));
+        let place = (self.place(at) + places - behind) % places;
+        Cursor { index: (place % size) as u16, wrap: place < size }
     }
 
     /// Counts what a walk looks at.
@@ -299,14 +351,14 @@ impl Core {
             let descriptor = unsafe { Descriptor::read(true, self.descriptors, at.index) };
             return Ok(is_available(descriptor, at.wrap).then_some((at.index, descriptor)));
         }
-        let slot = usize::from(at.index & (self.size - 1));
+        let slot = usize::from(at.index & self.mask);
         // SAFETY: the ring of heads, two bytes each, follows flags and index; the slot is below the size, a power of two.
         let head = u16::from_le(unsafe { self.driver.half(4 + 2 * slot) }.load(Relaxed));
-        if head >= self.size {
+        if head > self.mask {
             return Err(RingError::NoSuchDescriptor);
         }
         // Also where the processor runs ahead of the comparison, the index stays in the table.
-        let head = head & (self.size - 1);
+        let head = head & self.mask;
         // SAFETY: the head is below the size.
         Ok(Some((head, unsafe { Descriptor::read(false, self.descriptors, head) })))
     }
@@ -332,13 +384,13 @@ impl Core {
             }
             descriptor
         } else {
-            let slot = usize::from(at.index.wrapping_add(AHEAD) & (self.size - 1));
+            let slot = usize::from(at.index.wrapping_add(AHEAD) & self.mask);
             // SAFETY: as in head(); a head beyond the table is met there, and here becomes one below the size, a power of two.
-            let head = u16::from_le(unsafe { self.driver.half(4 + 2 * slot) }.load(Relaxed)) & (self.size - 1);
+            let head = u16::from_le(unsafe { self.driver.half(4 + 2 * slot) }.load(Relaxed)) & self.mask;
             // SAFETY: the head is below the size.
             unsafe { Descriptor::read(false, self.descriptors, head) }
         };
-        let Some(host) = window.find(descriptor.address, 1) else { return };
+        let Some(host) = window.find_to_fetch(descriptor.address) else { return };
         // Nobody reads the header of a packet that can ask for nothing.
         let is_whole = descriptor.flags & (NEXT | INDIRECT) == 0;
         if RECEIVE || K::OFFLOADS || !is_whole {
@@ -358,29 +410,31 @@ impl Core {
         chain: Chain,
         written: u32,
     ) {
-        progress.available.advance::<K>(chain.descriptors, self.size);
+        let used = self.used::<K>(progress);
         if K::IN_ORDER && !RECEIVE {
             // One entry will stand for all of them.
             progress.last = chain.id;
         } else if K::PACKED {
-            let word = used_word::<RECEIVE>(progress.used.wrap, chain.id, written);
+            let word = used_word::<RECEIVE>(used.wrap, chain.id, written);
             if progress.chains == 0 {
                 progress.first = word;
             } else if RECEIVE || self.inflight.is_some() {
-                self.later.push((progress.used.index, word));
+                self.later.push((used.index, word));
             } else {
-                self.show_used(progress.used.index, word);
+                self.show_used(used.index, word);
             }
         } else {
-            self.write_used(progress.used.index, chain.id, written);
+            self.write_used(used.index, chain.id, written);
         }
         progress.chains += 1;
-        progress.used.advance::<K>(chain.descriptors, self.size);
+        if K::PACKED {
+            progress.available.advance::<K>(chain.descriptors, self.size);
+        }
     }
 
     #[inline(always)]
     fn write_used(&self, index: u16, id: u16, written: u32) {
-        let slot = usize::from(index & (self.size - 1));
+        let slot = usize::from(index & self.mask);
         let entry = u64::from(id) | u64::from(written) << 32;
         // SAFETY: the used ring, eight bytes an entry, follows flags and index in the device area; the slot is below the size.
         unsafe { write_u64(self.device.0.as_ptr().add(4 + 8 * slot), entry.to_le()) };
@@ -403,15 +457,16 @@ impl Core {
         if progress.chains == 0 {
             return;
         }
+        let (available, used) = (progress.available::<K>(), self.used::<K>(&progress));
         if K::PACKED {
             let first = match K::IN_ORDER && !RECEIVE {
                 true => used_word::<RECEIVE>(self.used.wrap, progress.last, 0),
                 false => progress.first,
             };
             if let Some(inflight) = &self.inflight {
-                let next = self.position_at(progress.available, progress.used);
-                let used = [(self.used.index, first)].into_iter().chain(self.later.iter().copied());
-                inflight.announce(self.position(), next, self.size, used);
+                let next = self.position_at(available, used);
+                let shown = [(self.used.index, first)].into_iter().chain(self.later.iter().copied());
+                inflight.announce(self.position(), next, self.size, shown);
             }
             self.later.iter().for_each(|&(index, word)| self.show_used(index, word));
             self.later.clear();
@@ -422,11 +477,11 @@ impl Core {
                 self.write_used(self.used.index, progress.last, 0);
             }
             // SAFETY: the device area of a split ring starts with flags and index, two bytes each.
-            unsafe { self.device.half(2) }.store(progress.used.index.to_le(), Release);
+            unsafe { self.device.half(2) }.store(used.index.to_le(), Release);
         }
         let before = self.used;
-        self.available = progress.available;
-        self.used = progress.used;
+        self.available = available;
+        self.used = used;
         if let Some(inflight) = &self.inflight {
             inflight.publish(self.position());
         }
@@ -434,7 +489,7 @@ impl Core {
             self.mark_written(before, progress.chains);
         }
         self.counters.chains += progress.chains as u64;
-        self.doorbell.moved(progress.available);
+        self.doorbell.moved(available);
         if let Some(call) = &self.call
             && notify::wanted::<K>(self.driver, self.size, self.used, &mut self.signalled)
         {
@@ -488,7 +543,7 @@ impl Core {
     #[inline(always)]
     pub(super) fn locate<K: Kind, const RECEIVE: bool>(
         &self,
-        window: &mut Window,
+        window: &Window,
         head: u16,
         first: Descriptor,
     ) -> Option<Spot> {
@@ -731,7 +786,7 @@ impl Core {
 
 /// Header and data in one buffer.
 #[inline(always)]
-fn one_buffer<K: Kind>(window: &mut Window, buffer: Descriptor, chain: Chain) -> Option<Spot> {
+fn one_buffer<K: Kind>(window: &Window, buffer: Descriptor, chain: Chain) -> Option<Spot> {
     let room = buffer.length.checked_sub(K::HEADER as u32)?;
     let header = window.find(buffer.address, buffer.length)?;
     Some(Spot { header, data: header.wrapping_add(K::HEADER), room, chain })
@@ -739,7 +794,7 @@ fn one_buffer<K: Kind>(window: &mut Window, buffer: Descriptor, chain: Chain) ->
 
 /// The header in a buffer of its own.
 #[inline(always)]
-fn two_buffers<K: Kind>(window: &mut Window, header: Descriptor, data: Descriptor, chain: Chain) -> Option<Spot> {
+fn two_buffers<K: Kind>(window: &Window, header: Descriptor, data: Descriptor, chain: Chain) -> Option<Spot> {
     if header.length as usize != K::HEADER {
         return None;
     }

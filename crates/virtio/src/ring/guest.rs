@@ -198,6 +198,14 @@ impl Window {
         }
     }
 
+    /// Where a byte lies that is only to be fetched into the cache, if it lies in this region. Without the mask: where the processor runs
+    /// ahead with an address from elsewhere it fetches a line, reads nothing, and nothing depends on what is there.
+    #[inline(always)]
+    pub(super) fn find_to_fetch(&self, address: u64) -> Option<*mut u8> {
+        let offset = address.wrapping_sub(self.guest);
+        (offset < self.length).then(|| self.host.wrapping_add(offset as usize))
+    }
+
     /// Moves to the region in which an address lies.
     ///
     /// # Errors

@@ -24,19 +24,19 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             return Taken { count: 0, stop: Stop::Full };
         }
     };
-    let mut progress = core.begin();
+    let mut progress = core.begin::<K>();
     let mut window = core.window;
     let mut bytes = 0;
     let mut count = 0;
     let mut stop = Stop::Done;
-    for packet in packets {
+    while let Some(packet) = packets.get(count) {
         if packet.has_offload() && !(K::OFFLOADS && passes(core, packet)) {
             stop = Stop::Offload;
             break;
         }
         // A driver that offers a buffer anew which it has not been given back gets no more in this call than the ring holds.
         let is_full = if K::PACKED { progress.chains >= core.size.into() } else { waiting == 0 };
-        let head = if is_full { Ok(None) } else { core.head::<K>(progress.available) };
+        let head = if is_full { Ok(None) } else { core.head::<K>(progress.available::<K>()) };
         let (head, descriptor) = match head {
             Ok(Some(found)) => found,
             Ok(None) => {
@@ -50,10 +50,10 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
             }
         };
         if K::PACKED || waiting > usize::from(AHEAD) {
-            core.look_ahead::<K, true>(&window, progress.available);
+            core.look_ahead::<K, true>(&window, progress.available::<K>());
         }
         let length = packet.len();
-        let spot = core.locate::<K, true>(&mut window, head, descriptor);
+        let spot = core.locate::<K, true>(&window, head, descriptor);
         if let Some(spot) = spot.filter(|spot| spot.room as usize >= length) {
             core.step(1);
             // SAFETY: locate() found header and data to be mapped, with room for the packet.
@@ -65,7 +65,8 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
                 stop = Stop::Spent;
                 break;
             }
-            let put = put_scattered::<K>(core, &mut window, progress, packet, waiting);
+            let put = put_scattered::<K>(core, progress, packet, waiting);
+            window = core.window;
             core.charge(length);
             match put {
                 Ok(Put::Done(after)) => {
@@ -86,7 +87,6 @@ pub(super) fn receive<K: Kind>(core: &mut Core, packets: &[Packet]) -> Taken {
         bytes += length as u64;
         count += 1;
     }
-    core.window = window;
     core.counters.packets += count as u64;
     core.counters.bytes += bytes;
     core.spent += count;
@@ -111,10 +111,22 @@ unsafe fn put_spot<K: Kind>(core: &mut Core, packet: &Packet, spot: Spot) {
     // SAFETY: the target by the caller's promise, valid as long as the core keeps the memory mapped; the packet is borrowed until
     // finish() has done the copies.
     unsafe {
-        let header = if K::OFFLOADS { encode(core, packet) } else { (0, 0) };
-        write_header::<K>(spot.header, header, 1);
+        if K::OFFLOADS && packet.has_offload() {
+            put_offload::<K>(core, spot.header);
+        } else {
+            write_header::<K>(spot.header, (0, 0), 1);
+        }
         core.blitter.copy(spot.data, data.as_ptr(), data.len());
     }
+}
+
+/// Writes the header of a packet that has an offload.
+///
+/// Safety: the header is mapped at `target`.
+#[inline(never)]
+unsafe fn put_offload<K: Kind>(core: &Core, target: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { write_header::<K>(target, encode_offload(core.offload), 1) };
 }
 
 /// A packet's header: its first eight bytes as a number, and the two after them. The packet has [passed](passes).
@@ -123,7 +135,6 @@ fn encode(core: &Core, packet: &Packet) -> (u64, u16) {
     if packet.has_offload() { encode_offload(core.offload) } else { (0, 0) }
 }
 
-#[inline(never)]
 fn encode_offload(offload: Offload) -> (u64, u16) {
     let Offload { flags, gso_type, header_length, segment_size, checksum_start, checksum_offset } = offload;
     let low = u64::from(flags)
@@ -163,12 +174,27 @@ enum Put {
     Stopped(Stop),
 }
 
-/// Puts a packet into a chain of several descriptors, or, if the driver merges buffers, into several chains.
+/// Puts a packet into a chain of several descriptors, or, if the driver merges buffers, into several chains; the window moves to
+/// where they lie.
 ///
 /// The progress is taken and given by value: behind a reference it would live in memory throughout the loop, and there it would be
 /// read as a whole right after parts of it were written.
 #[inline(never)]
 fn put_scattered<K: Kind>(
+    core: &mut Core,
+    progress: Progress,
+    packet: &Packet,
+    waiting: usize,
+) -> Result<Put, RingError> {
+    let mut window = core.window;
+    let put = put_chains::<K>(core, &mut window, progress, packet, waiting);
+    core.window = window;
+    put
+}
+
+/// The same, with a window that moves.
+#[inline(always)]
+fn put_chains<K: Kind>(
     core: &mut Core,
     window: &mut Window,
     mut progress: Progress,
@@ -178,7 +204,7 @@ fn put_scattered<K: Kind>(
     core.pieces.clear();
     core.chains.clear();
     let needed = (K::HEADER + packet.len()) as u64;
-    let mut at = progress.available;
+    let mut at = progress.available::<K>();
     let (mut capacity, mut descriptors) = (0, 0);
     while capacity < needed {
         if core.pieces.len() >= MAX_PIECES {

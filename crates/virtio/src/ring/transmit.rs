@@ -4,7 +4,7 @@ use std::ptr;
 
 use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
 
-use super::core::{AHEAD, Chain, Core, Cursor, Piece, Spot};
+use super::core::{AHEAD, Chain, Core, Cursor, Piece, Progress, Spot};
 use super::error::RingError;
 use super::guest::{Window, read_u16, read_u64};
 use super::options::Kind;
@@ -28,31 +28,36 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
             return 0;
         }
     };
-    let mut progress = core.begin();
-    let mut window = core.window;
+    let mut progress = core.begin::<K>();
     let mut fresh = Packet::fresh(available);
     let before = (packets.len(), packets.bytes());
-    // What long chains count for beyond one packet each is kept in the core, since here it would take a register from the loop.
     core.spare = burst - available;
-    // Chains that may be taken. Each step takes one, or is the last: the packets that are taken from the pool, these chains and the
-    // ring's index go in step, so that one register counts them all.
+    // Chains that may be taken.
     let mut most = available;
-    while progress.chains < most {
-        let at = progress.available;
-        let (head, descriptor) = match core.head::<K>(at) {
-            Ok(Some(found)) => found,
-            Ok(None) => break,
-            Err(error) => {
-                core.fail(error);
-                break;
+    loop {
+        // Chains that lie as packets mostly do, in a loop that nothing else takes registers from. Each step takes one, or is the
+        // last: the packets that are taken from the pool, these chains and the ring's index go in step.
+        let window = core.window;
+        let mut met_another = false;
+        while progress.chains < most {
+            let at = progress.available::<K>();
+            let (head, descriptor) = match core.head::<K>(at) {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(error) => {
+                    core.fail(error);
+                    break;
+                }
+            };
+            if K::PACKED || progress.chains + usize::from(AHEAD) < most {
+                core.look_ahead::<K, false>(&window, at);
             }
-        };
-        if K::PACKED || progress.chains + usize::from(AHEAD) < most {
-            core.look_ahead::<K, false>(&window, at);
-        }
-        let spot = core.locate::<K, false>(&mut window, head, descriptor);
-        // Without a buffer the chain stays where it is: there will be one later.
-        if let Some(spot) = spot.filter(|spot| (1..=ROOM).contains(&(spot.room as usize))) {
+            let spot = core.locate::<K, false>(&window, head, descriptor);
+            let Some(spot) = spot.filter(|spot| (1..=ROOM).contains(&(spot.room as usize))) else {
+                met_another = true;
+                break;
+            };
+            // Without a buffer the chain stays where it is: there will be one later.
             let Some(packet) = fresh.next_of(spot.room as usize) else { break };
             core.step(1);
             // SAFETY: locate() found header and data to be mapped; the packet is as long as the data.
@@ -61,31 +66,59 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
                 let _ = packets.push(packet);
             }
             core.complete::<K, false>(&mut progress, spot.chain, 0);
-            continue;
+        }
+        if !met_another {
+            break;
         }
         let Some(packet) = fresh.next() else { break };
-        let (taken, cost) = take_long::<K>(core, &mut window, at, packet);
+        let Some((after, cost)) = take_other::<K>(core, packets, progress, packet) else { break };
+        progress = after;
         most = most.saturating_sub(cost);
-        match taken {
-            Ok(Taken::Packet(chain, packet)) => {
-                let _ = packets.push(packet);
-                core.complete::<K, false>(&mut progress, chain, 0);
-            }
-            Ok(Taken::Dropped(chain)) => core.complete::<K, false>(&mut progress, chain, 0),
-            Ok(Taken::Nothing) => break,
-            Err(error) => {
-                core.fail(error);
-                break;
-            }
-        }
     }
     drop(fresh);
-    core.window = window;
     core.counters.packets += (packets.len() - before.0) as u64;
     core.counters.bytes += packets.bytes() - before.1;
     core.spent += progress.chains;
     core.finish::<K, false>(progress);
     progress.chains
+}
+
+/// Takes one chain of any kind, and moves the window to where it lies: how far the call has come, and how many chains fewer may be
+/// taken for it. Nothing if the call is at its end.
+#[inline(never)]
+fn take_other<K: Kind>(
+    core: &mut Core,
+    packets: &mut Vector,
+    mut progress: Progress,
+    ordinary: Packet,
+) -> Option<(Progress, usize)> {
+    let mut window = core.window;
+    let taken = take_chain::<K>(core, &mut window, progress.available::<K>(), ordinary);
+    core.window = window;
+    let length = match &taken {
+        Ok(Taken::Packet(chain, _) | Taken::Dropped(chain)) => {
+            chain.length.saturating_sub(K::HEADER as u64).min(LARGEST_ROOM as u64) as usize
+        }
+        Ok(Taken::Nothing) | Err(_) => 0,
+    };
+    let cost = core.charge(length);
+    // What it counts for beyond one packet is taken from what nothing waits for, as far as that goes.
+    let spared = cost.min(core.spare);
+    core.spare -= spared;
+    let chain = match taken {
+        Ok(Taken::Packet(chain, packet)) => {
+            let _ = packets.push(packet);
+            chain
+        }
+        Ok(Taken::Dropped(chain)) => chain,
+        Ok(Taken::Nothing) => return None,
+        Err(error) => {
+            core.fail(error);
+            return None;
+        }
+    };
+    core.complete::<K, false>(&mut progress, chain, 0);
+    Some((progress, cost - spared))
 }
 
 /// What became of a chain.
@@ -132,27 +165,6 @@ unsafe fn take_spot<K: Kind>(core: &mut Core, mut packet: Packet, spot: Spot) ->
     // buffer, which is not freed before finish() has done the copies (the vector that gets it is borrowed until then).
     unsafe { core.blitter.copy(target, spot.data, data) };
     Some(packet)
-}
-
-/// Takes what lies in several buffers, and tells how many chains fewer may be taken for it.
-#[inline(never)]
-fn take_long<K: Kind>(
-    core: &mut Core,
-    window: &mut Window,
-    at: Cursor,
-    ordinary: Packet,
-) -> (Result<Taken, RingError>, usize) {
-    let taken = take_chain::<K>(core, window, at, ordinary);
-    let length = match &taken {
-        Ok(Taken::Packet(chain, _) | Taken::Dropped(chain)) => {
-            chain.length.saturating_sub(K::HEADER as u64).min(LARGEST_ROOM as u64) as usize
-        }
-        Ok(Taken::Nothing) | Err(_) => 0,
-    };
-    let cost = core.charge(length);
-    let spared = cost.min(core.spare);
-    core.spare -= spared;
-    (taken, cost - spared)
 }
 
 /// Takes what lies in several buffers, from a chain that is available.
