@@ -67,14 +67,6 @@ impl<'a> Assault<'a> {
         Assault { socket, how, rng: Rng::with_seed(seed), connections: 0 }
     }
 
-    /// Ends the connection; the next turn makes another one.
-    pub fn leave(&mut self) {
-        match &mut self.how {
-            How::Attack { peer, .. } | How::Rings { peer, .. } => *peer = None,
-            How::Messages { talker, .. } => *talker = None,
-        }
-    }
-
     /// Tries for a moment. Waits for nobody, but for 20 ms where a message says so.
     pub fn turn(&mut self) {
         match &mut self.how {
@@ -94,6 +86,10 @@ impl<'a> Assault<'a> {
                 }
                 if let Some(peer) = peer {
                     peer.listen();
+                    // A connection that the device has not accepted yet is good for nothing.
+                    if attack.features.is_some() && !peer.heard {
+                        return;
+                    }
                     (attack.turn)(peer, &mut self.rng);
                     *turns += 1;
                 }

@@ -68,6 +68,8 @@ pub(super) struct Peer {
     pub(super) memory: File,
     /// Whether the device has closed the connection.
     pub(super) gone: bool,
+    /// Whether it has said anything.
+    pub(super) heard: bool,
     /// The avail index of each ring, as it was written last.
     available: [u16; 2],
     /// What the device is told by that something is available, and tells by that something is used.
@@ -87,6 +89,7 @@ impl Peer {
             socket: socket::connect(path)?,
             memory: memfd::create(LENGTH)?,
             gone: false,
+            heard: false,
             available: [0; 2],
             kicks: [Event::new()?, Event::new()?],
             calls: [Event::new()?, Event::new()?],
@@ -126,7 +129,7 @@ impl Peer {
         let mut bytes = [0; 4096];
         loop {
             match socket::receive(&self.socket, &mut bytes) {
-                Ok(received) if received.bytes > 0 => {}
+                Ok(received) if received.bytes > 0 => self.heard = true,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 _ => {
                     self.gone = true;

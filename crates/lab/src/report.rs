@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use bellows_packet::{Packet, pool};
 use bellows_sys::{clock, cpu};
@@ -24,6 +25,9 @@ pub enum BenchError {
     /// The capture to read could not be made.
     #[error("cannot write a capture to read: {0}; set TMPDIR to a folder with 50 MB free")]
     Capture(bellows_capture::Error),
+    /// There was no folder for sockets.
+    #[error("cannot make {0} for sockets: {1}; set TMPDIR to a folder in which files can be made")]
+    Folder(PathBuf, std::io::Error),
     /// There was no memory to find the levels of the hierarchy in.
     #[error(transparent)]
     Levels(MeasureError),

@@ -2,8 +2,9 @@
 //!
 //! One engine with two `vhost-user` devices has a processor to itself. On another, one thread is the driver of the first
 //! device, an honest one, and whoever is at the second, in turns of some microseconds: for a while another honest driver,
-//! which sends full Ethernet frames, then somebody who tries an [attack](bellows_adversary::ATTACKS) again and again, then
-//! the honest one again, and so on.
+//! which sends full Ethernet frames, then somebody who tries an [attack](bellows_adversary::ATTACKS) again and again. Each
+//! attack meets an engine of its own: the pauses that a device makes between short connections are its defence, and what
+//! one attack has brought about is not to slow the next one down. Without these pauses more is tried in the same time.
 //!
 //! ```text
 //! honest.output → clock → copy → honest.input
@@ -58,6 +59,8 @@ pub struct Options {
     pub cpu: Option<usize>,
     /// A folder with the folders `vring` and `vhost_messages`, each with what a fuzzer found: attacks as well.
     pub corpus: Option<PathBuf>,
+    /// Whether devices make pauses between short connections, as they do.
+    pub pauses: bool,
     /// Only attacks whose name contains this.
     pub filter: String,
 }
@@ -107,6 +110,8 @@ const MOST_CLOCKS: f64 = 1.5;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
     options: Options,
+    /// Where sockets may lie.
+    folder: PathBuf,
     seed: u64,
 }
 
@@ -114,8 +119,6 @@ pub struct Task {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
     machine: Machine,
-    /// The clocks from which on a breath counts as one that did something.
-    busy: u64,
     attacks: Vec<Attacked>,
 }
 
@@ -126,6 +129,8 @@ struct Attacked {
     /// Slices of time, and how many of them were left out because time was stolen.
     slices: u64,
     stolen: u64,
+    /// The clocks from which on a breath counts as one that did something.
+    busy: Option<u64>,
     /// Beside an honest guest, and beside the attack; none where time was always stolen.
     honest: Option<Figures>,
     attacked: Option<Figures>,
@@ -150,7 +155,9 @@ struct Figures {
 /// See [`BenchError`].
 pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let attackers = Attacker::chosen(options)?;
-    let task = |_, round| Task { options: options.clone(), seed: round as u64 };
+    // A process that fails ends at once: what it leaves there is removed here.
+    let folder = Folder::new()?;
+    let task = |_, round| Task { options: options.clone(), folder: folder.0.clone(), seed: round as u64 };
     let Answers { answers, interrupted }: Answers<Answer> =
         take_turns_with(arguments, 1, options.processes, task, audience)?;
     let answers: Vec<Answer> = answers.into_iter().flatten().collect();
@@ -165,7 +172,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
     }
     let mut report = Report::new("neighbours", machine, answers.len(), results);
     report.interrupted = interrupted;
-    report.notes = notes(&answers);
+    report.notes = notes(&answers, options.pauses);
     report.failed = !broken.is_empty();
     report.notes.extend(broken);
     Ok(report)
@@ -231,12 +238,20 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
 }
 
 /// What must be known to read the table.
-fn notes(answers: &[Answer]) -> Vec<String> {
+fn notes(answers: &[Answer], pauses: bool) -> Vec<String> {
     let sum = |part: fn(&Attacked) -> u64| answers.iter().flat_map(|answer| &answer.attacks).map(part).sum::<u64>();
     let (all, stolen) = (sum(|attacked| attacked.slices), sum(|attacked| attacked.stolen));
-    let busy: Vec<f64> = answers.iter().map(|answer| answer.busy as f64).collect();
+    let busy = answers.iter().flat_map(|answer| &answer.attacks).filter_map(|attacked| attacked.busy);
+    let busy: Vec<f64> = busy.map(|busy| busy as f64).collect();
     let busy = median(&busy).map_or(0.0, |busy| busy.value);
+    let connections = match pauses {
+        true => "devices pause between short connections, from 20 ms up to 1 s",
+        false => {
+            "devices accept the next connection at once, which lets more be tried and is not what they do in production"
+        }
+    };
     vec![
+        connections.to_owned(),
         format!(
             "clocks that 99.9 of 100 breaths do not exceed, of breaths of {busy:.0} clocks or more; without: a second honest \
              guest in place of the attack; waits: breaths from a packet's being available to its passing, the most"
@@ -284,7 +299,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Does one task, in a process that has done nothing else.
 pub fn measure(task: Task) -> Answer {
-    let Task { options, seed } = task;
+    let Task { options, folder, seed } = task;
     let attackers = Attacker::chosen(&options).unwrap_or_else(|error| fail(&error));
     let corpora = ["vhost_messages", "vring"].map(|name| corpus(options.corpus.as_deref(), name));
     let all = cpu::allowed();
@@ -294,27 +309,32 @@ pub fn measure(task: Task) -> Answer {
     };
     // The threads of the devices live where they are made.
     settle(Some(others));
-    let folder = Folder::new().unwrap_or_else(|error| fail(&format!("a folder for sockets: {error}")));
-    let sockets = ["honest", "other"].map(|name| folder.0.join(name));
-    let shared = Arc::new(Shared::default());
-    let network = network(&sockets, Clock::new(Arc::clone(&shared)));
-    let settings = Settings { busywait: true, metering: false, ..Settings::default() };
-    let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
-    let control = engine.control();
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut engine = engine;
-            if let Err(error) = cpu::pin_to(engines) {
-                fail(&format!("processor {engines}: {error}"));
-            }
-            let end = engine.run();
-            engine.finish(end);
-        });
-        let street = Street { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
-        let answer = street.measure(&attackers, options.seconds, seed);
-        control.stop();
-        answer
-    })
+    let slices = options.seconds / SLICE.as_secs_f64() / (2.0 * attackers.len() as f64);
+    let slices = slices.round().max(1.0) as u32;
+    let process = std::process::id();
+    let sockets = ["honest", "other"].map(|name| folder.join(format!("{name}-{process}")));
+    let attack = |&attacker: &Attacker| {
+        let shared = Arc::new(Shared::default());
+        let network = network(&sockets, options.pauses, Clock::new(Arc::clone(&shared)));
+        let settings = Settings { busywait: true, metering: false, ..Settings::default() };
+        let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
+        let control = engine.control();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut engine = engine;
+                if let Err(error) = cpu::pin_to(engines) {
+                    fail(&format!("processor {engines}: {error}"));
+                }
+                let end = engine.run();
+                engine.finish(end);
+            });
+            let street = Street { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
+            let attacked = street.attack(attacker, slices, seed);
+            control.stop();
+            attacked
+        })
+    };
+    Answer { machine: Machine::here(), attacks: attackers.iter().map(attack).collect() }
 }
 
 /// Inputs that a fuzzer has kept, by their names.
@@ -337,10 +357,12 @@ fn corpus(folder: Option<&Path>, name: &str) -> Vec<Vec<u8>> {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> std::io::Result<Folder> {
+    fn new() -> Result<Folder, BenchError> {
         let folder = std::env::temp_dir().join(format!("bellows-neighbours-{}", std::process::id()));
-        std::fs::create_dir(&folder)?;
-        Ok(Folder(folder))
+        match std::fs::create_dir(&folder) {
+            Ok(()) => Ok(Folder(folder)),
+            Err(error) => Err(BenchError::Folder(folder, error)),
+        }
     }
 }
 
@@ -350,10 +372,11 @@ impl Drop for Folder {
     }
 }
 
-fn network(sockets: &[PathBuf; 2], clock: Clock) -> Network {
+fn network(sockets: &[PathBuf; 2], pauses: bool, clock: Clock) -> Network {
     let [honest, other] = sockets.each_ref().map(|socket| {
         let config = serde_json::from_value::<vhost_user::Config>(json!({ "socket": socket }));
-        configured::<VhostUser>(config.unwrap_or_else(|error| fail(&error))).without_pauses()
+        let device = configured::<VhostUser>(config.unwrap_or_else(|error| fail(&error)));
+        if pauses { device } else { device.without_pauses() }
     });
     let network = Network::new()
         .app("clock", clock)
@@ -382,68 +405,58 @@ struct Street<'a> {
 }
 
 impl Street<'_> {
-    fn measure(&self, attackers: &[Attacker], seconds: f64, seed: u64) -> Answer {
-        let slices = seconds / SLICE.as_secs_f64() / (2.0 * attackers.len() as f64);
-        let slices = slices.round().max(1.0) as u32;
+    /// Has another honest driver at the second device for so many slices of time, then an attacker.
+    fn attack(&self, attacker: Attacker, slices: u32, seed: u64) -> Attacked {
         let mut honest = Honest::connect(&self.sockets[0], MIXED);
-        self.wait(|| honest.is_served(), || {});
-        let breaths = self.beside_honest(&mut honest, 2 * SLICE);
-        let busy = breaths.loaded().unwrap_or_else(|| fail(&"the engine serves no guest")) / 4;
-        let attacks = |&attacker: &Attacker| self.attack(attacker, &mut honest, slices, busy, seed);
-        let attacks = attackers.iter().map(attacks).collect();
-        Answer { machine: Machine::here(), busy, attacks }
-    }
-
-    /// Has another honest driver at the second device for a slice of time.
-    fn beside_honest(&self, honest: &mut Honest, slice: Duration) -> Breaths {
         let mut other = Honest::connect(&self.sockets[1], BULK);
-        self.wait(|| other.is_served(), || honest.turn(self.shared));
-        // What waits for this port comes from the one before.
+        self.wait(|| honest.is_served() && other.is_served(), || {});
+        // What waits for this port comes from the time before it was served.
         let end = Instant::now() + SLICE / 10;
-        self.wait(
-            || Instant::now() > end,
-            || {
-                honest.turn(self.shared);
-                other.turn(self.shared);
-            },
-        );
-        let breaths = self.record(slice, || {
+        let mut both = || {
             honest.turn(self.shared);
             other.turn(self.shared);
-        });
-        honest.settle();
-        breaths
-    }
-
-    /// Has an honest driver at the second device for a slice of time, then an attacker, and so on for so many slices.
-    fn attack(&self, attacker: Attacker, honest: &mut Honest, slices: u32, busy: u64, seed: u64) -> Attacked {
+        };
+        self.wait(|| Instant::now() > end, &mut both);
+        let (before, stolen_before) = self.slices(slices, both);
+        drop(other);
         let mut assault = match attacker {
             Attacker::Listed(index) => Assault::new(&self.sockets[1], &ATTACKS[index], seed),
             Attacker::Messages => Assault::of_messages(&self.sockets[1], &self.corpora[0], self.part(0, seed)),
             Attacker::Rings => Assault::of_rings(&self.sockets[1], &self.corpora[1], self.part(1, seed)),
         };
-        let mut attacked = Attacked { name: attacker.name().to_owned(), ..Attacked::default() };
-        let [mut before, mut during] = [Breaths::default(), Breaths::default()];
-        for _ in 0..slices {
-            attacked.stolen += u64::from(!self.undisturbed(&mut before, || self.beside_honest(honest, SLICE)));
-            let undisturbed = self.undisturbed(&mut during, || {
-                let breaths = self.record(SLICE, || {
-                    honest.turn(self.shared);
-                    assault.turn();
-                });
-                honest.settle();
-                breaths
-            });
-            attacked.stolen += u64::from(!undisturbed);
-            // There is room for the honest driver.
-            assault.leave();
+        let (during, stolen_during) = self.slices(slices, || {
+            honest.turn(self.shared);
+            assault.turn();
+        });
+        honest.settle();
+        let busy = before.loaded().map(|clocks| clocks / 4);
+        Attacked {
+            name: attacker.name().to_owned(),
+            slices: 2 * u64::from(slices),
+            stolen: stolen_before + stolen_during,
+            busy,
+            honest: busy.and_then(|busy| Figures::of(&before, busy)),
+            attacked: busy.and_then(|busy| Figures::of(&during, busy)),
+            tally: honest.take_tally(),
+            connections: assault.connections,
         }
-        attacked.slices = 2 * u64::from(slices);
-        // What comes after an attack is its doing, too.
-        attacked.tally = honest.take_tally();
-        attacked.connections = assault.connections;
-        [attacked.honest, attacked.attacked] = [before, during].map(|breaths| Figures::of(&breaths, busy));
-        attacked
+    }
+
+    /// Does something again and again for so many slices of time: how long breaths took meanwhile, but for the slices of which
+    /// time was stolen, and how many those are.
+    fn slices(&self, slices: u32, mut turn: impl FnMut()) -> (Breaths, u64) {
+        let (mut breaths, mut stolen_slices) = (Breaths::default(), 0);
+        for _ in 0..slices {
+            let before = (stolen(self.engines), self.shared.waited());
+            let new = self.record(SLICE, &mut turn);
+            let waited = Duration::from_nanos(self.shared.waited().saturating_sub(before.1));
+            if stolen(self.engines) == before.0 && waited <= SLICE / 100 {
+                breaths.append(&new);
+            } else {
+                stolen_slices += 1;
+            }
+        }
+        (breaths, stolen_slices)
     }
 
     /// Where a process begins in a corpus: processes share it.
@@ -459,18 +472,6 @@ impl Street<'_> {
                 turn();
             }
         })
-    }
-
-    /// Adds what breaths were while something was done, unless the engine's processor was taken away meanwhile: then false.
-    fn undisturbed(&self, breaths: &mut Breaths, work: impl FnOnce() -> Breaths) -> bool {
-        let before = (stolen(self.engines), self.shared.waited());
-        let new = work();
-        let waited = Duration::from_nanos(self.shared.waited().saturating_sub(before.1));
-        let undisturbed = stolen(self.engines) == before.0 && waited <= SLICE / 100;
-        if undisturbed {
-            breaths.append(&new);
-        }
-        undisturbed
     }
 
     /// Waits until something is so.
