@@ -100,9 +100,12 @@ impl<'a> Assault<'a> {
                     let Ok(stream) = socket::connect(self.socket) else { return };
                     let Some(input) = inputs.next() else { return };
                     self.connections += 1;
-                    *talker = Some(Talker::new(stream, input));
+                    talker.insert(Talker::new(stream, input)).greet();
                 }
-                if let Some(talker) = talker {
+                // What is said to a device that does not listen yet would be waited for.
+                if let Some(talker) = talker
+                    && talker.is_served()
+                {
                     (0..SAID).for_each(|_| talker.say());
                 }
             }

@@ -48,6 +48,17 @@ impl<'a> Talker<'a> {
         Talker { socket, input, memory, heard: Vec::new(), answers: 0, gone: false }
     }
 
+    /// Asks for something that every device answers.
+    pub fn greet(&mut self) {
+        self.send(request::GET_FEATURES, 0, &[], &[]);
+    }
+
+    /// Whether the device has answered, and so serves this connection. Waits for nothing.
+    pub fn is_served(&mut self) -> bool {
+        self.listen();
+        self.answers > 0
+    }
+
     /// Whether all is said, or the device has closed.
     pub fn is_done(&self) -> bool {
         self.input.is_empty() || self.gone

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use bellows_adversary::{ATTACKS, Assault};
 use bellows_apps::vhost_user::{self, VhostUser};
 use bellows_apps::{join, tee};
-use bellows_engine::{Engine, Network, Settings};
+use bellows_engine::{Control, Engine, Network, Settings};
 use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -328,13 +328,21 @@ pub fn measure(task: Task) -> Answer {
                 let end = engine.run();
                 engine.finish(end);
             });
+            let _stop = Stop(control);
             let street = Street { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
-            let attacked = street.attack(attacker, slices, seed);
-            control.stop();
-            attacked
+            street.attack(attacker, slices, seed)
         })
     };
     Answer { machine: Machine::here(), attacks: attackers.iter().map(attack).collect() }
+}
+
+/// Stops an engine, also if what was done beside it panics.
+struct Stop(Control);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// Inputs that a fuzzer has kept, by their names.
