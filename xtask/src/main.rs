@@ -108,6 +108,7 @@ at 64, 256 and 1518 bytes, which takes half an hour; --brief takes three minutes
   --directions LIST   of guest-to-host,host-to-guest,looped
   --sizes LIST        bytes
   --memory LIST       of plain,hugepages: what the client's and DPDK's memory is made of (hugepages)
+  --against PROGRAM   another build of bellows in place of DPDK's back end: what a change has brought
   --windows N         windows of each back end at a point (15)
   --window MS         how long each is (300)
   --vectorized        lets the driver use vector instructions

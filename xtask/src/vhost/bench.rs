@@ -36,8 +36,30 @@ pub struct Point {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    Dpdk,
+    Reference,
     Bellows,
+}
+
+/// What Bellows is compared with.
+enum Reference {
+    Dpdk(Testpmd),
+    OtherBuild(Bellows),
+}
+
+impl Reference {
+    fn pid(&self) -> u32 {
+        match self {
+            Reference::Dpdk(dpdk) => dpdk.pid(),
+            Reference::OtherBuild(bellows) => bellows.pid(),
+        }
+    }
+
+    fn work(&mut self) -> Result<Work, Failure> {
+        match self {
+            Reference::Dpdk(dpdk) => Work::of(dpdk),
+            Reference::OtherBuild(bellows) => bellows.work(),
+        }
+    }
 }
 
 /// What one back end did in one window.
@@ -65,7 +87,7 @@ impl Window {
     }
 }
 
-/// All windows of one point, in pairs that follow one another: DPDK's and Bellows'.
+/// All windows of one point, in pairs that follow one another: those of the reference and of Bellows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     pub point: Point,
@@ -158,21 +180,30 @@ fn measure_at(options: &Options, point: Point) -> Result<Row, Failure> {
 struct Bench {
     point: Point,
     client: Testpmd,
-    dpdk: Testpmd,
+    reference: Reference,
     bellows: Bellows,
 }
 
 impl Bench {
     fn start(options: &Options, point: Point, folder: &Path) -> Result<Bench, Failure> {
         let Point { cell, memory, direction, size } = point;
-        let sockets = [folder.join("dpdk.sock"), folder.join("bellows.sock")];
+        let sockets = [folder.join("reference.sock"), folder.join("bellows.sock")];
         for stale in &sockets {
             let _ = fs::remove_file(stale);
         }
-        let dpdk = processes::dpdk(options, memory, direction, size, &sockets[0])?;
-        let bellows = Bellows::start(options, direction, size, &sockets[1], folder)?;
+        let reference = match &options.against {
+            None => Reference::Dpdk(processes::dpdk(options, memory, direction, size, &sockets[0])?),
+            Some(program) => {
+                let folder = folder.join("other");
+                let made = fs::create_dir_all(&folder);
+                made.map_err(|error| Failure::chore(format!("cannot make {}: {error}", folder.display())))?;
+                let other = Bellows::start(options, Some(program), direction, size, &sockets[0], &folder)?;
+                Reference::OtherBuild(other)
+            }
+        };
+        let bellows = Bellows::start(options, None, direction, size, &sockets[1], folder)?;
         let client = processes::client(options, cell, memory, size, [&sockets[0], &sockets[1]])?;
-        Ok(Bench { point, client, dpdk, bellows })
+        Ok(Bench { point, client, reference, bellows })
     }
 
     fn measure(mut self, options: &Options) -> Result<Row, Failure> {
@@ -182,12 +213,12 @@ impl Bench {
         while sound < options.windows && pair < ATTEMPTS * options.windows {
             // Each goes first as often as the other.
             let (first, second) = match pair % 2 {
-                0 => (Side::Dpdk, Side::Bellows),
-                _ => (Side::Bellows, Side::Dpdk),
+                0 => (Side::Reference, Side::Bellows),
+                _ => (Side::Bellows, Side::Reference),
             };
             let (one, other) = (self.window(first, options.window)?, self.window(second, options.window)?);
             sound += usize::from(!one.is_starved() && !other.is_starved());
-            windows.push(if first == Side::Dpdk { [one, other] } else { [other, one] });
+            windows.push(if first == Side::Reference { [one, other] } else { [other, one] });
             pair += 1;
         }
         Ok(Row { point: self.point, windows, tsc_mhz: tsc_mhz(&self.client) })
@@ -196,8 +227,8 @@ impl Bench {
     fn window(&mut self, side: Side, length: Duration) -> Result<Window, Failure> {
         let port = side as usize;
         let (works, stopped) = match side {
-            Side::Dpdk => (self.dpdk.pid(), self.bellows.pid()),
-            Side::Bellows => (self.bellows.pid(), self.dpdk.pid()),
+            Side::Reference => (self.reference.pid(), self.bellows.pid()),
+            Side::Bellows => (self.bellows.pid(), self.reference.pid()),
         };
         signal(stopped, "-STOP");
         signal(works, "-CONT");
@@ -230,7 +261,7 @@ impl Bench {
 
     fn look_at_back_end(&mut self, side: Side) -> Result<(Instant, Work), Failure> {
         let work = match side {
-            Side::Dpdk => Work::of(&mut self.dpdk)?,
+            Side::Reference => self.reference.work()?,
             Side::Bellows => self.bellows.work()?,
         };
         Ok((Instant::now(), work))
@@ -238,7 +269,7 @@ impl Bench {
 
     fn look(&mut self, side: Side) -> Result<Look, Failure> {
         let back_end = match side {
-            Side::Dpdk => self.dpdk.pid(),
+            Side::Reference => self.reference.pid(),
             Side::Bellows => self.bellows.pid(),
         };
         let forwarded = self.client.forwarded().map_err(Failure::chore)?;

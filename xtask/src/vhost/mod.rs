@@ -4,11 +4,14 @@
 //! other a Bellows. The client has one processor, the back ends share another, and the one that is not measured is stopped
 //! by a signal. Both are measured in turns, in windows of a third of a second: a testpmd cannot take turns by the millisecond,
 //! because its counters have to be asked for.
+//!
+//! In place of DPDK's back end another build of Bellows can be measured, which tells what a change has brought.
 
 mod bench;
 mod processes;
 mod results;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Failure;
@@ -105,10 +108,17 @@ pub struct Options {
     vectorized: bool,
     client_cpu: usize,
     cpu: usize,
+    /// Another build of Bellows, in place of DPDK's back end.
+    against: Option<PathBuf>,
     shape: Shape,
 }
 
 impl Options {
+    /// What Bellows is compared with, in words.
+    fn reference(&self) -> &'static str {
+        if self.against.is_some() { "other build" } else { "DPDK" }
+    }
+
     /// Everything, at leisure.
     fn full() -> Options {
         Options {
@@ -121,6 +131,7 @@ impl Options {
             vectorized: false,
             client_cpu: 0,
             cpu: 1,
+            against: None,
             shape: Shape::Text,
         }
     }
@@ -160,6 +171,7 @@ impl Options {
                 "--window" => options.window = Duration::from_millis(number(word, value()?, 100..=60_000)? as u64),
                 "--client-cpu" => options.client_cpu = number(word, value()?, 0..=1_023)?,
                 "--cpu" => options.cpu = number(word, value()?, 0..=1_023)?,
+                "--against" => options.against = Some(PathBuf::from(value()?)),
                 other => return Err(Failure::usage(format!("peers vhost: '{other}' is not an option"))),
             }
         }
@@ -201,6 +213,9 @@ fn number(option: &str, text: &str, range: std::ops::RangeInclusive<usize>) -> R
 /// Runs the comparison.
 pub fn run(words: &[String]) -> Result<(), Failure> {
     let options = Options::parse(words)?;
+    if let Some(program) = options.against.as_ref().filter(|program| !program.is_file()) {
+        return Err(Failure::usage(format!("--against: there is no program {}", program.display())));
+    }
     if let Some(tool) = tools::provide(TOOLS).first() {
         return Err(Failure::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
@@ -210,8 +225,8 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
     }
     let rows = bench::measure(&options)?;
     let text = match options.shape {
-        Shape::Text => results::text(&rows),
-        Shape::Json => results::json(&rows),
+        Shape::Text => results::text(&rows, options.reference()),
+        Shape::Json => results::json(&rows, options.reference()),
         Shape::Markdown => results::markdown(&rows),
     };
     print!("{text}");

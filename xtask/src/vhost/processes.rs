@@ -145,9 +145,10 @@ pub struct Bellows {
 }
 
 impl Bellows {
-    /// Starts one with a port at a socket; its files go into `folder`.
+    /// Starts one with a port at a socket; its files go into `folder`. It is the release build, unless it is another one.
     pub fn start(
         options: &Options,
+        other: Option<&Path>,
         direction: Direction,
         size: usize,
         socket: &Path,
@@ -156,7 +157,8 @@ impl Bellows {
         let complain = |error: std::io::Error| Failure::chore(format!("cannot run bellows: {error}"));
         let file = folder.join("network.toml");
         fs::write(&file, network(direction, size, socket)).map_err(complain)?;
-        let program = target_dir().join("release/bellows").canonicalize().map_err(complain)?;
+        let built = target_dir().join("release/bellows");
+        let program = other.unwrap_or(&built).canonicalize().map_err(complain)?;
         let log = fs::File::create(folder.join("log")).map_err(complain)?;
         let mut command = Command::new(SESSION[0]);
         command.args(&SESSION[1..]).arg(&program).arg("run").arg(&file).args([

@@ -8,8 +8,6 @@ use super::{Cell, Direction, Memory};
 /// From this part of the time on a side is always at work.
 const BUSY: f64 = 0.9;
 
-const BACK_ENDS: [&str; 2] = ["dpdk", "bellows"];
-
 /// A median and its 95 percent confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Median {
@@ -90,7 +88,7 @@ fn figure(row: &Row, side: usize, of: fn(&Window) -> f64) -> Median {
     Median::of(sound(row).map(|pair| of(&pair[side])))
 }
 
-/// A figure of Bellows over the same of DPDK.
+/// A figure of Bellows over the same of the reference.
 fn ratio(row: &Row, of: fn(&Window) -> f64) -> Median {
     Median::of(sound(row).map(|pair| of(&pair[1]) / of(&pair[0])))
 }
@@ -117,12 +115,13 @@ fn limit(row: &Row, side: usize) -> &'static str {
     if by_client { "client" } else { "back end" }
 }
 
-/// The figures side by side.
-pub fn text(rows: &[Row]) -> String {
-    let mut text = String::from(
-        "vhost-user · Bellows beside DPDK's vhost back end, before the same virtio driver, in turns\n\
+/// The figures side by side, with what stands above those of the reference.
+pub fn text(rows: &[Row], reference: &str) -> String {
+    let mut text = format!(
+        "vhost-user · back ends before the same virtio driver, in turns: {reference} and Bellows\n\
          Mpps by the client's counters; clocks a packet of the time-stamp counter in the back end\n",
     );
+    let short = reference.split(' ').next().unwrap_or_default();
     let mut heading = None;
     for row in rows {
         let Point { cell, memory, direction, size } = row.point;
@@ -131,7 +130,7 @@ pub fn text(rows: &[Row]) -> String {
             let _ = writeln!(
                 text,
                 "{:26}  {:>6} {:>7}  {:>19}  {:>6} {:>7}  {:>19}  {:>19}  windows",
-                "options", "DPDK", "Bellows", "ratio of Mpps", "DPDK", "Bellows", "ratio of clocks", "limit"
+                "options", short, "Bellows", "ratio of Mpps", short, "Bellows", "ratio of clocks", "limit"
             );
         }
         let (rates, works) = (ratio(row, rate), ratio(row, clocks));
@@ -153,7 +152,7 @@ pub fn text(rows: &[Row]) -> String {
     text.push_str(
         "\nclocks: of DPDK, testpmd's `record-core-cycles`: rounds of its loop that moved packets, with what it does to take \
          and free buffers;\nof Bellows, all calls of the port and its partner (sink, source or join), by the accounting of one \
-         breath in 128.\nlimit: of DPDK's / of Bellows' run. A pair of windows counts if no program waited for its processor \
+         breath in 128.\nlimit: of the one's / of Bellows' run. A pair of windows counts if no program waited for its processor \
          for more than 8 percent of one.\n",
     );
     let ratios = || rows.iter().flat_map(|row| [ratio(row, rate), ratio(row, clocks)]);
@@ -180,7 +179,7 @@ pub fn text(rows: &[Row]) -> String {
 }
 
 /// The figures in the shape of a benchmark's report.
-pub fn json(rows: &[Row]) -> String {
+pub fn json(rows: &[Row], reference: &str) -> String {
     let mut results = Vec::new();
     for row in rows {
         let Point { cell, memory, direction, size } = row.point;
@@ -209,7 +208,7 @@ pub fn json(rows: &[Row]) -> String {
                 ));
             }
         };
-        for (side, name) in BACK_ENDS.iter().enumerate() {
+        for (side, name) in [reference.to_lowercase().as_str(), "bellows"].into_iter().enumerate() {
             let more = format!("\"back_end\": \"{name}\", \"limit\": \"{}\", ", limit(row, side));
             result("rate", "Mpps", figure(row, side, rate), &more);
             result("rate-by-back-end", "Mpps", figure(row, side, |window| window.back_rate), &more);
@@ -337,13 +336,13 @@ mod tests {
         }
         let rows = [row];
         assert!(ratio(&rows[0], rate).is_undecided() && !ratio(&rows[0], clocks).is_undecided());
-        let text = text(&rows);
+        let text = text(&rows, "DPDK");
         for part in
             ["undecided (± 0.", "0.500 (0.50 – 0.50)", "undecided: 1 of 2 ratios; the machine was too disturbed"]
         {
             assert!(text.contains(part), "{part} is not in {text}");
         }
-        let json = json(&rows);
+        let json = json(&rows, "DPDK");
         assert!(json.contains("{\"case\": \"rate\", \"unit\": \"ratio\", \"median\": null, "), "{json}");
         assert!(json.contains("\"undecided\": true, \"labels\""), "{json}");
         assert!(markdown(&rows).contains("10.0 / 12.6 = ?"), "{}", markdown(&rows));
@@ -376,7 +375,7 @@ mod tests {
     #[test]
     fn all_shapes_have_the_same_figures() {
         let rows = [row(0, 64, &[(10.0, 50.0)]), row(7, 64, &[(15.0, 40.0)]), row(0, 256, &[(8.0, 60.0)])];
-        let text = text(&rows);
+        let text = text(&rows, "DPDK");
         for part in
             ["guest-to-host, 64 bytes, plain memory", "1.111 (1.11 – 1.11)", "0.500 (0.50", "starved windows: 0 of 6"]
         {
@@ -390,7 +389,7 @@ mod tests {
         ] {
             assert!(markdown.contains(part), "{part} is not in {markdown}");
         }
-        let json = json(&rows);
+        let json = json(&rows, "DPDK");
         for part in [
             "\"bench\": \"peers vhost\"",
             "{\"case\": \"rate\", \"unit\": \"ratio\", \"median\": 1.1111",
