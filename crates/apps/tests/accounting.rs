@@ -11,8 +11,9 @@ use bellows_apps::split::{self, By, Split};
 use bellows_apps::tee::{self, Tee};
 use bellows_apps::truncate::{self, Truncate};
 use bellows_config::{Bytes, Configure, Context};
+use bellows_engine::Settings;
 use bellows_engine::testing::Rig;
-use bellows_engine::{AppCounts, Settings};
+use bellows_observe::AppCounts;
 use bellows_packet::pool;
 use proptest::prelude::*;
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bellows_engine::{AppCounts, Snapshot};
+use bellows_observe::{AppCounts, Snapshot};
 use serde::Serialize;
 
 use crate::observe::{Change, Sample};

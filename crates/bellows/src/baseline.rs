@@ -8,7 +8,8 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-use bellows_engine::{AppCounts, Gone, Histogram, Home, LinkCounts, Reloaded, Snapshot};
+use bellows_engine::Reloaded;
+use bellows_observe::{AppCounts, Gone, Histogram, Home, LinkCounts, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

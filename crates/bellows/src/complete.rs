@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use bellows_config::{Entry, Registry};
-use bellows_engine::{Directory, Home, Observer};
+use bellows_observe::{Directory, Home, Observer};
 use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter};
 use clap_complete::env::{CompleteEnv, EnvCompleter, Shells};

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_engine::{Activity, AppCounts, Histogram, Home, LinkCounts, Observer, Pulse, SearchPath, Snapshot};
+use bellows_observe::{Activity, AppCounts, Histogram, Home, LinkCounts, Observer, Pulse, SearchPath, Snapshot};
 use bellows_sys::clock;
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bellows_engine::{AppCounts, End, Imbalance, LinkCounts, Outcome, PROGRESS, PROGRESS_TOTAL, Snapshot};
+use bellows_engine::{End, Outcome, PROGRESS, PROGRESS_TOTAL};
+use bellows_observe::{AppCounts, Imbalance, LinkCounts, Snapshot};
 use serde::Serialize;
 
 use crate::accounting::Accounts;

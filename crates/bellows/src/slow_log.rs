@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use bellows_engine::{Activity, SlowBreath, SlowBreaths};
+use bellows_observe::{Activity, SlowBreath, SlowBreaths};
 
 use crate::terminal::harmless;
 use crate::text::{nanos, plural};
@@ -125,7 +125,7 @@ fn whose(slow: &SlowBreath, limit: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::Doing;
+    use bellows_observe::Doing;
 
     const LIMIT: Duration = Duration::from_millis(100);
 

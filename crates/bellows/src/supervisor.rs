@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use bellows_config::{EngineConfig, Loaded, Registry};
-use bellows_engine::{Control, Engine, Home, Network, Outcome, Pulse, ReloadError, Settings, StartError};
+use bellows_engine::{Control, Engine, Network, Outcome, ReloadError, Settings, StartError};
+use bellows_observe::{Home, Pulse};
 use bellows_sys::{clock, cpu};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -444,7 +445,7 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
-    use bellows_engine::{Activity, Doing};
+    use bellows_observe::{Activity, Doing};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! How long things take: what is measured, and the percentiles that are told.
 
-use bellows_engine::Histogram;
+use bellows_observe::Histogram;
 use serde_json::{Value, json};
 
 use crate::text::nanos;

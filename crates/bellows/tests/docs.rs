@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -141,6 +141,44 @@ fn the_files_that_pages_name_exist() {
 }
 
 /// Whether a page has a heading of which this is the anchor.
+/// The table of crates in the design: each with the crates that it uses, as its manifest says; and those that may be unsafe.
+#[test]
+fn the_table_of_crates_is_that_of_the_manifests() {
+    let design = fs::read_to_string(root().join("docs/design.md")).unwrap();
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<String>>();
+    let rows = design.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2);
+    let told: BTreeMap<String, BTreeSet<String>> = rows
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| {
+            let cells = cells(line);
+            let uses = cells[3].split(", ").filter(|name| *name != "nothing").map(str::to_owned);
+            (cells[1].trim_matches('`').to_owned(), uses.collect())
+        })
+        .collect();
+    let crates = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    let uses = |folder: &PathBuf| -> BTreeSet<String> {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let listed = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+        let listed = listed.take_while(|line| !line.starts_with('['));
+        let name = |line: &str| Some(line.strip_prefix("bellows-")?.split(['.', ' ']).next()?.to_owned());
+        listed.filter_map(name).collect()
+    };
+    let name = |folder: &PathBuf| folder.file_name().unwrap().to_string_lossy().into_owned();
+    let folders: Vec<PathBuf> = crates.chain([root().join("xtask")]).collect();
+    let found: BTreeMap<String, BTreeSet<String>> =
+        folders.iter().map(|folder| (name(folder), uses(folder))).collect();
+    assert_eq!(told, found, "docs/design.md beside the manifests");
+
+    let sentence = design.split("`unsafe` code exists in").nth(1).unwrap().split("alone").next().unwrap();
+    let told: BTreeSet<&str> = sentence.split('`').skip(1).step_by(2).collect();
+    let is_unsafe = |folder: &&PathBuf| {
+        let code = fs::read_to_string(folder.join("src/lib.rs"));
+        code.is_ok_and(|code| !code.contains("#![forbid(unsafe_code)]"))
+    };
+    let found: Vec<String> = folders.iter().filter(is_unsafe).map(name).collect();
+    assert_eq!(told, found.iter().map(String::as_str).collect::<BTreeSet<_>>(), "crates without `forbid(unsafe_code)`");
+}
+
 fn has_heading(page: &Path, anchor: &str) -> bool {
     let text = fs::read_to_string(page).unwrap();
     let headings = text.lines().filter(|line| line.starts_with('#'));

@@ -9,22 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use bellows_codemem::PerfMap;
+use bellows_observe::timeline::Names;
+use bellows_observe::{Home, Pulse, Slab, SlowBreaths, Snapshot};
 use bellows_sys::wake::Event;
 use bellows_sys::way_out;
 use serde::{Deserialize, Serialize};
 
 use crate::app::{AppError, Status, answer};
-use crate::counters::{Pulse, Slab};
 use crate::engine::Settings;
-use crate::home::Home;
 use crate::listing::Listing;
 use crate::network::{Fault, LinkSpec, Network};
 use crate::retire::{LateCount, retire};
 use crate::schedule::Breath;
-use crate::snapshot::Snapshot;
-use crate::timeline::Names;
 use crate::watch::{MOST_TRACED, Order, Tap, Trace, TraceOrder, WatchError, new_tap, new_trace};
-use crate::watchdog::{SlowBreaths, Watchdog};
+use crate::watchdog::Watchdog;
 use crate::world::{Before, Origin, Outline, World};
 
 /// What other threads want of the engine, as bits.

@@ -6,6 +6,9 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
+use bellows_observe::layout::{Activity, account, common, doing, engine as cells, link};
+use bellows_observe::timeline::Timeline;
+use bellows_observe::{Directory, Home, Slab, Snapshot};
 use bellows_packet::{BufferUse, Fixed, buffer_use, pool};
 use bellows_pmu::{Event, OpenError, Pmu};
 use bellows_sys::wake::sleep_until_readable;
@@ -13,9 +16,6 @@ use bellows_sys::{clock, way_out};
 
 use crate::app::{AppError, Entry, Erased, Failed, Occupant, answer};
 use crate::control::{Control, Reply, Shared, attention};
-use crate::counters::{Activity, Directory, Slab, account, common, doing, engine as cells, histogram, link};
-use crate::histogram::CELLS;
-use crate::home::Home;
 use crate::io::Core;
 use crate::meter::{self, Meter, metered_pull, metered_tick};
 use crate::network::{Fault, Network, Side};
@@ -24,8 +24,6 @@ use crate::place::Place;
 use crate::retire::LateCount;
 use crate::schedule::Schedule;
 use crate::slots::{Expects, Listened, Slot};
-use crate::snapshot::Snapshot;
-use crate::timeline::Timeline;
 use crate::watchdog::Pace;
 use crate::world::{Before, ChangedEnd, Origin, Outline, World};
 
@@ -803,7 +801,7 @@ impl Engine {
             (0..count).for_each(|index| to.add(target + index, from.get(first + index)));
         };
         copy(0, 0, from.directory.engine.len());
-        copy(from.directory.histograms, to.directory.histograms, histogram::NAMES.len() * CELLS);
+        copy(from.directory.histograms, to.directory.histograms, Directory::HISTOGRAM_CELLS);
         let account_cells = account::cells(from.directory.events.len());
 
         // Packets inside the apps that go are dropped now, as are those that a successor has not taken over.
@@ -881,7 +879,7 @@ impl Engine {
         let before = burials.gone_links.iter().map(|burial| (burial, &from.directory.gone_links[burial.from]));
         for (burial, entry) in gone.chain(before) {
             match burial.to {
-                Some((cell, _)) => add(entry.cell, cell, link::NAMES.len()),
+                Some((cell, _)) => add(entry.cell, cell, link::COUNTERS.len()),
                 None => to.add(cells::FORGOTTEN_DROPS, from.get(entry.cell + link::REMOVED)),
             }
         }
@@ -907,7 +905,7 @@ impl Engine {
             let Some(link) = *origin else { continue };
             let (before, after) = (old.numbers[link], new.numbers[index]);
             let (from, to) = (old.fabric(), new.fabric());
-            copy(from.links[before].cell, to.links[after].cell, link::NAMES.len());
+            copy(from.links[before].cell, to.links[after].cell, link::COUNTERS.len());
             to.put(after as u32, from.take(before as u32), &self.core);
             from.waiting[before].set(0);
         }

@@ -4,13 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 
+use bellows_observe::layout::{account, common, link as counters};
 use bellows_packet::{
     BufferUse, Drain, Memory, Packet, Template, Vector, buffer_use, free_all, push_copies, push_filled,
 };
 use bellows_sys::clock;
 
 use crate::app::App;
-use crate::counters::{account, common, link as counters};
 use crate::meter::Meter;
 use crate::place::{OPEN, Place};
 use crate::slots::SlotHandle;

@@ -17,12 +17,13 @@
 //! | [`listing`] | a breath, explained |
 //! | `engine` | the run: breathing, sleeping, ending, swapping configurations |
 //! | `meter` | instrumented breaths: what they book for each call, each breath and some packets |
-//! | [`timeline`] | what the engine did lately, event by event, in shared memory |
 //! | `watchdog` | slow breaths: finds them, and says in which app they were |
 //! | `watch` | following single packets, and copying those that pass a link |
 //! | `control` | the other threads' side of it: stop, reload, read |
 //! | [`testing`] | a rig for testing one app by itself |
-//! | `counters`, `histogram`, `snapshot`, `home` | counters in shared memory, their names, where they are found |
+//!
+//! What an engine leaves for others to read (counters, histograms, the timeline, where they are found) is the crate
+//! `bellows-observe`, which readers use alone.
 //!
 //! # Example
 //!
@@ -69,12 +70,8 @@
 //! ```
 
 mod app;
-mod cells;
 mod control;
-mod counters;
 mod engine;
-mod histogram;
-mod home;
 mod io;
 pub mod listing;
 mod meter;
@@ -91,24 +88,18 @@ mod random;
 mod retire;
 mod schedule;
 mod slots;
-mod snapshot;
 pub mod testing;
-pub mod timeline;
 mod watch;
 mod watchdog;
 mod world;
 
-pub use app::{App, AppError, Counter, PROGRESS, PROGRESS_TOTAL, Port, Ports, Status, Traits};
+pub use app::{App, AppError, Port, Ports, Status, Traits};
+pub use bellows_observe::{Counter, PROGRESS, PROGRESS_TOTAL};
 pub use control::{AppStatus, Control, ReloadError, Reloaded};
-pub use counters::{Activity, AppEntry, Directory, Doing, LinkEntry, Pulse, ReadError, counter_help, drop_help};
 pub use engine::{End, Engine, Outcome, Settings, StartError};
-pub use histogram::Histogram;
-pub use home::{Home, HomeError, POST_MORTEMS, SearchPath};
 pub use io::{Input, Io, Output};
 pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
 pub use panics::app_at_work;
 pub use schedule::{Schedule, UnknownSchedule};
 pub use slots::{SlotHandle, Watched};
-pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};
 pub use watch::{Hop, HopKind, MOST_TRACED, Tap, TapRecord, Trace, TraceOrder, WatchError};
-pub use watchdog::{SlowBreath, SlowBreaths};

@@ -6,16 +6,16 @@
 
 use std::cell::{Cell, RefCell};
 
+use bellows_observe::layout::{account, histogram, link};
+use bellows_observe::record;
+use bellows_observe::timeline::Timeline;
 use bellows_packet::{Fate, Mark, Passage, take_passages};
 use bellows_pmu::{Counts, Event, Group, OpenError, Reading};
 use bellows_sys::clock;
 
 use crate::app::Call;
-use crate::counters::{account, histogram, link};
-use crate::histogram::record;
 use crate::place::{OPEN, Place};
 use crate::random::Random;
-use crate::timeline::Timeline;
 use crate::watch::Watch;
 use crate::world::Fabric;
 

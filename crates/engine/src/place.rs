@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bellows_observe::layout::{account, common, doing, link};
 use bellows_packet::{BufferUse, CAPACITY, buffer_use, passages, settle_passages};
 
 use crate::app::Traits;
-use crate::counters::{account, common, doing, link};
 use crate::io::Core;
 use crate::meter::Usual;
 use crate::panics;

@@ -1,9 +1,9 @@
 //! The end of apps that a reload has taken out, on the thread that asked for it: the engine does not wait for their disks.
 
+use bellows_observe::layout::{common, engine as cells};
 use bellows_pmu::OpenError;
 
 use crate::app::answer;
-use crate::counters::{common, engine as cells};
 use crate::engine::stop_contained;
 use crate::io::Core;
 use crate::meter::Meter;

@@ -25,13 +25,13 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bellows_observe::{AppCounts, Imbalance, Snapshot};
 use bellows_packet::Packet;
 
 use crate::app::{App, Port, Ports};
 use crate::engine::{Engine, Settings};
 use crate::io::Io;
 use crate::network::Network;
-use crate::snapshot::{AppCounts, Imbalance, Snapshot};
 
 type Queue = Arc<Mutex<VecDeque<Packet>>>;
 

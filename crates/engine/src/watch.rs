@@ -9,12 +9,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use bellows_observe::layout::{account, link};
 use bellows_packet::{Fate, Mark, Packet, Passage};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
 use crate::control::Control;
-use crate::counters::{account, link};
 use crate::network::LinkSpec;
 use crate::place::{OPEN, Place};
 use crate::world::World;

@@ -17,9 +17,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bellows_observe::{Doing, Pulse, SlowBreath, SlowBreaths};
 use bellows_sys::{clock, cpu};
-
-use crate::counters::{Doing, Pulse};
 
 /// Slow breaths that wait to be [taken](crate::Control::take_slow_breaths); more are counted only.
 const MOST_UNTOLD: usize = 16;
@@ -32,38 +31,6 @@ const JUST_NOW: u64 = u64::MAX;
 
 /// The watchdog looks no more often than this, in nanoseconds.
 const LEAST_INTERVAL: u64 = 1_000_000;
-
-/// A breath, or what was done between two, such as a reload, that took longer than
-/// [`breath_limit`](crate::Settings::breath_limit).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlowBreath {
-    /// How long it took, in nanoseconds.
-    pub nanos: u64,
-    /// For how long of this the whole process stood still, in nanoseconds: it was stopped, by a signal or a debugger,
-    /// or the machine was.
-    pub stood_still: u64,
-    /// For how long of this the engine's thread was on a processor, in nanoseconds, as far as it is known. Time that
-    /// the host took from a virtual machine counts as on the processor where the kernel does not know better.
-    pub on_processor: Option<u64>,
-    /// The app in which the engine was most of this time; `None` if it was in none, or nobody saw it.
-    pub doing: Option<Doing>,
-}
-
-impl SlowBreath {
-    /// Whether it was not slow but for the process having stood still.
-    pub fn is_standstill(&self, limit: Duration) -> bool {
-        u128::from(self.nanos.saturating_sub(self.stood_still)) <= limit.as_nanos()
-    }
-}
-
-/// Slow breaths that nobody has told of yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SlowBreaths {
-    /// The first of them.
-    pub first: Vec<SlowBreath>,
-    /// How many came after these.
-    pub more: u64,
-}
 
 /// What the watchdog has seen since it asked.
 #[derive(Default)]
@@ -314,7 +281,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::Activity;
+    use bellows_observe::Activity;
 
     const MS: u64 = 1_000_000;
 

@@ -12,15 +12,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use bellows_observe::layout::{Activity, account, common, doing, engine as cells};
+use bellows_observe::timeline::Names;
+use bellows_observe::{AppEntry, AppOutline, Directory, Home, LinkEntry, MOST_GONE, Removed, Slab};
 use bellows_packet::{BufferUse, Fixed, LINE, Vector, buffer_use, prefetch};
 use bellows_sys::clock;
 
 use crate::app::{AppError, Entry, Occupant, Ports, Status, Textbook, Traits, answer};
-use crate::counters::{
-    Activity, AppEntry, Directory, Gone, LinkEntry, MOST_GONE, Slab, account, common, doing, engine as cells,
-};
 use crate::engine::{Settings, start_contained, stop_contained};
-use crate::home::Home;
 use crate::io::Core;
 use crate::network::{AppSpec, End, LinkSpec, Network, Side};
 use crate::order::push_order;
@@ -28,7 +27,6 @@ use crate::place::{OPEN, Place};
 use crate::retire::Successor;
 use crate::schedule::{Breath, Step};
 use crate::slots::Slot;
-use crate::timeline::Names;
 
 /// A link: one vector, filled by one app and emptied by one app.
 ///
@@ -173,10 +171,10 @@ impl Removal {
     }
 
     /// What the next directory lists as gone.
-    fn listed<'a>(&self, old: &'a Directory) -> Gone<'a> {
+    fn listed<'a>(&self, old: &'a Directory) -> Removed<'a> {
         let apps = old.gone_apps.iter().chain(self.apps.iter().map(|&app| &old.apps[app]));
         let links = old.gone_links.iter().chain(self.links.iter().map(|&link| &old.links[link]));
-        Gone { apps: last(apps, app_key), links: last(links, link_key) }
+        Removed { apps: last(apps, app_key), links: last(links, link_key) }
     }
 
     fn burials(&self, old: &Outline, origins: &[Origin], before: &Directory, after: &Directory) -> Burials {
@@ -298,7 +296,19 @@ impl World {
         let Network { apps, links, source, text } = network;
         let slots: Vec<usize> = apps.iter().map(|app| answer(|| app.app.slots()).unwrap_or(0)).collect();
         let laid_out = apps.iter().zip(&slots);
-        let laid_out = laid_out.map(|(app, &slots)| (app.name.as_str(), app.kind.as_str(), app.traits, slots > 0));
+        let laid_out = laid_out.map(|(app, &slots)| AppOutline {
+            name: &app.name,
+            kind: &app.kind,
+            state: match (app.traits.pulls, slots) {
+                (true, 0) => "polling",
+                (true, _) => "slots",
+                (false, _) => "active",
+            },
+            drops: app.traits.drops,
+            counters: app.traits.counters,
+            ends: app.traits.ends,
+            brings_in: app.traits.inputs.is_none(),
+        });
         let ends = links.iter().map(|link| (link.from.to_string(), link.to.to_string()));
         let mut origins = outline.origins(old);
         for (origin, identity) in origins.iter_mut().zip(&outline.apps) {
@@ -309,7 +319,8 @@ impl World {
         }
         let link_origins = outline.link_origins(old);
         let removal = Removal::find(&origins, &link_origins, old_directory);
-        let mut directory = Directory::lay_out(laid_out, ends, &removal.listed(old_directory), settings.events());
+        let events = settings.events().iter().map(ToString::to_string).collect();
+        let mut directory = Directory::lay_out(laid_out, ends, &removal.listed(old_directory), events);
         let burials = removal.burials(old, &origins, old_directory, &directory);
         directory.source = source;
         directory.config = text;

@@ -4,9 +4,8 @@
 use std::mem;
 use std::thread;
 
-use bellows_engine::{
-    App, AppError, Counter, End, Engine, Imbalance, Io, Network, Ports, Schedule, Settings, Snapshot,
-};
+use bellows_engine::{App, AppError, Counter, End, Engine, Io, Network, Ports, Schedule, Settings};
+use bellows_observe::{Imbalance, Snapshot};
 use bellows_packet::{Packet, Vector, buffer_use};
 use proptest::prelude::*;
 
@@ -220,7 +219,7 @@ fn check(snapshot: &Snapshot) {
         let [came, went] = [app.in_packets + app.made, app.out_packets + app.dropped() + app.ended + app.held];
         assert_eq!(came, went, "{app:#?}");
     }
-    let sum = |of: fn(&bellows_engine::AppCounts) -> u64| {
+    let sum = |of: fn(&bellows_observe::AppCounts) -> u64| {
         snapshot.apps.iter().chain(&snapshot.gone.apps).map(of).sum::<u64>()
     };
     let waiting: u64 = snapshot.links.iter().map(|link| link.waiting).sum();

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_engine::{
-    App, AppCounts, AppSpec, Control, Counter, End, Engine, Io, Network, Outcome, Port, Ports, ReadError, ReloadError,
-    Settings, Snapshot, StartError,
+    App, AppSpec, Control, Counter, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Settings, StartError,
 };
+use bellows_observe::{AppCounts, ReadError, Snapshot};
 use bellows_packet::Packet;
 
 const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);

@@ -9,9 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_engine::{
-    App, AppError, AppSpec, Control, End, Engine, Home, Io, Network, Outcome, Port, Ports, ReloadError, Schedule,
-    Settings, Watched,
+    App, AppError, AppSpec, Control, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Schedule, Settings,
+    Watched,
 };
+use bellows_observe::Home;
 use bellows_packet::Packet;
 use bellows_sys::wake::Event;
 

@@ -1,7 +1,8 @@
 //! Apps that open links in odd ways: the books balance all the same.
 
 use bellows_engine::testing::Rig;
-use bellows_engine::{App, Imbalance, Io, Port, Ports, Settings};
+use bellows_engine::{App, Io, Port, Ports, Settings};
+use bellows_observe::Imbalance;
 use bellows_packet::Packet;
 
 const INPUTS: Ports = Ports::Any { at_least: 0, help: "packets" };

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bellows_engine::timeline::{Recording, What};
 use bellows_engine::{
-    App, Control, Counter, End, Engine, Home, Hop, HopKind, Io, Network, Port, Ports, Schedule, Settings, TraceOrder,
+    App, Control, Counter, End, Engine, Hop, HopKind, Io, Network, Port, Ports, Schedule, Settings, TraceOrder,
     WatchError, Watched,
 };
+use bellows_observe::Home;
+use bellows_observe::timeline::{Recording, What};
 use bellows_packet::{Packet, Vector};
 use bellows_pmu::Event as PmuEvent;
 use bellows_sys::wake::Event;
@@ -641,7 +642,7 @@ fn the_timeline_holds_whole_breaths_and_what_lies_between() {
     let breaths = events.iter().filter(|event| matches!(event.what, What::Breath { .. })).count();
     assert!(breaths > 20, "{breaths} breaths of 10,000");
     // The calls of a breath lie within it, one after the other.
-    let mut calls: Vec<&bellows_engine::timeline::Event> = Vec::new();
+    let mut calls: Vec<&bellows_observe::timeline::Event> = Vec::new();
     for event in &events {
         match &event.what {
             What::Call { .. } => calls.push(event),

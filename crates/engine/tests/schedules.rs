@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use bellows_engine::{App, Counter, Engine, Io, Network, Ports, Schedule, Settings, Snapshot};
+use bellows_engine::{App, Counter, Engine, Io, Network, Ports, Schedule, Settings};
+use bellows_observe::Snapshot;
 use bellows_packet::{CAPACITY, Packet};
 use proptest::prelude::*;
 

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use bellows_apps::{pcap_reader, sink, source, tee};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
-use bellows_engine::timeline::clocks_per_event;
-use bellows_engine::{App, Engine, Home, Io, Network, Port, Ports, Schedule, Settings};
+use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
+use bellows_observe::Home;
+use bellows_observe::timeline::Timeline;
 use bellows_packet::{CAPACITY, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
@@ -384,7 +385,7 @@ impl Bench {
         laid(move || {
             let mut clocks = f64::NAN;
             let part = sliced(1, || {
-                clocks = clocks_per_event(&home, 20_000, CALLS).unwrap_or_else(|error| fail(&error));
+                clocks = clocks_per_event(&home);
             });
             Turn::of(vec![clocks], &[part])
         })
@@ -454,6 +455,22 @@ const OVERHEAD_BREATHS: u64 = 20;
 /// A folder for an engine of this process.
 fn home(name: &str) -> Home {
     Home::claim(&format!("bench-{}-{name}", std::process::id())).unwrap_or_else(|error| fail(&error))
+}
+
+/// Clocks that an event of the timeline takes, of many breaths.
+fn clocks_per_event(home: &Home) -> f64 {
+    const BREATHS: u64 = 20_000;
+    let mut timeline = Timeline::create(home).unwrap_or_else(|error| fail(&error));
+    let start = clock::ticks();
+    for breath in 0..BREATHS {
+        // A clock that goes on by itself, because reading it is no part of an event.
+        let now = start + breath * 1_000;
+        for call in 0..CALLS {
+            timeline.call(0, 1, now + call, 10, 128);
+        }
+        timeline.end_breath(now, 1_000, true, 128);
+    }
+    (clock::ticks() - start) as f64 / (BREATHS * (CALLS + 1)) as f64
 }
 
 fn source() -> source::Source {

@@ -15,9 +15,9 @@ const DECADE: [u64; 10] = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800];
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);
 
-impl From<&bellows_engine::Histogram> for Histogram {
+impl From<&bellows_observe::Histogram> for Histogram {
     /// The same times in wider classes, as far as the longest of a narrow one tells.
-    fn from(narrow: &bellows_engine::Histogram) -> Histogram {
+    fn from(narrow: &bellows_observe::Histogram) -> Histogram {
         Histogram::counted(narrow.classes.iter().copied())
     }
 }
@@ -113,10 +113,10 @@ mod tests {
     #[test]
     fn what_an_engine_counted_is_put_into_wider_classes() {
         let classes = vec![(990, 3), (1_000, 1), (1_023, 2), (1_900, 5), (u64::MAX, u64::MAX), (u64::MAX, 7)];
-        let histogram = Histogram::from(&bellows_engine::Histogram { classes, maximum: u64::MAX });
+        let histogram = Histogram::from(&bellows_observe::Histogram { classes, maximum: u64::MAX });
         assert_eq!(histogram.0[..4], [(1_000, 4), (1_250, 2), (1_600, 0), (2_000, 5)]);
         assert_eq!(histogram.0.last(), Some(&(u64::MAX, u64::MAX)), "no sum wraps");
-        let nothing = bellows_engine::Histogram::default();
+        let nothing = bellows_observe::Histogram::default();
         assert_eq!(Histogram::from(&nothing), Histogram(vec![]));
     }
 

@@ -452,7 +452,7 @@ fn mixed(source: Switched) -> Network {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::Snapshot;
+    use bellows_observe::Snapshot;
 
     fn sent(snapshot: &Snapshot, from: &str) -> (u64, u64) {
         let link = snapshot.links.iter().find(|link| link.from == from).unwrap();

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_config::Registry;
-use bellows_engine::{Network, Ports, Snapshot};
+use bellows_engine::{Network, Ports};
+use bellows_observe::Snapshot;
 use clap::{Args, ValueEnum};
 
 use crate::charset;
@@ -206,7 +207,7 @@ impl From<&Network> for Graph {
 
 impl From<&Snapshot> for Graph {
     fn from(counters: &Snapshot) -> Graph {
-        let node = |app: &bellows_engine::AppCounts| Node {
+        let node = |app: &bellows_observe::AppCounts| Node {
             name: app.name.clone(),
             kind: app.kind.clone(),
             ..Node::default()
@@ -216,7 +217,7 @@ impl From<&Snapshot> for Graph {
             let (app, port) = end.rsplit_once('.')?;
             Some((*index.get(app)?, port.to_owned()))
         };
-        let edge = |link: &bellows_engine::LinkCounts| {
+        let edge = |link: &bellows_observe::LinkCounts| {
             Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
         };
         Graph {
@@ -245,7 +246,7 @@ fn add_rates(graph: &mut Graph, change: &Change) {
     let index = indexes(names.iter().map(String::as_str));
     for (before, app) in change.apps() {
         // What full links drop is written beside them.
-        let own = |app: &bellows_engine::AppCounts| app.dropped() - app.drops.get("txdrop").copied().unwrap_or(0);
+        let own = |app: &bellows_observe::AppCounts| app.dropped() - app.drops.get("txdrop").copied().unwrap_or(0);
         let drops = change.per_second(before.map_or(0, own), own(app));
         if let Some(&index) = index.get(app.name.as_str())
             && drops > 0.0

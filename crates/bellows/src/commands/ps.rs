@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use bellows_engine::{Home, Observer};
+use bellows_observe::{Home, Observer};
 use clap::Args;
 use serde::Serialize;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_engine::Home;
+use bellows_observe::Home;
 use clap::Args;
 
 use crate::control::{ReloadReport, Reply, Request, ask};

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bellows_config::{EngineConfig, Registry};
-use bellows_engine::{Home, HomeError, Schedule};
+use bellows_engine::Schedule;
+use bellows_observe::{Home, HomeError};
 use bellows_packet::pool;
 use clap::Args;
 use rustix::process::{Resource, getrlimit};

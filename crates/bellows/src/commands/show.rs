@@ -12,7 +12,7 @@ mod vhost;
 use std::process::ExitCode;
 
 use bellows_config::Registry;
-use bellows_engine::{Home, Snapshot};
+use bellows_observe::{Home, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -221,7 +221,7 @@ fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
 
 /// What was dropped, as the table of `show errors` has it.
 fn errors(counters: &Snapshot) -> Vec<Value> {
-    let of_app = |(removed, app): (bool, &bellows_engine::AppCounts)| {
+    let of_app = |(removed, app): (bool, &bellows_observe::AppCounts)| {
         let drops = app.drops.iter().filter(|(_, packets)| **packets > 0);
         let error =
             |(reason, packets)| json!({ "app": app.name, "removed": removed, "reason": reason, "packets": packets });

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_engine::Home;
-use bellows_engine::timeline::{Event, Recording};
+use bellows_observe::Home;
+use bellows_observe::timeline::{Event, Recording};
 use bellows_sys::clock;
 use clap::Args;
 use serde_json::{Value, json};
@@ -372,7 +372,7 @@ fn describe_incident(at: Span, incident: &Incident) -> String {
 mod tests {
     use super::*;
     use crate::timeline::tests::{any_events, call, event, recorded};
-    use bellows_engine::timeline::What;
+    use bellows_observe::timeline::What;
     use proptest::prelude::*;
 
     fn view(events: &[Event]) -> View {

@@ -3,7 +3,8 @@
 use std::io::BufRead;
 use std::process::ExitCode;
 
-use bellows_engine::{Home, MOST_TRACED};
+use bellows_engine::MOST_TRACED;
+use bellows_observe::Home;
 use clap::Args;
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_engine::Home;
+use bellows_observe::Home;
 
 use super::protocol::{Reply, Request};
 use super::server::line_of;

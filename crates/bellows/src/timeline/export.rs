@@ -159,7 +159,7 @@ fn count_drops<'a>(writer: &mut Writer<'a>, history: &'a History) {
 mod tests {
     use super::super::tests::{any_events, call, event, recorded};
     use super::*;
-    use bellows_engine::timeline::{Event, What};
+    use bellows_observe::timeline::{Event, What};
     use proptest::prelude::*;
     use std::collections::HashMap;
 

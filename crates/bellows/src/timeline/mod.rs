@@ -11,7 +11,7 @@ mod summary;
 
 use std::sync::Arc;
 
-use bellows_engine::timeline::{Event, What};
+use bellows_observe::timeline::{Event, What};
 use serde::Serialize;
 
 pub use export::trace;

@@ -246,7 +246,7 @@ pub fn suspects(history: &History, usual: &Usual) -> Vec<Suspect> {
 mod tests {
     use super::super::tests::{any_events, call, event, recorded};
     use super::*;
-    use bellows_engine::timeline::{Event, What};
+    use bellows_observe::timeline::{Event, What};
     use proptest::prelude::*;
 
     /// Makes a breath of [`recorded`] one that took so long, in which `sink` did.

@@ -97,7 +97,7 @@ pub fn rows(history: &History, span: Span) -> Vec<Row> {
 mod tests {
     use super::super::tests::{any_events, event, recorded};
     use super::*;
-    use bellows_engine::timeline::What;
+    use bellows_observe::timeline::What;
     use proptest::prelude::*;
 
     #[test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use bellows_apps::{sink, source};
-use bellows_engine::{AppCounts, AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings};
+use bellows_engine::{AppSpec, Engine, LinkEnd, LinkSpec, Network, Settings};
+use bellows_observe::AppCounts;
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_engine::Home;
 use bellows_engine::listing::{Call, Listing};
+use bellows_observe::Home;
 use serde_json::json;
 
 use crate::control::{Reply, Request, ask};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bellows_config::Registry;
-use bellows_engine::{AppCounts, Home, LinkCounts, Snapshot};
+use bellows_observe::{AppCounts, Home, LinkCounts, Snapshot};
 use serde::Serialize;
 use serde_json::json;
 
@@ -77,7 +77,7 @@ fn rows(snapshot: &Snapshot, registry: &Registry, all: bool) -> Vec<Counted> {
         name: String::new(),
         counter: counter.clone(),
         value: *value,
-        help: bellows_engine::counter_help(counter).map(str::to_owned),
+        help: bellows_observe::counter_help(counter).map(str::to_owned),
     });
     apps.chain(links).chain(engine).filter(|row| all || row.value > 0).collect()
 }
@@ -88,7 +88,7 @@ fn of_app(app: &AppCounts, registry: &Registry) -> Vec<Counted> {
         let known = traits.into_iter().flat_map(|traits| traits.drops.iter().chain(traits.counters));
         known.into_iter().find(|known| known.name == counter).map(|known| known.help)
     };
-    let help = |counter: &str| own(counter).or_else(|| bellows_engine::drop_help(counter)).map(str::to_owned);
+    let help = |counter: &str| own(counter).or_else(|| bellows_observe::drop_help(counter)).map(str::to_owned);
     let row = |counter: &str, value: u64, help: Option<String>| Counted {
         owner: Owner::App,
         name: app.name.clone(),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use bellows_engine::{AppCounts, Home, LinkCounts};
+use bellows_observe::{AppCounts, Home, LinkCounts};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_engine::Home;
 use bellows_lab::histogram::Histogram;
+use bellows_observe::Home;
 use serde_json::json;
 
 use crate::baseline::Since;
@@ -65,12 +65,12 @@ fn render(change: &Change, rich: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::Snapshot;
+    use bellows_observe::Snapshot;
 
     #[test]
     fn times_are_those_since_the_baseline() {
         let sample = |classes: &[(u64, u64)]| {
-            let histogram = bellows_engine::Histogram { classes: classes.to_vec(), maximum: 500_000 };
+            let histogram = bellows_observe::Histogram { classes: classes.to_vec(), maximum: 500_000 };
             let histograms = [("latency".to_owned(), histogram)].into();
             Sample { counters: Snapshot { histograms, ..Snapshot::default() }, at: 0 }
         };

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_engine::Home;
+use bellows_observe::Home;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -327,7 +327,7 @@ fn table(rows: &[&Row]) -> Table {
 mod tests {
     use super::*;
     use crate::accounting::tests::{SINK, any_apps, app, second};
-    use bellows_engine::AppCounts;
+    use bellows_observe::AppCounts;
     use proptest::prelude::*;
 
     fn view(before: Vec<AppCounts>, after: Vec<AppCounts>) -> View {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use bellows_engine::{AppStatus, Home, Observer};
+use bellows_engine::AppStatus;
+use bellows_observe::{Home, Observer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-use bellows_engine::{AppCounts, LinkCounts};
+use bellows_observe::{AppCounts, LinkCounts};
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -31,9 +31,9 @@ use bellows_sys::shared::SharedCells;
 use serde::Serialize;
 
 use crate::cells::Cells;
-use crate::counters::ReadError;
 use crate::home::{Home, TIMELINE};
-use crate::watchdog::SlowBreath;
+use crate::slab::ReadError;
+use crate::slow::SlowBreath;
 
 const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWT\x01");
 const CAPACITY_AT: usize = 1;
@@ -85,14 +85,14 @@ const STANDSTILL: u64 = 1;
 const UNKNOWN: u64 = u32::MAX as u64;
 
 /// The names of apps, in the file of one timeline. Any thread may add some.
-pub(crate) struct Names {
+pub struct Names {
     cells: Arc<SharedCells>,
     known: Mutex<HashMap<String, u32>>,
 }
 
 impl Names {
     /// The position of an app's name, which is added if it is new.
-    pub(crate) fn position(&self, name: &str) -> u32 {
+    pub fn position(&self, name: &str) -> u32 {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&position) = known.get(name) {
             return position;
@@ -117,7 +117,7 @@ impl Names {
 }
 
 /// What the engine's thread writes.
-pub(crate) struct Timeline {
+pub struct Timeline {
     cells: Arc<SharedCells>,
     names: Arc<Names>,
     /// Events that readers may see, and those written after them: of a breath that may still be given up.
@@ -136,7 +136,7 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     /// Makes the file in an engine's folder.
-    pub(crate) fn create(home: &Home) -> io::Result<Timeline> {
+    pub fn create(home: &Home) -> io::Result<Timeline> {
         let mut content = vec![0u8; (NAMES + NAME_CELLS + EVENT * CAPACITY) * 8];
         let mut set = |cell: usize, value: u64| content[cell * 8..][..8].copy_from_slice(&value.to_ne_bytes());
         set(0, MAGIC);
@@ -160,7 +160,8 @@ impl Timeline {
         })
     }
 
-    pub(crate) fn names(&self) -> Arc<Names> {
+    /// The names of apps, for other threads.
+    pub fn names(&self) -> Arc<Names> {
         Arc::clone(&self.names)
     }
 
@@ -191,19 +192,19 @@ impl Timeline {
 
     /// A call in the breath that is being taken. `entry` counts from 0: pull, push, tick.
     #[inline]
-    pub(crate) fn call(&mut self, app: u32, entry: usize, start: u64, duration: u64, packets: u64) {
+    pub fn call(&mut self, app: u32, entry: usize, start: u64, duration: u64, packets: u64) {
         self.write(start, (kind::PULL + entry as u64) | packets.min(u32::MAX.into()) << 32, duration, app);
     }
 
     /// Packets that an app dropped in the breath that is being taken.
     #[inline]
-    pub(crate) fn drops(&mut self, app: u32, at: u64, packets: u64) {
+    pub fn drops(&mut self, app: u32, at: u64, packets: u64) {
         self.write(at, kind::DROPS | packets.min(u32::MAX.into()) << 32, 0, app);
     }
 
     /// The end of a breath: keeps it or gives it up. `sampled_every` says how rare instrumented breaths are, `counts` whether
     /// this one took as long as others do.
-    pub(crate) fn end_breath(&mut self, start: u64, duration: u64, counts: bool, sampled_every: u64) {
+    pub fn end_breath(&mut self, start: u64, duration: u64, counts: bool, sampled_every: u64) {
         let is_drawn = self.until_recorded == 0;
         self.until_recorded = if is_drawn { self.every } else { self.until_recorded.min(self.every) } - 1;
         // About one breath in sixty is slower than this comes to be.
@@ -241,22 +242,25 @@ impl Timeline {
         self.looked_at = (self.written, now);
     }
 
-    pub(crate) fn nap(&mut self, start: u64, duration: u64) {
+    /// The engine slept.
+    pub fn nap(&mut self, start: u64, duration: u64) {
         self.write(start, kind::NAP, duration, NAMELESS);
         self.publish();
     }
 
-    pub(crate) fn reload(&mut self, start: u64, duration: u64, dropped: u64) {
+    /// The network was swapped.
+    pub fn reload(&mut self, start: u64, duration: u64, dropped: u64) {
         self.write(start, kind::RELOAD | dropped.min(u32::MAX.into()) << 32, duration, NAMELESS);
         self.publish();
     }
 
-    pub(crate) fn panic(&mut self, app: u32, at: u64) {
+    /// An app panicked.
+    pub fn panic(&mut self, app: u32, at: u64) {
         self.write_kept(at, kind::PANIC, 0, app);
     }
 
     /// A breath that took longer than it may and has ended now.
-    pub(crate) fn slow(&mut self, now: u64, slow: &SlowBreath, is_standstill: bool) {
+    pub fn slow(&mut self, now: u64, slow: &SlowBreath, is_standstill: bool) {
         let ticks = u128::from(slow.nanos) * u128::from(clock::ticks_per_second()) / 1_000_000_000;
         let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
         let app = slow.doing.as_ref().filter(|_| !is_standstill);
@@ -276,24 +280,6 @@ impl Timeline {
             self.publish();
         }
     }
-}
-
-/// Writes breaths of so many calls to a timeline in an engine's folder, and returns the clocks that an event takes.
-///
-/// # Errors
-/// When the timeline cannot be made.
-pub fn clocks_per_event(home: &Home, breaths: u64, calls: u64) -> io::Result<f64> {
-    let mut timeline = Timeline::create(home)?;
-    let start = clock::ticks();
-    for breath in 0..breaths {
-        // A clock that goes on by itself, because reading it is no part of an event.
-        let now = start + breath * 1_000;
-        for call in 0..calls {
-            timeline.call(0, 1, now + call, 10, 128);
-        }
-        timeline.end_breath(now, 1_000, true, 128);
-    }
-    Ok((clock::ticks() - start) as f64 / (breaths * (calls + 1)) as f64)
 }
 
 /// What happened.
@@ -335,7 +321,7 @@ pub enum What {
         /// The app.
         app: Arc<str>,
     },
-    /// A breath, or what was done between two, took longer than it may ([`Settings::breath_limit`](crate::Settings)).
+    /// A breath, or what was done between two, took longer than it may (`breath_limit` in the engine's settings).
     Late {
         /// The app in which the engine was most of the time; none if it was in none, or nobody saw it.
         app: Option<Arc<str>>,
@@ -538,7 +524,8 @@ mod tests {
 
     #[test]
     fn a_late_breath_is_kept_with_its_app_and_times() {
-        use crate::counters::{Activity, Doing};
+        use crate::layout::Activity;
+        use crate::slab::Doing;
         let home = home();
         let mut timeline = Timeline::create(&home).unwrap();
         let doing = Some(Doing { app: "slow".to_owned(), activity: Activity::Call });

@@ -18,15 +18,15 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bellows_pmu::Event;
 use bellows_sys::shared::SharedCells;
 use bellows_sys::{clock, way_out};
 use serde::{Deserialize, Serialize};
 
-use crate::app::{Counter, Traits};
 use crate::cells::Cells;
+use crate::counter::Counter;
 use crate::histogram::CELLS;
 use crate::home::{COUNTERS, Home};
+use crate::layout::{Activity, account, common, doing, engine, histogram, link};
 
 /// "BELLOWS" and the version of the layout.
 const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x03");
@@ -36,78 +36,18 @@ const SUPERSEDED: usize = 2;
 /// More bytes of JSON than any network needs; a reader takes no more.
 const LONGEST_DIRECTORY: usize = 64 << 20;
 
-/// Counters of the engine itself, by position.
-pub(crate) mod engine {
-    use super::Counter;
-
-    pub(crate) const BREATHS: usize = 0;
-    pub(crate) const IDLE_BREATHS: usize = 1;
-    pub(crate) const NAPS: usize = 2;
-    pub(crate) const NAP_NANOS: usize = 3;
-    pub(crate) const RELOADS: usize = 4;
-    pub(crate) const FORGOTTEN_DROPS: usize = 5;
-    pub(crate) const STARTED: usize = 6;
-    pub(crate) const UPDATED: usize = 7;
-    pub(crate) const BUFFERS: usize = 8;
-    pub(crate) const BUFFERS_IN_USE: usize = 9;
-    pub(crate) const METERED: usize = 10;
-    pub(crate) const ALIVE: usize = 11;
-    pub(crate) const DOING: usize = 12;
-    pub(crate) const SLOW_BREATHS: usize = 13;
-    pub(crate) const STANDSTILLS: usize = 14;
-
-    /// This one is no number for people: a snapshot tells it in words.
-    pub(crate) const DOING_NAME: &str = "doing";
-
-    pub(crate) const COUNTERS: &[Counter] = &[
-        Counter::new("breaths", "breaths taken"),
-        Counter::new("idle_breaths", "breaths in which no packet moved"),
-        Counter::new("naps", "times the engine slept"),
-        Counter::new("nap_nanos", "time slept, in nanoseconds"),
-        Counter::new("reloads", "configurations swapped in while running"),
-        Counter::new(
-            "forgotten_drops",
-            "packets dropped in apps and links that reloads removed and that are not listed any more",
-        ),
-        Counter::new("started", "when the run began, in nanoseconds since the Unix epoch"),
-        Counter::new("updated", "when the gauges were last written, in nanoseconds since the Unix epoch"),
-        Counter::new("buffers", "packet buffers in the pool"),
-        Counter::new("buffers_in_use", "packet buffers that hold packets"),
-        Counter::new("metered_breaths", "breaths in which the clocks of every call were booked"),
-        Counter::new("alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch"),
-        Counter::new(DOING_NAME, "what the engine is doing: see the module `doing`"),
-        Counter::new(
-            "slow_breaths",
-            "breaths, and what was done between two of them, that took longer than `breath_limit` in [engine]",
-        ),
-        Counter::new(
-            "standstills",
-            "times that no breath was taken for longer than that because the process or the machine stood still",
-        ),
-    ];
+/// The app in which an engine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doing {
+    /// The app's name.
+    pub app: String,
+    /// What it was called for.
+    pub activity: Activity,
 }
 
-/// What the engine's thread is doing, as one number: the activity in the upper half, one more than the app's position in the
-/// lower half, 0 between calls. It is written before and after each call, so that a reader finds the app in which an engine
-/// hangs, also when the process has been stopped or killed.
-pub(crate) mod doing {
-    use super::{Activity, Doing, Slab};
-
-    pub(crate) const NOTHING: u64 = 0;
-    /// It waits until something is due.
-    pub(crate) const ASLEEP: u64 = 4 << 32;
-
-    /// A call of an app's `pull`, `push` or `tick`.
-    pub(crate) const fn calling(app: usize) -> u64 {
-        app as u64 + 1
-    }
-
-    pub(crate) fn with(activity: Activity, app: usize) -> u64 {
-        calling(app) | (activity as u64) << 32
-    }
-
+impl Doing {
     /// What a number says. The position behind the last app stands for the one that [`Slab::name_newcomer`] has named.
-    pub(crate) fn read(number: u64, slab: &Slab) -> Option<Doing> {
+    fn read(number: u64, slab: &Slab) -> Option<Doing> {
         let activity = match number >> 32 {
             0 => Activity::Call,
             1 => Activity::Question,
@@ -122,29 +62,6 @@ pub(crate) mod doing {
     }
 }
 
-/// For what the engine has called an app.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Activity {
-    /// To move packets: `pull`, `push` or `tick`.
-    Call,
-    /// To ask it something: `held` or `exhausted`.
-    Question,
-    /// To start it or its successor in a reload.
-    Start,
-    /// To stop it.
-    Stop,
-}
-
-/// The app in which an engine is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doing {
-    /// The app's name.
-    pub app: String,
-    /// What it was called for.
-    pub activity: Activity,
-}
-
 /// What an engine's counters say of what it is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pulse {
@@ -157,90 +74,11 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    pub(crate) fn of(slab: &Slab) -> Pulse {
+    /// What a block of counters says.
+    pub fn of(slab: &Slab) -> Pulse {
         let number = slab.get(engine::DOING);
-        Pulse { doing: doing::read(number, slab), asleep: number == doing::ASLEEP, alive: slab.get(engine::ALIVE) }
+        Pulse { doing: Doing::read(number, slab), asleep: number == doing::ASLEEP, alive: slab.get(engine::ALIVE) }
     }
-}
-
-/// Counters of each link, by position.
-pub(crate) mod link {
-    pub(crate) const PACKETS: usize = 0;
-    pub(crate) const BYTES: usize = 1;
-    pub(crate) const DROPS: usize = 2;
-    pub(crate) const WAITING: usize = 3;
-    pub(crate) const WAITING_BYTES: usize = 4;
-    /// Of a link that a reload removed: packets that waited in it.
-    pub(crate) const REMOVED: usize = 5;
-    pub(crate) const NAMES: [&str; 6] = ["packets", "bytes", "txdrop", "waiting", "waiting_bytes", "removed"];
-}
-
-/// What is accounted for each app, by position: exact numbers first, then for each entry what the instrumented breaths have
-/// booked.
-pub(crate) mod account {
-    /// The entries of an app: their names, and their positions in all tables.
-    pub(crate) const NAMES: [&str; ENTRIES] = ["pull", "push", "tick"];
-    pub(crate) const ENTRIES: usize = 3;
-    pub(crate) const PULL: usize = 0;
-    pub(crate) const PUSH: usize = 1;
-    pub(crate) const TICK: usize = 2;
-
-    /// Calls at each entry, naps that the app ended, whether it has panicked and is called no more, how often it has.
-    pub(crate) const CALLS: usize = 0;
-    pub(crate) const NAPS: usize = ENTRIES;
-    pub(crate) const FAILED: usize = ENTRIES + 1;
-    pub(crate) const PANICS: usize = ENTRIES + 2;
-
-    /// The books: buffers that it took from the pool and gave back; drops of packets that never had a buffer; packets that it
-    /// got from and gave to others than links and the pool; and when the gauges were written, the packets inside and what is
-    /// wrong: packets that are nowhere, and freed ones that are in no count (both in two's complement).
-    pub(crate) const TAKEN: usize = ENTRIES + 3;
-    pub(crate) const FREED: usize = ENTRIES + 4;
-    pub(crate) const UNMADE: usize = ENTRIES + 5;
-    pub(crate) const BROUGHT_IN: usize = ENTRIES + 6;
-    pub(crate) const HANDED_OFF: usize = ENTRIES + 7;
-    pub(crate) const HELD: usize = ENTRIES + 8;
-    pub(crate) const LEAKED: usize = ENTRIES + 9;
-    pub(crate) const UNCOUNTED: usize = ENTRIES + 10;
-
-    /// What passed through links of the app that reloads removed: received, sent, and dropped because they were full.
-    pub(crate) const PAST_IN: usize = ENTRIES + 11;
-    pub(crate) const PAST_IN_BYTES: usize = ENTRIES + 12;
-    pub(crate) const PAST_OUT: usize = ENTRIES + 13;
-    pub(crate) const PAST_OUT_BYTES: usize = ENTRIES + 14;
-    pub(crate) const PAST_TXDROP: usize = ENTRIES + 15;
-    const EXACT: usize = ENTRIES + 16;
-
-    /// What the instrumented breaths book for each call, by name: calls, packets and clocks of those that took no longer than
-    /// could be expected, calls and clocks of the others. Then come the packets of calls in which events were counted.
-    pub(crate) const SAMPLE_NAMES: [&str; 5] = ["calls", "packets", "clocks", "outlier_calls", "outlier_clocks"];
-    pub(crate) const OUTLIERS: usize = 3;
-    pub(crate) const COUNTED: usize = SAMPLE_NAMES.len();
-
-    /// What is booked for each event: its count, for how long it was to be counted, and for how long it was.
-    const OF_AN_EVENT: usize = 3;
-
-    /// Where the samples of an entry begin.
-    pub(crate) const fn samples(entry: usize, events: usize) -> usize {
-        EXACT + entry * (COUNTED + 1 + OF_AN_EVENT * events)
-    }
-
-    /// Where those of an event begin.
-    pub(crate) const fn event(entry: usize, events: usize, event: usize) -> usize {
-        samples(entry, events) + COUNTED + 1 + OF_AN_EVENT * event
-    }
-
-    /// Cells of an app.
-    pub(crate) const fn cells(events: usize) -> usize {
-        samples(ENTRIES, events)
-    }
-}
-
-/// The histograms, by position.
-pub(crate) mod histogram {
-    pub(crate) const BREATH: usize = 0;
-    pub(crate) const LATENCY: usize = 1;
-    pub(crate) const NAMES: [&str; 2] = ["breath", "latency"];
 }
 
 /// The name of an app that a reload is about to add: its length in bytes, then its bytes.
@@ -250,22 +88,6 @@ mod newcomer {
     pub(super) const CELLS: usize = 1 + MAX_NAME / 8;
 }
 
-/// Why packets are dropped in any app; these come before the app's own reasons.
-pub(crate) mod common {
-    use super::Counter;
-
-    pub(crate) const NO_BUFFER: usize = 0;
-    pub(crate) const UNLINKED: usize = 1;
-    pub(crate) const APP_FAILED: usize = 2;
-    pub(crate) const REMOVED: usize = 3;
-    pub(crate) const DROPS: &[Counter] = &[
-        Counter::new("no_buffer", "the pool had no buffer for a packet or a copy"),
-        Counter::new("unlinked", "the output is not linked").asked(),
-        Counter::new("app_failed", "the app has panicked: packets inside it, and those that came since"),
-        Counter::new("removed", "packets inside the app when a reload removed or replaced it").asked(),
-    ];
-}
-
 /// What one of the engine's own counters counts.
 pub fn counter_help(name: &str) -> Option<&'static str> {
     engine::COUNTERS.iter().find(|counter| counter.name == name).map(|counter| counter.help)
@@ -273,10 +95,27 @@ pub fn counter_help(name: &str) -> Option<&'static str> {
 
 /// What a reason means for which any app may drop packets.
 pub fn drop_help(reason: &str) -> Option<&'static str> {
-    if reason == link::NAMES[link::DROPS] {
-        return Some("a link out of the app was full");
-    }
-    common::DROPS.iter().find(|counter| counter.name == reason).map(|counter| counter.help)
+    let full = &link::COUNTERS[link::DROPS];
+    std::iter::once(full).chain(common::DROPS).find(|counter| counter.name == reason).map(|counter| counter.help)
+}
+
+/// What a directory says of an app.
+#[derive(Clone, Copy, Debug)]
+pub struct AppOutline<'a> {
+    /// Its name in the network.
+    pub name: &'a str,
+    /// Its type's name in the catalogue.
+    pub kind: &'a str,
+    /// How it is called: `polling`, `slots` or `active`.
+    pub state: &'static str,
+    /// Why it drops packets.
+    pub drops: &'a [Counter],
+    /// What else it counts.
+    pub counters: &'a [Counter],
+    /// Whether packets end in it.
+    pub ends: bool,
+    /// Whether it only brings packets in.
+    pub brings_in: bool,
 }
 
 /// One app in the directory.
@@ -356,12 +195,12 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Lays out the counters of a network.
-    pub(crate) fn lay_out<'a>(
-        apps: impl Iterator<Item = (&'a str, &'a str, Traits, bool)>,
+    /// Lays out the counters of a network: of its apps, its links, what reloads have removed from it, and so many events.
+    pub fn lay_out<'a>(
+        apps: impl Iterator<Item = AppOutline<'a>>,
         links: impl Iterator<Item = (String, String)>,
-        gone: &Gone<'_>,
-        events: &[Event],
+        removed: &Removed<'_>,
+        events: Vec<String>,
     ) -> Directory {
         let names = |counters: &[Counter]| counters.iter().map(|counter| counter.name.to_owned()).collect::<Vec<_>>();
         let mut cell = engine::COUNTERS.len();
@@ -370,31 +209,26 @@ impl Directory {
             cell += count;
             first
         };
-        let histograms = claim(histogram::NAMES.len() * CELLS);
+        let histograms = claim(Directory::HISTOGRAM_CELLS);
         let newcomer = claim(newcomer::CELLS);
         let apps = apps
-            .map(|(name, kind, traits, has_slots)| {
-                let state = match (traits.pulls, has_slots) {
-                    (true, false) => "polling",
-                    (true, true) => "slots",
-                    (false, _) => "active",
-                };
-                let drops = [names(common::DROPS), names(traits.drops)].concat();
-                let counters = names(traits.counters);
+            .map(|app| {
+                let drops = [names(common::DROPS), names(app.drops)].concat();
+                let counters = names(app.counters);
                 let account = claim(account::cells(events.len()));
                 let cell = claim(drops.len() + counters.len());
-                let [name, kind, state] = [name, kind, state].map(str::to_owned);
-                let losses = common::DROPS.iter().chain(traits.drops).filter(|drop| !drop.asked);
+                let losses = common::DROPS.iter().chain(app.drops).filter(|drop| !drop.asked);
                 let losses = losses.map(|drop| (drop.name.to_owned(), drop.help.to_owned())).collect();
-                let (ends, brings_in) = (traits.ends, traits.inputs.is_none());
+                let [name, kind, state] = [app.name, app.kind, app.state].map(str::to_owned);
+                let (ends, brings_in) = (app.ends, app.brings_in);
                 AppEntry { name, kind, state, account, cell, drops, losses, ends, brings_in, counters }
             })
             .collect();
-        let counters = link::NAMES.map(str::to_owned);
+        let counters = names(link::COUNTERS);
         let links = links
-            .map(|(from, to)| LinkEntry { from, to, cell: claim(counters.len()), counters: counters.to_vec() })
+            .map(|(from, to)| LinkEntry { from, to, cell: claim(counters.len()), counters: counters.clone() })
             .collect();
-        let gone_apps = gone
+        let gone_apps = removed
             .apps
             .iter()
             .map(|entry| {
@@ -403,14 +237,14 @@ impl Directory {
                 AppEntry { account, cell, ..AppEntry::clone(entry) }
             })
             .collect();
-        let gone_links = gone.links.iter();
+        let gone_links = removed.links.iter();
         let gone_links =
             gone_links.map(|entry| LinkEntry { cell: claim(counters.len()), ..LinkEntry::clone(entry) }).collect();
         Directory {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             engine: names(engine::COUNTERS),
-            events: events.iter().map(Event::to_string).collect(),
+            events,
             apps,
             links,
             gone_apps,
@@ -425,8 +259,11 @@ impl Directory {
 }
 
 impl Directory {
+    /// Cells of all histograms together.
+    pub const HISTOGRAM_CELLS: usize = histogram::NAMES.len() * CELLS;
+
     /// The first cell of a histogram.
-    pub(crate) fn histogram(&self, which: usize) -> usize {
+    pub fn histogram(&self, which: usize) -> usize {
         self.histograms + which * CELLS
     }
 
@@ -434,33 +271,36 @@ impl Directory {
     fn is_consistent(&self) -> bool {
         let fits = |cell: usize, count: usize| cell.checked_add(count).is_some_and(|end| end <= self.cells);
         fits(0, self.engine.len())
-            && fits(self.histograms, histogram::NAMES.len() * CELLS)
+            && fits(self.histograms, Directory::HISTOGRAM_CELLS)
             && fits(self.newcomer, newcomer::CELLS)
             && self.ticks_per_second > 0
             && self.apps.iter().chain(&self.gone_apps).all(|app| {
                 fits(app.cell, app.drops.len() + app.counters.len())
                     && fits(app.account, account::cells(self.events.len()))
             })
-            && self.links.iter().chain(&self.gone_links).all(|entry| fits(entry.cell, link::NAMES.len()))
+            && self.links.iter().chain(&self.gone_links).all(|entry| fits(entry.cell, link::COUNTERS.len()))
     }
 }
 
 /// The apps and links that are no more in a configuration, as the directories of those before it describe them.
 #[derive(Default)]
-pub(crate) struct Gone<'a> {
-    pub(crate) apps: Vec<&'a AppEntry>,
-    pub(crate) links: Vec<&'a LinkEntry>,
+pub struct Removed<'a> {
+    /// The apps.
+    pub apps: Vec<&'a AppEntry>,
+    /// The links.
+    pub links: Vec<&'a LinkEntry>,
 }
 
 /// How many apps and how many links that are gone a directory lists.
-pub(crate) const MOST_GONE: usize = 128;
+pub const MOST_GONE: usize = 128;
 
 /// One generation of counters.
-pub(crate) struct Slab {
+pub struct Slab {
     memory: Cells,
     /// The counters, inside the memory.
     counters: NonNull<[AtomicU64]>,
-    pub(crate) directory: Directory,
+    /// What the counters are.
+    pub directory: Directory,
 }
 
 // SAFETY: the pointer leads into the value's own memory, which any thread may read and write as atomics.
@@ -481,7 +321,7 @@ pub enum ReadError {
 
 impl Slab {
     /// Makes a generation, all counters at 0: in a file of the home if there is one.
-    pub(crate) fn create(directory: Directory, generation: u64, home: Option<&Home>) -> io::Result<Slab> {
+    pub fn create(directory: Directory, generation: u64, home: Option<&Home>) -> io::Result<Slab> {
         let json = serde_json::to_vec(&directory).map_err(io::Error::other)?;
         let first = HEADER + json.len().div_ceil(8);
         let count = directory.cells;
@@ -500,7 +340,7 @@ impl Slab {
 
     /// Maps another process's generation; of another user's it takes a copy. Whatever the file holds, reading it is safe.
     /// (Cutting it short while it is mapped is not: the reader gets SIGBUS. Engines never do that.)
-    pub(crate) fn open(home: &Home) -> Result<Slab, ReadError> {
+    pub fn open(home: &Home) -> Result<Slab, ReadError> {
         match home.cells(COUNTERS) {
             Ok(memory) => Slab::read(memory, home.counters()),
             Err(error) => Err(ReadError::Unreadable(home.counters(), error)),
@@ -545,7 +385,7 @@ impl Slab {
 
     /// The counters. Each has one writer, the engine's thread.
     #[inline(always)]
-    pub(crate) fn cells(&self) -> &[AtomicU64] {
+    pub fn cells(&self) -> &[AtomicU64] {
         // SAFETY: new() made the pointer from a slice of the memory that this value owns and that does not move with
         // it: a vector's, which never grows, or a mapping.
         unsafe { self.counters.as_ref() }
@@ -553,7 +393,7 @@ impl Slab {
 
     /// Writes down the name of an app that has no row here because a reload is about to add it. A reader that looks while
     /// another name is written may see parts of both.
-    pub(crate) fn name_newcomer(&self, name: &str) {
+    pub fn name_newcomer(&self, name: &str) {
         let name = &name.as_bytes()[..name.floor_char_boundary(newcomer::MAX_NAME)];
         let first = self.directory.newcomer;
         self.set(first, name.len() as u64);
@@ -573,26 +413,33 @@ impl Slab {
     }
 
     /// Tells readers that a newer generation is there.
-    pub(crate) fn supersede(&self) {
+    pub fn supersede(&self) {
         self.memory.cells()[SUPERSEDED].store(1, Relaxed);
     }
 
-    pub(crate) fn is_superseded(&self) -> bool {
+    /// Whether a newer generation is there.
+    pub fn is_superseded(&self) -> bool {
         self.memory.cells()[SUPERSEDED].load(Relaxed) != 0
     }
 
+    /// What a cell says; 0 if there is none.
     #[inline(always)]
-    pub(crate) fn get(&self, cell: usize) -> u64 {
+    pub fn get(&self, cell: usize) -> u64 {
         self.cells().get(cell).map_or(0, |cell| cell.load(Relaxed))
     }
 
+    /// Sets a cell. Only its writer may.
+    ///
+    /// # Panics
+    /// If there is no such cell, here as in [`add`](Slab::add).
     #[inline(always)]
-    pub(crate) fn set(&self, cell: usize, value: u64) {
+    pub fn set(&self, cell: usize, value: u64) {
         self.cells()[cell].store(value, Relaxed);
     }
 
+    /// Adds to a cell. Only its writer may.
     #[inline(always)]
-    pub(crate) fn add(&self, cell: usize, count: u64) {
+    pub fn add(&self, cell: usize, count: u64) {
         let cell = &self.cells()[cell];
         cell.store(cell.load(Relaxed).wrapping_add(count), Relaxed);
     }
@@ -629,12 +476,20 @@ mod tests {
 
     fn directory() -> Directory {
         let ends = [("a.o".to_owned(), "b.i".to_owned()), ("a.p".to_owned(), "b.j".to_owned())];
-        let traits = Traits::of::<crate::app::Failed>();
+        let app = |name, state| AppOutline {
+            name,
+            kind: "k",
+            state,
+            drops: &[],
+            counters: &[],
+            ends: false,
+            brings_in: false,
+        };
         Directory::lay_out(
-            [("a", "k", traits, false), ("b", "k", traits, true)].into_iter(),
+            [app("a", "polling"), app("b", "slots")].into_iter(),
             ends.into_iter(),
-            &Gone::default(),
-            &[Event::PageFaults],
+            &Removed::default(),
+            vec!["page_faults".to_owned()],
         )
     }
 
@@ -664,14 +519,14 @@ mod tests {
         let number = doing::with(Activity::Start, slab.directory.apps.len());
         for name in ["next", "", "twelve bytes", &"ä".repeat(100)] {
             slab.name_newcomer(name);
-            let doing = doing::read(number, &slab).unwrap();
+            let doing = Doing::read(number, &slab).unwrap();
             assert_eq!((doing.app.as_str(), doing.activity), (&name[..name.len().min(128)], Activity::Start));
         }
-        assert_eq!(doing::read(number + 1, &slab), None);
+        assert_eq!(Doing::read(number + 1, &slab), None);
         // Whatever the cells hold, it is text.
         slab.set(slab.directory.newcomer, u64::MAX);
         slab.set(slab.directory.newcomer + 1, u64::MAX);
-        assert!(doing::read(number, &slab).unwrap().app.contains('\u{fffd}'));
+        assert!(Doing::read(number, &slab).unwrap().app.contains('\u{fffd}'));
     }
 
     proptest! {

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::counters::{
-    AppEntry, Directory, Doing, LinkEntry, Pulse, ReadError, Slab, account, common, engine as cells, histogram, link,
-};
 use crate::histogram::Histogram;
 use crate::home::Home;
+use crate::layout::{account, common, engine as cells, histogram, link};
+use crate::slab::{AppEntry, Directory, Doing, LinkEntry, Pulse, ReadError, Slab};
 
 /// One link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -66,7 +65,7 @@ impl LinkCounts {
 const REMOVED: &str = common::DROPS[common::REMOVED].name;
 
 /// The name of what full links drop among the drops of the app that sends.
-const TXDROP: &str = "txdrop";
+const TXDROP: &str = link::COUNTERS[link::DROPS].name;
 
 /// What passed through all links of an app.
 #[derive(Clone, Copy, Default)]
@@ -329,7 +328,8 @@ fn sum(counters: impl Iterator<Item = u64>) -> u64 {
 }
 
 impl Snapshot {
-    pub(crate) fn of(slab: &Slab) -> Snapshot {
+    /// What a block of counters says.
+    pub fn of(slab: &Slab) -> Snapshot {
         let directory = &slab.directory;
         let Directory { version, pid, schedule, refusal, source, engine, apps, links, ticks_per_second, .. } =
             directory;

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::counters::Slab;
+use crate::slab::Slab;
 
 /// Classes of an octave, as a power of two.
 const FINENESS: u32 = 4;
@@ -17,9 +17,10 @@ const LONGEST: u32 = 44;
 const CLASSES: usize = ((LONGEST - FINENESS + 1) as usize) << FINENESS;
 
 /// Cells of a histogram: the classes, and the greatest time of all.
-pub(crate) const CELLS: usize = CLASSES + 1;
+pub const CELLS: usize = CLASSES + 1;
 
 /// The class of a time.
+#[inline]
 fn class_of(time: u64) -> usize {
     let octave = time.checked_ilog2().unwrap_or(0);
     if octave < FINENESS {
@@ -38,8 +39,9 @@ fn longest_of(class: usize) -> u64 {
     }
 }
 
-/// Counts a time.
-pub(crate) fn record(slab: &Slab, first: usize, time: u64) {
+/// Counts a time in the cells from `first` on.
+#[inline]
+pub fn record(slab: &Slab, first: usize, time: u64) {
     slab.add(first + class_of(time), 1);
     if slab.get(first + CLASSES) < time {
         slab.set(first + CLASSES, time);
@@ -57,7 +59,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Reads the cells from `first` on, which hold clocks; `nanos` says how long so many clocks are.
-    pub(crate) fn read(slab: &Slab, first: usize, nanos: impl Fn(u64) -> u64) -> Histogram {
+    pub fn read(slab: &Slab, first: usize, nanos: impl Fn(u64) -> u64) -> Histogram {
         let mut classes: Vec<(u64, u64)> = Vec::new();
         for class in 0..CLASSES {
             let (longest, count) = (nanos(longest_of(class)), slab.get(first + class));

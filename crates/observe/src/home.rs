@@ -46,10 +46,10 @@ const MAX_FOREIGN_FOLDERS: usize = 256;
 const IDENTITY: &str = "identity";
 
 /// The file with the counters.
-pub(crate) const COUNTERS: &str = "counters";
+pub const COUNTERS: &str = "counters";
 
 /// The file with the timeline.
-pub(crate) const TIMELINE: &str = "timeline";
+pub const TIMELINE: &str = "timeline";
 
 /// The control socket.
 const CONTROL: &str = "control";
@@ -348,17 +348,17 @@ impl Home {
     }
 
     /// The file with one generation of counters, before it is published.
-    pub(crate) fn generation(&self, generation: u64) -> PathBuf {
+    pub fn generation(&self, generation: u64) -> PathBuf {
         self.folder.join(format!("counters.{generation}"))
     }
 
     /// Makes a generation of counters the one that readers find.
-    pub(crate) fn publish(&self, generation: u64) -> io::Result<()> {
+    pub fn publish(&self, generation: u64) -> io::Result<()> {
         fs::rename(self.generation(generation), self.counters())
     }
 
     /// Removes a generation that was not published.
-    pub(crate) fn discard(&self, generation: u64) {
+    pub fn discard(&self, generation: u64) {
         let _ = fs::remove_file(self.generation(generation));
     }
 

@@ -1,0 +1,37 @@
+//! What engines leave for others to read: counters, histograms, timelines, and where they are.
+//!
+//! An engine writes into files of its own folder, its [`Home`], and whoever may read the folder reads along, in another
+//! process or after a crash. Nobody asks the engine, which goes on at its pace: it owns each cell, and each has one writer.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `counter` | what counters are called, and what they count |
+//! | [`layout`] | where which counter lies |
+//! | `slab` | a generation of counters, in memory or in a file |
+//! | `histogram` | how times are spread |
+//! | `snapshot` | all counters at one moment, by name |
+//! | [`timeline`] | what the engine did lately, event by event |
+//! | `slow` | breaths that took longer than they may |
+//! | `home` | the folders of engines, running and crashed |
+//! | `cells` | memory that one writes and others read |
+
+mod cells;
+mod counter;
+mod histogram;
+mod home;
+pub mod layout;
+mod slab;
+mod slow;
+mod snapshot;
+pub mod timeline;
+
+pub use counter::{Counter, PROGRESS, PROGRESS_TOTAL};
+pub use histogram::{Histogram, record};
+pub use home::{Home, HomeError, POST_MORTEMS, SearchPath};
+pub use layout::Activity;
+pub use slab::{
+    AppEntry, AppOutline, Directory, Doing, LinkEntry, MOST_GONE, Pulse, ReadError, Removed, Slab, counter_help,
+    drop_help,
+};
+pub use slow::{SlowBreath, SlowBreaths};
+pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};
