@@ -41,7 +41,6 @@
 //! | `times` | percentiles of latency and of breaths |
 //! | `timeline` | what an engine recorded of its last breaths |
 //! | `report` | what a run did, for people and for programs |
-//! | [`graph`] | networks as pictures |
 //! | `complete` | what the shells complete: networks, apps, links, parts |
 //! | `terminal`, `charset`, `text`, `logging`, `failure` | output, its characters, numbers, the log, exit codes |
 #![forbid(unsafe_code)]
@@ -54,7 +53,6 @@ mod commands;
 mod complete;
 mod control;
 mod failure;
-pub mod graph;
 mod journey;
 mod logging;
 mod nearest;

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bellows_config::Registry;
 use bellows_engine::{Network, Ports, Snapshot};
+use bellows_graph::{Edge, Graph, Node};
 use clap::{Args, ValueEnum};
 
 use crate::charset;
 use crate::cli::NetworkFile;
 use crate::failure::Failure;
-use crate::graph::{self, Edge, Graph, Node};
 use crate::observe::{self, Change, Sample, State};
 use crate::terminal;
 use crate::text::{bit_rate, packet_rate, plural};
@@ -111,7 +111,7 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
                 thread::sleep(MEASURED);
             }
             let change = Change::between(before, Sample::take(&mut observer));
-            let mut graph = from_file.unwrap_or_else(|| Graph::from(&change.after.counters));
+            let mut graph = from_file.unwrap_or_else(|| of_counters(&change.after.counters));
             match observe::state(observer.home()) {
                 State::Running | State::Stopped => {
                     graph.title = Some(name.clone());
@@ -128,11 +128,11 @@ pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, F
         (None, None) => return Err(Failure::Mistake("name a network file, or a running network by --name".to_owned())),
     };
     let picture = match format {
-        Format::Svg => graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
-        Format::Dot => graph::dot(&graph),
+        Format::Svg => bellows_graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
+        Format::Dot => bellows_graph::dot(&graph),
         Format::Text => {
             let width = terminal::size().filter(|_| output.is_none()).map_or(WIDTH, |(columns, _)| columns);
-            graph::text(&graph, width, charset::is_unicode())
+            bellows_graph::text(&graph, width, charset::is_unicode())
         }
     };
     let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
@@ -163,7 +163,7 @@ fn too_large(graph: &Graph) -> Failure {
 fn draft(path: &Path, overrides: &[String], registry: &Registry) -> Result<Graph, Failure> {
     let file = NetworkFile { path: path.to_owned(), overrides: overrides.to_vec() };
     match file.load(registry) {
-        Ok(loaded) => Ok(Graph::from(&loaded.network)),
+        Ok(loaded) => Ok(of_network(&loaded.network)),
         Err(mistakes) => Err(Failure::Diagnosed(mistakes.render(terminal::stderr_is_rich()))),
     }
 }
@@ -177,53 +177,48 @@ fn indexes<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> 
     indexes
 }
 
-impl From<&Network> for Graph {
-    fn from(network: &Network) -> Graph {
-        let names = |ports: Ports| match ports {
-            Ports::Named(ports) => ports.iter().map(|port| port.name.to_owned()).collect(),
-            Ports::Any { .. } => Vec::new(),
-        };
-        let node = |app: &bellows_engine::AppSpec| Node {
-            name: app.name.clone(),
-            kind: app.kind.clone(),
-            inputs: names(app.traits().inputs),
-            outputs: names(app.traits().outputs),
-            ..Node::default()
-        };
-        let index = indexes(network.apps.iter().map(|app| app.name.as_str()));
-        let edge = |link: &bellows_engine::LinkSpec| {
-            let from = (*index.get(link.from.app.as_str())?, link.from.port.clone());
-            let to = (*index.get(link.to.app.as_str())?, link.to.port.clone());
-            Some(Edge { from, to, ..Edge::default() })
-        };
-        Graph {
-            title: None,
-            apps: network.apps.iter().map(node).collect(),
-            links: network.links.iter().filter_map(edge).collect(),
-        }
+/// The network of a file.
+fn of_network(network: &Network) -> Graph {
+    let names = |ports: Ports| match ports {
+        Ports::Named(ports) => ports.iter().map(|port| port.name.to_owned()).collect(),
+        Ports::Any { .. } => Vec::new(),
+    };
+    let node = |app: &bellows_engine::AppSpec| Node {
+        name: app.name.clone(),
+        kind: app.kind.clone(),
+        inputs: names(app.traits().inputs),
+        outputs: names(app.traits().outputs),
+        ..Node::default()
+    };
+    let index = indexes(network.apps.iter().map(|app| app.name.as_str()));
+    let edge = |link: &bellows_engine::LinkSpec| {
+        let from = (*index.get(link.from.app.as_str())?, link.from.port.clone());
+        let to = (*index.get(link.to.app.as_str())?, link.to.port.clone());
+        Some(Edge { from, to, ..Edge::default() })
+    };
+    Graph {
+        title: None,
+        apps: network.apps.iter().map(node).collect(),
+        links: network.links.iter().filter_map(edge).collect(),
     }
 }
 
-impl From<&Snapshot> for Graph {
-    fn from(counters: &Snapshot) -> Graph {
-        let node = |app: &bellows_engine::AppCounts| Node {
-            name: app.name.clone(),
-            kind: app.kind.clone(),
-            ..Node::default()
-        };
-        let index = indexes(counters.apps.iter().map(|app| app.name.as_str()));
-        let end = |end: &str| {
-            let (app, port) = end.rsplit_once('.')?;
-            Some((*index.get(app)?, port.to_owned()))
-        };
-        let edge = |link: &bellows_engine::LinkCounts| {
-            Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
-        };
-        Graph {
-            title: None,
-            apps: counters.apps.iter().map(node).collect(),
-            links: counters.links.iter().filter_map(edge).collect(),
-        }
+/// The network of a running engine, of which only what the counters name is known.
+fn of_counters(counters: &Snapshot) -> Graph {
+    let node =
+        |app: &bellows_engine::AppCounts| Node { name: app.name.clone(), kind: app.kind.clone(), ..Node::default() };
+    let index = indexes(counters.apps.iter().map(|app| app.name.as_str()));
+    let end = |end: &str| {
+        let (app, port) = end.rsplit_once('.')?;
+        Some((*index.get(app)?, port.to_owned()))
+    };
+    let edge = |link: &bellows_engine::LinkCounts| {
+        Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
+    };
+    Graph {
+        title: None,
+        apps: counters.apps.iter().map(node).collect(),
+        links: counters.links.iter().filter_map(edge).collect(),
     }
 }
 

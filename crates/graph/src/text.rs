@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Stretch, Turn};
-use super::{Graph, Link, Ports, printable, shortened};
+use crate::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Stretch, Turn};
+use crate::{Graph, Link, Ports, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 1, app_to_lane: 0, lanes: 0, lane: 1 };
 /// Between parts of the network that no link joins.

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use super::simplex::{self, Arc};
-use super::{Link, Ports};
+use crate::simplex::{self, Arc};
+use crate::{Link, Ports};
 
 /// What the layout knows of an app: its height, and how far below its top each port lies.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::layout::{Draft, Part, Placement, Shape, Spacing, Stretch, Turn};
-use super::{Graph, Link, Ports, escaped, printable, shortened};
+use crate::layout::{Draft, Part, Placement, Shape, Spacing, Stretch, Turn};
+use crate::{Graph, Link, Ports, escaped, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 26, app_to_lane: 16, lanes: 16, lane: 0 };
 

@@ -1,7 +1,7 @@
 //! An app network as a picture: SVG for documents, DOT for Graphviz, and box characters for the terminal.
 //!
-//! The caller fills a [`Graph`] from a network file or from the counters of a running engine; this module neither
-//! reads a config nor knows an app. All three pictures are pure functions of the graph: the same graph gives the
+//! The caller fills a [`Graph`], from a network file or from the counters of a running engine; this crate neither reads
+//! a config nor knows an app. All three pictures are pure functions of the graph: the same graph gives the
 //! same bytes.
 //!
 //! The layers, from the bottom:
@@ -15,6 +15,7 @@
 //! - `svg` and `text` route the links through the space between the columns and draw. `dot` needs no layout.
 //!
 //! A layout takes some seconds at most: what would take longer, `text` lists and `svg` refuses.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 
@@ -32,6 +33,25 @@ pub use svg::svg;
 pub use text::text;
 
 /// An app network to draw.
+///
+/// ```
+/// use bellows_graph::{Edge, Graph, Node, text};
+///
+/// let app = |name: &str| Node { name: name.to_owned(), kind: "tee".to_owned(), ..Node::default() };
+/// let link = |from: usize, to: usize| Edge {
+///     from: (from, "output".to_owned()),
+///     to: (to, "input".to_owned()),
+///     ..Edge::default()
+/// };
+/// let graph = Graph { title: None, apps: vec![app("one"), app("two")], links: vec![link(0, 1)] };
+/// let picture = "\
+/// ┌─────┐   ┌─────┐
+/// │ one ├──►│ two │
+/// │ tee │   │ tee │
+/// └─────┘   └─────┘
+/// ";
+/// assert_eq!(text(&graph, 80, true), picture);
+/// ```
 ///
 /// Links that name an app beyond the end of `apps` are left out. A port that only a link names is drawn after the
 /// ports that the app declares.
