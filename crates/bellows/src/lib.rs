@@ -55,7 +55,6 @@ mod control;
 mod failure;
 mod journey;
 mod logging;
-mod nearest;
 mod observe;
 mod progress;
 mod report;

@@ -10,8 +10,9 @@ use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
 use crate::configure::{Context, Mistake};
-use crate::diagnostics::{Diagnostic, Diagnostics, listed, nearest, quoted, typo};
+use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
+use crate::meant::{is_sure, nearest};
 use crate::registry::{Entry, Failure, Registry, engine_manual};
 use crate::resources::{self, Used};
 use crate::schema::{Checker, Shape, with_article};
@@ -441,7 +442,8 @@ impl<'r> Builder<'r> {
                 if let Some(entry) = registry.get(kind) {
                     return Kind::Known(entry);
                 }
-                let label = match registry.nearest(kind) {
+                let near = registry.nearest(kind);
+                let label = match near {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "unknown type".to_owned(),
                 };
@@ -451,7 +453,7 @@ impl<'r> Builder<'r> {
                 let help = if few { format!("there are {types}") } else { HELP.to_owned() };
                 self.diagnostics.push(unknown.at(node.place, label).help(help));
                 // What else is wrong with a mistyped app is found all the same.
-                let meant = typo(kind, registry.entries().map(Entry::name));
+                let meant = near.filter(|near| is_sure(kind, near, registry.entries().map(Entry::name)));
                 meant.and_then(|meant| registry.get(meant)).map_or(Kind::Unknown, Kind::Meant)
             }
             other => {

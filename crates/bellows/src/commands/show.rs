@@ -11,13 +11,12 @@ mod vhost;
 
 use std::process::ExitCode;
 
-use bellows_config::Registry;
+use bellows_config::{Registry, nearest};
 use bellows_engine::{Home, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::nearest::nearest;
 use crate::observe::{self, Hang, Obstacle, Sample, State};
 use crate::report;
 use crate::terminal::{self, harmless};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use bellows_config::nearest;
 use bellows_engine::{AppStatus, Home, Observer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
-use crate::nearest::nearest;
 use crate::observe;
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, UNKNOWN, count, plural};
