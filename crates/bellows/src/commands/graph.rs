@@ -12,10 +12,11 @@ use bellows_engine::{Network, Ports, Snapshot};
 use bellows_graph::{Edge, Graph, Node};
 use clap::{Args, ValueEnum};
 
+use crate::arguments::NetworkFile;
 use crate::charset;
-use crate::cli::NetworkFile;
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample, State};
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{bit_rate, packet_rate, plural};
 
@@ -94,56 +95,60 @@ const MEASURED: Duration = Duration::from_secs(1);
 /// How wide a picture in text may be where there is no terminal.
 const WIDTH: usize = 120;
 
-pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    let output = arguments.output.as_deref().filter(|path| *path != Path::new(STDOUT));
-    let format = match (arguments.format, output) {
-        (Some(format), _) => format,
-        (None, Some(path)) => Format::of_file(path)?,
-        (None, None) => Format::Text,
-    };
-    let file = arguments.network.as_ref();
-    let from_file = file.map(|path| draft(path, &arguments.overrides, registry)).transpose()?;
-    let graph = match (&arguments.name, from_file) {
-        (Some(name), from_file) => {
-            let mut observer = observe::open(observe::pick(Some(name))?)?;
-            let before = Sample::take(&mut observer);
-            if observe::state(observer.home()).is_alive() {
-                thread::sleep(MEASURED);
-            }
-            let change = Change::between(before, Sample::take(&mut observer));
-            let mut graph = from_file.unwrap_or_else(|| of_counters(&change.after.counters));
-            match observe::state(observer.home()) {
-                State::Running | State::Stopped => {
-                    graph.title = Some(name.clone());
-                    add_rates(&mut graph, &change);
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        let output = self.output.as_deref().filter(|path| *path != Path::new(STDOUT));
+        let format = match (self.format, output) {
+            (Some(format), _) => format,
+            (None, Some(path)) => Format::of_file(path)?,
+            (None, None) => Format::Text,
+        };
+        let file = self.network.as_ref();
+        let from_file = file.map(|path| draft(path, &self.overrides, &program.registry)).transpose()?;
+        let graph = match (&self.name, from_file) {
+            (Some(name), from_file) => {
+                let mut observer = observe::open(observe::pick(Some(name))?)?;
+                let before = Sample::take(&mut observer);
+                if observe::state(observer.home()).is_alive() {
+                    thread::sleep(MEASURED);
                 }
-                State::Crashed => {
-                    graph.title = Some(format!("{name} (crashed)"));
-                    terminal::warn(&format!("`{name}` has crashed; its rates are not known\n"));
+                let change = Change::between(before, Sample::take(&mut observer));
+                let mut graph = from_file.unwrap_or_else(|| of_counters(&change.after.counters));
+                match observe::state(observer.home()) {
+                    State::Running | State::Stopped => {
+                        graph.title = Some(name.clone());
+                        add_rates(&mut graph, &change);
+                    }
+                    State::Crashed => {
+                        graph.title = Some(format!("{name} (crashed)"));
+                        terminal::warn(&format!("`{name}` has crashed; its rates are not known\n"));
+                    }
                 }
+                graph
             }
-            graph
+            (None, Some(graph)) => graph,
+            (None, None) => {
+                return Err(Failure::Mistake("name a network file, or a running network by --name".to_owned()));
+            }
+        };
+        let picture = match format {
+            Format::Svg => bellows_graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
+            Format::Dot => bellows_graph::dot(&graph),
+            Format::Text => {
+                let width = terminal::size().filter(|_| output.is_none()).map_or(WIDTH, |(columns, _)| columns);
+                bellows_graph::text(&graph, width, charset::is_unicode())
+            }
+        };
+        let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
+        match (output, format) {
+            // SVG and DOT are UTF-8 by definition, wherever they are stored.
+            (Some(path), Format::Svg | Format::Dot) => write(path, &picture)?,
+            (Some(path), Format::Text) => write(path, &charset::shown(&picture))?,
+            (None, Format::Svg | Format::Dot) => terminal::print(&charset::shown_markup(&picture))?,
+            (None, Format::Text) => terminal::print(&picture)?,
         }
-        (None, Some(graph)) => graph,
-        (None, None) => return Err(Failure::Mistake("name a network file, or a running network by --name".to_owned())),
-    };
-    let picture = match format {
-        Format::Svg => bellows_graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
-        Format::Dot => bellows_graph::dot(&graph),
-        Format::Text => {
-            let width = terminal::size().filter(|_| output.is_none()).map_or(WIDTH, |(columns, _)| columns);
-            bellows_graph::text(&graph, width, charset::is_unicode())
-        }
-    };
-    let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
-    match (output, format) {
-        // SVG and DOT are UTF-8 by definition, wherever they are stored.
-        (Some(path), Format::Svg | Format::Dot) => write(path, &picture)?,
-        (Some(path), Format::Text) => write(path, &charset::shown(&picture))?,
-        (None, Format::Svg | Format::Dot) => terminal::print(&charset::shown_markup(&picture))?,
-        (None, Format::Text) => terminal::print(&picture)?,
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn write(path: &Path, picture: &str) -> Result<(), Failure> {
