@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env::VarError;
 use std::path::{Path, PathBuf};
 
-use bellows_engine::{AppSpec, LinkEnd, LinkSpec, Network, Ports, Side, Traits};
+use bellows_engine::{AppSpec, Home, LinkEnd, LinkSpec, Network, Ports, Side, Traits};
 use bellows_sys::cpu;
 use serde::Deserialize;
 
@@ -246,11 +246,10 @@ impl<'r> Builder<'r> {
             .check(manual.schema(), &mut table, place, owner, |table| EngineConfig::deserialize(table).map(drop))
             .is_empty();
         if let Some(Node { place, value: Value::Text(name), .. }) = table.get("name")
-            && (name.starts_with('.') || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)))
+            && !Home::is_name(name)
         {
             let wrong = Diagnostic::error(format!("{} is no name for a running network", quoted(name)));
-            let help = "use letters, digits, `-`, `_` and `.`, the first one no `.`";
-            self.diagnostics.push(wrong.at(*place, "no such name").help(help));
+            self.diagnostics.push(wrong.at(*place, "no such name").help(Home::NAMES));
             return None;
         }
         let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };

@@ -171,16 +171,9 @@ fn claim(asked: Option<&str>, config: &EngineConfig, file: &Path) -> Result<Home
     Err(Failure::Mistake(format!("a hundred networks named `{name}` are running; give this one a name with --name")))
 }
 
-/// A run's name, made from its file's: what fits into a name.
+/// A run's name, made from its file's.
 fn name_of(file: &Path) -> String {
-    const LONGEST: usize = 60;
-    let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let name: String = stem.chars().map(|c| if fits(c) { c } else { '-' }).take(LONGEST).collect();
-    match name.trim_start_matches('.') {
-        "" => "network".to_owned(),
-        name => name.to_owned(),
-    }
+    Home::name_from(&file.file_stem().unwrap_or_default().to_string_lossy())
 }
 
 #[cfg(test)]
