@@ -106,6 +106,7 @@ pub use histogram::Histogram;
 pub use home::{Home, HomeError, POST_MORTEMS, SearchPath};
 pub use io::{Input, Io, Output};
 pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
+pub use order::closing_links;
 pub use panics::app_at_work;
 pub use schedule::{Schedule, UnknownSchedule};
 pub use slots::{SlotHandle, Watched};

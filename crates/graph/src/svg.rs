@@ -223,7 +223,7 @@ impl<'a> Plan<'a> {
     /// `None` if the network is too large to be drawn.
     fn of(graph: &Graph, ports: &'a Ports) -> Option<Self> {
         let draft = Draft::of(graph.apps.len(), ports);
-        if draft.is_too_large() {
+        if !draft.is_placeable() {
             return None;
         }
         let texts: Vec<Texts> = (0..graph.apps.len()).map(|app| Texts::of(graph, ports, app)).collect();

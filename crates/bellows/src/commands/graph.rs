@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_config::Registry;
-use bellows_engine::{Network, Ports, Snapshot};
+use bellows_engine::{Network, Ports, Snapshot, closing_links};
 use bellows_graph::{Edge, Graph, Node};
 use clap::{Args, ValueEnum};
 
@@ -201,11 +201,9 @@ fn of_network(network: &Network) -> Graph {
         let to = (*index.get(link.to.app.as_str())?, link.to.port.clone());
         Some(Edge { from, to, ..Edge::default() })
     };
-    Graph {
-        title: None,
-        apps: network.apps.iter().map(node).collect(),
-        links: network.links.iter().filter_map(edge).collect(),
-    }
+    let mut links: Vec<Edge> = network.links.iter().filter_map(edge).collect();
+    mark_loops(&mut links, network.apps.iter().map(|app| app.traits().pulls));
+    Graph { title: None, apps: network.apps.iter().map(node).collect(), links }
 }
 
 /// The network of a running engine, of which only what the counters name is known.
@@ -220,10 +218,19 @@ fn of_counters(counters: &Snapshot) -> Graph {
     let edge = |link: &bellows_engine::LinkCounts| {
         Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
     };
-    Graph {
-        title: None,
-        apps: counters.apps.iter().map(node).collect(),
-        links: counters.links.iter().filter_map(edge).collect(),
+    let mut links: Vec<Edge> = counters.links.iter().filter_map(edge).collect();
+    // Of an app that has failed it is not known any more how it was called.
+    mark_loops(&mut links, counters.apps.iter().map(|app| matches!(&*app.state, "polling" | "slots")));
+    Graph { title: None, apps: counters.apps.iter().map(node).collect(), links }
+}
+
+/// Marks the links that close a loop, as the engine decides it; of each app it is told whether it is pulled.
+fn mark_loops(links: &mut [Edge], pulls: impl Iterator<Item = bool>) {
+    let pulls: Vec<bool> = pulls.collect();
+    let sources: Vec<usize> = (0..pulls.len()).filter(|&app| pulls[app]).collect();
+    let ends: Vec<(usize, usize)> = links.iter().map(|link| (link.from.0, link.to.0)).collect();
+    for (link, closes) in links.iter_mut().zip(closing_links(pulls.len(), &ends, &sources)) {
+        link.closes_loop = closes;
     }
 }
 
