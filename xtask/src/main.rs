@@ -6,6 +6,7 @@
 
 mod capture_check;
 mod deny;
+mod format;
 mod fresh;
 mod fuzz;
 mod guest_kernel;
@@ -42,6 +43,7 @@ const CHORES: &[Chore] = &[
         summary: "what must hold before a commit: formatting, lints, dependencies, all tests",
         run: test::run,
     },
+    Chore { name: "fmt", summary: "formats the code, with the files that `cargo fmt` does not find", run: format::run },
     Chore { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
     Chore { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
     Chore { name: "peers", summary: "measures Bellows beside Snabb's loop or DPDK's vhost back end", run: peers::run },

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::report::Report;
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, has_crate};
-use crate::{Failure, deny, guest_kernel, memcheck, rust_version};
+use crate::{Failure, deny, format, guest_kernel, memcheck, rust_version};
 
 /// Where the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -109,7 +109,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 }
 
 fn lint(report: &mut Report) {
-    report.run("formatting", &mut cargo(&["fmt", "--all", "--check"]));
+    report.run("formatting", &mut format::command(true));
     report.run("lints", &mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     report.run("documentation", cargo(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
     deny::run(report);

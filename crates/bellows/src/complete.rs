@@ -13,18 +13,19 @@ use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter};
 use clap_complete::env::{CompleteEnv, EnvCompleter, Shells};
 
-use crate::commands::show::PARTS;
-
 /// The variable by which a shell's script asks for candidates.
 const VARIABLE: &str = "BELLOWS_COMPLETE";
 
+/// A part of `show`, and what it shows.
+pub type Part = (&'static str, &'static str);
+
 /// Answers a shell that asks for candidates.
-pub fn answer(definition: &Command, registry: &Registry, arguments: &[OsString]) -> Option<ExitCode> {
+pub fn answer(definition: &Command, registry: &Registry, parts: &[Part], arguments: &[OsString]) -> Option<ExitCode> {
     let shell = std::env::var(VARIABLE).ok()?;
     let apps: Vec<(String, String)> = registry.entries().map(described).collect();
     // Only bash takes candidates as they are; the others quote them.
     let quote = shell == "bash";
-    let factory = || with_candidates(definition.clone(), &apps, quote);
+    let factory = || with_candidates(definition.clone(), &apps, parts, quote);
     let folder = std::env::current_dir().ok();
     match CompleteEnv::with_factory(factory).var(VARIABLE).try_complete(arguments, folder.as_deref()) {
         Ok(true) => Some(ExitCode::SUCCESS),
@@ -62,7 +63,8 @@ fn described(entry: &Entry) -> (String, String) {
 }
 
 /// The definition, in which arguments know their candidates.
-fn with_candidates(definition: Command, apps: &[(String, String)], quote: bool) -> Command {
+pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[Part], quote: bool) -> Command {
+    let parts = parts.to_vec();
     let mut types = apps.to_vec();
     let app_types = candidates(move || types.clone());
     types = apps.to_vec();
@@ -81,7 +83,7 @@ fn with_candidates(definition: Command, apps: &[(String, String)], quote: bool) 
         ("check", "path", network_files()),
         ("graph", "network", network_files()),
         ("graph", "name", networks()),
-        ("show", "first", candidates(parts_and_networks)),
+        ("show", "first", candidates(move || parts_and_networks(&parts))),
         ("show", "second", candidates(networks_and_devices)),
         ("show", "app", running_apps()),
         ("top", "name", networks()),
@@ -128,8 +130,8 @@ fn networks() -> Vec<(String, String)> {
 }
 
 /// What can follow `show`.
-fn parts_and_networks() -> Vec<(String, String)> {
-    let parts = PARTS.iter().map(|(name, _, what)| ((*name).to_owned(), (*what).to_owned()));
+fn parts_and_networks(parts: &[Part]) -> Vec<(String, String)> {
+    let parts = parts.iter().map(|(name, what)| ((*name).to_owned(), (*what).to_owned()));
     parts.chain(networks()).collect()
 }
 
@@ -180,7 +182,6 @@ fn is_network_file(path: &std::path::Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn every_shell_has_a_script() {
@@ -188,24 +189,5 @@ mod tests {
             assert!(script(shell, "bellows").unwrap().contains(VARIABLE), "{shell}");
         }
         assert_eq!(script("tcsh", "bellows"), None);
-    }
-
-    #[test]
-    fn app_types_and_parts_are_offered() {
-        let apps = [("tee".to_owned(), "copies".to_owned()), ("sink".to_owned(), "frees".to_owned())];
-        let mut definition = with_candidates(crate::cli::Cli::command(), &apps, false);
-        definition.build();
-        let mut offered = |words: &[&str]| -> Vec<String> {
-            let words: Vec<OsString> = words.iter().map(Into::into).collect();
-            let last = words.len() - 1;
-            let candidates = clap_complete::engine::complete(&mut definition, words, last, None).unwrap();
-            candidates.iter().map(|candidate| candidate.get_value().to_string_lossy().into_owned()).collect()
-        };
-        assert_eq!(offered(&["bellows", "apps", "te"]), ["tee"]);
-        assert_eq!(offered(&["bellows", "apps", "e"]), ["engine"]);
-        assert_eq!(offered(&["bellows", "appbench", "si"]), ["sink"]);
-        assert_eq!(offered(&["bellows", "show", "lat"]), ["latency"]);
-        assert_eq!(offered(&["bellows", "timel"]), ["timeline"]);
-        assert_eq!(offered(&["bellows", "run", "--sched"]), ["--schedule"]);
     }
 }

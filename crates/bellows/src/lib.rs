@@ -28,25 +28,30 @@
 //!
 //! # How it is layered
 //!
+//! A module uses only those that stand below it, or to its right in its row.
+//!
 //! | module | what it holds |
 //! |---|---|
-//! | `cli`, `usage` | what can be typed, and what is said to the rest |
+//! | `usage`, `cli` | what can be typed, and what is said to the rest |
 //! | `commands` | a thin file for each subcommand |
-//! | `supervisor` | the process around a running engine: threads, signals, reloads, the end |
+//! | `complete` | what the shells complete: networks, apps, links, parts |
+//! | `subcommand` | what every subcommand has in common |
+//! | `measuring`, `watch` | what those share that measure, and those that watch packets go by |
+//! | `supervisor`, `progress`, `slow_log` | the process around a running engine: threads, signals, reloads, the end |
+//! | `report` | what a run or a reload did, for people and for programs |
 //! | `control` | the control socket: the engine's side, the client's side, what goes between |
-//! | `observe` | running engines seen from outside |
 //! | `journey` | the ways of packets, put together from a trace |
+//! | `timeline` | what an engine recorded of its last breaths |
+//! | `times` | percentiles of latency and of breaths |
 //! | `baseline` | what `bellows clear` leaves, from which later readers count |
 //! | `accounting` | what each app costs |
-//! | `times` | percentiles of latency and of breaths |
-//! | `timeline` | what an engine recorded of its last breaths |
-//! | `report` | what a run did, for people and for programs |
-//! | [`graph`] | networks as pictures |
-//! | `complete` | what the shells complete: networks, apps, links, parts |
-//! | `terminal`, `charset`, `text`, `logging`, `failure` | output, its characters, numbers, the log, exit codes |
+//! | `observe` | running engines seen from outside |
+//! | `logging`, `arguments` | the log; arguments that several commands take |
+//! | `terminal`, `text`, `charset`, `failure` | output, numbers in words, characters, exit codes |
 #![forbid(unsafe_code)]
 
 mod accounting;
+mod arguments;
 mod baseline;
 mod charset;
 mod cli;
@@ -54,20 +59,21 @@ mod commands;
 mod complete;
 mod control;
 mod failure;
-pub mod graph;
 mod journey;
 mod logging;
-mod nearest;
+mod measuring;
 mod observe;
 mod progress;
 mod report;
 mod slow_log;
+mod subcommand;
 mod supervisor;
 mod terminal;
 mod text;
 mod timeline;
 mod times;
 mod usage;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -76,8 +82,9 @@ use std::sync::Arc;
 use bellows_config::{Configure, Registry};
 use clap::{CommandFactory, FromArgMatches};
 
-use cli::{Cli, Subcommand};
-use failure::Failure;
+use cli::Cli;
+use commands::show;
+use subcommand::{Execute, Program};
 
 /// The command, ready to run.
 #[derive(Debug)]
@@ -108,7 +115,7 @@ impl Command {
     pub fn run<A: Into<OsString> + Clone>(self, arguments: impl IntoIterator<Item = A>) -> ExitCode {
         let definition = Cli::command().name(self.name).bin_name(self.name);
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
-        if let Some(code) = complete::answer(&definition, &self.registry, &arguments) {
+        if let Some(code) = complete::answer(&definition, &self.registry, &show::parts(), &arguments) {
             return code;
         }
         // For mistakes in the arguments themselves, which no parser has understood.
@@ -125,11 +132,12 @@ impl Command {
         };
         logging::init(cli.logging);
         if cli.command.only_reports() {
-            commands::watch::exit_when_unread();
+            watch::exit_when_unread();
         }
         // A file at the limit of `ulimit -f` is an error like a full disk, and not the end of the process.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-        let code = match execute(cli.command, Arc::new(self.registry), definition) {
+        let program = Program { definition, registry: Arc::new(self.registry) };
+        let code = match cli.command.execute(&program) {
             Ok(code) => code,
             Err(failure) => {
                 terminal::fail(&format!("{failure}\n"));
@@ -141,26 +149,26 @@ impl Command {
     }
 }
 
-fn execute(command: Subcommand, registry: Arc<Registry>, definition: clap::Command) -> Result<ExitCode, Failure> {
-    match command {
-        Subcommand::Run(arguments) => commands::run::execute(arguments, registry),
-        Subcommand::Check(arguments) => commands::check::execute(&arguments, &registry),
-        Subcommand::Apps(arguments) => commands::apps::execute(&arguments, &registry),
-        Subcommand::Schema(arguments) => commands::schema::execute(&arguments, &registry),
-        Subcommand::Graph(arguments) => commands::graph::execute(&arguments, &registry),
-        Subcommand::Ps(arguments) => commands::ps::execute(&arguments),
-        Subcommand::Show(arguments) => commands::show::execute(&arguments, &registry),
-        Subcommand::Top(arguments) => commands::top::execute(&arguments),
-        Subcommand::Trace(arguments) => commands::trace::execute(&arguments),
-        Subcommand::Tap(arguments) => commands::tap::execute(&arguments),
-        Subcommand::Clear(arguments) => commands::clear::execute(&arguments),
-        Subcommand::Timeline(arguments) => commands::timeline::execute(&arguments),
-        Subcommand::Reload(arguments) => commands::reload::execute(&arguments),
-        Subcommand::Stop(arguments) => commands::stop::execute(&arguments),
-        Subcommand::Appbench(arguments) => commands::appbench::execute(&arguments, &registry),
-        Subcommand::Bench(arguments) => commands::bench::execute(&arguments, &registry),
-        Subcommand::Breathsim(arguments) => commands::breathsim::execute(&arguments),
-        Subcommand::Completions(arguments) => commands::completions::execute(&arguments, definition.get_name()),
-        Subcommand::Man(arguments) => commands::man::execute(&arguments, definition),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn app_types_and_parts_are_offered() {
+        let apps = [("tee".to_owned(), "copies".to_owned()), ("sink".to_owned(), "frees".to_owned())];
+        let mut definition = complete::with_candidates(Cli::command(), &apps, &show::parts(), false);
+        definition.build();
+        let mut offered = |words: &[&str]| -> Vec<String> {
+            let words: Vec<OsString> = words.iter().map(Into::into).collect();
+            let last = words.len() - 1;
+            let candidates = clap_complete::engine::complete(&mut definition, words, last, None).unwrap();
+            candidates.iter().map(|candidate| candidate.get_value().to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(offered(&["bellows", "apps", "te"]), ["tee"]);
+        assert_eq!(offered(&["bellows", "apps", "e"]), ["engine"]);
+        assert_eq!(offered(&["bellows", "appbench", "si"]), ["sink"]);
+        assert_eq!(offered(&["bellows", "show", "lat"]), ["latency"]);
+        assert_eq!(offered(&["bellows", "timel"]), ["timeline"]);
+        assert_eq!(offered(&["bellows", "run", "--sched"]), ["--schedule"]);
     }
 }

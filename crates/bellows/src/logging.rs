@@ -7,7 +7,7 @@ use std::io::{IsTerminal, stderr};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt;
 
-use crate::cli::{LogFormat, LogLevel, Logging};
+use crate::arguments::{LogFormat, LogLevel, Logging};
 use crate::terminal::{self, Records};
 
 /// Starts logging. A second call in one process changes nothing.

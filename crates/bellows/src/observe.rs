@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellows_config::nearest;
 use bellows_observe::{Activity, AppCounts, Histogram, Home, LinkCounts, Observer, Pulse, SearchPath, Snapshot};
 use bellows_sys::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::nearest::nearest;
 use crate::terminal::harmless;
 use crate::text::{plural, span};
 

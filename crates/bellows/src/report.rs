@@ -1,4 +1,4 @@
-//! What a run did, for people and for programs.
+//! What a run or a reload did, for people and for programs.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use bellows_observe::{AppCounts, Imbalance, LinkCounts, Snapshot};
 use serde::Serialize;
 
 use crate::accounting::Accounts;
+use crate::control::ReloadReport;
 use crate::observe;
 use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_rate, plural, span};
 use crate::times::{self, PERCENTILES, TIMES};
@@ -417,4 +418,27 @@ pub fn progress(snapshot: &Snapshot) -> Option<(u64, u64)> {
         (done.saturating_add(of(app, PROGRESS).min(all)), total.saturating_add(all))
     };
     Some(snapshot.apps.iter().fold((0, 0), add)).filter(|(_, total)| *total > 0)
+}
+
+/// What a reload did, in lines.
+pub fn reload(report: &ReloadReport) -> String {
+    let lists = [
+        ("kept", &report.reloaded.kept),
+        ("replaced", &report.reloaded.replaced),
+        ("started again", &report.reloaded.revived),
+        ("added", &report.reloaded.added),
+        ("removed", &report.reloaded.removed),
+        ("links added", &report.reloaded.links_added),
+        ("links removed", &report.reloaded.links_removed),
+    ];
+    let mut text = String::new();
+    for (what, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
+        text += &format!("{what}: {}\n", names.join(", "));
+    }
+    let pause = span(Duration::from_nanos(report.reloaded.pause_nanos));
+    text += &format!("dropped: {}; pause: {pause}\n", plural(report.reloaded.dropped, "packet"));
+    for warning in &report.warnings {
+        text += &format!("warning: {warning}\n");
+    }
+    text
 }

@@ -18,14 +18,13 @@ use bellows_sys::{clock, cpu};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::arguments::NetworkFile;
 use crate::baseline;
-use crate::cli::NetworkFile;
-use crate::commands::reload::render;
 use crate::control::{self, Answer, ReloadReport, Reply, Request};
 use crate::failure::Failure;
 use crate::observe::{Hang, LONGEST_CALL, REFRESH};
 use crate::progress::Progress;
-use crate::report::StoppedBy;
+use crate::report::{self, StoppedBy};
 use crate::slow_log::SlowLog;
 use crate::terminal::{ControllingTerminal, Hangup};
 use crate::text::span;
@@ -269,7 +268,7 @@ impl HangLog {
 fn reload_in_background(run: &Arc<Run>) {
     let reloading = Arc::clone(run);
     let work = move || match reloading.reload(None, &[]) {
-        Ok(report) => tracing::info!("reloaded\n{}", render(&report).trim_end()),
+        Ok(report) => tracing::info!("reloaded\n{}", report::reload(&report).trim_end()),
         Err(failure) => tracing::error!("not reloaded, the old network runs on\n{failure}"),
     };
     if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
@@ -373,7 +372,7 @@ impl control::Engine for Run {
             Request::Apps => Reply::Apps { apps: self.control.statuses() },
             Request::Reload { network, restart } => match self.reload(network, &restart) {
                 Ok(report) => {
-                    tracing::info!("reloaded on request\n{}", render(&report).trim_end());
+                    tracing::info!("reloaded on request\n{}", report::reload(&report).trim_end());
                     Reply::Reloaded(report)
                 }
                 Err(failure) => {

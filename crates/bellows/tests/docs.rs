@@ -165,8 +165,7 @@ fn the_table_of_crates_is_that_of_the_manifests() {
     };
     let name = |folder: &PathBuf| folder.file_name().unwrap().to_string_lossy().into_owned();
     let folders: Vec<PathBuf> = crates.chain([root().join("xtask")]).collect();
-    let found: BTreeMap<String, BTreeSet<String>> =
-        folders.iter().map(|folder| (name(folder), uses(folder))).collect();
+    let found: BTreeMap<String, BTreeSet<String>> = folders.iter().map(|folder| (name(folder), uses(folder))).collect();
     assert_eq!(told, found, "docs/design.md beside the manifests");
 
     let sentence = design.split("`unsafe` code exists in").nth(1).unwrap().split("alone").next().unwrap();

@@ -119,45 +119,6 @@ pub(crate) fn listed<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Strin
     }
 }
 
-/// The name that was probably meant.
-pub(crate) fn nearest<'n>(meant: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    // Comparing takes the product of the lengths, and nobody mistypes that much.
-    const LONG: usize = 100;
-    const MANY: usize = 1000;
-    if meant.len() > LONG {
-        return None;
-    }
-    let likeness = |name: &str| {
-        let (meant, name) = (meant.to_lowercase().replace('_', "-"), name.to_lowercase().replace('_', "-"));
-        let close = strsim::jaro_winkler(&meant, &name);
-        let typo = strsim::damerau_levenshtein(&meant, &name) <= 1 + meant.chars().count() / 4;
-        let part = (meant.len() >= 2 && name.starts_with(&meant))
-            || (meant.len() >= 3 && name.len() >= 3 && (name.contains(&meant) || meant.contains(&name)));
-        if typo || part || close > 0.87 { close } else { 0.0 }
-    };
-    let scored = names.into_iter().take(MANY).filter(|name| name.len() <= LONG).map(|name| (likeness(name), name));
-    let best = scored.filter(|(likeness, _)| *likeness > 0.0).max_by(|(left, _), (right, _)| left.total_cmp(right));
-    best.map(|(_, name)| name)
-}
-
-/// The name that was surely meant: a few letters are wrong, and no other name is as near.
-pub(crate) fn typo<'n>(meant: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    const LONG: usize = 100;
-    if meant.len() > LONG {
-        return None;
-    }
-    let meant = meant.to_lowercase().replace('_', "-");
-    let most = (meant.chars().count() / 3).clamp(1, 3);
-    let distances = names.into_iter().map(|name| (strsim::damerau_levenshtein(&meant, name), name));
-    let mut near: Vec<(usize, &str)> = distances.filter(|(distance, _)| *distance <= most).collect();
-    near.sort();
-    match near[..] {
-        [(_, name)] => Some(name),
-        [(first, name), (second, _), ..] if first < second => Some(name),
-        _ => None,
-    }
-}
-
 /// A text that places point into.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {

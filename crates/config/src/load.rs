@@ -5,13 +5,15 @@ use std::env::VarError;
 use std::path::{Path, PathBuf};
 
 use bellows_engine::{AppSpec, LinkEnd, LinkSpec, Network, Ports, Side, Traits};
+use bellows_observe::Home;
 use bellows_sys::cpu;
 use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
 use crate::configure::{Context, Mistake};
-use crate::diagnostics::{Diagnostic, Diagnostics, listed, nearest, quoted, typo};
+use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
+use crate::meant::{is_sure, nearest};
 use crate::registry::{Entry, Failure, Registry, engine_manual};
 use crate::resources::{self, Used};
 use crate::schema::{Checker, Shape, with_article};
@@ -245,11 +247,10 @@ impl<'r> Builder<'r> {
             .check(manual.schema(), &mut table, place, owner, |table| EngineConfig::deserialize(table).map(drop))
             .is_empty();
         if let Some(Node { place, value: Value::Text(name), .. }) = table.get("name")
-            && (name.starts_with('.') || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)))
+            && !Home::is_name(name)
         {
             let wrong = Diagnostic::error(format!("{} is no name for a running network", quoted(name)));
-            let help = "use letters, digits, `-`, `_` and `.`, the first one no `.`";
-            self.diagnostics.push(wrong.at(*place, "no such name").help(help));
+            self.diagnostics.push(wrong.at(*place, "no such name").help(Home::NAMES));
             return None;
         }
         let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };
@@ -441,7 +442,8 @@ impl<'r> Builder<'r> {
                 if let Some(entry) = registry.get(kind) {
                     return Kind::Known(entry);
                 }
-                let label = match registry.nearest(kind) {
+                let near = registry.nearest(kind);
+                let label = match near {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => "unknown type".to_owned(),
                 };
@@ -451,7 +453,7 @@ impl<'r> Builder<'r> {
                 let help = if few { format!("there are {types}") } else { HELP.to_owned() };
                 self.diagnostics.push(unknown.at(node.place, label).help(help));
                 // What else is wrong with a mistyped app is found all the same.
-                let meant = typo(kind, registry.entries().map(Entry::name));
+                let meant = near.filter(|near| is_sure(kind, near, registry.entries().map(Entry::name)));
                 meant.and_then(|meant| registry.get(meant)).map_or(Kind::Unknown, Kind::Meant)
             }
             other => {

@@ -10,9 +10,9 @@ use serde_json::{Value as Json, json};
 
 use crate::common::common_keys;
 use crate::configure::{Configure, Context, Mistake};
-use crate::diagnostics::nearest;
 use crate::engine::EngineConfig;
 use crate::manual::{self, Key};
+use crate::meant::nearest;
 use crate::resources::Resource;
 use crate::value::{self, Table};
 

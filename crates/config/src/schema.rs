@@ -3,7 +3,8 @@
 
 use serde_json::Value as Json;
 
-use crate::diagnostics::{Diagnostic, KEPT, listed, nearest, quoted};
+use crate::diagnostics::{Diagnostic, KEPT, listed, quoted};
+use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, node};
 
 /// A table in which so much is wrong is not looked at any further.

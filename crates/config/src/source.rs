@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-use crate::diagnostics::{Diagnostic, Diagnostics, listed, nearest, quoted};
+use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::load::Overrides;
+use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, table};
 
 /// All files together may have so many bytes: enough for ten thousand apps, and the values take no more than some

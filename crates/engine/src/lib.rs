@@ -99,6 +99,7 @@ pub use control::{AppStatus, Control, ReloadError, Reloaded};
 pub use engine::{End, Engine, Outcome, Settings, StartError};
 pub use io::{Input, Io, Output};
 pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
+pub use order::closing_links;
 pub use panics::app_at_work;
 pub use schedule::{Schedule, UnknownSchedule};
 pub use slots::{SlotHandle, Watched};

@@ -3,9 +3,7 @@
 /// For a graph of `apps` nodes and links `(from, to)`, the nodes in the order in which they push.
 ///
 /// That is a topological order by Kahn's algorithm in which the lower number goes first where there is a choice.
-/// Links that close a loop do not count: those that a depth-first search meets which starts from the `sources`,
-/// then from the other apps, in the order of their numbers, and follows links in their order. Packets on such a
-/// link wait for the next breath.
+/// [Links that close a loop](closing_links) do not count: packets on such a link wait for the next breath.
 pub(crate) fn push_order(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> Vec<usize> {
     let closing = closing_links(apps, links, sources);
     let mut indegree = vec![0usize; apps];
@@ -32,8 +30,21 @@ pub(crate) fn push_order(apps: usize, links: &[(usize, usize)], sources: &[usize
     order
 }
 
-/// For each link whether it closes a loop.
-fn closing_links(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> Vec<bool> {
+/// For each link `(from, to)` of a graph of `apps` nodes whether it closes a loop: such links are those that a depth-first
+/// search meets which starts from the `sources`, then from the other apps, in the order of their numbers, and follows links
+/// in their order. In the engine the sources are the apps that [pull](crate::Traits::pulls).
+///
+/// Without these links there is no loop, and each leads back to an app from which its own is reached.
+///
+/// ```
+/// use bellows_engine::closing_links;
+///
+/// assert_eq!(closing_links(3, &[(0, 1), (1, 2), (2, 1)], &[0]), [false, false, true]);
+/// ```
+///
+/// # Panics
+/// If a number is not below `apps`.
+pub fn closing_links(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> Vec<bool> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
         New,

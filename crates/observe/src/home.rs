@@ -13,6 +13,7 @@
 //! of our own and never mapped, links are not followed, sizes are limited, and a process counts only if it is its
 //! user's.
 
+mod name;
 mod post_mortems;
 mod runtime_dirs;
 
@@ -29,12 +30,9 @@ use bellows_sys::shared::SharedCells;
 
 use crate::cells::Cells;
 pub use post_mortems::POST_MORTEMS;
-use post_mortems::{RESTARTED, bury, is_name, number, parse};
+use post_mortems::{RESTARTED, bury, number, parse};
 pub use runtime_dirs::SearchPath;
 use runtime_dirs::{ForeignDir, foreign, user, user_name};
-
-/// The longest name of a network.
-const MAX_NAME: usize = 64;
 
 /// The largest file of another user's network that is read: its counters are smaller with ten thousand apps.
 const MAX_FOREIGN_FILE: u64 = 16 << 20;
@@ -58,7 +56,7 @@ const CONTROL: &str = "control";
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
     /// The name is no name for a folder.
-    #[error("`{0}` is no name for a running network; use letters, digits, `-`, `_` and `.`, at most 64 of them")]
+    #[error("`{0}` is no name for a running network; {names}", names = Home::NAMES)]
     BadName(String),
     /// A live process has the name.
     #[error("a network named `{name}` is running already (process {pid}); stop it or pick another name with --name")]
@@ -172,7 +170,7 @@ impl Home {
 
     /// Makes the folder in the first of these directories that can be used.
     fn claim_in(own: &[PathBuf], name: &str) -> Result<Home, HomeError> {
-        if !is_name(name) {
+        if !Home::is_name(name) {
             return Err(HomeError::BadName(name.to_owned()));
         }
         let Locked { directories, _locks } = Locked::lock(own)?;

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellows_config::Registry;
 use bellows_engine::Schedule;
 use bellows_lab::appbench::{self, AppbenchError, Counters, InPlace, Options, Row, Subject};
 use bellows_lab::processes::{self, Audience};
@@ -11,9 +10,9 @@ use bellows_lab::residence::Resident;
 use bellows_lab::traffic::{self, Traffic};
 use clap::{Args, ValueEnum};
 
-use super::bench::print;
-use super::watching::watched;
 use crate::failure::Failure;
+use crate::measuring::{print, watched};
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
 /// Measure what an app costs per packet, and why
@@ -97,7 +96,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<Schedule>,
     /// Processor to measure on [default: last allowed]
-    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
     cpu: Option<usize>,
     /// Print the report as JSON (see docs/json.md)
     #[arg(long)]
@@ -179,28 +178,34 @@ fn with_keys(app: &str, keys: &str) -> String {
     format!("{app}({inner})")
 }
 
-pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    if arguments.measure {
-        processes::answer(|task| appbench::measure(task, registry))?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        if self.measure {
+            processes::answer(|task| appbench::measure(task, &program.registry))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            packets: self.packets,
+            processes: self.processes.into(),
+            burst: self.burst.map(usize::from),
+            schedule: self.schedule,
+            cpu: self.cpu,
+            residents: self.resident.clone(),
+            traffic: self.traffic.clone(),
+            offered: self.offered,
+            prefetch: self.prefetch.iter().map(|&distance| distance.into()).collect(),
+            counters: match self.counters {
+                Counting::Processor => Counters::Processor,
+                Counting::Valgrind => Counters::Valgrind,
+            },
+            ..Options::new(self.subject()?)
+        };
+        let run = |audience: &mut dyn Audience| appbench::run(&options, MEASURE, &program.registry, audience);
+        let outcome = watched(self.json, run).map_err(failure)?;
+        print(&outcome.report, self.json, |_| outcome.text())
     }
-    let options = Options {
-        packets: arguments.packets,
-        processes: arguments.processes.into(),
-        burst: arguments.burst.map(usize::from),
-        schedule: arguments.schedule,
-        cpu: arguments.cpu,
-        residents: arguments.resident.clone(),
-        traffic: arguments.traffic.clone(),
-        offered: arguments.offered,
-        prefetch: arguments.prefetch.iter().map(|&distance| distance.into()).collect(),
-        counters: match arguments.counters {
-            Counting::Processor => Counters::Processor,
-            Counting::Valgrind => Counters::Valgrind,
-        },
-        ..Options::new(arguments.subject()?)
-    };
-    let run = |audience: &mut dyn Audience| appbench::run(&options, MEASURE, registry, audience);
-    let outcome = watched(arguments.json, run).map_err(failure)?;
-    print(&outcome.report, arguments.json, |_| outcome.text())
+
+    fn only_reports(&self) -> bool {
+        true
+    }
 }

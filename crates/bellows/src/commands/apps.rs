@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table};
 
@@ -24,21 +25,23 @@ pub struct Arguments {
 /// The widest that a manual is set: longer lines are hard to read.
 const WIDEST: usize = 100;
 
-pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    let width = terminal::size().map_or(WIDEST, |(columns, _)| columns.min(WIDEST));
-    let text = match arguments.name.as_deref() {
-        None if arguments.json => json(&registry.entries().map(Entry::manual_json).collect()),
-        None => list(registry),
-        Some(name) => match registry.get(name) {
-            Some(entry) if arguments.json => json(&entry.manual_json()),
-            Some(entry) => entry.manual_text(width),
-            None if name == "engine" && arguments.json => json(&bellows_config::engine_manual().json()),
-            None if name == "engine" => bellows_config::engine_manual().text(width),
-            None => return Err(unknown(name, registry)),
-        },
-    };
-    terminal::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        let width = terminal::size().map_or(WIDEST, |(columns, _)| columns.min(WIDEST));
+        let text = match self.name.as_deref() {
+            None if self.json => json(&program.registry.entries().map(Entry::manual_json).collect()),
+            None => list(&program.registry),
+            Some(name) => match program.registry.get(name) {
+                Some(entry) if self.json => json(&entry.manual_json()),
+                Some(entry) => entry.manual_text(width),
+                None if name == "engine" && self.json => json(&bellows_config::engine_manual().json()),
+                None if name == "engine" => bellows_config::engine_manual().text(width),
+                None => return Err(unknown(name, &program.registry)),
+            },
+        };
+        terminal::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 fn json(value: &Value) -> String {

@@ -8,9 +8,9 @@ use bellows_lab::processes::{Audience, ProcessError};
 use bellows_lab::turns;
 use clap::Args;
 
-use super::bench::print;
-use super::watching::watched;
 use crate::failure::Failure;
+use crate::measuring::{print, watched};
+use crate::subcommand::{Execute, Program};
 
 /// Measure what a breath costs under each schedule, idle and busy
 ///
@@ -59,7 +59,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = in_range(1, 1000))]
     processes: Option<u64>,
     /// Processor to measure on [default: last allowed]
-    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
     cpu: Option<usize>,
     /// A program with the same experiment that takes turns with the engine (see bench/peers/breathsim.lua)
     #[arg(long, value_name = "NAME/LOOPS=PROGRAM ARGUMENT …", hide = true)]
@@ -77,26 +77,32 @@ fn breaths(text: &str) -> Result<u64, NoBreaths> {
     breathsim::breaths(text)
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.measure {
-        turns::take_part(breathsim::lay_out)?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.measure {
+            turns::take_part(breathsim::lay_out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            schedule: self.schedule,
+            busy_after: self.busy_after,
+            apps: self.apps.map(|apps| apps as usize),
+            work: self.work,
+            iterations: self.iterations,
+            processes: self.processes.map(|processes| processes as usize),
+            cpu: self.cpu,
+            models: self.model.clone(),
+        };
+        let run = |audience: &mut dyn Audience| breathsim::run(&options, &["breathsim", "--measure"], audience);
+        let outcome = watched(self.json, run).map_err(|error| match error {
+            BreathsimError::Process(ProcessError::Interrupted) => Failure::Interrupted(error.to_string()),
+            BreathsimError::Process(ref process) if !process.is_mistake() => Failure::Failed(error.to_string()),
+            error => Failure::Mistake(error.to_string()),
+        })?;
+        print(&outcome.report, self.json, |_| outcome.text_after_tables())
     }
-    let options = Options {
-        schedule: arguments.schedule,
-        busy_after: arguments.busy_after,
-        apps: arguments.apps.map(|apps| apps as usize),
-        work: arguments.work,
-        iterations: arguments.iterations,
-        processes: arguments.processes.map(|processes| processes as usize),
-        cpu: arguments.cpu,
-        models: arguments.model.clone(),
-    };
-    let run = |audience: &mut dyn Audience| breathsim::run(&options, &["breathsim", "--measure"], audience);
-    let outcome = watched(arguments.json, run).map_err(|error| match error {
-        BreathsimError::Process(ProcessError::Interrupted) => Failure::Interrupted(error.to_string()),
-        BreathsimError::Process(ref process) if !process.is_mistake() => Failure::Failed(error.to_string()),
-        error => Failure::Mistake(error.to_string()),
-    })?;
-    print(&outcome.report, arguments.json, |_| outcome.text_after_tables())
+
+    fn only_reports(&self) -> bool {
+        true
+    }
 }

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellows_config::{Diagnostics, Loaded, Registry};
+use bellows_config::{Diagnostics, Loaded};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::NetworkFile;
+use crate::arguments::NetworkFile;
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
 
@@ -18,6 +19,7 @@ use crate::text::plural;
 /// written, and what two apps cannot both use. What another process uses at the moment is a warning. Nothing is started
 /// or touched.
 #[derive(Debug, Args)]
+#[command(visible_alias = "validate")]
 #[command(after_help = "Exit codes:\n  0  all networks can run\n  2  something is wrong with one or more of them")]
 pub struct Arguments {
     /// Network files (TOML), each a network of its own
@@ -34,31 +36,33 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    let is_rich = terminal::stderr_is_rich();
-    let (mut results, mut wrong) = (Vec::new(), Vec::new());
-    for path in &arguments.paths {
-        let file = NetworkFile { path: path.clone(), overrides: arguments.overrides.clone() };
-        let loaded = file.load(registry);
-        if arguments.json {
-            results.push(as_json(path, &loaded));
-        } else if let Ok(loaded) = &loaded {
-            terminal::warn(&loaded.warnings.render(is_rich));
-            let (apps, links) = (loaded.network.apps.len() as u64, loaded.network.links.len() as u64);
-            let (path, apps, links) = (file.name(), plural(apps, "app"), plural(links, "link"));
-            terminal::print(&format!("{path}: fine ({apps}, {links})\n"))?;
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        let is_rich = terminal::stderr_is_rich();
+        let (mut results, mut wrong) = (Vec::new(), Vec::new());
+        for path in &self.paths {
+            let file = NetworkFile { path: path.clone(), overrides: self.overrides.clone() };
+            let loaded = file.load(&program.registry);
+            if self.json {
+                results.push(as_json(path, &loaded));
+            } else if let Ok(loaded) = &loaded {
+                terminal::warn(&loaded.warnings.render(is_rich));
+                let (apps, links) = (loaded.network.apps.len() as u64, loaded.network.links.len() as u64);
+                let (path, apps, links) = (file.name(), plural(apps, "app"), plural(links, "link"));
+                terminal::print(&format!("{path}: fine ({apps}, {links})\n"))?;
+            }
+            wrong.extend(loaded.err().map(|diagnostics| diagnostics.render(is_rich)));
         }
-        wrong.extend(loaded.err().map(|diagnostics| diagnostics.render(is_rich)));
+        if self.json {
+            let result = match results.len() {
+                1 => results.remove(0),
+                _ => Value::Array(results),
+            };
+            terminal::print(&format!("{result:#}\n"))?;
+            return Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) });
+        }
+        if wrong.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::Diagnosed(wrong.join("\n"))) }
     }
-    if arguments.json {
-        let result = match results.len() {
-            1 => results.remove(0),
-            _ => Value::Array(results),
-        };
-        terminal::print(&format!("{result:#}\n"))?;
-        return Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) });
-    }
-    if wrong.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::Diagnosed(wrong.join("\n"))) }
 }
 
 fn as_json(path: &Path, loaded: &Result<Loaded, Diagnostics>) -> Value {

@@ -7,6 +7,7 @@ use clap::Args;
 use crate::baseline;
 use crate::failure::Failure;
 use crate::observe::{self, Sample, State};
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
 /// Restart the counts of `show run`, `show latency` and `top`
@@ -20,19 +21,21 @@ pub struct Arguments {
     name: Option<String>,
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let home = observe::pick(arguments.name.as_deref())?;
-    observe::refuse_foreign(&home, "clear", "what its counts start from is its user's to say")?;
-    let name = home.name();
-    if observe::state(&home) == State::Crashed {
-        return Err(Failure::Mistake(format!(
-            "`{name}` has crashed: its counters are evidence and grow no more, so they are not cleared; \
-             `bellows show run {name}` shows them, `bellows ps --clean` removes them"
-        )));
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        let home = observe::pick(self.name.as_deref())?;
+        observe::refuse_foreign(&home, "clear", "what its counts start from is its user's to say")?;
+        let name = home.name();
+        if observe::state(&home) == State::Crashed {
+            return Err(Failure::Mistake(format!(
+                "`{name}` has crashed: its counters are evidence and grow no more, so they are not cleared; \
+                 `bellows show run {name}` shows them, `bellows ps --clean` removes them"
+            )));
+        }
+        let mut observer = observe::open(home)?;
+        let sample = Sample::settled(&mut observer);
+        baseline::write(observer.home(), &sample)?;
+        terminal::complain(&format!("`show run`, `show latency` and `top` count from now on what `{name}` does\n"));
+        Ok(ExitCode::SUCCESS)
     }
-    let mut observer = observe::open(home)?;
-    let sample = Sample::settled(&mut observer);
-    baseline::write(observer.home(), &sample)?;
-    terminal::complain(&format!("`show run`, `show latency` and `top` count from now on what `{name}` does\n"));
-    Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use crate::complete;
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
 /// Print the completion script of a shell
@@ -25,10 +26,12 @@ pub struct Arguments {
     shell: Shell,
 }
 
-pub fn execute(arguments: &Arguments, name: &str) -> Result<ExitCode, Failure> {
-    let shell = arguments.shell.to_string();
-    let script = complete::script(&shell, name)
-        .ok_or_else(|| Failure::Failed(format!("there is no script for {shell}; bash, zsh and fish have one")))?;
-    terminal::print(&script)?;
-    Ok(ExitCode::SUCCESS)
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        let shell = self.shell.to_string();
+        let script = complete::script(&shell, program.definition.get_name())
+            .ok_or_else(|| Failure::Failed(format!("there is no script for {shell}; bash, zsh and fish have one")))?;
+        terminal::print(&script)?;
+        Ok(ExitCode::SUCCESS)
+    }
 }

@@ -8,15 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_config::Registry;
-use bellows_engine::{Network, Ports};
+use bellows_engine::{Network, Ports, closing_links};
 use bellows_observe::Snapshot;
+use bellows_graph::{Edge, Graph, Node};
 use clap::{Args, ValueEnum};
 
+use crate::arguments::NetworkFile;
 use crate::charset;
-use crate::cli::NetworkFile;
 use crate::failure::Failure;
-use crate::graph::{self, Edge, Graph, Node};
 use crate::observe::{self, Change, Sample, State};
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{bit_rate, packet_rate, plural};
 
@@ -95,56 +96,60 @@ const MEASURED: Duration = Duration::from_secs(1);
 /// How wide a picture in text may be where there is no terminal.
 const WIDTH: usize = 120;
 
-pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    let output = arguments.output.as_deref().filter(|path| *path != Path::new(STDOUT));
-    let format = match (arguments.format, output) {
-        (Some(format), _) => format,
-        (None, Some(path)) => Format::of_file(path)?,
-        (None, None) => Format::Text,
-    };
-    let file = arguments.network.as_ref();
-    let from_file = file.map(|path| draft(path, &arguments.overrides, registry)).transpose()?;
-    let graph = match (&arguments.name, from_file) {
-        (Some(name), from_file) => {
-            let mut observer = observe::open(observe::pick(Some(name))?)?;
-            let before = Sample::take(&mut observer);
-            if observe::state(observer.home()).is_alive() {
-                thread::sleep(MEASURED);
-            }
-            let change = Change::between(before, Sample::take(&mut observer));
-            let mut graph = from_file.unwrap_or_else(|| Graph::from(&change.after.counters));
-            match observe::state(observer.home()) {
-                State::Running | State::Stopped => {
-                    graph.title = Some(name.clone());
-                    add_rates(&mut graph, &change);
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        let output = self.output.as_deref().filter(|path| *path != Path::new(STDOUT));
+        let format = match (self.format, output) {
+            (Some(format), _) => format,
+            (None, Some(path)) => Format::of_file(path)?,
+            (None, None) => Format::Text,
+        };
+        let file = self.network.as_ref();
+        let from_file = file.map(|path| draft(path, &self.overrides, &program.registry)).transpose()?;
+        let graph = match (&self.name, from_file) {
+            (Some(name), from_file) => {
+                let mut observer = observe::open(observe::pick(Some(name))?)?;
+                let before = Sample::take(&mut observer);
+                if observe::state(observer.home()).is_alive() {
+                    thread::sleep(MEASURED);
                 }
-                State::Crashed => {
-                    graph.title = Some(format!("{name} (crashed)"));
-                    terminal::warn(&format!("`{name}` has crashed; its rates are not known\n"));
+                let change = Change::between(before, Sample::take(&mut observer));
+                let mut graph = from_file.unwrap_or_else(|| of_counters(&change.after.counters));
+                match observe::state(observer.home()) {
+                    State::Running | State::Stopped => {
+                        graph.title = Some(name.clone());
+                        add_rates(&mut graph, &change);
+                    }
+                    State::Crashed => {
+                        graph.title = Some(format!("{name} (crashed)"));
+                        terminal::warn(&format!("`{name}` has crashed; its rates are not known\n"));
+                    }
                 }
+                graph
             }
-            graph
+            (None, Some(graph)) => graph,
+            (None, None) => {
+                return Err(Failure::Mistake("name a network file, or a running network by --name".to_owned()));
+            }
+        };
+        let picture = match format {
+            Format::Svg => bellows_graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
+            Format::Dot => bellows_graph::dot(&graph),
+            Format::Text => {
+                let width = terminal::size().filter(|_| output.is_none()).map_or(WIDTH, |(columns, _)| columns);
+                bellows_graph::text(&graph, width, charset::is_unicode())
+            }
+        };
+        let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
+        match (output, format) {
+            // SVG and DOT are UTF-8 by definition, wherever they are stored.
+            (Some(path), Format::Svg | Format::Dot) => write(path, &picture)?,
+            (Some(path), Format::Text) => write(path, &charset::shown(&picture))?,
+            (None, Format::Svg | Format::Dot) => terminal::print(&charset::shown_markup(&picture))?,
+            (None, Format::Text) => terminal::print(&picture)?,
         }
-        (None, Some(graph)) => graph,
-        (None, None) => return Err(Failure::Mistake("name a network file, or a running network by --name".to_owned())),
-    };
-    let picture = match format {
-        Format::Svg => graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
-        Format::Dot => graph::dot(&graph),
-        Format::Text => {
-            let width = terminal::size().filter(|_| output.is_none()).map_or(WIDTH, |(columns, _)| columns);
-            graph::text(&graph, width, charset::is_unicode())
-        }
-    };
-    let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
-    match (output, format) {
-        // SVG and DOT are UTF-8 by definition, wherever they are stored.
-        (Some(path), Format::Svg | Format::Dot) => write(path, &picture)?,
-        (Some(path), Format::Text) => write(path, &charset::shown(&picture))?,
-        (None, Format::Svg | Format::Dot) => terminal::print(&charset::shown_markup(&picture))?,
-        (None, Format::Text) => terminal::print(&picture)?,
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn write(path: &Path, picture: &str) -> Result<(), Failure> {
@@ -164,7 +169,7 @@ fn too_large(graph: &Graph) -> Failure {
 fn draft(path: &Path, overrides: &[String], registry: &Registry) -> Result<Graph, Failure> {
     let file = NetworkFile { path: path.to_owned(), overrides: overrides.to_vec() };
     match file.load(registry) {
-        Ok(loaded) => Ok(Graph::from(&loaded.network)),
+        Ok(loaded) => Ok(of_network(&loaded.network)),
         Err(mistakes) => Err(Failure::Diagnosed(mistakes.render(terminal::stderr_is_rich()))),
     }
 }
@@ -178,53 +183,55 @@ fn indexes<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> 
     indexes
 }
 
-impl From<&Network> for Graph {
-    fn from(network: &Network) -> Graph {
-        let names = |ports: Ports| match ports {
-            Ports::Named(ports) => ports.iter().map(|port| port.name.to_owned()).collect(),
-            Ports::Any { .. } => Vec::new(),
-        };
-        let node = |app: &bellows_engine::AppSpec| Node {
-            name: app.name.clone(),
-            kind: app.kind.clone(),
-            inputs: names(app.traits().inputs),
-            outputs: names(app.traits().outputs),
-            ..Node::default()
-        };
-        let index = indexes(network.apps.iter().map(|app| app.name.as_str()));
-        let edge = |link: &bellows_engine::LinkSpec| {
-            let from = (*index.get(link.from.app.as_str())?, link.from.port.clone());
-            let to = (*index.get(link.to.app.as_str())?, link.to.port.clone());
-            Some(Edge { from, to, ..Edge::default() })
-        };
-        Graph {
-            title: None,
-            apps: network.apps.iter().map(node).collect(),
-            links: network.links.iter().filter_map(edge).collect(),
-        }
-    }
+/// The network of a file.
+fn of_network(network: &Network) -> Graph {
+    let names = |ports: Ports| match ports {
+        Ports::Named(ports) => ports.iter().map(|port| port.name.to_owned()).collect(),
+        Ports::Any { .. } => Vec::new(),
+    };
+    let node = |app: &bellows_engine::AppSpec| Node {
+        name: app.name.clone(),
+        kind: app.kind.clone(),
+        inputs: names(app.traits().inputs),
+        outputs: names(app.traits().outputs),
+        ..Node::default()
+    };
+    let index = indexes(network.apps.iter().map(|app| app.name.as_str()));
+    let edge = |link: &bellows_engine::LinkSpec| {
+        let from = (*index.get(link.from.app.as_str())?, link.from.port.clone());
+        let to = (*index.get(link.to.app.as_str())?, link.to.port.clone());
+        Some(Edge { from, to, ..Edge::default() })
+    };
+    let mut links: Vec<Edge> = network.links.iter().filter_map(edge).collect();
+    mark_loops(&mut links, network.apps.iter().map(|app| app.traits().pulls));
+    Graph { title: None, apps: network.apps.iter().map(node).collect(), links }
 }
 
-impl From<&Snapshot> for Graph {
-    fn from(counters: &Snapshot) -> Graph {
-        let node = |app: &bellows_observe::AppCounts| Node {
-            name: app.name.clone(),
-            kind: app.kind.clone(),
-            ..Node::default()
-        };
-        let index = indexes(counters.apps.iter().map(|app| app.name.as_str()));
-        let end = |end: &str| {
-            let (app, port) = end.rsplit_once('.')?;
-            Some((*index.get(app)?, port.to_owned()))
-        };
-        let edge = |link: &bellows_observe::LinkCounts| {
-            Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
-        };
-        Graph {
-            title: None,
-            apps: counters.apps.iter().map(node).collect(),
-            links: counters.links.iter().filter_map(edge).collect(),
-        }
+/// The network of a running engine, of which only what the counters name is known.
+fn of_counters(counters: &Snapshot) -> Graph {
+    let node =
+        |app: &bellows_observe::AppCounts| Node { name: app.name.clone(), kind: app.kind.clone(), ..Node::default() };
+    let index = indexes(counters.apps.iter().map(|app| app.name.as_str()));
+    let end = |end: &str| {
+        let (app, port) = end.rsplit_once('.')?;
+        Some((*index.get(app)?, port.to_owned()))
+    };
+    let edge = |link: &bellows_observe::LinkCounts| {
+        Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
+    };
+    let mut links: Vec<Edge> = counters.links.iter().filter_map(edge).collect();
+    // Of an app that has failed it is not known any more how it was called.
+    mark_loops(&mut links, counters.apps.iter().map(|app| matches!(&*app.state, "polling" | "slots")));
+    Graph { title: None, apps: counters.apps.iter().map(node).collect(), links }
+}
+
+/// Marks the links that close a loop, as the engine decides it; of each app it is told whether it is pulled.
+fn mark_loops(links: &mut [Edge], pulls: impl Iterator<Item = bool>) {
+    let pulls: Vec<bool> = pulls.collect();
+    let sources: Vec<usize> = (0..pulls.len()).filter(|&app| pulls[app]).collect();
+    let ends: Vec<(usize, usize)> = links.iter().map(|link| (link.from.0, link.to.0)).collect();
+    for (link, closes) in links.iter_mut().zip(closing_links(pulls.len(), &ends, &sources)) {
+        link.closes_loop = closes;
     }
 }
 

@@ -8,6 +8,7 @@ use clap::Args;
 use clap_mangen::Man;
 
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
 /// Print the man page, or write those of all subcommands
@@ -18,21 +19,23 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-pub fn execute(arguments: &Arguments, definition: clap::Command) -> Result<ExitCode, Failure> {
-    // Its pages would say what the others say.
-    let definition = definition.disable_help_subcommand(true);
-    match &arguments.output {
-        None => {
-            let mut page = Vec::new();
-            Man::new(definition).render(&mut page)?;
-            terminal::print(&String::from_utf8_lossy(&page))?;
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        // Its pages would say what the others say.
+        let definition = program.definition.clone().disable_help_subcommand(true);
+        match &self.output {
+            None => {
+                let mut page = Vec::new();
+                Man::new(definition).render(&mut page)?;
+                terminal::print(&String::from_utf8_lossy(&page))?;
+            }
+            Some(folder) => write_pages(definition, folder).map_err(|error| {
+                let folder = folder.display();
+                Failure::Mistake(format!("cannot write man pages to {folder}: {error}; check the folder"))
+            })?,
         }
-        Some(folder) => write_pages(definition, folder).map_err(|error| {
-            let folder = folder.display();
-            Failure::Mistake(format!("cannot write man pages to {folder}: {error}; check the folder"))
-        })?,
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn write_pages(definition: clap::Command, folder: &Path) -> std::io::Result<()> {

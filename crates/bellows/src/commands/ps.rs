@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::observe::{self, Change, Hang, Obstacle, Sample, State, failed};
+use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, packet_rate, span};
 
@@ -24,6 +25,7 @@ use crate::text::{Align, Table, packet_rate, span};
 /// /run/user/UID/bellows. If BELLOWS_RUNTIME_DIR is set, they are started and found in that directory alone. Root also sees the
 /// networks of other users, as USER/NAME, and the other commands take these names.
 #[derive(Debug, Args)]
+#[command(visible_alias = "list", alias = "ls")]
 pub struct Arguments {
     /// List kept crashes of restarted networks, too
     #[arg(long, short)]
@@ -34,13 +36,6 @@ pub struct Arguments {
     /// Print the list as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
-}
-
-impl Arguments {
-    /// Whether more is to be done than to print the list.
-    pub fn cleans(&self) -> bool {
-        self.clean
-    }
 }
 
 #[derive(Serialize)]
@@ -87,47 +82,53 @@ impl Line {
 /// How long the rates are measured.
 const MEASURED: Duration = Duration::from_millis(200);
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.clean {
-        clean()?;
-    }
-    let mut homes = Home::all();
-    if arguments.all {
-        homes.extend(Home::post_mortems());
-        homes.sort_by_cached_key(|home| (home.is_foreign(), home.name()));
-    }
-    let lines = lines(homes);
-    if arguments.json {
-        terminal::print(&format!("{:#}\n", serde_json::json!(lines)))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if lines.is_empty() {
-        terminal::complain(&format!("no network is running; {}\n", observe::where_looked()));
-    }
-    let mut table = Table::new(&[
-        ("NAME", Align::Left),
-        ("STATE", Align::Left),
-        ("PID", Align::Right),
-        ("UPTIME", Align::Right),
-        ("RATE", Align::Right),
-        ("NETWORK", Align::Left),
-    ]);
-    let mut remarks = String::new();
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    for line in lines {
-        let condition = line.condition().to_owned();
-        remarks.extend(line.remark());
-        table.row([
-            line.name,
-            condition,
-            or_dash(line.pid.map(|pid| pid.to_string())),
-            or_dash(line.uptime_seconds.map(|seconds| span(Duration::from_secs_f64(seconds)))),
-            or_dash(line.packets_per_second.map(packet_rate)),
-            line.network,
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.clean {
+            clean()?;
+        }
+        let mut homes = Home::all();
+        if self.all {
+            homes.extend(Home::post_mortems());
+            homes.sort_by_cached_key(|home| (home.is_foreign(), home.name()));
+        }
+        let lines = lines(homes);
+        if self.json {
+            terminal::print(&format!("{:#}\n", serde_json::json!(lines)))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if lines.is_empty() {
+            terminal::complain(&format!("no network is running; {}\n", observe::where_looked()));
+        }
+        let mut table = Table::new(&[
+            ("NAME", Align::Left),
+            ("STATE", Align::Left),
+            ("PID", Align::Right),
+            ("UPTIME", Align::Right),
+            ("RATE", Align::Right),
+            ("NETWORK", Align::Left),
         ]);
+        let mut remarks = String::new();
+        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        for line in lines {
+            let condition = line.condition().to_owned();
+            remarks.extend(line.remark());
+            table.row([
+                line.name,
+                condition,
+                or_dash(line.pid.map(|pid| pid.to_string())),
+                or_dash(line.uptime_seconds.map(|seconds| span(Duration::from_secs_f64(seconds)))),
+                or_dash(line.packets_per_second.map(packet_rate)),
+                line.network,
+            ]);
+        }
+        terminal::print(&(table.render(terminal::stdout_is_rich()) + &remarks))?;
+        Ok(ExitCode::SUCCESS)
     }
-    terminal::print(&(table.render(terminal::stdout_is_rich()) + &remarks))?;
-    Ok(ExitCode::SUCCESS)
+
+    fn only_reports(&self) -> bool {
+        !self.clean
+    }
 }
 
 fn clean() -> Result<(), Failure> {

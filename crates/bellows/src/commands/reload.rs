@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use bellows_observe::Home;
 use clap::Args;
 
-use crate::control::{ReloadReport, Reply, Request, ask};
+use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
 use crate::observe;
+use crate::report;
+use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, harmless};
-use crate::text::{plural, span};
 
 /// Reload a running network from its file, or from another one
 ///
@@ -51,42 +51,21 @@ fn is_file(word: &str) -> bool {
     word.contains('/') || Path::new(word).is_file()
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let (home, network) = arguments.read()?;
-    // The engine's process may be in another folder than this one.
-    let absolute = |path: &PathBuf| {
-        std::path::absolute(path).map_err(|error| Failure::Mistake(format!("{}: {error}", path.display())))
-    };
-    let network = network.as_ref().map(absolute).transpose()?;
-    match ask(&home, &Request::Reload { network, restart: arguments.restart.clone() })? {
-        Reply::Reloaded(report) if arguments.json => {
-            terminal::print(&format!("{:#}\n", serde_json::json!(report)))?;
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        let (home, network) = self.read()?;
+        // The engine's process may be in another folder than this one.
+        let absolute = |path: &PathBuf| {
+            std::path::absolute(path).map_err(|error| Failure::Mistake(format!("{}: {error}", path.display())))
+        };
+        let network = network.as_ref().map(absolute).transpose()?;
+        match ask(&home, &Request::Reload { network, restart: self.restart.clone() })? {
+            Reply::Reloaded(report) if self.json => {
+                terminal::print(&format!("{:#}\n", serde_json::json!(report)))?;
+            }
+            Reply::Reloaded(report) => terminal::print(&harmless(&report::reload(&report)))?,
+            other => return Err(Failure::Failed(format!("an answer to something else came: {other:?}"))),
         }
-        Reply::Reloaded(report) => terminal::print(&harmless(&render(&report)))?,
-        other => return Err(Failure::Failed(format!("an answer to something else came: {other:?}"))),
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What a reload did, in lines.
-pub fn render(report: &ReloadReport) -> String {
-    let lists = [
-        ("kept", &report.reloaded.kept),
-        ("replaced", &report.reloaded.replaced),
-        ("started again", &report.reloaded.revived),
-        ("added", &report.reloaded.added),
-        ("removed", &report.reloaded.removed),
-        ("links added", &report.reloaded.links_added),
-        ("links removed", &report.reloaded.links_removed),
-    ];
-    let mut text = String::new();
-    for (what, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
-        text += &format!("{what}: {}\n", names.join(", "));
-    }
-    let pause = span(Duration::from_nanos(report.reloaded.pause_nanos));
-    text += &format!("dropped: {}; pause: {pause}\n", plural(report.reloaded.dropped, "packet"));
-    for warning in &report.warnings {
-        text += &format!("warning: {warning}\n");
-    }
-    text
 }

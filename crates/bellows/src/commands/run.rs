@@ -4,17 +4,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bellows_config::{EngineConfig, Registry};
+use bellows_config::EngineConfig;
 use bellows_engine::Schedule;
 use bellows_observe::{Home, HomeError};
 use bellows_packet::pool;
 use clap::Args;
 use rustix::process::{Resource, getrlimit};
 
-use crate::cli::NetworkFile;
+use crate::arguments::NetworkFile;
 use crate::failure::{EXIT_CODES, Failure};
 use crate::logging;
 use crate::report::RunReport;
+use crate::subcommand::{Execute, Program};
 use crate::supervisor::{Supervisor, catch_signals};
 use crate::terminal::{self, ControllingTerminal};
 
@@ -45,7 +46,7 @@ pub struct Arguments {
     #[arg(long)]
     name: Option<String>,
     /// Run on this processor, counted from 0
-    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
     cpu: Option<usize>,
     /// Write /tmp/perf-PID.map, so that `perf` can name generated code
     #[arg(long)]
@@ -58,67 +59,70 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn execute(mut arguments: Arguments, registry: Arc<Registry>) -> Result<ExitCode, Failure> {
-    if arguments.watch && arguments.file.is_stdin() {
-        return Err(Failure::Mistake(
-            "standard input cannot be watched; give a network file, or leave --watch out".to_owned(),
-        ));
-    }
-    if let Some(cpu) = arguments.cpu {
-        // What the file says of it does not matter, be it wrong.
-        arguments.file.overrides.push(format!("engine.cpu={cpu}"));
-    }
-    let rich_errors = terminal::stderr_is_rich();
-    let loaded = arguments.file.load(&registry).map_err(|mistakes| Failure::Diagnosed(mistakes.render(rich_errors)))?;
-    terminal::warn(&loaded.warnings.render(rich_errors));
-
-    let mut settings = loaded.engine.settings();
-    settings.schedule = arguments.schedule.unwrap_or(settings.schedule);
-    settings.perf_map = arguments.perf_map;
-    let cpu = loaded.engine.cpu;
-    let size = pool::Config { packets: loaded.engine.pool, ..pool::Config::default() };
-    pool::init(size).map_err(|error| Failure::Mistake(format!("{error}{}", address_space_advice())))?;
-    check_address_space()?;
-    // From here on there is something to clear up.
-    let terminal = ControllingTerminal::new();
-    let signals = catch_signals()?;
-    terminal::write_in_background();
-    logging::log_panics();
-    let home = Arc::new(claim(arguments.name.as_deref(), &loaded.engine, &arguments.file.path)?);
-
-    let supervisor = Supervisor {
-        file: arguments.file,
-        registry,
-        loaded,
-        settings,
-        cpu,
-        home: Arc::clone(&home),
-        duration: arguments.duration.map(Into::into),
-        watch: arguments.watch,
-    };
-    let result = supervisor.run(signals, terminal);
-    let report = result
-        .map(|(outcome, stopped_by)| RunReport::new(home.name(), outcome, stopped_by, terminal::lost_log_lines()));
-    let printed = report.and_then(|report| {
-        // Where the report goes to a file or a program, why the run failed is still for the person at the terminal.
-        if arguments.json || !terminal::shows_stdout() {
-            report.errors(terminal::stderr_is_rich()).iter().for_each(|error| terminal::fail(error));
+impl Execute for Arguments {
+    fn execute(mut self, program: &Program) -> Result<ExitCode, Failure> {
+        if self.watch && self.file.is_stdin() {
+            return Err(Failure::Mistake(
+                "standard input cannot be watched; give a network file, or leave --watch out".to_owned(),
+            ));
         }
-        let text = if arguments.json {
-            format!("{:#}\n", serde_json::json!(report))
-        } else {
-            report.render(terminal::stdout_is_rich())
+        if let Some(cpu) = self.cpu {
+            // What the file says of it does not matter, be it wrong.
+            self.file.overrides.push(format!("engine.cpu={cpu}"));
+        }
+        let rich_errors = terminal::stderr_is_rich();
+        let loaded =
+            self.file.load(&program.registry).map_err(|mistakes| Failure::Diagnosed(mistakes.render(rich_errors)))?;
+        terminal::warn(&loaded.warnings.render(rich_errors));
+
+        let mut settings = loaded.engine.settings();
+        settings.schedule = self.schedule.unwrap_or(settings.schedule);
+        settings.perf_map = self.perf_map;
+        let cpu = loaded.engine.cpu;
+        let size = pool::Config { packets: loaded.engine.pool, ..pool::Config::default() };
+        pool::init(size).map_err(|error| Failure::Mistake(format!("{error}{}", address_space_advice())))?;
+        check_address_space()?;
+        // From here on there is something to clear up.
+        let terminal = ControllingTerminal::new();
+        let signals = catch_signals()?;
+        terminal::write_in_background();
+        logging::log_panics();
+        let home = Arc::new(claim(self.name.as_deref(), &loaded.engine, &self.file.path)?);
+
+        let supervisor = Supervisor {
+            file: self.file,
+            registry: Arc::clone(&program.registry),
+            loaded,
+            settings,
+            cpu,
+            home: Arc::clone(&home),
+            duration: self.duration.map(Into::into),
+            watch: self.watch,
         };
-        if bellows_apps::pcap_writer::has_stdout() {
-            terminal::complain(&text);
-        } else {
-            terminal::print(&text)?;
-        }
-        Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(1) })
-    });
-    // Threads that serve clients may still hold the folder.
-    let _ = home.remove();
-    printed
+        let result = supervisor.run(signals, terminal);
+        let report = result
+            .map(|(outcome, stopped_by)| RunReport::new(home.name(), outcome, stopped_by, terminal::lost_log_lines()));
+        let printed = report.and_then(|report| {
+            // Where the report goes to a file or a program, why the run failed is still for the person at the terminal.
+            if self.json || !terminal::shows_stdout() {
+                report.errors(terminal::stderr_is_rich()).iter().for_each(|error| terminal::fail(error));
+            }
+            let text = if self.json {
+                format!("{:#}\n", serde_json::json!(report))
+            } else {
+                report.render(terminal::stdout_is_rich())
+            };
+            if bellows_apps::pcap_writer::has_stdout() {
+                terminal::complain(&text);
+            } else {
+                terminal::print(&text)?;
+            }
+            Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+        });
+        // Threads that serve clients may still hold the folder.
+        let _ = home.remove();
+        printed
+    }
 }
 
 /// Address space that a run takes beside its pool: queues and tables, stacks, and 64 MiB for the allocator of each
@@ -168,16 +172,9 @@ fn claim(asked: Option<&str>, config: &EngineConfig, file: &Path) -> Result<Home
     Err(Failure::Mistake(format!("a hundred networks named `{name}` are running; give this one a name with --name")))
 }
 
-/// A run's name, made from its file's: what fits into a name.
+/// A run's name, made from its file's.
 fn name_of(file: &Path) -> String {
-    const LONGEST: usize = 60;
-    let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let name: String = stem.chars().map(|c| if fits(c) { c } else { '-' }).take(LONGEST).collect();
-    match name.trim_start_matches('.') {
-        "" => "network".to_owned(),
-        name => name.to_owned(),
-    }
+    Home::name_from(&file.file_stem().unwrap_or_default().to_string_lossy())
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use bellows_config::Registry;
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
 const HOW: &str = "Write it beside your networks, and name it in the first line of each:
@@ -26,7 +26,9 @@ what they mean, and underline mistakes of shape. `bellows check` finds the other
 #[command(after_help = HOW)]
 pub struct Arguments {}
 
-pub fn execute(_: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    terminal::print(&format!("{:#}\n", registry.file_schema()))?;
-    Ok(ExitCode::SUCCESS)
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        terminal::print(&format!("{:#}\n", program.registry.file_schema()))?;
+        Ok(ExitCode::SUCCESS)
+    }
 }

@@ -11,15 +11,15 @@ mod vhost;
 
 use std::process::ExitCode;
 
-use bellows_config::Registry;
+use bellows_config::nearest;
 use bellows_observe::{Home, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::nearest::nearest;
 use crate::observe::{self, Hang, Obstacle, Sample, State};
 use crate::report;
+use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, harmless};
 use crate::text::{count, span};
 
@@ -27,6 +27,7 @@ use crate::text::{count, span};
 ///
 /// Of a crashed network, what it left is shown. Without a part, these are apps, links, drops and counters.
 #[derive(Debug, Args)]
+#[command(visible_aliases = ["status", "stats"])]
 pub struct Arguments {
     /// What to show: run, latency, hot, counters, apps, links, interfaces, errors, config, breath, vhost, status
     #[arg(value_name = "PART", long_help = parts_help())]
@@ -61,7 +62,7 @@ pub enum Part {
 }
 
 /// The parts, by name, and what each shows.
-pub const PARTS: &[(&str, Part, &str)] = &[
+const PARTS: &[(&str, Part, &str)] = &[
     ("run", Part::Run, "what each app costs"),
     ("latency", Part::Latency, "how long packets and breaths take"),
     ("hot", Part::Hot, "the functions and instructions in which time is spent, by samples"),
@@ -75,6 +76,11 @@ pub const PARTS: &[(&str, Part, &str)] = &[
     ("vhost", Part::Vhost, "virtio devices: sockets, negotiated features, rings and their counters"),
     ("status", Part::Status, "what apps say of their own state"),
 ];
+
+/// The parts, each with what it shows, in words.
+pub fn parts() -> Vec<(&'static str, &'static str)> {
+    PARTS.iter().map(|(name, _, what)| (*name, *what)).collect()
+}
 
 fn parts_help() -> String {
     let width = PARTS.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
@@ -111,8 +117,8 @@ impl Arguments {
 
 /// What is said to a word that is neither a part nor the name of one of these networks.
 fn unknown(word: &str, networks: &[String]) -> String {
-    let parts = || PARTS.iter().map(|(name, ..)| *name);
-    let meant = match nearest(word, parts().chain(networks.iter().map(String::as_str))) {
+    let names = || PARTS.iter().map(|(name, ..)| *name);
+    let meant = match nearest(word, names().chain(networks.iter().map(String::as_str))) {
         Some(near) => format!("; did you mean `{near}`?"),
         None => String::new(),
     };
@@ -122,32 +128,38 @@ fn unknown(word: &str, networks: &[String]) -> String {
     };
     format!(
         "`{word}` is neither a part of `show` nor a network{meant} (parts: {}{running}; {})",
-        parts().collect::<Vec<_>>().join(", "),
+        names().collect::<Vec<_>>().join(", "),
         observe::where_looked()
     )
 }
 
-pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    let (part, name) = arguments.read()?;
-    arguments.run.check(part)?;
-    if arguments.hot.is_given() && part != Some(Part::Hot) {
-        return Err(Failure::Mistake("--app, --for and --top are for `show hot`".to_owned()));
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        let (part, name) = self.read()?;
+        self.run.check(part)?;
+        if self.hot.is_given() && part != Some(Part::Hot) {
+            return Err(Failure::Mistake("--app, --for and --top are for `show hot`".to_owned()));
+        }
+        if part == Some(Part::Vhost) {
+            return vhost::execute(name, self.json);
+        }
+        if part == Some(Part::Status) {
+            return status::execute(name, self.json);
+        }
+        let home = observe::pick(name)?;
+        match part {
+            Some(Part::Breath) => breath::execute(&home, self.json),
+            Some(Part::Run) => run::execute(home, &self.run, self.json),
+            Some(Part::Latency) => latency::execute(home, self.json),
+            Some(Part::Hot) => hot::execute(&home, &self.hot, self.json),
+            Some(Part::Interfaces) => interfaces::execute(home, self.json),
+            Some(Part::Counters) => counters::execute(home, &program.registry, self.run.all(), self.json),
+            part => execute_tables(home, part, self.json),
+        }
     }
-    if part == Some(Part::Vhost) {
-        return vhost::execute(name, arguments.json);
-    }
-    if part == Some(Part::Status) {
-        return status::execute(name, arguments.json);
-    }
-    let home = observe::pick(name)?;
-    match part {
-        Some(Part::Breath) => breath::execute(&home, arguments.json),
-        Some(Part::Run) => run::execute(home, &arguments.run, arguments.json),
-        Some(Part::Latency) => latency::execute(home, arguments.json),
-        Some(Part::Hot) => hot::execute(&home, &arguments.hot, arguments.json),
-        Some(Part::Interfaces) => interfaces::execute(home, arguments.json),
-        Some(Part::Counters) => counters::execute(home, registry, arguments.run.all(), arguments.json),
-        part => execute_tables(home, part, arguments.json),
+
+    fn only_reports(&self) -> bool {
+        true
     }
 }
 

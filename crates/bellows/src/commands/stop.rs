@@ -11,6 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::control::{OBSTACLE_PATIENCE, REPLY_PATIENCE, Request, ask_within};
 use crate::failure::Failure;
 use crate::observe::{self, Obstacle, obstacle, process_state};
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::span;
 
@@ -46,24 +47,26 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How often to look why it has not.
 const LOOK_FOR_OBSTACLES: Duration = Duration::from_millis(500);
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let homes = pick(&arguments.names)?;
-    let default = if arguments.kill { PATIENCE_BEFORE_KILL } else { PATIENCE };
-    let patience = arguments.timeout.map_or(default, bellows_config::Duration::std);
-    // All at the same time: one that hangs does not hold up the others.
-    let failures: Vec<Failure> = thread::scope(|scope| {
-        let stopping: Vec<_> =
-            homes.iter().map(|home| scope.spawn(move || stop(home, patience, arguments.kill))).collect();
-        let join = |stopping: thread::ScopedJoinHandle<'_, Result<(), Failure>>| match stopping.join() {
-            Ok(result) => result.err(),
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        stopping.into_iter().filter_map(join).collect()
-    });
-    let mut failures = failures.into_iter();
-    let Some(first) = failures.next() else { return Ok(ExitCode::SUCCESS) };
-    failures.for_each(|failure| terminal::fail(&format!("{failure}\n")));
-    Err(first)
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        let homes = pick(&self.names)?;
+        let default = if self.kill { PATIENCE_BEFORE_KILL } else { PATIENCE };
+        let patience = self.timeout.map_or(default, bellows_config::Duration::std);
+        // All at the same time: one that hangs does not hold up the others.
+        let failures: Vec<Failure> = thread::scope(|scope| {
+            let stopping: Vec<_> =
+                homes.iter().map(|home| scope.spawn(move || stop(home, patience, self.kill))).collect();
+            let join = |stopping: thread::ScopedJoinHandle<'_, Result<(), Failure>>| match stopping.join() {
+                Ok(result) => result.err(),
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            stopping.into_iter().filter_map(join).collect()
+        });
+        let mut failures = failures.into_iter();
+        let Some(first) = failures.next() else { return Ok(ExitCode::SUCCESS) };
+        failures.for_each(|failure| terminal::fail(&format!("{failure}\n")));
+        Err(first)
+    }
 }
 
 /// The networks of these names, each once. Nothing is stopped if one of them is not there.

@@ -12,14 +12,15 @@ use bellows_wire::EthernetFrame;
 use clap::Args;
 use serde_json::json;
 
-use super::watch::{Happened, Status, catch_signals, on_broken_pipe, on_signal};
 use crate::control::frame::{Frame, Why};
 use crate::control::{Connection, Reply, Request};
 use crate::failure::Failure;
 use crate::journey::summary;
 use crate::observe;
+use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{count, date_and_time, plural};
+use crate::watch::{Happened, Status, catch_signals, on_broken_pipe, on_signal};
 
 /// Print or capture the packets of a link of a running network
 ///
@@ -67,67 +68,69 @@ enum End {
     Unread,
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let link = &arguments.link;
-    if arguments.write.as_deref() == Some(Path::new(STDOUT)) && terminal::shows_stdout() {
-        return Err(Failure::Mistake(
-            "standard output is a terminal, which cannot show a capture; send it on with `| tcpdump -n -r -`, \
-             or name a file with `-w FILE`"
-                .to_owned(),
-        ));
-    }
-    let home = observe::pick(arguments.name.as_deref())?;
-    let request = Request::Tap { link: link.clone(), snap: arguments.snap_length as usize };
-    let signals = catch_signals()?;
-    let (reply, mut connection) = Connection::open(&home, &request)?;
-    if reply != Reply::Tapping {
-        return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
-    }
-    let interrupted = on_signal(signals, connection.hangup()?);
-    let mut capture = Capture { packets: 0, missed: 0, foreign: 0, status: Status::hidden() };
-    let (end, unread) = match &arguments.write {
-        Some(path) => {
-            let Destination { file, name, unread, status } = Destination::open(path, &connection)?;
-            capture.status = status;
-            let start = |link_type| start(file, &name, arguments.snap_length, link_type);
-            let end = capture.write(&mut connection, start, arguments.count);
-            (end.map_err(|error| (is_broken_pipe(&error), error.to_string())), unread)
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        let link = &self.link;
+        if self.write.as_deref() == Some(Path::new(STDOUT)) && terminal::shows_stdout() {
+            return Err(Failure::Mistake(
+                "standard output is a terminal, which cannot show a capture; send it on with `| tcpdump -n -r -`, \
+                 or name a file with `-w FILE`"
+                    .to_owned(),
+            ));
         }
-        None => {
-            let stdout = io::stdout().as_fd().try_clone_to_owned()?;
-            let unread = on_broken_pipe(stdout, connection.hangup()?);
-            let end = capture.print(&mut connection, arguments);
-            let failed = |error: io::Error| {
-                (error.kind() == io::ErrorKind::BrokenPipe, format!("cannot write the output: {error}"))
-            };
-            (end.map_err(failed), unread)
+        let home = observe::pick(self.name.as_deref())?;
+        let request = Request::Tap { link: link.clone(), snap: self.snap_length as usize };
+        let signals = catch_signals()?;
+        let (reply, mut connection) = Connection::open(&home, &request)?;
+        if reply != Reply::Tapping {
+            return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
         }
-    };
-    let end = match end {
-        Err((true, _)) => End::Unread,
-        Ok(Why::Wished) if unread.get() => End::Unread,
-        why => End::Told(why.map_err(|(_, error)| Failure::Failed(error))?),
-    };
-    let given_up = connection.given_up().map(str::to_owned);
-    let why = match end {
-        _ if given_up.is_some() => String::new(),
-        // Who has closed a pipe wants to hear no more; who has pressed Ctrl-C does.
-        End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
-        End::Told(Why::Wished) | End::Unread => String::new(),
-        End::Told(Why::Gone) => format!("`{link}` is gone\n"),
-        End::Told(Why::Over) => format!("`{}` has ended\n", home.name()),
-    };
-    let Capture { packets, missed, foreign, status } = capture;
-    drop(status);
-    let foreign = match foreign {
-        0 => String::new(),
-        _ => format!(", {} left out for having another link type than the first", count(foreign)),
-    };
-    let packets = plural(packets, "packet");
-    terminal::complain(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
-    match given_up {
-        Some(reason) => Err(Failure::Failed(format!("no more packets come from `{}`: {reason}", home.name()))),
-        None => Ok(ExitCode::SUCCESS),
+        let interrupted = on_signal(signals, connection.hangup()?);
+        let mut capture = Capture { packets: 0, missed: 0, foreign: 0, status: Status::hidden() };
+        let (end, unread) = match &self.write {
+            Some(path) => {
+                let Destination { file, name, unread, status } = Destination::open(path, &connection)?;
+                capture.status = status;
+                let start = |link_type| start(file, &name, self.snap_length, link_type);
+                let end = capture.write(&mut connection, start, self.count);
+                (end.map_err(|error| (is_broken_pipe(&error), error.to_string())), unread)
+            }
+            None => {
+                let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+                let unread = on_broken_pipe(stdout, connection.hangup()?);
+                let end = capture.print(&mut connection, &self);
+                let failed = |error: io::Error| {
+                    (error.kind() == io::ErrorKind::BrokenPipe, format!("cannot write the output: {error}"))
+                };
+                (end.map_err(failed), unread)
+            }
+        };
+        let end = match end {
+            Err((true, _)) => End::Unread,
+            Ok(Why::Wished) if unread.get() => End::Unread,
+            why => End::Told(why.map_err(|(_, error)| Failure::Failed(error))?),
+        };
+        let given_up = connection.given_up().map(str::to_owned);
+        let why = match end {
+            _ if given_up.is_some() => String::new(),
+            // Who has closed a pipe wants to hear no more; who has pressed Ctrl-C does.
+            End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
+            End::Told(Why::Wished) | End::Unread => String::new(),
+            End::Told(Why::Gone) => format!("`{link}` is gone\n"),
+            End::Told(Why::Over) => format!("`{}` has ended\n", home.name()),
+        };
+        let Capture { packets, missed, foreign, status } = capture;
+        drop(status);
+        let foreign = match foreign {
+            0 => String::new(),
+            _ => format!(", {} left out for having another link type than the first", count(foreign)),
+        };
+        let packets = plural(packets, "packet");
+        terminal::complain(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
+        match given_up {
+            Some(reason) => Err(Failure::Failed(format!("no more packets come from `{}`: {reason}", home.name()))),
+            None => Ok(ExitCode::SUCCESS),
+        }
     }
 }
 

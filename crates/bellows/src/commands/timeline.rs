@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::observe::{self, State};
+use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, span, time_of_day};
 use crate::timeline::{
@@ -49,13 +50,6 @@ pub struct Arguments {
     export: Option<PathBuf>,
 }
 
-impl Arguments {
-    /// Whether a file is to be written.
-    pub fn exports(&self) -> bool {
-        self.export.is_some()
-    }
-}
-
 /// How many things that made breaths slow are listed.
 const MOST_SUSPECTS: usize = 6;
 
@@ -65,27 +59,34 @@ const NO_TIMELINE: &str = "without `metering` in [engine] none is written";
 /// How far to look back if nobody says so.
 const LAST: Duration = Duration::from_secs(5);
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let home = observe::pick(arguments.name.as_deref())?;
-    let (name, user) = (home.name(), home.user());
-    let recording = Recording::open(&home)
-        .map_err(|error| Failure::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}")))?;
-    let mut events = recording.events();
-    let mut history = History::of(&events);
-    let usual = Usual::of(&history);
-    let last = arguments.last.map(Duration::from).or(arguments.export.is_none().then_some(LAST));
-    let end = history.span().map_or(0, |span| span.end);
-    let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
-    history.forget_before(start);
-    events.retain(|event| event.start.saturating_add(event.duration) >= start);
-    let view = View { name, user, state: observe::state(&home), history, usual, events, start };
-    let text = match &arguments.export {
-        Some(file) => return view.export(file, &home),
-        None if arguments.json => format!("{:#}\n", view.json(arguments)),
-        None => view.render(arguments, terminal::stdout_is_rich()),
-    };
-    terminal::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        let home = observe::pick(self.name.as_deref())?;
+        let (name, user) = (home.name(), home.user());
+        let recording = Recording::open(&home).map_err(|error| {
+            Failure::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}"))
+        })?;
+        let mut events = recording.events();
+        let mut history = History::of(&events);
+        let usual = Usual::of(&history);
+        let last = self.last.map(Duration::from).or(self.export.is_none().then_some(LAST));
+        let end = history.span().map_or(0, |span| span.end);
+        let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
+        history.forget_before(start);
+        events.retain(|event| event.start.saturating_add(event.duration) >= start);
+        let view = View { name, user, state: observe::state(&home), history, usual, events, start };
+        let text = match &self.export {
+            Some(file) => return view.export(file, &home),
+            None if self.json => format!("{:#}\n", view.json(&self)),
+            None => view.render(&self, terminal::stdout_is_rich()),
+        };
+        terminal::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn only_reports(&self) -> bool {
+        self.export.is_none()
+    }
 }
 
 /// What is to be seen of a recording.

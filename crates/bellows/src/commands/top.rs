@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 use crate::baseline::Since;
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample};
+use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, Key, Screen};
 use page::{Page, Reaction};
 use rows::View;
@@ -56,30 +57,36 @@ const SHORTEST: Duration = Duration::from_millis(50);
 /// After this time comes the first update, which should not keep anybody waiting.
 const FIRST: Duration = Duration::from_millis(250);
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let home = observe::pick(arguments.name.as_deref())?;
-    let was_running = observe::state(&home).is_alive();
-    let mut source = Source {
-        name: home.name(),
-        user: home.user(),
-        end: if was_running { "ended" } else { "crashed" },
-        observer: observe::open(home)?,
-        before: None,
-    };
-    source.before = Some(Sample::take(&mut source.observer));
-    let interval = arguments.interval.std().max(SHORTEST);
-    let is_exact = (arguments.once && was_running) || arguments.json;
-    let first = if is_exact { interval } else { interval.min(FIRST) };
-    let page = Page::sorted_by(arguments.sort.as_deref());
-    let to_screen = !arguments.once && !arguments.json && io::stdout().is_terminal() && io::stdin().is_terminal();
-    let end = match to_screen {
-        true => watch(&mut source, page, first, interval)?,
-        false => print(&mut source, &page, first, interval, arguments)?,
-    };
-    if let Some(end) = end {
-        terminal::complain(&format!("`{}` has {end}\n", source.name));
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        let home = observe::pick(self.name.as_deref())?;
+        let was_running = observe::state(&home).is_alive();
+        let mut source = Source {
+            name: home.name(),
+            user: home.user(),
+            end: if was_running { "ended" } else { "crashed" },
+            observer: observe::open(home)?,
+            before: None,
+        };
+        source.before = Some(Sample::take(&mut source.observer));
+        let interval = self.interval.std().max(SHORTEST);
+        let is_exact = (self.once && was_running) || self.json;
+        let first = if is_exact { interval } else { interval.min(FIRST) };
+        let page = Page::sorted_by(self.sort.as_deref());
+        let to_screen = !self.once && !self.json && io::stdout().is_terminal() && io::stdin().is_terminal();
+        let end = match to_screen {
+            true => watch(&mut source, page, first, interval)?,
+            false => print(&mut source, &page, first, interval, &self)?,
+        };
+        if let Some(end) = end {
+            terminal::complain(&format!("`{}` has {end}\n", source.name));
+        }
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
+
+    fn only_reports(&self) -> bool {
+        true
+    }
 }
 
 /// Where updates come from.

@@ -8,13 +8,14 @@ use bellows_observe::Home;
 use clap::Args;
 use serde_json::json;
 
-use super::watch::{Status, catch_signals, on_signal};
 use crate::control::{Connection, OBSTACLE_PATIENCE, Reply, Request, TraceEnd, TraceLine};
 use crate::failure::Failure;
 use crate::journey::Journeys;
 use crate::observe;
+use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, harmless};
 use crate::text::{plural, span};
+use crate::watch::{Status, catch_signals, on_signal};
 
 /// Follow packets through a running network: each app, link and time
 ///
@@ -46,42 +47,47 @@ fn count(text: &str) -> Result<usize, String> {
     count.ok_or_else(|| format!("give a number from 1 to {MOST_TRACED}"))
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let home = observe::pick(arguments.name.as_deref())?;
-    let name = home.name();
-    let duration = arguments.duration.std();
-    let request =
-        Request::Trace { count: arguments.count, app: arguments.app.clone(), seconds: duration.as_secs_f64() };
-    let signals = catch_signals()?;
-    let (reply, mut connection) = Connection::open(&home, &request)?;
-    if reply != Reply::Tracing {
-        return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        let home = observe::pick(self.name.as_deref())?;
+        let name = home.name();
+        let duration = self.duration.std();
+        let request = Request::Trace { count: self.count, app: self.app.clone(), seconds: duration.as_secs_f64() };
+        let signals = catch_signals()?;
+        let (reply, mut connection) = Connection::open(&home, &request)?;
+        if reply != Reply::Tracing {
+            return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
+        }
+        on_signal(signals, connection.hangup()?);
+        let (journeys, end) = listen(&mut connection, &self)?;
+        let given_up = match connection.given_up() {
+            None if end == TraceEnd::Time && journeys.len() < self.count => obstacle(&home, &name),
+            why => why.map(str::to_owned),
+        };
+        if given_up.is_none()
+            && let Some(comment) = comment(&self, &name, journeys.len(), end)
+        {
+            terminal::complain(&harmless(&format!("{comment}\n")));
+        }
+        if self.json {
+            let complete = end == TraceEnd::Complete && journeys.are_over();
+            let report = json!({ "name": name, "complete": complete, "packets": journeys.to_json() });
+            terminal::print(&format!("{report:#}\n"))?;
+        } else {
+            terminal::print(&harmless(&journeys.render()))?;
+        }
+        match given_up {
+            Some(why) => Err(Failure::Failed(format!(
+                "{} of {} came from `{name}`, and no more will: {why}",
+                journeys.len(),
+                plural(self.count as u64, "packet")
+            ))),
+            None => Ok(ExitCode::SUCCESS),
+        }
     }
-    on_signal(signals, connection.hangup()?);
-    let (journeys, end) = listen(&mut connection, arguments)?;
-    let given_up = match connection.given_up() {
-        None if end == TraceEnd::Time && journeys.len() < arguments.count => obstacle(&home, &name),
-        why => why.map(str::to_owned),
-    };
-    if given_up.is_none()
-        && let Some(comment) = comment(arguments, &name, journeys.len(), end)
-    {
-        terminal::complain(&harmless(&format!("{comment}\n")));
-    }
-    if arguments.json {
-        let complete = end == TraceEnd::Complete && journeys.are_over();
-        let report = json!({ "name": name, "complete": complete, "packets": journeys.to_json() });
-        terminal::print(&format!("{report:#}\n"))?;
-    } else {
-        terminal::print(&harmless(&journeys.render()))?;
-    }
-    match given_up {
-        Some(why) => Err(Failure::Failed(format!(
-            "{} of {} came from `{name}`, and no more will: {why}",
-            journeys.len(),
-            plural(arguments.count as u64, "packet")
-        ))),
-        None => Ok(ExitCode::SUCCESS),
+
+    fn only_reports(&self) -> bool {
+        true
     }
 }
 

@@ -8,12 +8,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use bellows_config::nearest;
 use bellows_engine::{Control, Hop, HopKind, LinkSpec, MOST_TRACED, Tap, Trace, TraceOrder, WatchError};
 
 use super::frame::{Frame, Why};
 use super::protocol::{Reply, TraceEnd, TraceLine};
 use super::server::{Answer, line_of};
-use crate::nearest::nearest;
 
 /// What sends a stream.
 pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;
@@ -91,7 +91,10 @@ fn refusal(error: &WatchError, control: &Control) -> Answer {
             (name, counters.links.iter().map(|link| format!("{} -> {}", link.from, link.to)).collect())
         }
     };
-    let hint = match nearest(name, known.iter().map(String::as_str)) {
+    // One word, which is no link, may stand for several of them.
+    let is_comparable = matches!(error, WatchError::NoApp(_)) || name.contains("->");
+    let near = nearest(name, known.iter().map(String::as_str)).filter(|_| is_comparable);
+    let hint = match near {
         Some(near) => format!("; did you mean `{near}`?"),
         None => format!("; there are {}", known.join(", ")),
     };

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{Home, MAX_NAME, homes_in};
+use super::{Home, homes_in};
 
 /// How many post-mortems of a name are kept.
 pub const POST_MORTEMS: usize = 5;
@@ -28,13 +28,7 @@ pub(super) fn parse(folder: &str) -> Option<(String, usize)> {
         Some((name, number)) => (name, number.parse().ok().filter(|number| *number > 0)?),
         None => (folder, 0),
     };
-    is_name(name).then(|| (name.to_owned(), number))
-}
-
-/// Whether a network can have this name.
-pub(super) fn is_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    !name.is_empty() && name.len() <= MAX_NAME && !name.starts_with('.') && name.chars().all(fits)
+    Home::is_name(name).then(|| (name.to_owned(), number))
 }
 
 /// Numbers what is in several directories of one user: a name's newest run has the number 0 if its folder has none, and the

@@ -2,16 +2,16 @@
 
 use std::process::ExitCode;
 
-use bellows_config::Registry;
 use bellows_lab::apps::{self, Options};
 use bellows_lab::processes::Audience;
 use bellows_lab::residence::Resident;
 use clap::Args;
 
-use super::{Common, print};
+use super::Common;
 use crate::commands::appbench;
-use crate::commands::watching::watched;
 use crate::failure::Failure;
+use crate::measuring::{print, watched};
+use crate::subcommand::{Execute, Program};
 
 /// Measure what every app costs per packet, from each level of the caches
 ///
@@ -38,19 +38,21 @@ pub struct Arguments {
     burst: u16,
 }
 
-pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    let options = Options {
-        schedule: arguments.common.schedule.unwrap_or_default(),
-        residents: arguments.resident.clone(),
-        packets: arguments.packets,
-        processes: arguments.processes.into(),
-        burst: arguments.burst.into(),
-        cpu: arguments.common.cpu,
-        filter: arguments.case.clone(),
-    };
-    let _disturbance = arguments.common.disturbance()?;
-    let run = |audience: &mut dyn Audience| apps::run(&options, appbench::MEASURE, registry, audience);
-    let outcome = watched(arguments.common.json, run).map_err(appbench::failure)?;
-    let code = print(&outcome.report, arguments.common.json, |_| outcome.text_after_rows())?;
-    Ok(if outcome.panicked { ExitCode::FAILURE } else { code })
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        let options = Options {
+            schedule: self.common.schedule.unwrap_or_default(),
+            residents: self.resident.clone(),
+            packets: self.packets,
+            processes: self.processes.into(),
+            burst: self.burst.into(),
+            cpu: self.common.cpu,
+            filter: self.case.clone(),
+        };
+        let _disturbance = self.common.disturbance()?;
+        let run = |audience: &mut dyn Audience| apps::run(&options, appbench::MEASURE, &program.registry, audience);
+        let outcome = watched(self.common.json, run).map_err(appbench::failure)?;
+        let code = print(&outcome.report, self.common.json, |_| outcome.text_after_rows())?;
+        Ok(if outcome.panicked { ExitCode::FAILURE } else { code })
+    }
 }

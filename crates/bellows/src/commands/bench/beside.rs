@@ -6,9 +6,11 @@ use bellows_lab::beside::{Beside, disturb};
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 
 /// Disturb what else runs on this machine until standard input ends
 #[derive(Debug, Args)]
+#[command(hide = true)]
 pub struct Arguments {
     /// How: thrash or bursts
     #[arg(value_name = "HOW")]
@@ -18,8 +20,10 @@ pub struct Arguments {
     cpu: Option<usize>,
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let disturbed = disturb(arguments.how, arguments.cpu);
-    disturbed.map_err(|error| Failure::Mistake(format!("processor {}: {error}", arguments.cpu.unwrap_or_default())))?;
-    Ok(ExitCode::SUCCESS)
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        let disturbed = disturb(self.how, self.cpu);
+        disturbed.map_err(|error| Failure::Mistake(format!("processor {}: {error}", self.cpu.unwrap_or_default())))?;
+        Ok(ExitCode::SUCCESS)
+    }
 }

@@ -6,9 +6,9 @@ use bellows_lab::blit::{self, Options, Size, Where};
 use bellows_lab::processes::{self, Audience};
 use clap::Args;
 
-use super::{failure, print};
-use crate::commands::watching::watched;
 use crate::failure::Failure;
+use crate::measuring::{failure, print, watched};
+use crate::subcommand::{Execute, Program};
 
 /// Measure how fast batched packet copies are, against memcpy
 ///
@@ -50,28 +50,30 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(1..=60_000))]
     rounds: u16,
     /// Processor to measure on [default: last allowed]
-    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
     cpu: Option<usize>,
     /// Do one task from standard input and write its result (how fresh processes are run)
     #[arg(long, hide = true)]
     measure: bool,
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.measure {
-        processes::answer(blit::measure)?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.measure {
+            processes::answer(blit::measure)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            sizes: self.size.clone(),
+            batches: self.batch.iter().map(|&batch| batch.into()).collect(),
+            places: self.places.clone(),
+            processes: self.processes.into(),
+            rounds: self.rounds.into(),
+            cpu: self.cpu,
+            filter: self.case.clone(),
+        };
+        let run = |audience: &mut dyn Audience| blit::run(&options, &["bench", "blit", "--measure"], audience);
+        let outcome = watched(self.json, run).map_err(failure)?;
+        print(&outcome.report, self.json, |_| outcome.text())
     }
-    let options = Options {
-        sizes: arguments.size.clone(),
-        batches: arguments.batch.iter().map(|&batch| batch.into()).collect(),
-        places: arguments.places.clone(),
-        processes: arguments.processes.into(),
-        rounds: arguments.rounds.into(),
-        cpu: arguments.cpu,
-        filter: arguments.case.clone(),
-    };
-    let run = |audience: &mut dyn Audience| blit::run(&options, &["bench", "blit", "--measure"], audience);
-    let outcome = watched(arguments.json, run).map_err(failure)?;
-    print(&outcome.report, arguments.json, |_| outcome.text())
 }

@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::Common;
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 
 /// Measure what the engine costs per packet
 ///
@@ -40,19 +41,21 @@ pub struct Arguments {
     stride: Option<usize>,
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.common.measure {
-        turns::take_part(engine::lay_out)?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.common.measure {
+            turns::take_part(engine::lay_out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            schedules: self.common.schedules(),
+            processes: self.processes.into(),
+            rounds: self.rounds.into(),
+            burst: self.burst.into(),
+            stride: self.stride,
+            cpu: self.common.cpu,
+            filter: self.case.clone(),
+        };
+        self.common.report(|audience| engine::run(&options, &["bench", "engine", "--measure"], audience))
     }
-    let options = Options {
-        schedules: arguments.common.schedules(),
-        processes: arguments.processes.into(),
-        rounds: arguments.rounds.into(),
-        burst: arguments.burst.into(),
-        stride: arguments.stride,
-        cpu: arguments.common.cpu,
-        filter: arguments.case.clone(),
-    };
-    arguments.common.report(|audience| engine::run(&options, &["bench", "engine", "--measure"], audience))
 }

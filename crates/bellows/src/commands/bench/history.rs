@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::Common;
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 
 /// Measure whether the engine's speed depends on earlier traffic
 ///
@@ -58,20 +59,22 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("give from 0 to 3600 seconds".to_owned()) }
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.common.measure {
-        turns::take_part(history::lay_out)?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.common.measure {
+            turns::take_part(history::lay_out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            schedules: self.common.schedules(),
+            tees: self.tees.iter().map(|&tees| tees.into()).collect(),
+            processes: self.processes.into(),
+            rounds: self.rounds.into(),
+            idle_seconds: self.idle_seconds,
+            cpu: self.common.cpu,
+            filter: self.case.clone(),
+            control: self.control.map(usize::from),
+        };
+        self.common.report(|audience| history::run(&options, &["bench", "history", "--measure"], audience))
     }
-    let options = Options {
-        schedules: arguments.common.schedules(),
-        tees: arguments.tees.iter().map(|&tees| tees.into()).collect(),
-        processes: arguments.processes.into(),
-        rounds: arguments.rounds.into(),
-        idle_seconds: arguments.idle_seconds,
-        cpu: arguments.common.cpu,
-        filter: arguments.case.clone(),
-        control: arguments.control.map(usize::from),
-    };
-    arguments.common.report(|audience| history::run(&options, &["bench", "history", "--measure"], audience))
 }

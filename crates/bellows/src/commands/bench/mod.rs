@@ -1,27 +1,16 @@
 //! `bellows bench`: a benchmark of the lab each, in a file of its own.
 
-mod apps;
-mod beside;
-mod blit;
-mod engine;
-mod history;
-mod neighbours;
-mod notify;
-mod reload;
-mod vring;
-
 use std::process::ExitCode;
 
-use bellows_config::Registry;
 use bellows_engine::Schedule;
 use bellows_lab::beside::{Beside, Disturbance};
 use bellows_lab::processes::Audience;
 use bellows_lab::report::{BenchError, Report};
-use clap::{Args, Subcommand};
+use clap::Args;
 
-use super::watching::watched;
-use crate::failure::{Failure, INTERRUPTED, UNDECIDED};
-use crate::terminal;
+use crate::failure::Failure;
+use crate::measuring::{failure, print, watched};
+use crate::subcommand::{Execute, Program, subcommands};
 
 /// Run a benchmark of the engine, the apps or the virtio rings
 ///
@@ -35,18 +24,18 @@ pub struct Arguments {
     bench: Bench,
 }
 
-#[derive(Debug, Subcommand)]
-enum Bench {
-    Apps(apps::Arguments),
-    #[command(hide = true)]
-    Beside(beside::Arguments),
-    Blit(blit::Arguments),
-    Engine(engine::Arguments),
-    History(history::Arguments),
-    Neighbours(neighbours::Arguments),
-    Notify(notify::Arguments),
-    Reload(reload::Arguments),
-    Vring(vring::Arguments),
+subcommands! {
+    enum Bench {
+        Apps(apps),
+        Beside(beside),
+        Blit(blit),
+        Engine(engine),
+        History(history),
+        Neighbours(neighbours),
+        Notify(notify),
+        Reload(reload),
+        Vring(vring),
+    }
 }
 
 /// What every benchmark takes.
@@ -59,7 +48,7 @@ struct Common {
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<Schedule>,
     /// Processor to measure on [default: last allowed]
-    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
     cpu: Option<usize>,
     /// Disturb the measurement: thrash or bursts
     ///
@@ -72,17 +61,13 @@ struct Common {
     measure: bool,
 }
 
-pub fn execute(arguments: &Arguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    match &arguments.bench {
-        Bench::Apps(arguments) => apps::execute(arguments, registry),
-        Bench::Beside(arguments) => beside::execute(arguments),
-        Bench::Blit(arguments) => blit::execute(arguments),
-        Bench::Engine(arguments) => engine::execute(arguments),
-        Bench::History(arguments) => history::execute(arguments),
-        Bench::Neighbours(arguments) => neighbours::execute(arguments),
-        Bench::Notify(arguments) => notify::execute(arguments),
-        Bench::Reload(arguments) => reload::execute(arguments),
-        Bench::Vring(arguments) => vring::execute(arguments),
+impl Execute for Arguments {
+    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+        self.bench.execute(program)
+    }
+
+    fn only_reports(&self) -> bool {
+        true
     }
 }
 
@@ -122,34 +107,5 @@ impl Common {
             report.notes.push(format!("beside `{how}` on processor {processor}"));
         }
         print(&report, self.json, text)
-    }
-}
-
-/// What a benchmark that has no report ends the command with.
-pub fn failure(error: BenchError) -> Failure {
-    match error {
-        error if error.is_interrupted() => Failure::Interrupted(error.to_string()),
-        error if error.is_mistake() => Failure::Mistake(error.to_string()),
-        error => Failure::Failed(error.to_string()),
-    }
-}
-
-/// Prints a report, as JSON or the text of it that has not been shown.
-///
-/// # Errors
-/// Those of writing.
-pub fn print(report: &Report, json: bool, text: impl FnOnce(&Report) -> String) -> Result<ExitCode, Failure> {
-    let text = if json { format!("{:#}\n", serde_json::json!(report)) } else { text(report) };
-    terminal::print(&text)?;
-    Ok(code(report))
-}
-
-/// What a command ends with that has printed its report.
-pub fn code(report: &Report) -> ExitCode {
-    match report {
-        report if report.interrupted => ExitCode::from(INTERRUPTED),
-        report if report.failed => ExitCode::FAILURE,
-        report if report.is_undecided() => ExitCode::from(UNDECIDED),
-        _ => ExitCode::SUCCESS,
     }
 }

@@ -7,9 +7,9 @@ use bellows_lab::neighbours::{self, Options};
 use bellows_lab::processes::{self, Audience};
 use clap::Args;
 
-use super::{failure, print};
-use crate::commands::watching::watched;
 use crate::failure::Failure;
+use crate::measuring::{failure, print, watched};
+use crate::subcommand::{Execute, Program};
 
 /// Measure what a guest notices of another one that attacks the engine
 ///
@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FOLDER")]
     corpus: Option<PathBuf>,
     /// The engine's processor [default: last allowed]
-    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
     cpu: Option<usize>,
     /// Do one task from standard input and write its result (how fresh processes are run)
     #[arg(long, hide = true)]
@@ -55,22 +55,24 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.measure {
-        processes::answer(neighbours::measure)?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.measure {
+            processes::answer(neighbours::measure)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            seconds: self.seconds,
+            processes: self.processes.into(),
+            cpu: self.cpu,
+            pauses: !self.without_pauses,
+            corpus: self.corpus.clone(),
+            filter: self.case.clone(),
+        };
+        // What attackers do is not worth a line each.
+        let again = ["bench", "neighbours", "--measure", "--log-level", "error"];
+        let run = |audience: &mut dyn Audience| neighbours::run(&options, &again, audience);
+        let report = watched(self.json, run).map_err(failure)?;
+        print(&report, self.json, neighbours::text)
     }
-    let options = Options {
-        seconds: arguments.seconds,
-        processes: arguments.processes.into(),
-        cpu: arguments.cpu,
-        pauses: !arguments.without_pauses,
-        corpus: arguments.corpus.clone(),
-        filter: arguments.case.clone(),
-    };
-    // What attackers do is not worth a line each.
-    let again = ["bench", "neighbours", "--measure", "--log-level", "error"];
-    let run = |audience: &mut dyn Audience| neighbours::run(&options, &again, audience);
-    let report = watched(arguments.json, run).map_err(failure)?;
-    print(&report, arguments.json, neighbours::text)
 }

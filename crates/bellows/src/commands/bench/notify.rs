@@ -6,9 +6,9 @@ use bellows_lab::notify::{self, Options};
 use bellows_lab::processes::{self, Audience};
 use clap::Args;
 
-use super::{failure, print};
-use crate::commands::watching::watched;
 use crate::failure::Failure;
+use crate::measuring::{failure, print, watched};
+use crate::subcommand::{Execute, Program};
 
 /// Measure what notifying a virtual machine costs, and touching its memory first
 ///
@@ -37,25 +37,27 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=60_000))]
     rounds: u16,
     /// Processor to measure on [default: last allowed]; the peer has another
-    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
     cpu: Option<usize>,
     /// Do one task from standard input and write its result (how fresh processes are run)
     #[arg(long, hide = true)]
     measure: bool,
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.measure {
-        processes::answer(notify::measure)?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.measure {
+            processes::answer(notify::measure)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            processes: self.processes.into(),
+            rounds: self.rounds.into(),
+            cpu: self.cpu,
+            filter: self.case.clone(),
+        };
+        let run = |audience: &mut dyn Audience| notify::run(&options, &["bench", "notify", "--measure"], audience);
+        let report = watched(self.json, run).map_err(failure)?;
+        print(&report, self.json, notify::text)
     }
-    let options = Options {
-        processes: arguments.processes.into(),
-        rounds: arguments.rounds.into(),
-        cpu: arguments.cpu,
-        filter: arguments.case.clone(),
-    };
-    let run = |audience: &mut dyn Audience| notify::run(&options, &["bench", "notify", "--measure"], audience);
-    let report = watched(arguments.json, run).map_err(failure)?;
-    print(&report, arguments.json, notify::text)
 }

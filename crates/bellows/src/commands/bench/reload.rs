@@ -8,6 +8,7 @@ use clap::Args;
 
 use super::Common;
 use crate::failure::Failure;
+use crate::subcommand::{Execute, Program};
 
 /// Measure how long a reload takes, and how long packets wait for it
 ///
@@ -29,18 +30,20 @@ pub struct Arguments {
     processes: u16,
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.common.measure {
-        processes::answer(reload::measure)?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.common.measure {
+            processes::answer(reload::measure)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            schedules: self.common.schedules(),
+            apps: self.apps.into(),
+            reloads: self.reloads as usize,
+            processes: self.processes.into(),
+            cpu: self.common.cpu,
+        };
+        let run = |audience: &mut dyn Audience| reload::run(&options, &["bench", "reload", "--measure"], audience);
+        self.common.whole_report(run)
     }
-    let options = Options {
-        schedules: arguments.common.schedules(),
-        apps: arguments.apps.into(),
-        reloads: arguments.reloads as usize,
-        processes: arguments.processes.into(),
-        cpu: arguments.common.cpu,
-    };
-    let run = |audience: &mut dyn Audience| reload::run(&options, &["bench", "reload", "--measure"], audience);
-    arguments.common.whole_report(run)
 }

@@ -8,9 +8,9 @@ use bellows_lab::vring::{self, Chain, Copies, LONGEST, MOST, Options};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::{failure, print};
-use crate::commands::watching::watched;
 use crate::failure::Failure;
+use crate::measuring::{failure, print, watched};
+use crate::subcommand::{Execute, Program};
 
 /// Measure what a virtio-net ring costs per packet, for each of its options
 ///
@@ -71,7 +71,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(4..=10_000_000))]
     rounds: u32,
     /// Processor to measure on [default: last allowed]
-    #[arg(long, value_name = "N", value_parser = crate::cli::processor)]
+    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
     cpu: Option<usize>,
     /// Do one task from standard input and write its result (how fresh processes are run)
     #[arg(long, hide = true)]
@@ -82,24 +82,26 @@ fn names() -> PossibleValuesParser {
     PossibleValuesParser::new(vring::option_names())
 }
 
-pub fn execute(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.measure {
-        turns::take_part(vring::lay_out)?;
-        return Ok(ExitCode::SUCCESS);
+impl Execute for Arguments {
+    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+        if self.measure {
+            turns::take_part(vring::lay_out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let options = Options {
+            chains: self.chain.clone(),
+            copies: self.copies.clone(),
+            sizes: self.size.iter().map(|&size| size as usize).collect(),
+            with: self.with.clone(),
+            without: self.without.clone(),
+            batch: self.batch as usize,
+            processes: self.processes.into(),
+            rounds: self.rounds as usize,
+            cpu: self.cpu,
+            filter: self.case.clone(),
+        };
+        let run = |audience: &mut dyn Audience| vring::run(&options, &["bench", "vring", "--measure"], audience);
+        let report = watched(self.json, run).map_err(failure)?;
+        print(&report, self.json, vring::text_after_rows)
     }
-    let options = Options {
-        chains: arguments.chain.clone(),
-        copies: arguments.copies.clone(),
-        sizes: arguments.size.iter().map(|&size| size as usize).collect(),
-        with: arguments.with.clone(),
-        without: arguments.without.clone(),
-        batch: arguments.batch as usize,
-        processes: arguments.processes.into(),
-        rounds: arguments.rounds as usize,
-        cpu: arguments.cpu,
-        filter: arguments.case.clone(),
-    };
-    let run = |audience: &mut dyn Audience| vring::run(&options, &["bench", "vring", "--measure"], audience);
-    let report = watched(arguments.json, run).map_err(failure)?;
-    print(&report, arguments.json, vring::text_after_rows)
 }

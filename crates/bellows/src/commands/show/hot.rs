@@ -14,8 +14,9 @@ use std::fs;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bellows_engine::listing::Listing;
+use bellows_config::nearest;
 use bellows_observe::Home;
+use bellows_engine::listing::Listing;
 use bellows_pmu::{SampleError, Sampler};
 use clap::Args;
 use serde::Serialize;
@@ -26,7 +27,6 @@ use self::code::Line;
 use self::image::{Image, Location};
 use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
-use crate::nearest::nearest;
 use crate::observe::{self, Sample};
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, count, percent, plural};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use bellows_config::nearest;
 use bellows_engine::AppStatus;
 use bellows_observe::{Home, Observer};
 use serde::Deserialize;
@@ -10,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
-use crate::nearest::nearest;
 use crate::observe;
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, UNKNOWN, count, plural};

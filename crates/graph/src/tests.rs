@@ -47,7 +47,27 @@ fn anything(random: &mut Random) -> Graph {
             |random: &mut Random| (random.below(apps), random.pick(&["p0", "p1", "p2", "output", "input", "<&>"]));
         let (from, to) = (end(random), end(random));
         let label = maybe(random, &["1.2 Mpps 0.6 Gb/s", "12 kpps", ""]);
-        graph.links.push(Edge { from, to, label, drops: maybe(random, &["3 kpps", "many & more"]) });
+        graph.links.push(Edge { from, to, label, drops: maybe(random, &["3 kpps", "many & more"]), ..Edge::default() });
+    }
+    with_closed_loops(graph)
+}
+
+/// The network, in which each link is said to close a loop that does so with the links before it.
+fn with_closed_loops(mut graph: Graph) -> Graph {
+    let mut leads_to = vec![Vec::new(); graph.apps.len()];
+    for link in &mut graph.links {
+        let (from, to) = (link.from.0, link.to.0);
+        let mut seen = vec![false; graph.apps.len()];
+        let mut reached = vec![to];
+        while let Some(app) = reached.pop() {
+            if !std::mem::replace(&mut seen[app], true) {
+                reached.extend(&leads_to[app]);
+            }
+        }
+        link.closes_loop = seen[from];
+        if !link.closes_loop {
+            leads_to[from].push(to);
+        }
     }
     graph
 }
@@ -77,7 +97,7 @@ fn network(links: &[&str]) -> Graph {
         let (from, to) = (end(from, true), end(to, false));
         graph.links.push(Edge { from, to, ..Edge::default() });
     }
-    graph
+    with_closed_loops(graph)
 }
 
 fn drawing(graph: &Graph) -> Drawing {
@@ -430,7 +450,7 @@ fn every_line_in_a_terminal_leads_from_its_output_to_its_input() {
             let (from, to) = ((random.below(apps), format!("out{link}")), (random.below(apps), format!("in{link}")));
             graph.links.push(Edge { from, to, ..Edge::default() });
         }
-        let picture = text(&graph, usize::MAX, true);
+        let picture = text(&with_closed_loops(graph), usize::MAX, true);
         let rows: Vec<Vec<char>> = picture.lines().map(|line| line.chars().collect()).collect();
         let find = |wanted: &str| {
             let wanted: Vec<char> = wanted.chars().collect();
@@ -456,9 +476,27 @@ fn two_hundred_apps_are_laid_out_at_once() {
         let (from, to) = ((random.below(200), format!("o{link}")), (random.below(200), format!("i{link}")));
         graph.links.push(Edge { from, to, ..Edge::default() });
     }
+    let graph = with_closed_loops(graph);
     let start = std::time::Instant::now();
     assert!(svg(&graph).unwrap().len() > 100_000);
     assert!(start.elapsed() < std::time::Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_loop_that_no_link_is_said_to_close_is_listed() {
+    let mut graph = looped();
+    assert!(svg(&graph).is_some());
+    graph.links[4].closes_loop = false;
+    assert_eq!(svg(&graph), None);
+    let list = text(&graph, 200, true);
+    assert!(list.contains("retry  ─► join.again") && !list.contains(['┌', '↺']), "{list}");
+    assert!(dot(&graph).contains("->"));
+    // One that does not lead back, but past another link.
+    let mut past = network(&["a.output -> b.input", "b.output -> c.input", "a.past -> c.past"]);
+    past.links[2].closes_loop = true;
+    assert_eq!(svg(&past), None);
+    let to_itself = network(&["a.output -> a.input"]);
+    assert!(svg(&to_itself).is_some());
 }
 
 #[test]

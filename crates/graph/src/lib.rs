@@ -1,7 +1,7 @@
 //! An app network as a picture: SVG for documents, DOT for Graphviz, and box characters for the terminal.
 //!
-//! The caller fills a [`Graph`] from a network file or from the counters of a running engine; this module neither
-//! reads a config nor knows an app. All three pictures are pure functions of the graph: the same graph gives the
+//! The caller fills a [`Graph`], from a network file or from the counters of a running engine; this crate neither reads
+//! a config nor knows an app. All three pictures are pure functions of the graph: the same graph gives the
 //! same bytes.
 //!
 //! The layers, from the bottom:
@@ -14,7 +14,9 @@
 //!   pixels for `svg`, character cells for `text`.
 //! - `svg` and `text` route the links through the space between the columns and draw. `dot` needs no layout.
 //!
-//! A layout takes some seconds at most: what would take longer, `text` lists and `svg` refuses.
+//! A layout takes some seconds at most. What would take longer, `text` lists and `svg` refuses, and likewise a network
+//! in which no link is said to close a loop that is there.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 
@@ -32,6 +34,25 @@ pub use svg::svg;
 pub use text::text;
 
 /// An app network to draw.
+///
+/// ```
+/// use bellows_graph::{Edge, Graph, Node, text};
+///
+/// let app = |name: &str| Node { name: name.to_owned(), kind: "tee".to_owned(), ..Node::default() };
+/// let link = |from: usize, to: usize| Edge {
+///     from: (from, "output".to_owned()),
+///     to: (to, "input".to_owned()),
+///     ..Edge::default()
+/// };
+/// let graph = Graph { title: None, apps: vec![app("one"), app("two")], links: vec![link(0, 1)] };
+/// let picture = "\
+/// ┌─────┐   ┌─────┐
+/// │ one ├──►│ two │
+/// │ tee │   │ tee │
+/// └─────┘   └─────┘
+/// ";
+/// assert_eq!(text(&graph, 80, true), picture);
+/// ```
 ///
 /// Links that name an app beyond the end of `apps` are left out. A port that only a link names is drawn after the
 /// ports that the app declares.
@@ -69,6 +90,9 @@ pub struct Edge {
     pub from: (usize, String),
     /// Index of the app in [`Graph::apps`] and the name of its input port.
     pub to: (usize, String),
+    /// Whether it closes a loop: it leads back, to an app from which its own is reached. Each loop needs such a link, or
+    /// else [`text`] lists the network, and [`svg`] refuses it.
+    pub closes_loop: bool,
     /// What the link carries, such as `1.2 Mpps 0.6 Gb/s`.
     pub label: Option<String>,
     /// What the link drops, such as `3.1 kpps`; drawn as `drops 3.1 kpps` in the warning colour.
@@ -99,6 +123,7 @@ struct Link {
     from: (usize, usize),
     /// App and input port.
     to: (usize, usize),
+    closes_loop: bool,
 }
 
 impl Ports {
@@ -109,11 +134,11 @@ impl Ports {
         let mut ports =
             Ports { inputs: declared(|app| &app.inputs), outputs: declared(|app| &app.outputs), links: Vec::new() };
         let (mut inputs, mut outputs) = (PortIndex::of(&ports.inputs), PortIndex::of(&ports.outputs));
-        for (edge, Edge { from, to, .. }) in graph.links.iter().enumerate() {
+        for (edge, &Edge { ref from, ref to, closes_loop, .. }) in graph.links.iter().enumerate() {
             if from.0 < graph.apps.len() && to.0 < graph.apps.len() {
                 let output = outputs.find_or_add(&mut ports.outputs, from);
                 let input = inputs.find_or_add(&mut ports.inputs, to);
-                ports.links.push(Link { edge, from: (from.0, output), to: (to.0, input) });
+                ports.links.push(Link { edge, from: (from.0, output), to: (to.0, input), closes_loop });
             }
         }
         ports

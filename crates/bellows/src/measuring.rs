@@ -1,14 +1,17 @@
-//! Waiting for a measurement: its progress, its rows as they come, and Ctrl-C.
+//! What the commands that measure share: the wait with its progress, its rows as they come and Ctrl-C, the report, and
+//! what the command ends with.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bellows_lab::processes::Audience;
+use bellows_lab::report::{BenchError, Report};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::failure::INTERRUPTED;
+use crate::failure::{Failure, INTERRUPTED, UNDECIDED};
 use crate::terminal;
 
 /// Someone who waits for a measurement at this terminal.
@@ -68,6 +71,35 @@ pub fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
     let result = run(&mut Watcher { start, is_shown, has_rows: !json, has_enough });
     terminal::clear_status();
     result
+}
+
+/// What a benchmark that has no report ends the command with.
+pub fn failure(error: BenchError) -> Failure {
+    match error {
+        error if error.is_interrupted() => Failure::Interrupted(error.to_string()),
+        error if error.is_mistake() => Failure::Mistake(error.to_string()),
+        error => Failure::Failed(error.to_string()),
+    }
+}
+
+/// Prints a report, as JSON or the text of it that has not been shown.
+///
+/// # Errors
+/// Those of writing.
+pub fn print(report: &Report, json: bool, text: impl FnOnce(&Report) -> String) -> Result<ExitCode, Failure> {
+    let text = if json { format!("{:#}\n", serde_json::json!(report)) } else { text(report) };
+    terminal::print(&text)?;
+    Ok(code(report))
+}
+
+/// What a command ends with that has printed its report.
+fn code(report: &Report) -> ExitCode {
+    match report {
+        report if report.interrupted => ExitCode::from(INTERRUPTED),
+        report if report.failed => ExitCode::FAILURE,
+        report if report.is_undecided() => ExitCode::from(UNDECIDED),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 #[cfg(test)]

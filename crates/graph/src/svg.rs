@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::layout::{Draft, Part, Placement, Shape, Spacing, Stretch, Turn};
-use super::{Graph, Link, Ports, escaped, printable, shortened};
+use crate::layout::{Draft, Part, Placement, Shape, Spacing, Stretch, Turn};
+use crate::{Graph, Link, Ports, escaped, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 26, app_to_lane: 16, lanes: 16, lane: 0 };
 
@@ -223,7 +223,7 @@ impl<'a> Plan<'a> {
     /// `None` if the network is too large to be drawn.
     fn of(graph: &Graph, ports: &'a Ports) -> Option<Self> {
         let draft = Draft::of(graph.apps.len(), ports);
-        if draft.is_too_large() {
+        if !draft.is_placeable() {
             return None;
         }
         let texts: Vec<Texts> = (0..graph.apps.len()).map(|app| Texts::of(graph, ports, app)).collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{Graph, Ports, escaped};
+use crate::{Graph, Ports, escaped};
 
 const WARNING: &str = "#b93a0d";
 

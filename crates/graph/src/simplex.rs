@@ -35,6 +35,11 @@ pub fn solve(count: usize, arcs: &[Arc]) -> Vec<i32> {
     tree.normalised()
 }
 
+/// Whether the arcs form no cycle.
+pub fn has_no_cycle(count: usize, arcs: &[Arc]) -> bool {
+    longest_paths(count, arcs).1 == count
+}
+
 struct Tree<'a> {
     arcs: &'a [Arc],
     at: Vec<i32>,
@@ -95,7 +100,7 @@ impl<'a> Tree<'a> {
         }
         Tree {
             arcs,
-            at: longest_paths(count, arcs),
+            at: longest_paths(count, arcs).0,
             branches: vec![Vec::new(); count],
             in_tree: vec![false; arcs.len()],
             order: Vec::new(),
@@ -281,8 +286,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A feasible start: every variable as low as the arcs allow.
-fn longest_paths(count: usize, arcs: &[Arc]) -> Vec<i32> {
+/// A feasible start: every variable as low as the arcs allow. Beside it, how many variables are in no cycle and behind none.
+fn longest_paths(count: usize, arcs: &[Arc]) -> (Vec<i32>, usize) {
     let mut at = vec![0; count];
     let mut waiting = vec![0; count];
     let mut leaving = vec![Vec::new(); count];
@@ -291,7 +296,9 @@ fn longest_paths(count: usize, arcs: &[Arc]) -> Vec<i32> {
         leaving[arc.tail].push(index);
     }
     let mut ready: Vec<usize> = (0..count).filter(|&variable| waiting[variable] == 0).collect();
+    let mut placed = 0;
     while let Some(variable) = ready.pop() {
+        placed += 1;
         for &index in &leaving[variable] {
             let arc = arcs[index];
             at[arc.head] = at[arc.head].max(at[arc.tail] + arc.distance);
@@ -301,5 +308,5 @@ fn longest_paths(count: usize, arcs: &[Arc]) -> Vec<i32> {
             }
         }
     }
-    at
+    (at, placed)
 }

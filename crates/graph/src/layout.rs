@@ -1,14 +1,13 @@
 //! Columns, orders and heights: the layered layout from left to right.
 //!
-//! Links that close a loop are those that a depth-first search from the sources finds, in the config's order, as in
-//! the engine. Such a link turns round behind its app, runs back in a lane of its own, and turns again before the
+//! A link that closes a loop turns round behind its app, runs back in a lane of its own, and turns again before the
 //! app it leads to. A lane is a link's share of a column that it passes through.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use super::simplex::{self, Arc};
-use super::{Link, Ports};
+use crate::simplex::{self, Arc};
+use crate::{Link, Ports};
 
 /// What the layout knows of an app: its height, and how far below its top each port lies.
 #[derive(Clone, Debug)]
@@ -144,14 +143,15 @@ pub struct Draft {
     /// Column of each app.
     pub column: Vec<usize>,
     pub parts: Vec<DraftPart>,
+    /// Whether each loop has a link that closes it, so that all apps could get a column.
+    is_ordered: bool,
 }
 
 /// Apps that are connected, and the links between them in their order.
 #[derive(Clone, Debug)]
 pub struct DraftPart {
     pub apps: Vec<usize>,
-    /// Each link, and whether it closes a loop.
-    pub links: Vec<(Link, bool)>,
+    pub links: Vec<Link>,
 }
 
 /// A layout holds at most so many apps and lanes: some seconds' work, and more than anybody can follow.
@@ -160,25 +160,26 @@ const MOST_ITEMS: usize = 100_000;
 impl Draft {
     /// The columns of so many apps, and what is connected.
     pub fn of(apps: usize, ports: &Ports) -> Draft {
-        let back = back_links(apps, &ports.links);
-        let column = columns(apps, &ports.links, &back);
+        let column = columns(apps, &ports.links);
+        let is_ordered = column.is_some();
+        let column = column.unwrap_or_else(|| vec![0; apps]);
         let mut parts: Vec<DraftPart> =
             parts(apps, &ports.links).into_iter().map(|apps| DraftPart { apps, links: Vec::new() }).collect();
         let mut part_of = vec![0; apps];
         for (index, part) in parts.iter().enumerate() {
             part.apps.iter().for_each(|&app| part_of[app] = index);
         }
-        for (&link, &back) in ports.links.iter().zip(&back) {
-            parts[part_of[link.from.0]].links.push((link, back));
+        for &link in &ports.links {
+            parts[part_of[link.from.0]].links.push(link);
         }
-        Draft { column, parts }
+        Draft { column, parts, is_ordered }
     }
 
-    /// Whether there is too much to lay out.
-    pub fn is_too_large(&self) -> bool {
-        let lanes = |(link, _): &(Link, bool)| self.column[link.from.0].abs_diff(self.column[link.to.0]);
+    /// Whether it can be laid out, and is not too large for that.
+    pub fn is_placeable(&self) -> bool {
+        let lanes = |link: &Link| self.column[link.from.0].abs_diff(self.column[link.to.0]);
         let lanes: usize = self.parts.iter().flat_map(|part| &part.links).map(lanes).sum();
-        self.column.len() + lanes > MOST_ITEMS
+        self.is_ordered && self.column.len() + lanes <= MOST_ITEMS
     }
 
     /// Lays out the apps, whose `shapes` must have a place for every port.
@@ -223,57 +224,21 @@ fn parts(apps: usize, links: &[Link]) -> Vec<Vec<usize>> {
     parts
 }
 
-/// Which links close a loop.
-fn back_links(apps: usize, links: &[Link]) -> Vec<bool> {
-    let mut leaving = vec![Vec::new(); apps];
-    let mut fed = vec![false; apps];
-    for (index, link) in links.iter().enumerate() {
-        leaving[link.from.0].push(index);
-        fed[link.to.0] = true;
-    }
-    let mut back = vec![false; links.len()];
-    let (mut seen, mut on_path) = (vec![false; apps], vec![false; apps]);
-    let sources = (0..apps).filter(|&app| !fed[app]);
-    for root in sources.chain(0..apps) {
-        if seen[root] {
-            continue;
-        }
-        seen[root] = true;
-        on_path[root] = true;
-        let mut path = vec![(root, 0)];
-        while let Some((app, next)) = path.last_mut() {
-            let Some(&link) = leaving[*app].get(*next) else {
-                on_path[*app] = false;
-                path.pop();
-                continue;
-            };
-            *next += 1;
-            let to = links[link].to.0;
-            if on_path[to] {
-                back[link] = true;
-            } else if !seen[to] {
-                seen[to] = true;
-                on_path[to] = true;
-                path.push((to, 0));
-            }
-        }
-    }
-    back
-}
-
-/// The column of each app: links are short in total, and lead to the right unless they close a loop.
-fn columns(apps: usize, links: &[Link], back: &[bool]) -> Vec<usize> {
+/// The column of each app: links are short in total, and lead to the right unless they close a loop. `None` if there is
+/// a loop without such a link, or with one that leads from the loop's beginning to its end.
+fn columns(apps: usize, links: &[Link]) -> Option<Vec<usize>> {
     let mut arcs = Vec::new();
-    for (link, &back) in links.iter().zip(back) {
+    for link in links {
         let (from, to) = (link.from.0, link.to.0);
-        if !back {
+        if !link.closes_loop {
             arcs.push(Arc { tail: from, head: to, distance: 1, weight: 2 });
         } else if from != to {
             // The way round to its app leads right along other links, so this is no cycle.
             arcs.push(Arc { tail: to, head: from, distance: 1, weight: 1 });
         }
     }
-    simplex::solve(apps, &arcs).into_iter().map(|column| usize::try_from(column).unwrap_or(0)).collect()
+    let columns = simplex::has_no_cycle(apps, &arcs).then(|| simplex::solve(apps, &arcs))?;
+    Some(columns.into_iter().map(|column| usize::try_from(column).unwrap_or(0)).collect())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,7 +282,7 @@ const LOOKS: usize = 30_000_000;
 const SHUFFLED: usize = 600;
 
 impl Order {
-    fn new(shapes: &[Shape], apps: &[usize], links: &[(Link, bool)], column: &[usize]) -> Self {
+    fn new(shapes: &[Shape], apps: &[usize], links: &[Link], column: &[usize]) -> Self {
         let columns = apps.iter().map(|&app| column[app] + 1).max().unwrap_or(0);
         let mut order = Order {
             items: Vec::new(),
@@ -332,13 +297,13 @@ impl Order {
             order.add(Item::App(app), column[app] + 1);
         }
         let fraction = |port: usize, ports: usize| (port as f64 + 1.0) / (ports as f64 + 1.0);
-        for (index, &(link, back)) in links.iter().enumerate() {
+        for (index, &link) in links.iter().enumerate() {
             let item = |app: usize| apps.binary_search(&app).unwrap_or(0);
             let from = (item(link.from.0), fraction(link.from.1, shapes[link.from.0].outputs.len()));
             let to = (item(link.to.0), fraction(link.to.1, shapes[link.to.0].inputs.len()));
             let (start, end) = (column[link.from.0] + 1, column[link.to.0] + 1);
             let mut left = from;
-            if back {
+            if link.closes_loop {
                 let before = (order.add(Item::Hook(index), end - 1), 0.5);
                 let first = (order.add(Item::Lane(index), end), 0.5);
                 order.join(index, before, to);
@@ -546,7 +511,7 @@ impl Order {
         self,
         shapes: &[Shape],
         apps: Vec<usize>,
-        links: &[(Link, bool)],
+        links: &[Link],
         placement: &mut Placement,
         spacing: Spacing,
     ) -> Part {
@@ -590,9 +555,9 @@ impl Order {
                 }
             }
         }
-        let wires = links.iter().zip(lanes).map(|(&(link, back), lanes)| Wire {
+        let wires = links.iter().zip(lanes).map(|(&link, lanes)| Wire {
             link,
-            back,
+            back: link.closes_loop,
             start: placement.top[link.from.0] + shapes[link.from.0].outputs[link.from.1],
             end: placement.top[link.to.0] + shapes[link.to.0].inputs[link.to.1],
             first: lanes.keys().next().copied().unwrap_or(0),
@@ -602,7 +567,7 @@ impl Order {
     }
 
     /// A variable for each item; lanes of a link share one, which keeps it straight, unless two such links cross.
-    fn variables(&self, links: &[(Link, bool)]) -> (Vec<usize>, usize) {
+    fn variables(&self, links: &[Link]) -> (Vec<usize>, usize) {
         let mut variable: Vec<usize> = (0..self.items.len()).collect();
         let mut inner: Vec<usize> = (0..self.segments.len())
             .filter(|&segment| {
@@ -634,14 +599,14 @@ impl Order {
     }
 
     /// Pairs of heights that should be equal.
-    fn ties(&self, shapes: &[Shape], links: &[(Link, bool)], variable: &[usize]) -> Vec<Tie> {
+    fn ties(&self, shapes: &[Shape], links: &[Link], variable: &[usize]) -> Vec<Tie> {
         let mut ties = Vec::new();
         let output = |link: Link| shapes[link.from.0].outputs[link.from.1];
         let input = |link: Link| shapes[link.to.0].inputs[link.to.1];
         let mut turns: BTreeMap<usize, Vec<(usize, i32)>> = BTreeMap::new();
         for segment in &self.segments {
             let (left, right) = (segment.left.0, segment.right.0);
-            let link = links[segment.link].0;
+            let link = links[segment.link];
             let offset = |item: usize, port: i32| if matches!(self.items[item], Item::App(_)) { port } else { 0 };
             let (a, b) = ((variable[left], offset(left, output(link))), (variable[right], offset(right, input(link))));
             match (self.items[left], self.items[right]) {

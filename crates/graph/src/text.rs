@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Stretch, Turn};
-use super::{Graph, Link, Ports, printable, shortened};
+use crate::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Stretch, Turn};
+use crate::{Graph, Link, Ports, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 1, app_to_lane: 0, lanes: 0, lane: 1 };
 /// Between parts of the network that no link joins.
@@ -31,7 +31,7 @@ pub fn text(graph: &Graph, width: usize, unicode: bool) -> String {
     let ports = Ports::of(graph);
     let shapes: Vec<Shape> = (0..graph.apps.len()).map(|app| Texts::of(graph, &ports, app).shape()).collect();
     let draft = Draft::of(graph.apps.len(), &ports);
-    let body = if draft.is_too_large() {
+    let body = if !draft.is_placeable() {
         list(graph, &ports, Ranked { column: &draft.column, top: &vec![0; shapes.len()] }, draft.parts, unicode)
     } else {
         let placement = draft.clone().place(&shapes, SPACING);
@@ -638,7 +638,7 @@ fn list(graph: &Graph, ports: &Ports, ranked: Ranked, parts: Vec<DraftPart>, uni
     for DraftPart { mut apps, mut links } in parts {
         apps.sort_by_key(|&app| (ranked.column[app], ranked.top[app]));
         // The links of an app follow one another, in the order of its ports.
-        links.sort_by_key(|(link, _)| link.from);
+        links.sort_by_key(|link| link.from);
         if !text.is_empty() {
             text.push('\n');
         }
@@ -648,20 +648,20 @@ fn list(graph: &Graph, ports: &Ports, ranked: Ranked, parts: Vec<DraftPart>, uni
             format!("{}.{}", printable(&graph.apps[to.0].name), ports.inputs[to.0][to.1])
         };
         let output = |link: &Link| ports.outputs[link.from.0][link.from.1].as_str();
-        let outputs = longest(links.iter().map(|(link, _)| output(link)));
-        let targets = links.iter().map(|(link, _)| length(&target(link))).max().unwrap_or(0);
+        let outputs = longest(links.iter().map(output));
+        let targets = links.iter().map(|link| length(&target(link))).max().unwrap_or(0);
         for app in apps {
             let node = &graph.apps[app];
             let note = node.note.as_deref().map(|note| format!("  {}", printable(note))).unwrap_or_default();
             let warning = if node.warn { "  !" } else { "" };
             let name = padded(&printable(&node.name), widest);
             push_line(&mut text, &format!("{name}  {}{note}{warning}", printable(&node.kind)));
-            let first = links.partition_point(|(link, _)| link.from.0 < app);
-            let end = links.partition_point(|(link, _)| link.from.0 <= app);
-            for (index, (link, is_back)) in links[first..end].iter().enumerate() {
+            let first = links.partition_point(|link| link.from.0 < app);
+            let end = links.partition_point(|link| link.from.0 <= app);
+            for (index, link) in links[first..end].iter().enumerate() {
                 let branch = if first + index + 1 == end { last } else { middle };
                 let (output, target) = (padded(output(link), outputs), padded(&target(link), targets));
-                let back = if *is_back { back } else { "" };
+                let back = if link.closes_loop { back } else { "" };
                 let label = label(graph, *link);
                 let gap = if back.is_empty() || label.is_empty() { "" } else { " " };
                 push_line(&mut text, &format!("  {branch} {output} {arrow} {target}  {back}{gap}{label}"));

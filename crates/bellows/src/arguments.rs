@@ -1,0 +1,101 @@
+//! Arguments that several commands take, or all of them.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
+use clap::{Args, ValueEnum};
+
+/// How to log. The log goes to standard error.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Logging")]
+pub struct Logging {
+    /// Minimum log level
+    #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value = "info", hide_short_help = true)]
+    pub log_level: LogLevel,
+    /// Log format: text, or one JSON object per line
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text", hide_short_help = true)]
+    pub log_format: LogFormat,
+}
+
+/// How important a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// The network file, and what to change in it.
+#[derive(Clone, Debug, Args)]
+pub struct NetworkFile {
+    /// Network file (TOML), or - for standard input
+    #[arg(value_name = "NETWORK")]
+    pub path: PathBuf,
+    /// Override a key of the file, such as `engine.burst=32` (repeatable)
+    ///
+    /// Another example: `--set 'apps.source.rate="1Mpps"'`. The value is TOML. Paths are relative to the current directory.
+    /// `KEY=` without a value removes the key from the file; an empty text is `KEY=""`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub overrides: Vec<String>,
+}
+
+/// How reports name a network that was read from standard input.
+const STDIN: &str = "<stdin>";
+
+/// More than any network takes, which is refused with the reason.
+const LONGEST_TEXT: u64 = 16 << 20;
+
+impl NetworkFile {
+    /// Whether the network comes from standard input, which cannot be read again.
+    pub fn is_stdin(&self) -> bool {
+        self.path == Path::new("-")
+    }
+
+    /// How reports name it.
+    pub fn name(&self) -> String {
+        if self.is_stdin() { STDIN.to_owned() } else { self.path.display().to_string() }
+    }
+
+    /// Reads the network, with the changes.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn load(&self, registry: &Registry) -> Result<Loaded, Diagnostics> {
+        if self.is_stdin() {
+            bellows_apps::pcap_reader::reserve_stdin();
+            let mut text = Vec::new();
+            if let Err(error) = io::stdin().lock().take(LONGEST_TEXT).read_to_end(&mut text) {
+                tracing::error!("standard input cannot be read: {error}");
+            }
+            let text = String::from_utf8_lossy(&text);
+            let overrides = Overrides::new(&self.overrides);
+            return bellows_config::load_str(&text, STDIN, Path::new(""), registry, &overrides);
+        }
+        bellows_config::load(&self.path, registry, &Overrides::new(&self.overrides))
+    }
+}
+
+/// Reads the number of a processor that the process may run on.
+///
+/// # Errors
+/// Which ones it may run on, if that is none of them.
+pub fn processor(text: &str) -> Result<usize, String> {
+    let cpu: usize = text.parse().map_err(|_| "give the number of a processor, counted from 0".to_owned())?;
+    let allowed = bellows_sys::cpu::allowed();
+    if allowed.contains(&cpu) {
+        return Ok(cpu);
+    }
+    let allowed = bellows_sys::cpu::ranges(&allowed);
+    Err(format!("there is no processor {cpu} for this process; it may use {allowed}"))
+}

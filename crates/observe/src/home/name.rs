@@ -1,0 +1,56 @@
+//! The names of networks: which ones there can be, and how one is made of another text.
+
+use super::Home;
+
+/// The longest name, in characters.
+const MAX_LENGTH: usize = 64;
+
+/// Room behind a name that is made, for a number such as `-99`.
+const NUMBER: usize = 4;
+
+fn fits(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
+impl Home {
+    /// How a network can be named, as messages say it.
+    pub const NAMES: &str = "use letters, digits, `-`, `_` and `.`, at most 64 of them, the first one no `.`";
+
+    /// Whether a network can have this name.
+    pub fn is_name(name: &str) -> bool {
+        !name.is_empty() && name.len() <= MAX_LENGTH && !name.starts_with('.') && name.chars().all(fits)
+    }
+
+    /// A name made of a text, such as a file's name: characters that no name has become `-`. There is room for a number
+    /// behind it.
+    pub fn name_from(text: &str) -> String {
+        let name: String = text.chars().map(|c| if fits(c) { c } else { '-' }).take(MAX_LENGTH - NUMBER).collect();
+        match name.trim_start_matches('.') {
+            "" => "network".to_owned(),
+            name => name.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_gives_a_name_with_room_for_a_number() {
+        for (text, name) in [("a b", "a-b"), ("x.y", "x.y"), ("..", "network"), ("", "network"), ("ä", "-")] {
+            assert_eq!(Home::name_from(text), name);
+        }
+        let long = "ö".repeat(1000);
+        for text in ["a b", ".hidden", "", "/", "@1", "\u{0}", &long] {
+            let name = Home::name_from(text);
+            assert!(Home::is_name(&format!("{name}-99")), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_message_says_how_long_a_name_can_be() {
+        assert!(Home::NAMES.contains(&format!("at most {MAX_LENGTH} ")));
+        assert!(Home::is_name(&"x".repeat(MAX_LENGTH)) && !Home::is_name(&"x".repeat(MAX_LENGTH + 1)));
+    }
+}

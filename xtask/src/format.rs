@@ -1,0 +1,73 @@
+//! `cargo xtask fmt`: formats the code.
+//!
+//! `cargo fmt` follows the `mod` lines from each crate's root, but not those that a macro writes: the subcommands are
+//! listed in one. So their files are named.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Failure;
+use crate::workspace::cargo;
+
+/// The folder whose files a macro declares.
+const LISTED: &str = "crates/bellows/src/commands";
+
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    if let [word, ..] = words {
+        return Err(Failure::usage(format!("`fmt` takes no `{word}`; it formats all of the code")));
+    }
+    let mut command = command(false);
+    println!("$ {command:?}");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::chore(format!("cargo fmt: {status}"))),
+        Err(error) => Err(Failure::chore(format!("cannot run cargo fmt: {error}; is rustfmt installed?"))),
+    }
+}
+
+/// The command that formats the code, or only checks it.
+pub fn command(checks: bool) -> Command {
+    let mut command = cargo(&["fmt", "--all"]);
+    if checks {
+        command.arg("--check");
+    }
+    command.arg("--").args(sources(Path::new(LISTED)));
+    command
+}
+
+/// The Rust files in a folder and the folders in it, in order.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_all_subcommands_are_formatted() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(LISTED);
+        let list = fs::read_to_string(folder.join("mod.rs")).unwrap();
+        let modules: Vec<&str> = list
+            .lines()
+            .filter_map(|line| line.trim().strip_suffix("),")?.split_once('(').map(|(_, module)| module))
+            .collect();
+        assert!(modules.len() > 10, "{modules:?}");
+        let files = sources(&folder);
+        for module in modules {
+            let places = [folder.join(format!("{module}.rs")), folder.join(module).join("mod.rs")];
+            assert!(places.iter().any(|place| files.contains(place)), "{module}");
+        }
+    }
+}
