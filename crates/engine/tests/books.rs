@@ -8,6 +8,7 @@ use bellows_engine::{
     App, AppError, Counter, End, Engine, Imbalance, Io, Network, Ports, Schedule, Settings, Snapshot,
 };
 use bellows_packet::{Packet, Vector, buffer_use};
+use bellows_testkit::wait::Deadline;
 use proptest::prelude::*;
 
 /// What an app does with each packet.
@@ -204,13 +205,13 @@ fn case() -> impl Strategy<Value = Case> {
 /// Swaps another network in, as another thread asks for it.
 fn reload(engine: &mut Engine, network: Network) -> bellows_engine::Reloaded {
     let control = engine.control();
-    thread::scope(|scope| {
-        let reloading = scope.spawn(move || control.reload(network).unwrap());
-        while !reloading.is_finished() {
-            engine.attend();
-        }
-        reloading.join().unwrap()
-    })
+    let reloading = thread::spawn(move || control.reload(network).unwrap());
+    let deadline = Deadline::new("a reload");
+    while !reloading.is_finished() {
+        deadline.check();
+        engine.attend();
+    }
+    reloading.join().unwrap()
 }
 
 /// Every term of the books as a reader of a report sees it.
