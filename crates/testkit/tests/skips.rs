@@ -1,6 +1,6 @@
 //! What a test that skips itself leaves behind, seen from outside: this program runs itself with the variables set.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use bellows_testkit::scratch;
@@ -92,4 +92,30 @@ fn a_list_that_cannot_be_written_fails_the_test() {
     let output = run(TEST, "missing", &folder.path().join("absent/skips"), &[]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(!output.status.success() && said.contains("pings cannot be noted in BELLOWS_SKIPS="), "{output:?}");
+}
+
+/// The source files below a folder, without those of this crate.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() && !entry.ends_with("testkit") {
+            sources(&entry, found);
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            found.push(entry);
+        }
+    }
+}
+
+/// Whoever skips in a way of their own would be left out of the list, or skip what is required.
+#[test]
+fn every_other_test_skips_through_this_crate() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = Vec::new();
+    ["crates", "examples", "xtask"].iter().for_each(|folder| sources(&root.join(folder), &mut found));
+    assert!(found.len() > 200, "{} files", found.len());
+    for path in found {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for own_way in [SKIPS, REQUIRE_PEERS, QUICK, "SKIPPED {", "println!(\"skipped"] {
+            assert!(!text.contains(own_way), "{} has `{own_way}`; use bellows_testkit::skips", path.display());
+        }
+    }
 }
