@@ -18,8 +18,6 @@ mod report;
 mod rust_version;
 mod tally;
 mod test;
-#[path = "../../crates/bellows/tests/support/testpmd.rs"]
-mod testpmd;
 mod tools;
 mod vhost;
 mod workspace;

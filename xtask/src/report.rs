@@ -8,16 +8,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bellows_testkit::skips::{LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
+
 use crate::tally::Tally;
 use crate::{Failure, tools, workspace};
-
-/// Names the file to which a test that skips itself appends a line `NAME: reason`.
-const SKIPS: &str = "BELLOWS_SKIPS";
-/// When set to 1, a test that lacks a tool or a privilege fails instead of skipping itself.
-const REQUIRE_PEERS: &str = "BELLOWS_REQUIRE_PEERS";
-/// When set to 1, tests with guests and other programs' drivers leave themselves out, with the reason [`LEFT_OUT`].
-const QUICK: &str = "BELLOWS_QUICK";
-const LEFT_OUT: &str = "left out by --quick";
 
 struct Step {
     name: String,

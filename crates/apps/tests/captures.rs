@@ -2,7 +2,6 @@
 //! the capture crate reads arrives, what is wrong with a file is said, and what is written back is the same capture.
 
 use std::collections::VecDeque;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +12,8 @@ use bellows_capture::{Format, LinkType, Reader, TimestampResolution};
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, Counter, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
 use bellows_packet::{LARGEST_ROOM, Packet, pool};
+use bellows_testkit::scratch::{TempDir, scratch};
+use bellows_testkit::{captures, programs};
 
 /// Made through JSON, so that each test gives the keys that it is about.
 fn configured<A: Configure>(config: serde_json::Value) -> Result<A, Mistake> {
@@ -21,42 +22,6 @@ fn configured<A: Configure>(config: serde_json::Value) -> Result<A, Mistake> {
 
 fn reader(path: &Path) -> Result<PcapReader, Mistake> {
     configured(serde_json::json!({ "path": path }))
-}
-
-/// Says that a test is skipped, to the terminal and to the file that the test runner collects.
-fn skipped(test: &str, reason: &str) {
-    // Not `eprintln`, which the test harness keeps to itself when the test passes.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {reason}");
-    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-        let mut file =
-            std::fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
-        writeln!(file, "{test}: {reason}").expect("BELLOWS_SKIPS can be written");
-    }
-}
-
-/// A folder of the test's own, removed with it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(test: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("bellows-captures-{test}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the folder for temporary files can be written");
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The files of a folder, which is relative to this crate's; none if it is absent.
-fn files(folder: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).into_iter().flatten();
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry can be read").path()).collect();
-    files.sort();
-    files
 }
 
 /// A packet of a file: its bytes, time, length on the wire, and link type.
@@ -116,7 +81,7 @@ fn check(path: &Path, outcome: &Outcome, expected: &Expected) {
 }
 
 /// Reads a file into a network, writes it back, and compares the copy. True if the file has a capture's header.
-fn goes_through(path: &Path, scratch: &Scratch) -> bool {
+fn goes_through(path: &Path, scratch: &TempDir) -> bool {
     let expected = match expected(path) {
         Ok(expected) => expected,
         Err(error) => {
@@ -127,7 +92,7 @@ fn goes_through(path: &Path, scratch: &Scratch) -> bool {
     };
     check(path, &run(reader(path).unwrap(), Sink), &expected);
 
-    let copy = scratch.0.join("copy");
+    let copy = scratch.path().join("copy");
     let (format, resolution) = match expected.format {
         Format::Pcapng { .. } => ("pcapng", "ns"),
         Format::Pcap { resolution: TimestampResolution::MICROSECONDS, .. } => ("pcap", "us"),
@@ -149,27 +114,21 @@ fn valid(mut packets: Vec<Fact>) -> Vec<Fact> {
 }
 
 /// Sends each of these files through networks; nine of ten are captures.
-fn go_through_and_back(test: &str, files: &[PathBuf]) {
-    let scratch = Scratch::new(test);
+fn go_through_and_back(files: &[PathBuf]) {
+    let scratch = scratch();
     let readable = files.iter().filter(|path| goes_through(path, &scratch)).count();
     assert!(readable * 10 > files.len() * 9, "{readable} of {} files are captures", files.len());
 }
 
 #[test]
 fn every_own_capture_goes_through_and_back() {
-    go_through_and_back("own", &files("../capture/tests/captures"));
+    go_through_and_back(&captures::own());
 }
 
 #[test]
 fn every_capture_goes_through_and_back() {
-    let files = files("../../../shared/captures/tcpdump");
-    match files.is_empty() {
-        true => skipped(
-            "every_capture_goes_through_and_back",
-            "the folder ../shared/captures beside the checkout is absent",
-        ),
-        false => go_through_and_back("real", &files),
-    }
+    let Some(files) = captures::real("every_capture_goes_through_and_back") else { return };
+    go_through_and_back(&files);
 }
 
 fn quickstart() -> PathBuf {
@@ -177,8 +136,8 @@ fn quickstart() -> PathBuf {
 }
 
 /// Writes the project's own capture back.
-fn copy_of_quickstart(scratch: &Scratch) -> PathBuf {
-    let copy = scratch.0.join("copy.pcap");
+fn copy_of_quickstart(scratch: &TempDir) -> PathBuf {
+    let copy = scratch.path().join("copy.pcap");
     let writer = configured::<PcapWriter>(serde_json::json!({ "path": copy, "resolution": "us" })).unwrap();
     let outcome = run(reader(&quickstart()).unwrap(), writer);
     assert!(outcome.unfinished.is_empty() && outcome.snapshot.links[0].packets > 1_000);
@@ -188,7 +147,7 @@ fn copy_of_quickstart(scratch: &Scratch) -> PathBuf {
 #[test]
 fn the_records_of_a_copy_are_the_original_byte_for_byte() {
     const FILE_HEADER: usize = 24;
-    let scratch = Scratch::new("bytes");
+    let scratch = scratch();
     let (original, copy) = (std::fs::read(quickstart()).unwrap(), std::fs::read(copy_of_quickstart(&scratch)).unwrap());
     assert!(original[FILE_HEADER..] == copy[FILE_HEADER..]);
 }
@@ -196,27 +155,19 @@ fn the_records_of_a_copy_are_the_original_byte_for_byte() {
 #[test]
 fn tcpdump_reads_the_copy_as_it_reads_the_original() {
     const TEST: &str = "tcpdump_reads_the_copy_as_it_reads_the_original";
-    let scratch = Scratch::new("tcpdump");
+    let scratch = scratch();
     let copy = copy_of_quickstart(&scratch);
-    let lines = |path: &Path| Command::new("tcpdump").args(["-n", "-e", "-vv", "-r"]).arg(path).output();
-    match (lines(&quickstart()), lines(&copy)) {
-        (Ok(original), Ok(copy)) => {
-            assert!(original.status.success() && copy.status.success());
-            assert!(original.stdout.split(|byte| *byte == b'\n').count() > 1_000);
-            assert!(original.stdout == copy.stdout, "tcpdump prints other lines of the copy");
-        }
-        (Err(error), _) | (_, Err(error)) => {
-            let required = std::env::var("BELLOWS_REQUIRE_PEERS").is_ok_and(|value| value == "1");
-            assert!(!required, "tcpdump: {error}, but BELLOWS_REQUIRE_PEERS=1 asks for it");
-            skipped(TEST, &format!("tcpdump cannot be run: {error}"));
-        }
-    }
+    let lines = |path: &Path| programs::output(TEST, Command::new("tcpdump").args(["-n", "-e", "-vv", "-r"]).arg(path));
+    let (Some(original), Some(copy)) = (lines(&quickstart()), lines(&copy)) else { return };
+    assert!(original.status.success() && copy.status.success());
+    assert!(original.stdout.split(|byte| *byte == b'\n').count() > 1_000);
+    assert!(original.stdout == copy.stdout, "tcpdump prints other lines of the copy");
 }
 
 #[test]
 fn a_network_does_not_overwrite_the_file_that_it_reads() {
-    let scratch = Scratch::new("overwrite");
-    let path = scratch.0.join("both.pcap");
+    let scratch = scratch();
+    let path = scratch.path().join("both.pcap");
     std::fs::copy(quickstart(), &path).unwrap();
     let writer = configured::<PcapWriter>(serde_json::json!({ "path": path })).unwrap();
     // The writer would start first.
@@ -252,8 +203,8 @@ impl App for Hoard {
 fn a_pool_that_is_too_small_slows_the_reader_and_loses_nothing() {
     // Shared with the other tests of this process, none of which loses a packet for that.
     pool::init(pool::Config { packets: 6_000, large_packets: 3, ..pool::Config::default() }).ok();
-    let scratch = Scratch::new("pool");
-    let path = scratch.0.join("in.pcap");
+    let scratch = scratch();
+    let path = scratch.path().join("in.pcap");
     let mut writer = bellows_capture::Writer::create(
         &path,
         bellows_capture::WriterOptions::default(),

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use bellows_apps::registry;
 use bellows_config::{Overrides, load_str};
+use bellows_testkit::scratch;
 
 /// The first lines of what is said of an app with these keys, linked to a sink.
 fn said(app: &str, keys: &str) -> Vec<String> {
@@ -62,7 +63,7 @@ fn what_follows_from_a_mistake_is_not_one() {
 
 #[test]
 fn apps_of_files_and_sockets_declare_them() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     fs::copy(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/captures/quickstart.pcap"),
         folder.path().join("in.pcap"),

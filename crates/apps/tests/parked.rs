@@ -7,6 +7,7 @@ use bellows_apps::virtio_user::VirtioUser;
 use bellows_config::{Configure, Context};
 use bellows_engine::testing::Rig;
 use bellows_packet::pool;
+use bellows_testkit::scratch;
 use serde_json::json;
 
 const PACKETS: usize = 1_200;
@@ -19,7 +20,7 @@ fn rig<A: Configure>(socket: &std::path::Path) -> Rig {
 #[test]
 fn a_driver_that_takes_no_packets_cannot_have_the_whole_pool() {
     pool::init(pool::Config { packets: PACKETS, ..pool::Config::default() }).unwrap();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let socket = folder.path().join("s");
     let (mut device, mut driver) = (rig::<VhostUser>(&socket), rig::<VirtioUser>(&socket));
     let deadline = Instant::now() + Duration::from_secs(30);

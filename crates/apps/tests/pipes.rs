@@ -15,10 +15,10 @@ use bellows_engine::testing::Rig;
 use bellows_engine::{
     App, AppError, AppSpec, Control, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Settings,
 };
+use bellows_testkit::scratch::{TempDir, scratch};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::ioctl_fionread;
-use tempfile::TempDir;
 
 /// Longer than anything here takes on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -123,7 +123,7 @@ proptest! {
         packing in prop_oneof![Just(Packing::Plain), Just(Packing::Gzip), Just(Packing::Zstd)],
         block in 1usize..4_000,
     ) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let path = fifo(&folder, "pipe");
         let sent = packets(&lengths);
         let bytes = packed(&capture(&sent, format), packing, block);
@@ -228,7 +228,7 @@ fn half_way() -> (Vec<Vec<u8>>, Vec<u8>, usize) {
 fn a_reload_goes_on_in_the_same_pipe() {
     // The app is kept, or another with other settings takes its place.
     for keys in ["", r#", "rate": "100Mpps""#] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let path = fifo(&folder, "pipe");
         let received = Received::default();
         let (sent, bytes, half) = half_way();
@@ -246,7 +246,7 @@ fn a_reload_goes_on_in_the_same_pipe() {
 
 #[test]
 fn a_reload_to_another_pipe_takes_all_that_comes_there() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let (before, after) = (fifo(&folder, "before"), fifo(&folder, "after"));
     let received = Received::default();
     let (sent, bytes, half) = half_way();
@@ -274,7 +274,7 @@ fn a_reload_to_another_pipe_takes_all_that_comes_there() {
 #[test]
 fn a_reload_that_fails_leaves_the_pipe_reading() {
     for keys in ["", r#", "rate": "100Mpps""#] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let (path, other) = (fifo(&folder, "pipe"), fifo(&folder, "other"));
         let received = Received::default();
         let (sent, bytes, half) = half_way();

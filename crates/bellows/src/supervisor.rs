@@ -445,12 +445,13 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use bellows_observe::{Activity, Doing};
+    use bellows_testkit::scratch;
 
     use super::*;
 
     #[test]
     fn a_change_is_reported_once_and_when_it_is_over() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let path = folder.path().join("network.toml");
         std::fs::write(&path, "a").unwrap();
         let mut watched = Watched::new(vec![path.clone()]);

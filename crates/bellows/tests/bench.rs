@@ -8,6 +8,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bellows_engine::Schedule;
+use bellows_testkit::programs::has_program;
+use bellows_testkit::skips;
 use support::{Sandbox, Signal, signal};
 
 #[test]
@@ -107,7 +109,7 @@ fn a_difference_is_seen_beside_whatever_else_runs_here() {
 #[test]
 fn a_benchmark_can_be_disturbed_on_purpose() {
     if bellows_sys::cpu::allowed().len() < 2 {
-        return support::skip("a_benchmark_can_be_disturbed_on_purpose", "there is one processor");
+        return skips::skip_here("a_benchmark_can_be_disturbed_on_purpose", "there is one processor");
     }
     for how in ["thrash", "bursts"] {
         let (said, _) = control("0", &["--processes", "1", "--rounds", "4", "--beside", how]);
@@ -407,7 +409,7 @@ fn an_app_is_measured_in_place() {
 
 #[test]
 fn valgrind_counts_the_same_every_time() {
-    if !support::has_peer("valgrind_counts_the_same_every_time", "valgrind", "--version") {
+    if !has_program("valgrind_counts_the_same_every_time", "valgrind") {
         return;
     }
     let sandbox = Sandbox::new();

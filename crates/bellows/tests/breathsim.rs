@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
+use bellows_testkit::programs::has_program;
 use serde_json::{Value, json};
-use support::{Sandbox, Signal, has_peer, root, signal};
+use support::{Sandbox, Signal, root, signal};
 
 /// The reports of a run in one process for each figure.
 fn measured(arguments: &[&str]) -> Vec<Value> {
@@ -81,7 +82,7 @@ fn what_cannot_be_measured_says_why() {
 
 #[test]
 fn the_model_in_lua_prints_the_time_of_a_breath() {
-    if !has_peer("the_model_in_lua_prints_the_time_of_a_breath", "luajit", "-v") {
+    if !has_program("the_model_in_lua_prints_the_time_of_a_breath", "luajit") {
         return;
     }
     let model = root().join("bench/peers/breathsim.lua");
@@ -101,7 +102,7 @@ fn the_model_in_lua_prints_the_time_of_a_breath() {
 /// The model takes turns with the engine, like another schedule.
 #[test]
 fn the_model_in_lua_takes_turns_with_the_engine() {
-    if !has_peer("the_model_in_lua_takes_turns_with_the_engine", "luajit", "-v") {
+    if !has_program("the_model_in_lua_takes_turns_with_the_engine", "luajit") {
         return;
     }
     let sandbox = Sandbox::new();

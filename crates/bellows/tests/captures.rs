@@ -8,8 +8,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use bellows_testkit::eventually;
+use bellows_testkit::programs::has_program;
+use bellows_testkit::wait::PATIENCE;
 use serde_json::json;
-use support::{ENDLESS, Said, Sandbox, eventually, has_peer, root};
+use support::{ENDLESS, Said, Sandbox, root};
 
 /// The packets of `examples/captures/quickstart.pcap`.
 const PACKETS: u64 = 2_972;
@@ -158,7 +161,7 @@ fn with_reader_that_goes(sandbox: &Sandbox, words: &[&str]) -> std::process::Chi
 
 /// Waits for the end of a run, but not for ever.
 fn end_of(mut child: std::process::Child) -> Said {
-    let deadline = std::time::Instant::now() + support::PATIENCE;
+    let deadline = std::time::Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
         if std::time::Instant::now() > deadline {
             child.kill().unwrap();
@@ -286,7 +289,7 @@ fn a_tap_prints_what_tcpdump_prints() {
     let as_json = sandbox.bellows(&[&words[..], &["--json"]].concat()).fine();
     let line: serde_json::Value = serde_json::from_str(as_json.stdout.lines().next().unwrap()).unwrap();
     assert_eq!((&line["length"], &line["link_type"]), (&json!(60), &json!(1)));
-    if has_peer("a_tap_prints_what_tcpdump_prints", "tcpdump", "--version") {
+    if has_program("a_tap_prints_what_tcpdump_prints", "tcpdump") {
         sandbox.bellows(&[&words[..], &["-w", "tap.pcap"]].concat()).fine();
         let mut tcpdump = Command::new("tcpdump");
         tcpdump.args(["-n", "-tttt", "-r", "tap.pcap"]).env("TZ", "UTC").current_dir(sandbox.path(""));

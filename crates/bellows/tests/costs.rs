@@ -5,8 +5,9 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use bellows_testkit::eventually;
 use serde_json::{Value, json};
-use support::{Running, Sandbox, Signal, eventually};
+use support::{Running, Sandbox, Signal};
 
 /// A network whose tee sends to a counter and to a delay.
 const FORKED: &str = r#"

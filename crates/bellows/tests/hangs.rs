@@ -3,8 +3,6 @@
 //!
 //! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
 
-#[path = "support/stuck.rs"]
-mod stuck;
 mod support;
 
 use std::process::ExitCode;
@@ -12,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, AppError, Port, Ports};
+use bellows_testkit::eventually;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use stuck::{Stuck, never_return};
-use support::{ENDLESS, Said, Sandbox, Signal, eventually};
+use support::stuck::{Stuck, never_return};
+use support::{ENDLESS, Said, Sandbox, Signal};
 
 /// When an app never returns that never comes to push.
 #[derive(Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -2,7 +2,8 @@
 
 mod support;
 
-use support::{Said, Sandbox, skip};
+use bellows_testkit::skip;
+use support::{Said, Sandbox};
 
 const NETWORK: &str = r#"
 links = ["source.output -> end.input"]

@@ -9,8 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bellows_testkit::eventually;
 use serde_json::Value;
-use support::{ENDLESS, Said, Sandbox, Signal, eventually};
+use support::{ENDLESS, Said, Sandbox, Signal};
 
 /// A network of 2,000 packets that ends by itself.
 const SHORT: &str = r#"

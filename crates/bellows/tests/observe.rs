@@ -9,8 +9,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::Duration;
 
+use bellows_testkit::eventually;
 use serde_json::json;
-use support::{ENDLESS, IDLE, Sandbox, Signal, eventually};
+use support::{ENDLESS, IDLE, Sandbox, Signal};
 
 /// [`ENDLESS`] with a counter between.
 const LONGER: &str = r#"

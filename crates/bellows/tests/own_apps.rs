@@ -3,8 +3,6 @@
 //!
 //! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
 
-#[path = "support/stuck.rs"]
-mod stuck;
 mod support;
 
 use std::process::ExitCode;
@@ -15,11 +13,12 @@ use std::time::{Duration, Instant};
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, Io, Port, Ports, Status};
 use bellows_sys::clock;
+use bellows_testkit::{eventually, skip};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use stuck::{Nothing, Stuck};
-use support::{Sandbox, Signal, eventually, skip};
+use support::stuck::{Nothing, Stuck};
+use support::{Sandbox, Signal};
 
 /// Panics at the packet of a certain number.
 #[derive(Deserialize, Serialize, JsonSchema)]

@@ -11,8 +11,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+use bellows_testkit::eventually;
+use bellows_testkit::skips::is_skipped;
 use serde_json::{Value, json};
-use support::{ENDLESS, Said, Sandbox, eventually, is_skipped};
+use support::{ENDLESS, Said, Sandbox};
 
 /// A user that every system has by name, and one that none has.
 const NOBODY: u32 = 65534;

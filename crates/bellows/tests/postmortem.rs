@@ -2,8 +2,9 @@
 
 mod support;
 
+use bellows_testkit::eventually;
 use serde_json::json;
-use support::{ENDLESS, Running, Sandbox, Signal, eventually};
+use support::{ENDLESS, Running, Sandbox, Signal};
 
 /// Kills a network as a crash would end it.
 fn crash(running: Running<'_>) {

@@ -2,17 +2,14 @@
 //! segmentation and checksums left to others and without, over rings of every kind, while its driver is replaced and
 //! Bellows dies and returns.
 
-#[path = "support/guest.rs"]
-mod guest;
 mod support;
-#[path = "support/vhost.rs"]
-mod vhost;
 
 use std::collections::BTreeSet;
 
-use guest::{Card, Guest};
-use support::{Running, Sandbox, Signal, is_left_out, is_skipped};
-use vhost::{Network, moved, negotiated, port_status, socket, wait_for_driver};
+use bellows_testkit::guest::{self, Card, Guest};
+use bellows_testkit::skips::{is_left_out, is_skipped};
+use support::vhost::{Network, moved, negotiated, port_status, socket, wait_for_driver};
+use support::{Running, Sandbox, Signal};
 
 /// The ports of the network, which are joined crosswise.
 const PORTS: [&str; 2] = ["near", "far"];

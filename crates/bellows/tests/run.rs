@@ -8,8 +8,10 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellows_testkit::eventually;
+use bellows_testkit::programs::has_program;
 use serde_json::{Value, json};
-use support::{ENDLESS, IDLE, Sandbox, Signal, eventually, has_peer, root};
+use support::{ENDLESS, IDLE, Sandbox, Signal, root};
 
 /// The packets of `examples/captures/quickstart.pcap`.
 const PACKETS: u64 = 2_972;
@@ -51,7 +53,7 @@ fn the_quickstart_says_where_every_packet_went() {
 
 #[test]
 fn tcpdump_reads_what_the_quickstart_wrote() {
-    if !has_peer("tcpdump_reads_what_the_quickstart_wrote", "tcpdump", "--version") {
+    if !has_program("tcpdump_reads_what_the_quickstart_wrote", "tcpdump") {
         return;
     }
     let sandbox = Sandbox::new();

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use bellows_config::{Configure, Context, Mistake};
 use bellows_engine::{App, AppError, Io, Port, Ports};
+use bellows_testkit::eventually;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use support::{Running, Sandbox, Signal, eventually};
+use support::{Running, Sandbox, Signal};
 
 /// Much longer than the limit of these networks, which is much longer than a busy machine keeps a thread from running.
 const LONG: Duration = Duration::from_millis(1_500);

@@ -1,7 +1,5 @@
 //! What a person meets at the terminal: help, `top`, completions, characters, and readers that go away.
 
-#[path = "support/pty.rs"]
-mod pty;
 mod support;
 
 use std::fmt::Write;
@@ -12,9 +10,11 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pty::Pty;
+use bellows_testkit::programs::has_program;
+use bellows_testkit::pty::Pty;
+use bellows_testkit::wait::PATIENCE;
 use serde_json::{Value, json};
-use support::{ENDLESS, IDLE, PATIENCE, Said, Sandbox, has_peer};
+use support::{ENDLESS, IDLE, Said, Sandbox};
 
 /// The words of every subcommand that help lists, the command itself first.
 fn commands(sandbox: &Sandbox) -> Vec<Vec<String>> {
@@ -494,7 +494,7 @@ fn bash_completes_what_there_is_at_that_moment() {
 
 #[test]
 fn zsh_completes_what_there_is_at_that_moment() {
-    if !has_peer("zsh_completes_what_there_is_at_that_moment", "zsh", "--version") {
+    if !has_program("zsh_completes_what_there_is_at_that_moment", "zsh") {
         return;
     }
     let sandbox = Sandbox::new();
@@ -520,7 +520,7 @@ fn zsh_completes_what_there_is_at_that_moment() {
 
 #[test]
 fn fish_completes_what_there_is_at_that_moment() {
-    if !has_peer("fish_completes_what_there_is_at_that_moment", "fish", "--version") {
+    if !has_program("fish_completes_what_there_is_at_that_moment", "fish") {
         return;
     }
     let sandbox = Sandbox::new();

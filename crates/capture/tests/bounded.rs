@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_capture::{Budget, Found, Reader};
-use common::{Order, Owned, Scratch, Transcript, block, enhanced_packet, interface_description, section_header};
+use bellows_testkit::scratch;
+use common::{Order, Owned, Transcript, block, enhanced_packet, interface_description, section_header};
 use proptest::prelude::*;
 
 const ORDER: Order = Order { big: false };
@@ -200,14 +201,14 @@ fn what_decompresses_to_much_does_so_in_many_calls() {
 
 #[test]
 fn a_file_is_opened_within_a_mebibyte() {
-    let scratch = Scratch::new("bounded");
+    let scratch = scratch();
     let (mut junk, _) = file(&[Piece::Junk { blocks: 1_000, length: 16 << 10 }]);
     // Without the packet at its start.
     let packet = enhanced_packet(ORDER, 0, 1, 60, &[7; 60]);
     let at = junk.windows(packet.len()).position(|window| window == packet).unwrap();
     junk.drain(at..at + packet.len());
     junk.extend(&packet);
-    let path = scratch.file("junk.pcapng", &junk);
+    let path = scratch::write(&scratch, "junk.pcapng", &junk);
     let mut reader = Reader::open(&path).unwrap();
     assert!(reader.position() < 2 << 20, "{}", reader.position());
     assert_eq!(reader.next_record().unwrap().unwrap().data.len(), 60);
@@ -216,7 +217,7 @@ fn a_file_is_opened_within_a_mebibyte() {
     assert!(reader.position() < 2 << 20, "{}", reader.position());
     assert_eq!(reader.next_record().unwrap().unwrap().data.len(), 60);
     // Bytes that decompress to nothing.
-    let path = scratch.file("hollow", &[gzip(&[]).repeat(100_000), gzip(&junk)].concat());
+    let path = scratch::write(&scratch, "hollow", [gzip(&[]).repeat(100_000), gzip(&junk)].concat());
     let mut reader = Reader::open(path).unwrap();
     assert_eq!((reader.format(), reader.interfaces().len()), (None, 0));
     assert!(reader.progress().consumed < 512 << 10, "{:?}", reader.progress());

@@ -7,9 +7,9 @@ use std::io::{self, Read, Write};
 use bellows_capture::{
     BlockProblem, Error, ErrorKind, Interface, LinkType, OutputFormat, Part, Reader, Record, Writer, WriterOptions,
 };
+use bellows_testkit::scratch;
 use common::{
-    Order, Scratch, Transcript, block, enhanced_packet, interface_description, option, pcap_header, pcap_record,
-    section_header,
+    Order, Transcript, block, enhanced_packet, interface_description, option, pcap_header, pcap_record, section_header,
 };
 
 const ORDER: Order = Order { big: false };
@@ -224,7 +224,7 @@ fn records_before_a_failing_read_are_delivered() {
 
 #[test]
 fn files_are_read_again_from_the_start() {
-    let scratch = Scratch::new("rewind");
+    let scratch = scratch();
     let small = pcap(&vec![record(60); 3]);
     // Larger than the buffer, so that it has to be read again.
     let large = pcap(&vec![record(1500); 1000]);
@@ -238,7 +238,7 @@ fn files_are_read_again_from_the_start() {
     };
     let cut_gzip = gzip[..gzip.len() / 2].to_vec();
     for file in [small, large, cut, sections, gzip, cut_gzip] {
-        let path = scratch.file("capture", &file);
+        let path = scratch::write(&scratch, "capture", &file);
         let mut reader = Reader::open(&path).unwrap();
         let first = Transcript::rest_of(&mut reader);
         assert!(!first.records.is_empty());
@@ -331,12 +331,12 @@ fn the_writer_refuses_what_the_format_cannot_hold() {
 
 #[test]
 fn no_file_is_touched_when_the_options_are_wrong() {
-    let scratch = Scratch::new("create");
-    let path = scratch.file("precious.pcap", b"precious");
+    let scratch = scratch();
+    let path = scratch::write(&scratch, "precious.pcap", b"precious");
     assert!(Writer::create(&path, WriterOptions::default(), &[]).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 
-    let missing = scratch.0.join("no/such/folder.pcap");
+    let missing = scratch.path().join("no/such/folder.pcap");
     let error = Writer::create(&missing, WriterOptions::default(), &[Interface::new(LinkType::RAW)]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Create(_)));
     assert!(error.to_string().starts_with(&*missing.to_string_lossy()), "{error}");

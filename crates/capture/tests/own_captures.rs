@@ -10,14 +10,15 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use bellows_capture::LinkType;
-use common::{Transcript, own_captures};
+use bellows_testkit::captures::own_folder;
+use common::Transcript;
 
 /// The least that git, a clone and a fuzzer should have to carry.
 const MOST_BYTES: usize = 300_000;
 
 #[test]
 fn the_files_are_those_that_the_generator_makes() {
-    let (folder, captures) = (own_captures(), own::all());
+    let (folder, captures) = (own_folder(), own::all());
     let names: BTreeSet<_> = captures.iter().map(|made| made.name.to_owned()).collect();
     assert_eq!(names.len(), captures.len(), "each name is given once");
     if std::env::var_os("BELLOWS_WRITE_CAPTURES").is_some_and(|value| value == "1") {

@@ -73,9 +73,12 @@ fn lines(symbols: &[Symbol]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use bellows_testkit::scratch;
+
+    use super::*;
 
     fn symbol(start: usize, size: usize, name: &str) -> Symbol {
         Symbol { start, size, name: name.into() }
@@ -83,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_file_holds_the_last_symbols_written_and_nothing_stays_beside_it() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let map = PerfMap { path: folder.path().join("perf-1.map") };
         map.write(&[symbol(0x5555_0000_1000, 0x2a, "breath"), symbol(0x5555_0000_102a, 16, "push of a splitter")])
             .unwrap();
@@ -99,7 +102,7 @@ mod tests {
 
     #[test]
     fn whoever_reads_meanwhile_keeps_a_whole_file() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let map = PerfMap { path: folder.path().join("perf-1.map") };
         map.write(&[symbol(0x1000, 1, "first")]).unwrap();
         let reader = File::open(map.path()).unwrap();
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_link_in_its_place_is_replaced_and_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let victim = folder.path().join("victim");
         fs::write(&victim, "precious").unwrap();
         let map = PerfMap { path: folder.path().join("perf-1.map") };
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_replaced_is_an_error_that_leaves_nothing_behind() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let map = PerfMap { path: folder.path().join("perf-1.map") };
         fs::create_dir(map.path()).unwrap();
         assert!(map.write(&[]).is_err());

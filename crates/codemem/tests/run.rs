@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
 
 use bellows_codemem::{Code, Draft, PerfMap, Refused, Symbol};
+use bellows_testkit::skip;
 
 /// mov eax, 42; ret
 const ANSWER: &[u8] = &[0xb8, 42, 0, 0, 0, 0xc3];
@@ -209,7 +210,7 @@ fn a_policy_against_new_code_is_a_typed_error() {
     let output = String::from_utf8_lossy(&child.stdout);
     let complaint = String::from_utf8_lossy(&child.stderr);
     if !output.contains("running 1 test") {
-        return skip(name, &format!("no namespace in which vm.memfd_noexec can be set: {}", complaint.trim()));
+        return skip(name, format!("no namespace in which vm.memfd_noexec can be set: {}", complaint.trim()));
     }
     assert!(child.status.success(), "{output}{complaint}");
     assert!(output.contains("refused: the kernel lets nothing be made executable ("), "{output}");
@@ -222,15 +223,6 @@ fn under_policy() {
     assert!(matches!(error, Refused::Sealing { .. }), "{error}");
     assert_eq!(access(address), None, "the place is given back");
     println!("refused: {error}");
-}
-
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped {test}: {reason}");
-    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-        use std::io::Write;
-        let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();
-        writeln!(file, "{test}: {reason}").unwrap();
-    }
 }
 
 #[test]

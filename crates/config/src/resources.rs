@@ -424,6 +424,8 @@ fn without_number(name: &OsStr) -> Option<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use bellows_testkit::scratch;
+
     use super::*;
 
     #[test]
@@ -439,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_file_is_the_same_by_whatever_path() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let path = |name: &str| folder.path().join(name);
         fs::create_dir(path("sub")).unwrap();
         fs::write(path("old"), "").unwrap();

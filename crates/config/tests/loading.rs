@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bellows_config::{Diagnostics, EngineConfig, Loaded, Overrides, load};
 use bellows_engine::Schedule;
+use bellows_testkit::scratch;
 use common::{loaded, registry};
 
 const NETWORK: &str = r#"
@@ -208,7 +209,7 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
 
 /// Loads `net.toml` of some files in a new folder; the folder's name in reports is `DIR`.
 fn from_files(files: &[(&str, &str)]) -> Result<(Loaded, PathBuf), String> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     write(folder.path(), files);
     let loaded = load(&folder.path().join("net.toml"), &registry(), &Overrides::default());
     let shown = folder.path().display().to_string();
@@ -293,7 +294,7 @@ fn includes_that_meet_again_are_shown_at_both_places() {
 
 #[test]
 fn a_file_that_is_no_text_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let path = folder.path().join("net.toml");
     fs::write(&path, b"# caf\xc3\xa9\nlinks = [] # \xff\n").unwrap();
     let diagnostics = load(&path, &registry(), &Overrides::default()).unwrap_err();

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use bellows_config::{Configure, Context, Mistake, Overrides, Registry, Resource, load};
 use bellows_engine::{App, Port, Ports};
+use bellows_testkit::scratch;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +87,7 @@ fn is_root() -> bool {
 
 #[test]
 fn two_apps_on_one_file_are_shown_at_both_places() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     fs::write(folder.path().join("old"), "").unwrap();
     let report = said(folder.path(), &["write = \"new\"", "write = \"./new\""]);
     let expected = r#"error: `b`: `a` and `b` write the same file, `DIR/./new`
@@ -118,7 +119,7 @@ fn two_apps_on_one_file_are_shown_at_both_places() {
 
 #[test]
 fn names_that_a_rotation_gives_are_taken() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     fs::write(folder.path().join("out.2.pcap"), "").unwrap();
     let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
     let rotates = "write = \"out.pcap\"\nrotate = true";
@@ -130,7 +131,7 @@ fn names_that_a_rotation_gives_are_taken() {
 
 #[test]
 fn what_cannot_be_written_or_read_is_found_without_touching_it() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
     fs::create_dir(folder.path().join("sub")).unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
@@ -148,7 +149,7 @@ fn what_cannot_be_written_or_read_is_found_without_touching_it() {
 /// As a user, since permissions do not hold for root.
 #[test]
 fn permissions_are_looked_at() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let path = |name: &str| folder.path().join(name);
     fs::create_dir(path("closed")).unwrap();
     fs::write(path("kept"), "precious").unwrap();
@@ -185,7 +186,7 @@ fn permissions_are_looked_at() {
 
 #[test]
 fn sockets_are_looked_at_and_not_connected_to() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let check = |apps: &[&str], texts: &[&str]| check(folder.path(), apps, texts);
     fs::write(folder.path().join("file"), "").unwrap();
     check(&["listen = \"s\"", "listen = \"./s\""], &["is the socket that `a` uses", "created here, too"]);
@@ -203,7 +204,7 @@ fn sockets_are_looked_at_and_not_connected_to() {
 
 #[test]
 fn a_socket_at_which_another_process_listens_is_warned_about() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let socket = folder.path().join("other");
     let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); input()";
     let python = Command::new("python3").args(["-c", script]).arg(&socket).stdin(std::process::Stdio::piped()).spawn();

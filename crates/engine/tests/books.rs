@@ -7,6 +7,7 @@ use std::thread;
 use bellows_engine::{App, AppError, Counter, End, Engine, Io, Network, Ports, Schedule, Settings};
 use bellows_observe::{Imbalance, Snapshot};
 use bellows_packet::{Packet, Vector, buffer_use};
+use bellows_testkit::wait::Deadline;
 use proptest::prelude::*;
 
 /// What an app does with each packet.
@@ -203,13 +204,13 @@ fn case() -> impl Strategy<Value = Case> {
 /// Swaps another network in, as another thread asks for it.
 fn reload(engine: &mut Engine, network: Network) -> bellows_engine::Reloaded {
     let control = engine.control();
-    thread::scope(|scope| {
-        let reloading = scope.spawn(move || control.reload(network).unwrap());
-        while !reloading.is_finished() {
-            engine.attend();
-        }
-        reloading.join().unwrap()
-    })
+    let reloading = thread::spawn(move || control.reload(network).unwrap());
+    let deadline = Deadline::new("a reload");
+    while !reloading.is_finished() {
+        deadline.check();
+        engine.attend();
+    }
+    reloading.join().unwrap()
 }
 
 /// Every term of the books as a reader of a report sees it.

@@ -12,6 +12,7 @@ use bellows_engine::{
 };
 use bellows_observe::{AppCounts, ReadError, Snapshot};
 use bellows_packet::Packet;
+use bellows_testkit::eventually;
 
 const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
 const OUTPUT: Ports = Ports::Named(&[Port::required("output", "packets")]);
@@ -96,10 +97,10 @@ fn run(network: Network, beside: impl FnOnce(&Control)) -> Outcome {
 /// Waits until an app has got packets.
 fn wait_for_packets(control: &Control, app: &str) {
     let got = |snapshot: Snapshot| snapshot.apps.iter().any(|row| row.name == app && row.in_packets > 100);
-    while !got(control.snapshot()) {
+    eventually("packets at an app", || {
         control.refresh();
-        thread::sleep(Duration::from_millis(1));
-    }
+        got(control.snapshot())
+    });
 }
 
 fn gone<'a>(snapshot: &'a Snapshot, app: &str) -> &'a AppCounts {

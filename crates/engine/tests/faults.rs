@@ -15,6 +15,7 @@ use bellows_engine::{
 use bellows_observe::Home;
 use bellows_packet::Packet;
 use bellows_sys::wake::Event;
+use bellows_testkit::wait::Deadline;
 
 const PACKETS: Ports = Ports::Named(&[Port::required("port", "packets")]);
 
@@ -485,15 +486,15 @@ fn a_reload_starts_an_app_that_panicked_again_though_it_has_not_changed() {
         let listed = engine.control().listing().calls.pop().unwrap().function;
         assert!(listed.contains("Failed"), "{schedule}: {listed}");
         for round in 1..=2 {
-            let control = engine.control();
-            thread::scope(|scope| {
-                let reloading = scope.spawn(move || control.reload(network()).unwrap());
-                while !reloading.is_finished() {
-                    engine.attend();
-                }
-                let report = reloading.join().unwrap();
-                assert_eq!((report.kept, report.revived), (vec!["source".to_owned()], vec!["fragile".to_owned()]));
-            });
+            let (control, network) = (engine.control(), network());
+            let reloading = thread::spawn(move || control.reload(network).unwrap());
+            let deadline = Deadline::new("a reload");
+            while !reloading.is_finished() {
+                deadline.check();
+                engine.attend();
+            }
+            let report = reloading.join().unwrap();
+            assert_eq!((report.kept, report.revived), (vec!["source".to_owned()], vec!["fragile".to_owned()]));
             let fragile = &engine.snapshot().apps[1];
             assert_eq!(
                 (fragile.state.as_str(), fragile.panics),

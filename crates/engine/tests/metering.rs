@@ -15,6 +15,8 @@ use bellows_observe::timeline::{Recording, What};
 use bellows_packet::{Packet, Vector};
 use bellows_pmu::Event as PmuEvent;
 use bellows_sys::wake::Event;
+use bellows_testkit::skip;
+use bellows_testkit::wait::Deadline;
 
 const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
 const OUTPUT: Ports = Ports::Named(&[Port::required("output", "packets")]);
@@ -238,7 +240,7 @@ fn events_are_counted_for_each_app() {
     let events = Some(vec![PmuEvent::PageFaults, PmuEvent::TaskClock]);
     let mut engine = match Engine::new(network, Settings { events, ..Settings::default() }, None) {
         Ok(engine) => engine,
-        Err(error) => return skip("events are counted for each app", &error.to_string()),
+        Err(error) => return skip("events_are_counted_for_each_app", error),
     };
     engine.breathe_times(20_000);
     let snapshot = engine.snapshot();
@@ -246,15 +248,6 @@ fn events_are_counted_for_each_app() {
     assert!((2_000.0..30_000.0).contains(&(nanos / packets)), "{nanos} ns for {packets} packets, 50 µs for two");
     assert!((snapshot.apps[0].account["pull_task_clock"] as f64) < nanos / 2.0);
     assert!(snapshot.apps[1].account.contains_key("push_page_faults"));
-}
-
-fn skip(test: &str, reason: &str) {
-    eprintln!("skipped {test}: {reason}");
-    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-        use std::io::Write;
-        let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();
-        writeln!(file, "{test}: {reason}").unwrap();
-    }
 }
 
 /// Takes breaths on this thread, as the engine's own thread would, while orders come from outside.
@@ -618,7 +611,9 @@ fn what_is_watched_stays_so_over_a_reload_if_it_is_there() {
     };
     control.reload(more()).unwrap();
     let missed = tap.missed();
+    let deadline = Deadline::new("packets after a reload, and none after the next");
     while tap.missed() == missed && !tap.is_over() {
+        deadline.check();
         if tap.next(soon()).is_some() {
             break;
         }
@@ -626,7 +621,9 @@ fn what_is_watched_stays_so_over_a_reload_if_it_is_there() {
     assert!(!tap.is_over());
     let without = Network::new().app("numbers", numbers(6, u64::MAX)).app("late", Sink);
     control.reload(without.link("numbers.output -> late.input").unwrap()).unwrap();
-    while tap.next(soon()).is_some() {}
+    while tap.next(soon()).is_some() {
+        deadline.check();
+    }
     assert!(tap.is_over(), "its link is gone");
     control.stop();
     run.join().unwrap();

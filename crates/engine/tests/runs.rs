@@ -10,6 +10,7 @@ use bellows_engine::{
     Settings, Status,
 };
 use bellows_packet::{Packet, pool};
+use bellows_testkit::wait::Deadline;
 
 /// The pool is one for the process, and these tests watch it: they take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -586,13 +587,14 @@ fn apps_tell_their_states_across_reloads_and_panics() {
         Engine::new(network(&[("first", 1), ("mute", 0), ("second", 3)]), Settings::default(), None).unwrap();
     let control = engine.control();
     let reload = |engine: &mut Engine, network: Network| {
-        std::thread::scope(|scope| {
-            let asked = scope.spawn(|| control.reload(network));
-            while !asked.is_finished() {
-                engine.attend();
-            }
-            asked.join().unwrap()
-        })
+        let control = control.clone();
+        let asked = std::thread::spawn(move || control.reload(network));
+        let deadline = Deadline::new("a reload");
+        while !asked.is_finished() {
+            deadline.check();
+            engine.attend();
+        }
+        asked.join().unwrap()
     };
 
     // Before the first breath and after; whoever has nothing to tell is left out.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use bellows_engine::{App, Counter, Engine, Io, Network, Ports, Schedule, Settings};
 use bellows_observe::Snapshot;
 use bellows_packet::{CAPACITY, Packet};
+use bellows_testkit::wait::Deadline;
 use proptest::prelude::*;
 
 /// What an app does. Packets are numbers; each carries its number in its first four bytes and is 60 to 91 long.
@@ -239,12 +240,13 @@ fn network(case: &Case, strangers: &[usize], kept: &[Kept]) -> Network {
 /// Swaps another network in, as another thread asks for it.
 fn reload(engine: &mut Engine, network: Network) {
     let control = engine.control();
-    std::thread::scope(|scope| {
-        let reloading = scope.spawn(move || control.reload(network).unwrap());
-        while !reloading.is_finished() {
-            engine.attend();
-        }
-    });
+    let reloading = std::thread::spawn(move || control.reload(network).unwrap());
+    let deadline = Deadline::new("a reload");
+    while !reloading.is_finished() {
+        deadline.check();
+        engine.attend();
+    }
+    reloading.join().unwrap();
 }
 
 fn run(case: &Case, schedule: Schedule) -> Result {

@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use bellows_testkit::skip;
+
 use super::svg::{Drawing, Rect, Stroke};
 use super::*;
 
@@ -316,17 +318,7 @@ fn graphviz(test: &str, source: &str) -> Option<std::process::Output> {
     let mut child = match child {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            assert!(
-                std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"),
-                "dot is not installed, but BELLOWS_REQUIRE_PEERS=1 asks for it"
-            );
-            let line = format!("{test}: dot is not installed");
-            // Not `eprintln`, which the test harness keeps to itself when the test passes.
-            let _ = writeln!(std::io::stderr(), "SKIPPED {line}");
-            if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-                let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();
-                writeln!(file, "{line}").unwrap();
-            }
+            skip(test, "dot is not installed");
             return None;
         }
         Err(error) => panic!("dot: {error}"),

@@ -3,7 +3,6 @@
 //! The test binary is also the measuring process: it is that when it is called with `--measure`.
 
 use std::hint::black_box;
-use std::io::Write;
 use std::process::Command;
 
 use bellows_apps::sink::Sink;
@@ -13,6 +12,7 @@ use bellows_lab::processes;
 use bellows_lab::residence::{Levels, Resident};
 use bellows_lab::supply::{Order, pair};
 use bellows_packet::{Template, Vector, free_all, push_filled};
+use bellows_testkit::programs::has_program;
 use serde::{Deserialize, Serialize};
 
 /// Numbers that are read in a measuring process.
@@ -129,7 +129,7 @@ fn main() {
         let counts = [Task::Breaths(20), Task::Look(Resident::L2)].map(count);
         return println!("{}", serde_json::to_string(&counts).unwrap());
     }
-    if !has_valgrind() {
+    if !has_program("callgrind", "valgrind") {
         return;
     }
     the_measured_part_alone_is_counted();
@@ -192,20 +192,4 @@ fn failures_say_what_happened() {
     let failure = |task| callgrind::count::<Task, u64>(&["--measure"], &task, &mut ()).unwrap_err().to_string();
     assert!(failure(Task::Failure).contains("nothing comes of this"));
     assert!(failure(Task::Nothing).contains("counted nothing"));
-}
-
-/// Whether valgrind can be run. If not, the test is skipped, visibly.
-fn has_valgrind() -> bool {
-    let found = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        let required = std::env::var("BELLOWS_REQUIRE_PEERS").is_ok_and(|value| value == "1");
-        assert!(!required, "valgrind is not installed, but BELLOWS_REQUIRE_PEERS=1 asks for it");
-        let reason = "callgrind: valgrind is not installed";
-        eprintln!("SKIPPED {reason}");
-        if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-            let mut file = std::fs::File::options().append(true).create(true).open(path).unwrap();
-            writeln!(file, "{reason}").unwrap();
-        }
-    }
-    found
 }

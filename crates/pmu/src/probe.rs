@@ -196,11 +196,14 @@ fn try_to_count(what: &What) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::cell::RefCell;
 
-    fn devices(names: &[&str]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
+    use bellows_testkit::scratch::{TempDir, scratch};
+
+    use super::*;
+
+    fn devices(names: &[&str]) -> TempDir {
+        let folder = scratch();
         for name in names {
             fs::create_dir(folder.path().join(name)).unwrap();
             fs::write(folder.path().join(name).join("type"), "10\n").unwrap();
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn without_sysfs_the_kernel_is_asked() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = scratch();
         let pmu = probe(&folder.path().join("none"), Core::Other, || None, |_| Ok(true));
         assert!(pmu.is_ok());
     }

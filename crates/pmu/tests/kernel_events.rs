@@ -1,10 +1,9 @@
 //! The kernel's own events, counted from end to end: every machine has them.
 
-mod common;
-
 use std::time::Instant;
 
 use bellows_pmu::{Event, Group, MOST_EVENTS, OpenError};
+use bellows_testkit::skip;
 
 /// Touches this many pages that nobody has touched before, each of which the kernel has to give by itself.
 const TOUCHED: u64 = 31;
@@ -32,7 +31,7 @@ fn open(test: &str, events: &[Event]) -> Option<Group> {
     match Group::open(events) {
         Ok(group) => Some(group),
         Err(error @ (OpenError::NotPermitted { .. } | OpenError::Kernel { .. })) => {
-            common::skip(test, &error.to_string());
+            skip(test, error);
             None
         }
         Err(error) => panic!("{error}"),

@@ -1,12 +1,12 @@
 //! A thread of this process is sampled from another one.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use bellows_pmu::{SampleError, Sampler};
+use bellows_testkit::skip;
+use bellows_testkit::wait::Defer;
 
 /// Where the busy thread is, most of the time: its code and its stack are known.
 #[inline(never)]
@@ -31,9 +31,8 @@ fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
             std::hint::black_box(&marker);
         });
         let (thread, marker) = receiver.recv().unwrap();
-        let observed = observe(thread, marker);
-        is_done.store(true, Ordering::Relaxed);
-        observed
+        let _done = Defer(|| is_done.store(true, Ordering::Relaxed));
+        observe(thread, marker)
     });
     match observed {
         Ok(Observed { busy, seen, within, marked }) => {
@@ -43,7 +42,7 @@ fn a_busy_thread_is_seen_where_it_is_with_its_stack() {
             assert!(marked > seen / 2, "{marked} of {seen} samples with the caller's variable on the stack");
         }
         Err(error @ (SampleError::NotPermitted { .. } | SampleError::Kernel { .. })) => {
-            common::skip("a busy thread is sampled", &error.to_string());
+            skip("a_busy_thread_is_seen_where_it_is_with_its_stack", error);
         }
         Err(error) => panic!("{error}"),
     }

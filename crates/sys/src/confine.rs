@@ -364,15 +364,16 @@ mod tests {
     use std::process::Command;
     use std::ptr::null_mut;
 
+    use bellows_testkit::skip;
+
     use super::*;
 
-    /// Runs something in a confined thread of its own; `None` where there is no seccomp, with the reason on standard
-    /// error.
-    fn confined<T: Send>(work: impl FnOnce(&Denials) -> T + Send) -> Option<T> {
+    /// Runs something in a confined thread of its own. `None`, and the test is skipped, where there is no seccomp.
+    fn confined<T: Send>(test: &str, work: impl FnOnce(&Denials) -> T + Send) -> Option<T> {
         let run = || match control_thread() {
             Ok(denials) => Some(work(&denials)),
             Err(why) => {
-                eprintln!("skipped: {why}");
+                skip(test, why);
                 None
             }
         };
@@ -381,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_call_that_is_not_allowed_fails_and_is_counted_by_its_name() {
-        let counted = confined(|denials| {
+        let counted = confined("a_call_that_is_not_allowed_fails_and_is_counted_by_its_name", |denials| {
             for _ in 0..3 {
                 assert_eq!(File::open("/dev/null").unwrap_err().raw_os_error(), Some(libc::EPERM));
             }
@@ -403,7 +404,7 @@ mod tests {
     #[test]
     fn memory_never_becomes_executable() {
         use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-        let count = confined(|denials| {
+        let count = confined("memory_never_becomes_executable", |denials| {
             let (plain, code) = (ProtFlags::READ | ProtFlags::WRITE, ProtFlags::READ | ProtFlags::EXEC);
             // SAFETY: new mappings of which nobody else knows.
             unsafe {
@@ -427,7 +428,7 @@ mod tests {
         crate::mapping::prepare().unwrap();
         crate::socket::prepare().unwrap();
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-        let denied = confined(|denials| {
+        let denied = confined("what_the_protocol_needs_is_allowed", |denials| {
             let file = crate::memfd::sealed(8192).unwrap();
             let mapping = crate::mapping::SharedMapping::new(&file, 0, 8192).unwrap();
             let event = crate::wake::Event::new().unwrap();

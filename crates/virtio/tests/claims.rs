@@ -6,11 +6,11 @@ mod model;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_sys::notify::Notifiers;
+use bellows_testkit::wait::meanwhile;
 use bellows_virtio::driver::{Chains, Driver, DriverConfig};
 use bellows_virtio::ring::{Position, ReceiveRing, Setup, Stop, TransmitRing};
 use bellows_virtio::vhost::Placed;
@@ -290,15 +290,6 @@ fn headers_are_true_of_packets_whatever_was_claimed_and_changed() {
     assert!(sums.iter().all(|sum| *sum > 1_000), "with a header that says something, without, refused: {sums:?}");
 }
 
-/// Says that all is done when it is dropped, also by a test that fails.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 /// A driver that changes a packet and its header while the device takes them gets nothing through but packets of
 /// which the header is true.
 #[test]
@@ -311,25 +302,20 @@ fn what_a_driver_changes_meanwhile_is_checked_as_it_was_taken() {
         let it = frame(&mut random, 1_200, true, false);
         let other = it.bytes.iter().map(|byte| !byte).collect::<Vec<_>>();
         let claims = [it.gso(536), it.checksum()];
-        let done = AtomicBool::new(false);
         let memory: Arc<Memory> = Arc::clone(&raw.guest.memory);
         let mut came = [0; 2];
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                // Every byte by itself, so that each mixture comes.
-                let place = memory.translate(buffer, 12 + 1_200).unwrap().as_ptr();
-                let mut random = Random::new(6);
-                while !done.load(Relaxed) {
-                    let bytes = if random.one_in(2) { &it.bytes } else { &other };
-                    let contents = [header(random.of(&claims), 12), bytes[..60].to_vec()].concat();
-                    for (at, byte) in contents.into_iter().enumerate() {
-                        // SAFETY: inside of what was translated; the device reads it through volatile accesses and
-                        // copies.
-                        unsafe { place.add(at).write_volatile(byte) };
-                    }
-                }
-            });
-            let _end = End(&done);
+        let mut changes = Random::new(6);
+        // Every byte by itself, so that each mixture comes.
+        let change = || {
+            let place = memory.translate(buffer, 12 + 1_200).unwrap().as_ptr();
+            let bytes = if changes.one_in(2) { &it.bytes } else { &other };
+            let contents = [header(changes.of(&claims), 12), bytes[..60].to_vec()].concat();
+            for (at, byte) in contents.into_iter().enumerate() {
+                // SAFETY: inside of what was translated; the device reads it through volatile accesses and copies.
+                unsafe { place.add(at).write_volatile(byte) };
+            }
+        };
+        meanwhile(change, || {
             let start = Instant::now();
             let mut rounds = 0;
             // How often the other thread runs is the system's choice.

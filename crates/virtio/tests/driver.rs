@@ -5,12 +5,13 @@ mod model;
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::notify::{Notifier, Notifiers};
 use bellows_sys::wake::PeerEvent;
+use bellows_testkit::wait::meanwhile;
 use bellows_virtio::driver::{Chains, Driver, DriverConfig, Rejection, UsedBell};
 use bellows_virtio::ring::{Position, ReceiveRing, Setup, Stop, Taken, TransmitRing};
 use bellows_virtio::vhost::{Placed, QueueLayout};
@@ -240,16 +241,13 @@ fn memory_that_changes_while_the_driver_reads_it_does_no_harm() {
         Features::VERSION_1 | Features::IN_ORDER | Features::EVENT_IDX | Features::MRG_RXBUF,
     ] {
         let Pair { mut driver, mut transmit, mut receive, shared, length } = connect(features, 64, Chains::Single);
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut random = Random::new(1);
-                while !done.load(Relaxed) {
-                    let at = random.between(0, length.min(8_000) - 1);
-                    // SAFETY: the offset is below the mapping's length.
-                    unsafe { shared.start().as_ptr().add(at).write_volatile(random.next() as u8) };
-                }
-            });
+        let mut scribbles = Random::new(1);
+        let scribble = || {
+            let at = scribbles.between(0, length.min(8_000) - 1);
+            // SAFETY: the offset is below the mapping's length.
+            unsafe { shared.start().as_ptr().add(at).write_volatile(scribbles.next() as u8) };
+        };
+        meanwhile(scribble, || {
             let mut random = Random::new(2);
             for _ in 0..2_000 {
                 let packets: Vec<Packet> = (0..5).map(|_| packet(&mut random, features)).collect();
@@ -258,7 +256,6 @@ fn memory_that_changes_while_the_driver_reads_it_does_no_harm() {
                 let _ = receive.receive(&packets);
                 let _ = driver.pairs[0].receive.receive(&mut Vector::new(), 20);
             }
-            done.store(true, Relaxed);
         });
     }
 }

@@ -6,10 +6,10 @@ mod model;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bellows_packet::{Offload, Packet, Vector, pool};
 use bellows_sys::memfd;
+use bellows_testkit::wait::meanwhile;
 use bellows_virtio::ring::{Areas, Counters, Position, ReceiveRing, RingError, Setup, SetupError, Taken, TransmitRing};
 use bellows_virtio::{Features, Memory, RegionSpec};
 
@@ -419,51 +419,49 @@ fn memory_that_changes_while_the_device_reads_it_does_no_harm() {
         let mut rogue = Rogue::new(features);
         let receive = number % 2 == 0;
         let access = if receive { WRITE } else { 0 };
-        let done = AtomicBool::new(false);
         let (memory, areas) = (Arc::clone(&rogue.ring.guest.memory), rogue.ring.areas);
-        std::thread::scope(|scope| {
-            scope.spawn(|| scribble(&memory, areas, &done));
-            let mut random = Random::new(2);
-            let packets: Vec<Packet> =
-                [60, 1500, 3000].iter().map(|&length| Packet::from_bytes(&vec![7; length]).unwrap()).collect();
-            for round in 0..300 {
-                for index in 0..SIZE {
-                    let flags = random.of(&[0, 0, NEXT, INDIRECT]) | access;
-                    let address = random.of(&[BUFFER, TABLE, LAST, BORDER - 100]);
-                    rogue.write(index, address, random.of(&[16, 64, 112, 2000]), flags, random.word() % SIZE);
-                }
-                rogue.offer(round % SIZE, SIZE);
-                if receive {
-                    let mut ring = ReceiveRing::new(rogue.ring.setup()).unwrap();
-                    while ring.receive(&packets).is_ok_and(|taken| taken.count > 0) {}
-                } else {
-                    let mut ring = TransmitRing::new(rogue.ring.setup()).unwrap();
-                    let mut rest = 100;
-                    while rest > 0 && ring.transmit(&mut Vector::new(), 32).is_ok_and(|count| count > 0) {
-                        rest -= 1;
+        let mut scribbles = Random::new(3);
+        meanwhile(
+            || scribble(&memory, areas, &mut scribbles),
+            || {
+                let mut random = Random::new(2);
+                let packets: Vec<Packet> =
+                    [60, 1500, 3000].iter().map(|&length| Packet::from_bytes(&vec![7; length]).unwrap()).collect();
+                for round in 0..300 {
+                    for index in 0..SIZE {
+                        let flags = random.of(&[0, 0, NEXT, INDIRECT]) | access;
+                        let address = random.of(&[BUFFER, TABLE, LAST, BORDER - 100]);
+                        rogue.write(index, address, random.of(&[16, 64, 112, 2000]), flags, random.word() % SIZE);
+                    }
+                    rogue.offer(round % SIZE, SIZE);
+                    // The other thread may make available more and more: no call may need it to stop.
+                    if receive {
+                        let mut ring = ReceiveRing::new(rogue.ring.setup()).unwrap();
+                        let mut receive = || ring.receive(&packets).is_ok_and(|taken| taken.count > 0);
+                        (0..100).all(|_| receive());
+                    } else {
+                        let mut ring = TransmitRing::new(rogue.ring.setup()).unwrap();
+                        let mut transmit = || ring.transmit(&mut Vector::new(), 32).is_ok_and(|count| count > 0);
+                        (0..100).all(|_| transmit());
                     }
                 }
-            }
-            done.store(true, Relaxed);
-        });
+            },
+        );
     }
 }
 
-/// Writes random words into the ring, and now and then anywhere.
-fn scribble(memory: &Memory, areas: Areas, done: &AtomicBool) {
-    let mut random = Random::new(3);
-    while !done.load(Relaxed) {
-        let address = match random.between(0, 3) {
-            0 => areas.descriptors + random.between(0, 16 * usize::from(SIZE) - 2) as u64,
-            1 => areas.driver + random.between(0, 4 + 2 * usize::from(SIZE)) as u64,
-            2 => TABLE + random.between(0, 110) as u64,
-            _ => BUFFER + random.between(0, 15_000) as u64,
-        };
-        let value = random.of(&[0, 1, 2, 4, 0x80, 0x8080, 0xffff]) ^ (random.word() & 3);
-        let host = memory.translate(address, 2).unwrap();
-        // SAFETY: both bytes are mapped; the device reads them through atomics and volatile accesses.
-        unsafe { host.cast::<[u8; 2]>().write_volatile(value.to_le_bytes()) };
-    }
+/// Writes a random word into the ring, and now and then anywhere.
+fn scribble(memory: &Memory, areas: Areas, random: &mut Random) {
+    let address = match random.between(0, 3) {
+        0 => areas.descriptors + random.between(0, 16 * usize::from(SIZE) - 2) as u64,
+        1 => areas.driver + random.between(0, 4 + 2 * usize::from(SIZE)) as u64,
+        2 => TABLE + random.between(0, 110) as u64,
+        _ => BUFFER + random.between(0, 15_000) as u64,
+    };
+    let value = random.of(&[0, 1, 2, 4, 0x80, 0x8080, 0xffff]) ^ (random.word() & 3);
+    let host = memory.translate(address, 2).unwrap();
+    // SAFETY: both bytes are mapped; the device reads them through atomics and volatile accesses.
+    unsafe { host.cast::<[u8; 2]>().write_volatile(value.to_le_bytes()) };
 }
 
 /// The driver's process cuts the file short while the device works: the device's process lives on, and the ring stops.

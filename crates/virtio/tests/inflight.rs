@@ -233,6 +233,7 @@ fn a_successor_goes_on_whichever_store_was_the_last() {
                         let mut stores = 0;
                         while kill_and_go_on(features, receives, stores, rounds, looks_between) {
                             stores += 1;
+                            assert!(stores < 1_000, "the device never gets to its last store");
                         }
                         let least = if options == Features::IN_ORDER && !receives { 4 } else { 8 };
                         assert!(stores >= least, "only {stores} stores, receive: {receives}, {features}");

@@ -1,17 +1,16 @@
 //! Super-frames cut into segments: against a naive model, put together again, and checked by the code that checks traffic.
 
-mod captures;
 mod exercise;
 
 use std::path::PathBuf;
 
 use bellows_capture::{LinkType, Reader};
+use bellows_testkit::captures;
 use bellows_wire::offload::{
     Checksums, Kind, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, SuperFrame, Transport, finish_checksum,
 };
 use bellows_wire::tcp::flags::{ACK, CWR, FIN, PSH};
 use bellows_wire::*;
-use captures::{captures, own_captures};
 use proptest::prelude::*;
 
 /// A super-frame as a guest makes it, taken apart.
@@ -488,14 +487,14 @@ fn ipv6_headers_that_forbid_it_are_refused_by_name() {
 #[test]
 fn real_segments_survive_being_cut_and_joined() {
     const TEST: &str = "real_segments_survive_being_cut_and_joined";
-    let Some(files) = captures(TEST) else { return };
+    let Some(files) = captures::real(TEST) else { return };
     let (cut, super_frames) = survive_being_cut_and_joined(files);
     assert!(cut > 500 && super_frames > 0, "{cut} packets, {super_frames} super-frames");
 }
 
 #[test]
 fn segments_of_own_captures_survive_being_cut_and_joined() {
-    let (cut, super_frames) = survive_being_cut_and_joined(own_captures());
+    let (cut, super_frames) = survive_being_cut_and_joined(captures::own());
     assert!(cut > 20 && super_frames > 0, "{cut} packets, {super_frames} super-frames");
 }
 

@@ -1,32 +1,22 @@
 //! Summaries of packets: those that tcpdump prints, of real captures and of packets made for the purpose; and some of any
 //! bytes at all.
 
-mod captures;
 mod packets;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bellows_capture::{Interface, LinkType, Reader, Record, Writer, WriterOptions};
+use bellows_testkit::{captures, programs, scratch};
 use bellows_wire::summary::{LinkLayer, summarize, write_summary};
-use captures::{captures, own_captures, skipped};
 use proptest::prelude::*;
 
 /// What tcpdump prints of each packet of a file: the first line, without the space at its end. `None` after saying that
 /// `test` is skipped for want of it.
 fn tcpdump(test: &str, options: &[&str], file: &Path) -> Option<Vec<String>> {
     let options = [&["-n", "-t", "-S", "--number"], options].concat();
-    let output = match Command::new("tcpdump").args(options).arg("-r").arg(file).output() {
-        Ok(output) => output,
-        Err(error) => {
-            let required = std::env::var("BELLOWS_REQUIRE_PEERS").is_ok_and(|value| value == "1");
-            assert!(!required, "tcpdump: {error}, but BELLOWS_REQUIRE_PEERS=1 asks for it");
-            skipped(test, &format!("tcpdump: {error}"));
-            return None;
-        }
-    };
+    let output = programs::output(test, Command::new("tcpdump").args(options).arg("-r").arg(file))?;
     let mut packets = Vec::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         // Other lines go on with the packet before.
@@ -140,7 +130,7 @@ fn without_application(line: &str) -> &str {
 #[test]
 fn real_packets_are_summarized_as_tcpdump_does() {
     const TEST: &str = "real_packets_are_summarized_as_tcpdump_does";
-    let Some(comparison) = captures(TEST).and_then(|files| compare_files(TEST, files)) else { return };
+    let Some(comparison) = captures::real(TEST).and_then(|files| compare_files(TEST, files)) else { return };
     comparison.require(&[
         ("TCP", 500),
         ("UDP", 500),
@@ -162,7 +152,7 @@ fn real_packets_are_summarized_as_tcpdump_does() {
 #[test]
 fn packets_of_own_captures_are_summarized_as_tcpdump_does() {
     let test = "packets_of_own_captures_are_summarized_as_tcpdump_does";
-    let Some(comparison) = compare_files(test, own_captures()) else { return };
+    let Some(comparison) = compare_files(test, captures::own()) else { return };
     comparison.require(&[
         ("TCP", 80),
         ("UDP", 100),
@@ -204,9 +194,8 @@ fn compare_files(test: &str, files: Vec<PathBuf>) -> Option<Comparison> {
 
 /// Summaries of frames of which so many bytes are there, beside tcpdump's.
 fn compare(test: &str, link: LinkType, frames: &[(packets::Made, usize)]) -> Option<Comparison> {
-    let folder = std::env::temp_dir().join(format!("bellows-{test}-{}-{}", link.0, std::process::id()));
-    fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
-    let file = folder.join("made.pcap");
+    let folder = scratch();
+    let file = folder.path().join("made.pcap");
     let interface = Interface::new(link);
     let mut writer = Writer::create(&file, WriterOptions::default(), &[interface]).expect("a file can be made");
     for ((_, frame), kept) in frames {
@@ -216,7 +205,6 @@ fn compare(test: &str, link: LinkType, frames: &[(packets::Made, usize)]) -> Opt
     writer.finish().expect("a file can be written");
     let theirs = tcpdump(test, &[], &file);
     let ours = summaries(&file);
-    fs::remove_dir_all(&folder).expect("the folder can be removed");
     let theirs = theirs?;
     assert_eq!((ours.len(), theirs.len()), (frames.len(), frames.len()));
     let mut comparison = Comparison::default();

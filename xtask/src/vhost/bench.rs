@@ -1,13 +1,16 @@
 //! The measurement: fresh processes at each point, and windows in which one back end or the other works.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellows_testkit::hugepages::Hugepages;
+use bellows_testkit::scratch;
+use bellows_testkit::testpmd::Testpmd;
+
 use super::processes::{self, Bellows, Scheduled, Work, signal};
 use super::{Cell, Direction, Memory, Options};
-use crate::testpmd::Testpmd;
 use crate::{Failure, tools};
 
 /// How much of a window a process may wait for its processor.
@@ -97,51 +100,8 @@ pub struct Row {
 }
 
 /// Hugepages set aside for the comparison, and given back.
-struct Hugepages(String);
-
-impl Hugepages {
-    const FILE: &str = "/proc/sys/vm/nr_hugepages";
-
-    fn reserve() -> Result<Hugepages, Failure> {
-        let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
-        let before = Hugepages(read(Self::FILE));
-        // Whatever else starts meanwhile may take some.
-        let wanted = before.0.parse::<usize>().unwrap_or(0) + 2 * HUGEPAGES;
-        let _ = fs::write(Self::FILE, wanted.to_string());
-        let free: usize = read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").parse().unwrap_or(0);
-        match free >= HUGEPAGES {
-            true => Ok(before),
-            false => Err(Failure::chore(format!(
-                "{HUGEPAGES} free hugepages are needed and there are {free}; set them aside in {}, or leave `hugepages` \
-                 out of --memory",
-                Self::FILE
-            ))),
-        }
-    }
-}
-
-impl Drop for Hugepages {
-    fn drop(&mut self) {
-        let _ = fs::write(Self::FILE, &self.0);
-    }
-}
-
-/// A folder that is removed with all its files.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder, Failure> {
-        let folder = std::env::temp_dir().join(format!("bellows-peers-{}", std::process::id()));
-        let made = fs::create_dir_all(&folder);
-        made.map_err(|error| Failure::chore(format!("cannot make {}: {error}", folder.display())))?;
-        Ok(Folder(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn reserve_hugepages() -> Result<Hugepages, Failure> {
+    Hugepages::reserve(HUGEPAGES).map_err(|why| Failure::chore(format!("{why}, or leave `hugepages` out of --memory")))
 }
 
 /// Measures at all points.
@@ -158,7 +118,7 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, Failure> {
         eprintln!("measuring {} of {}: {way}, {size} bytes, {name}, {memory_name} memory", number + 1, points.len());
         match memory {
             Memory::Plain => hugepages = None,
-            Memory::Hugepages if hugepages.is_none() => hugepages = Some(Hugepages::reserve()?),
+            Memory::Hugepages if hugepages.is_none() => hugepages = Some(reserve_hugepages()?),
             Memory::Hugepages => {}
         }
         // Half an hour's work is not thrown away for one accident.
@@ -172,8 +132,8 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, Failure> {
 }
 
 fn measure_at(options: &Options, point: Point) -> Result<Row, Failure> {
-    let folder = Folder::new()?;
-    Bench::start(options, point, &folder.0)?.measure(options)
+    let folder = scratch::make().map_err(Failure::chore)?;
+    Bench::start(options, point, folder.path())?.measure(options)
 }
 
 /// The programs at one point.
@@ -188,9 +148,6 @@ impl Bench {
     fn start(options: &Options, point: Point, folder: &Path) -> Result<Bench, Failure> {
         let Point { cell, memory, direction, size } = point;
         let sockets = [folder.join("reference.sock"), folder.join("bellows.sock")];
-        for stale in &sockets {
-            let _ = fs::remove_file(stale);
-        }
         let reference = match &options.against {
             None => Reference::Dpdk(processes::dpdk(options, memory, direction, size, &sockets[0])?),
             Some(program) => {

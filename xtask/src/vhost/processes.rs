@@ -8,8 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellows_testkit::testpmd::{Driver, Launch, Testpmd};
+use serde_json::Value;
+
 use super::{Cell, Direction, Memory, Options};
-use crate::testpmd::{Driver, Launch, Testpmd};
 use crate::workspace::target_dir;
 use crate::{Failure, tools};
 
@@ -24,7 +26,7 @@ pub struct Work {
     pub measured: [[f64; 2]; KINDS],
 }
 
-/// Two apps, which bring packets in and take packets.
+/// Two apps, which pull packets and push them.
 const KINDS: usize = 4;
 
 /// How long the threads of a process have run, and waited for a processor, in nanoseconds.
@@ -194,7 +196,8 @@ impl Bellows {
             command.args(["show", "peers", "--json"]).env("BELLOWS_RUNTIME_DIR", self.folder.join("networks")).output();
         let output = output.map_err(|error| Failure::chore(format!("cannot run bellows show: {error}")))?;
         match output.status.success() {
-            true => Ok(Work::read(&String::from_utf8_lossy(&output.stdout))),
+            true => Work::read(&output.stdout)
+                .map_err(|why| Failure::chore(format!("what `bellows show --json` prints is not understood: {why}"))),
             false => Err(Failure::chore(format!(
                 "bellows show: {}\nits log:\n{}",
                 String::from_utf8_lossy(&output.stderr).trim(),
@@ -243,25 +246,20 @@ impl Work {
 
     /// Reads what `bellows show --json` prints: of each app the clocks and packets of its calls in breaths drawn at random,
     /// and the packets of the first link.
-    fn read(counters: &str) -> Work {
-        let mut work = Work::default();
-        let (mut kinds, mut clocks) = (0, 0.0);
-        let mut in_links = false;
-        for line in counters.lines() {
-            let Some((key, value)) = line.trim().trim_end_matches(',').split_once(": ") else { continue };
-            let number = value.parse::<f64>().unwrap_or(0.0);
-            match key {
-                "\"pull_clocks\"" | "\"push_clocks\"" => clocks = number,
-                "\"pull_packets\"" | "\"push_packets\"" if kinds < KINDS => {
-                    work.measured[kinds] = [clocks, number];
-                    kinds += 1;
-                }
-                "\"links\"" => in_links = true,
-                "\"packets\"" if in_links && work.packets == 0.0 => work.packets = number,
-                _ => {}
-            }
+    fn read(counters: &[u8]) -> Result<Work, String> {
+        let counters: Value = serde_json::from_slice(counters).map_err(|error| error.to_string())?;
+        let number = |place: &str| {
+            counters.pointer(place).and_then(Value::as_f64).ok_or_else(|| format!("no number at {place} in {counters}"))
+        };
+        let mut work = Work { packets: number("/links/0/packets")?, ..Work::default() };
+        for (kind, measured) in work.measured.iter_mut().enumerate() {
+            let (app, callback) = (kind / 2, ["pull", "push"][kind % 2]);
+            *measured = [
+                number(&format!("/apps/{app}/account/{callback}_clocks"))?,
+                number(&format!("/apps/{app}/account/{callback}_packets"))?,
+            ];
         }
-        work
+        Ok(work)
     }
 }
 
@@ -305,7 +303,7 @@ mod tests {
     }
   ]
 }"#;
-        let work = Work::read(counters);
+        let work = Work::read(counters.as_bytes()).unwrap();
         assert_eq!(work.since(&Work::default()), (4_000.0, 85.0));
         let measured = |clocks, packets| {
             let mut work = Work { packets, ..Work::default() };
@@ -313,7 +311,10 @@ mod tests {
             work
         };
         assert_eq!(measured(950.0, 10.0).since(&measured(500.0, 5.0)), (5.0, 90.0));
-        assert_eq!(Work::read("{}"), Work::default());
+        let without = counters.replacen("\"push_packets\"", "\"pushed\"", 1);
+        let error = Work::read(without.as_bytes()).unwrap_err();
+        assert!(error.starts_with("no number at /apps/0/account/push_packets in {\"apps\":"), "{error}");
+        assert!(Work::read(b"{").unwrap_err().contains("line 1"));
     }
 
     #[test]

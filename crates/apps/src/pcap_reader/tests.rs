@@ -1,29 +1,25 @@
-use std::io::Write;
-use std::path::PathBuf;
-
 use bellows_capture::{Interface, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::Settings;
 use bellows_engine::testing::Rig;
+use bellows_testkit::scratch;
 use proptest::prelude::*;
 
 use super::*;
 
-/// A file in the folder for temporary files, removed with it.
-struct Scratch(PathBuf);
+/// A file to read, in a folder of its own.
+struct Scratch {
+    path: PathBuf,
+    folder: scratch::TempDir,
+}
 
 impl Scratch {
     fn new(content: &[u8]) -> Scratch {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("bellows-pcap-reader-{}-{number}", std::process::id()));
-        File::create_new(&path).unwrap().write_all(content).unwrap();
-        Scratch(path)
+        let folder = scratch();
+        Scratch { path: scratch::write(&folder, "capture", content), folder }
     }
 
     fn reader(&self, keys: &str) -> Result<PcapReader, Mistake> {
-        let path = serde_json::to_string(&self.0).unwrap();
-        let config = serde_json::from_str(&format!(r#"{{"path": {path}{keys}}}"#));
-        PcapReader::configure(config.expect("keys that can be read"), &Context::default())
+        reader_of(&self.path, keys)
     }
 
     fn rig(&self, keys: &str) -> Rig {
@@ -31,10 +27,10 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+fn reader_of(path: &Path, keys: &str) -> Result<PcapReader, Mistake> {
+    let path = serde_json::to_string(path).unwrap();
+    let config = serde_json::from_str(&format!(r#"{{"path": {path}{keys}}}"#));
+    PcapReader::configure(config.expect("keys that can be read"), &Context::default())
 }
 
 const START: u64 = 1_700_000_000_000_000_000;
@@ -142,7 +138,7 @@ fn a_damaged_file_gives_its_whole_packets_and_an_error() {
     let outcome = rig.finish();
     let [(app, error)] = &outcome.unfinished[..] else { panic!("{outcome:?}") };
     let offset = format!("offset {}", whole.len() - 32 - 60);
-    assert!(app == "app" && error.contains(&*file.0.to_string_lossy()) && error.contains(&offset), "{error}");
+    assert!(app == "app" && error.contains(&*file.path.to_string_lossy()) && error.contains(&offset), "{error}");
 }
 
 #[test]
@@ -189,13 +185,14 @@ fn mistakes_are_told_with_their_key() {
         assert_eq!(file.reader(keys).err().and_then(|mistake| mistake.key), Some(key), "{keys}");
     }
     let text = Scratch::new(b"Not a capture.");
-    let absent = Scratch(text.0.with_extension("absent"));
-    let folder = Scratch(std::env::temp_dir());
-    for (file, says) in [(&text, "not a capture"), (&absent, "cannot be opened"), (&folder, "not a regular file")] {
-        let mistake = file.reader("").err().unwrap();
+    let absent = text.folder.path().join("absent");
+    let folder = text.folder.path();
+    for (path, says) in [(&*text.path, "not a capture"), (&absent, "cannot be opened"), (folder, "not a regular file")]
+    {
+        let mistake = reader_of(path, "").err().unwrap();
         assert_eq!(mistake.key, Some("path"));
         let message = &mistake.message;
-        assert!(message.contains(&*file.0.to_string_lossy()) && message.contains(says), "{message}");
+        assert!(message.contains(&*path.to_string_lossy()) && message.contains(says), "{message}");
     }
     for repeat in ["0", "-1", "1.5", "\"for ever\""] {
         assert!(serde_json::from_str::<Repeat>(repeat).is_err(), "{repeat}");

@@ -1,26 +1,25 @@
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 
 use bellows_capture::{LinkType, Reader};
 use bellows_engine::testing::Rig;
 use bellows_packet::{Meta, Packet};
+use bellows_testkit::scratch::{TempDir, scratch};
+use bellows_testkit::skip;
 
 use super::*;
 
-/// A folder of the test's own, removed with it.
-struct Scratch(PathBuf);
+/// A folder in which captures are written.
+struct Scratch(TempDir);
 
 impl Scratch {
-    fn new(test: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("bellows-pcap-writer-{test}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
+    fn new() -> Scratch {
+        Scratch(scratch())
     }
 
     fn writer(&self, name: &str, keys: &str) -> Result<PcapWriter, Mistake> {
         let config = serde_json::from_str(&format!(r#"{{"path": "{name}"{keys}}}"#));
-        let context = Context::new(self.0.clone(), "out");
+        let context = Context::new(self.0.path().to_owned(), "out");
         PcapWriter::configure(config.expect("keys that can be read"), &context)
     }
 
@@ -30,7 +29,7 @@ impl Scratch {
 
     /// What is in a file: bytes, time, length on the wire, link type.
     fn read(&self, name: &str) -> Vec<(Vec<u8>, u64, u32, LinkType)> {
-        let mut reader = Reader::open(self.0.join(name)).unwrap();
+        let mut reader = Reader::open(self.0.path().join(name)).unwrap();
         let mut records = Vec::new();
         while let Some(record) = reader.next_record().unwrap() {
             let (data, interface) = (record.data.to_vec(), record.interface as usize);
@@ -41,16 +40,10 @@ impl Scratch {
     }
 
     fn files(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).unwrap();
+        let entries = fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -68,7 +61,7 @@ fn of_link_type(link_type: u32) -> Packet {
 
 #[test]
 fn packets_are_written_with_what_they_carry() {
-    let scratch = Scratch::new("carry");
+    let scratch = Scratch::new();
     for (name, keys, time) in [
         ("a.pcap", "", TIME),
         ("b.pcap", r#", "resolution": "us""#, TIME / 1_000 * 1_000),
@@ -85,7 +78,7 @@ fn packets_are_written_with_what_they_carry() {
 
 #[test]
 fn packets_that_carry_nothing_are_frames_of_now() {
-    let scratch = Scratch::new("now");
+    let scratch = Scratch::new();
     for (keys, packet) in [("", Packet::from_bytes(b"data").unwrap()), (r#", "timestamps": "now""#, of_link_type(1))] {
         let before = wall_clock();
         let original_length = packet.meta().map_or(4, |meta| meta.original_length);
@@ -102,7 +95,7 @@ fn packets_that_carry_nothing_are_frames_of_now() {
 
 #[test]
 fn a_pcap_file_has_the_link_type_of_its_first_packet_and_a_pcapng_file_any() {
-    let scratch = Scratch::new("link-type");
+    let scratch = Scratch::new();
     for (name, kept, dropped) in [("out.pcap", vec![101, 101], 2), ("out.pcapng", vec![101, 1, 101], 1)] {
         let mut rig = scratch.rig(name, "");
         rig.send_packets("input", [101, 1, 101, 1 << 30].map(of_link_type));
@@ -116,7 +109,7 @@ fn a_pcap_file_has_the_link_type_of_its_first_packet_and_a_pcapng_file_any() {
 
 #[test]
 fn a_time_beyond_what_pcap_can_say_is_a_counted_drop() {
-    let scratch = Scratch::new("time");
+    let scratch = Scratch::new();
     let mut rig = scratch.rig("out.pcap", "");
     let late = Meta { timestamp: u64::MAX, original_length: 4, ingress_port: 0, link_type: 1 };
     rig.send_packets("input", [packet(b"late", late), of_link_type(1)]);
@@ -128,12 +121,12 @@ fn a_time_beyond_what_pcap_can_say_is_a_counted_drop() {
 
 #[test]
 fn a_run_without_packets_leaves_a_valid_file() {
-    let scratch = Scratch::new("empty");
+    let scratch = Scratch::new();
     for name in ["out.pcap", "out.pcapng"] {
         let mut rig = scratch.rig(name, "");
         rig.settle();
         rig.finish();
-        let mut reader = Reader::open(scratch.0.join(name)).unwrap();
+        let mut reader = Reader::open(scratch.0.path().join(name)).unwrap();
         assert!(reader.next_record().unwrap().is_none());
         assert_eq!(reader.interfaces()[0].link_type, LinkType::ETHERNET);
     }
@@ -141,12 +134,12 @@ fn a_run_without_packets_leaves_a_valid_file() {
 
 #[test]
 fn a_file_can_be_read_while_it_grows() {
-    let scratch = Scratch::new("grows");
+    let scratch = Scratch::new();
     let mut rig = scratch.rig("out.pcap", "");
     rig.settle();
     rig.send("input", ["one"]);
     rig.settle();
-    assert_eq!(fs::metadata(scratch.0.join("out.pcap")).unwrap().len(), 0);
+    assert_eq!(fs::metadata(scratch.0.path().join("out.pcap")).unwrap().len(), 0);
     for second in 2..4 {
         rig.set_time(second * FLUSH_EVERY);
         rig.settle();
@@ -158,7 +151,7 @@ fn a_file_can_be_read_while_it_grows() {
 
 #[test]
 fn long_packets_are_cut_and_counted() {
-    let scratch = Scratch::new("snaplen");
+    let scratch = Scratch::new();
     let mut rig = scratch.rig("out.pcap", r#", "snaplen": 3"#);
     rig.send("input", ["abc", "abcd"]);
     rig.settle();
@@ -178,7 +171,7 @@ fn full_files_give_way_and_the_oldest_are_removed() {
         (r#", "keep": 2"#, vec!["out.3.pcap", "out.pcap"]),
         (r#", "keep": 1"#, vec!["out.pcap"]),
     ] {
-        let scratch = Scratch::new("rotate");
+        let scratch = Scratch::new();
         // A header of 24 bytes and two records of 16 + 4.
         let mut rig = scratch.rig("out.pcap", &format!(r#", "rotate": 64{keep}"#));
         rig.send_packets("input", (0..7).map(|_| of_link_type(101)));
@@ -196,7 +189,7 @@ fn full_files_give_way_and_the_oldest_are_removed() {
 
 #[test]
 fn a_full_disk_is_counted_drops_and_an_error() {
-    let mut rig = Scratch::new("full").rig("/dev/full", "");
+    let mut rig = Scratch::new().rig("/dev/full", "");
     rig.send("input", ["one", "two"]);
     rig.settle();
     rig.set_time(3 * FLUSH_EVERY);
@@ -215,9 +208,9 @@ fn a_full_disk_is_counted_drops_and_an_error() {
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None`, in the test runner's list of skipped tests, if this process may not mount one.
+    /// `None`, and the test is skipped, if this process may not mount one.
     fn new(test: &str, scratch: &Scratch, bytes: u64) -> Option<Disk> {
-        let path = scratch.0.join("disk");
+        let path = scratch.0.path().join("disk");
         fs::create_dir(&path).unwrap();
         let options = format!("size={bytes}");
         let mut mount = std::process::Command::new("mount");
@@ -225,13 +218,7 @@ impl Disk {
         if mount.status().is_ok_and(|status| status.success()) {
             return Some(Disk(path));
         }
-        let skipped = format!("{test}: a small disk needs the right to mount one\n");
-        let _ = write!(std::io::stderr(), "SKIPPED {skipped}");
-        if let Some(list) = std::env::var_os("BELLOWS_SKIPS") {
-            let mut list =
-                fs::File::options().append(true).create(true).open(list).expect("BELLOWS_SKIPS names a file");
-            list.write_all(skipped.as_bytes()).expect("BELLOWS_SKIPS can be written");
-        }
+        skip(test, "a small disk needs the right to mount one");
         None
     }
 }
@@ -254,7 +241,7 @@ fn send_many(rig: &mut Rig, count: usize) {
 fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
     const TEST: &str = "what_is_counted_as_written_is_in_the_file_when_the_disk_is_full";
     for format in ["pcap", "pcapng"] {
-        let scratch = Scratch::new(&format!("disk-{format}"));
+        let scratch = Scratch::new();
         let Some(_disk) = Disk::new(TEST, &scratch, 1_000_000) else { return };
         let mut rig = scratch.rig("disk/out.pcap", &format!(r#", "format": "{format}""#));
         send_many(&mut rig, 2_000);
@@ -265,7 +252,7 @@ fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
         let records = scratch.read("disk/out.pcap");
         assert!(records.len() as u64 == written && written > 800, "{written}, {}", records.len());
         let [(_, error)] = &outcome.unfinished[..] else { panic!("{outcome:?}") };
-        let size = fs::metadata(scratch.0.join("disk/out.pcap")).unwrap().len();
+        let size = fs::metadata(scratch.0.path().join("disk/out.pcap")).unwrap().len();
         let offset: u64 = error.split_once("failed, ").unwrap().1.split_once(' ').unwrap().0.parse().unwrap();
         assert!((size..size + 1_100).contains(&offset) && offset < 1_010_000, "{error}, {size}");
         assert!(error.contains(&format!("{lost} packets could not be written")), "{error}");
@@ -275,9 +262,9 @@ fn what_is_counted_as_written_is_in_the_file_when_the_disk_is_full() {
 #[test]
 fn writing_goes_on_when_a_full_disk_has_room_again() {
     const TEST: &str = "writing_goes_on_when_a_full_disk_has_room_again";
-    let scratch = Scratch::new("disk-again");
+    let scratch = Scratch::new();
     let Some(_disk) = Disk::new(TEST, &scratch, 1_000_000) else { return };
-    let ballast = scratch.0.join("disk/ballast");
+    let ballast = scratch.0.path().join("disk/ballast");
     fs::write(&ballast, vec![0; 600_000]).unwrap();
     let mut rig = scratch.rig("disk/out.pcap", "");
     send_many(&mut rig, 1_000);
@@ -297,8 +284,8 @@ fn writing_goes_on_when_a_full_disk_has_room_again() {
 #[test]
 fn a_file_is_replaced_when_the_run_begins_and_never_if_it_does_not() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-    let scratch = Scratch::new("begin");
-    let path = |name: &str| scratch.0.join(name);
+    let scratch = Scratch::new();
+    let path = |name: &str| scratch.0.path().join(name);
     fs::write(path("real.pcap"), "old").unwrap();
     fs::set_permissions(path("real.pcap"), fs::Permissions::from_mode(0o640)).unwrap();
     symlink("real.pcap", path("out.pcap")).unwrap();
@@ -346,9 +333,9 @@ fn access(path: &std::path::Path) -> (u32, u32) {
 #[test]
 fn files_have_the_mode_and_the_group_that_are_given_and_so_have_those_of_a_rotation() {
     use std::os::unix::fs::PermissionsExt;
-    let scratch = Scratch::new("access");
-    let path = |name: &str| scratch.0.join(name);
-    let own = access(&scratch.0).1;
+    let scratch = Scratch::new();
+    let path = |name: &str| scratch.0.path().join(name);
+    let own = access(scratch.0.path()).1;
     // Root may give files to any group, others to their own.
     let group = if rustix::process::geteuid().is_root() { 12_345 } else { own };
     let keys = format!(r#", "mode": "0664", "group": {group}, "rotate": "1kB""#);
@@ -380,8 +367,8 @@ fn files_have_the_mode_and_the_group_that_are_given_and_so_have_those_of_a_rotat
 #[test]
 fn a_file_that_can_only_be_written_in_place_keeps_its_mode_or_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let scratch = Scratch::new("access-in-place");
-    let path = |name: &str| scratch.0.join(name);
+    let scratch = Scratch::new();
+    let path = |name: &str| scratch.0.path().join(name);
     fs::write(path("out.pcap"), "old").unwrap();
     fs::hard_link(path("out.pcap"), path("twin.pcap")).unwrap();
     fs::set_permissions(path("out.pcap"), fs::Permissions::from_mode(0o644)).unwrap();
@@ -394,7 +381,7 @@ fn a_file_that_can_only_be_written_in_place_keeps_its_mode_or_is_refused() {
 
 #[test]
 fn a_mode_or_group_that_cannot_be_is_told_before_the_start() {
-    let scratch = Scratch::new("access-mistakes");
+    let scratch = Scratch::new();
     let mistake = |name: &str, keys: &str| scratch.writer(name, keys).err().unwrap();
     for mode in ["0040", "0400", "0222", "0000"] {
         let mistake = mistake("out.pcap", &format!(r#", "mode": "{mode}""#));
@@ -421,7 +408,7 @@ fn a_mode_or_group_that_cannot_be_is_told_before_the_start() {
 
 #[test]
 fn a_running_capture_keeps_its_mode_in_a_reload() {
-    let scratch = Scratch::new("access-reload");
+    let scratch = Scratch::new();
     let mut old = scratch.writer("out.pcap", r#", "mode": "0640""#).unwrap();
     old.start(None).unwrap();
     old.begin();
@@ -433,9 +420,9 @@ fn a_running_capture_keeps_its_mode_in_a_reload() {
 
 #[test]
 fn what_a_killed_process_left_is_removed_and_nothing_else() {
-    let scratch = Scratch::new("stale");
+    let scratch = Scratch::new();
     for name in ["out.pcap.bellows-new-1-0", "out.pcap.bellows-new-mine", "other.pcap.bellows-new-1-0"] {
-        fs::write(scratch.0.join(name), "left").unwrap();
+        fs::write(scratch.0.path().join(name), "left").unwrap();
     }
     scratch.rig("out.pcap", "").finish();
     assert_eq!(scratch.files(), ["other.pcap.bellows-new-1-0", "out.pcap", "out.pcap.bellows-new-mine"]);
@@ -443,7 +430,7 @@ fn what_a_killed_process_left_is_removed_and_nothing_else() {
 
 #[test]
 fn a_packet_that_has_grown_is_as_long_as_it_is() {
-    let scratch = Scratch::new("grown");
+    let scratch = Scratch::new();
     let mut rig = scratch.rig("out.pcap", "");
     rig.send_packets(
         "input",
@@ -456,7 +443,7 @@ fn a_packet_that_has_grown_is_as_long_as_it_is() {
 
 #[test]
 fn a_file_that_an_app_has_open_is_not_touched() {
-    let scratch = Scratch::new("in-use");
+    let scratch = Scratch::new();
     let mut first = scratch.rig("out.pcap", "");
     first.send("input", ["one"]);
     first.settle();
@@ -465,7 +452,7 @@ fn a_file_that_an_app_has_open_is_not_touched() {
     first.finish();
     assert_eq!(scratch.read("out.pcap").len(), 1);
 
-    let reader = fs::File::open(scratch.0.join("out.pcap")).unwrap();
+    let reader = fs::File::open(scratch.0.path().join("out.pcap")).unwrap();
     reader.lock_shared().unwrap();
     assert!(refused("out.pcap").contains("is being read or written"));
     assert_eq!(scratch.read("out.pcap").len(), 1);
@@ -473,7 +460,7 @@ fn a_file_that_an_app_has_open_is_not_touched() {
 
 #[test]
 fn a_successor_goes_on_in_the_same_file() {
-    let scratch = Scratch::new("successor");
+    let scratch = Scratch::new();
     let write = |writer: &mut PcapWriter, data: &[u8]| {
         let output = writer.output.as_mut().unwrap();
         assert_eq!(output.write(data, TIME, None, Rotation::default()), Ok(Written::Whole));
@@ -500,7 +487,7 @@ fn a_successor_goes_on_in_the_same_file() {
 
 #[test]
 fn mistakes_are_told_with_their_key_and_touch_no_file() {
-    let scratch = Scratch::new("mistakes");
+    let scratch = Scratch::new();
     for (name, keys, key) in [
         ("out.pcap", r#", "snaplen": 0"#, "snaplen"),
         ("out.pcap", r#", "rotate": 0"#, "rotate"),

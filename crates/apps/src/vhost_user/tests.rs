@@ -2,8 +2,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::*;
 use bellows_engine::testing::Rig;
+use bellows_testkit::scratch;
+
+use super::*;
 
 fn app(socket: &Path, disable: Vec<VirtioOption>) -> VhostUser {
     let config = Config {
@@ -35,7 +37,7 @@ fn wait(what: impl Fn() -> bool) -> bool {
 
 #[test]
 fn options_that_change_keep_the_socket_and_a_reload_that_fails_gives_it_back() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let socket = folder.path().join("vm.sock");
     let (mut old, mut new) = (app(&socket, Vec::new()), app(&socket, vec![VirtioOption::Packed]));
     old.start(None).unwrap();
@@ -58,7 +60,7 @@ fn options_that_change_keep_the_socket_and_a_reload_that_fails_gives_it_back() {
 
 #[test]
 fn a_device_that_does_not_change_is_handed_on_as_it_is() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let socket = folder.path().join("vm.sock");
     let (mut old, mut new) = (app(&socket, Vec::new()), app(&socket, Vec::new()));
     old.start(None).unwrap();
@@ -73,7 +75,7 @@ fn a_device_that_does_not_change_is_handed_on_as_it_is() {
 
 #[test]
 fn without_a_driver_packets_are_dropped_by_name() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let mut rig = Rig::new(app(&folder.path().join("vm.sock"), Vec::new()), &["input"], &["output"]);
     rig.send("input", vec![[0; 60]; 10]);
     rig.breathe();
@@ -83,7 +85,7 @@ fn without_a_driver_packets_are_dropped_by_name() {
 #[test]
 fn the_keys_that_guard_a_socket_take_effect_and_are_told() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let socket = folder.path().join("vm.sock");
     let configured = |mut keys: serde_json::Value| {
         keys["socket"] = serde_json::json!(socket);

@@ -150,8 +150,11 @@ fn next_line(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::io::{BufRead, BufReader};
+
+    use bellows_testkit::scratch::{TempDir, scratch};
+
+    use super::*;
 
     struct Echo;
 
@@ -161,8 +164,8 @@ mod tests {
         }
     }
 
-    fn server() -> (tempfile::TempDir, std::path::PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
+    fn server() -> (TempDir, std::path::PathBuf) {
+        let folder = scratch();
         let path = folder.path().join("control");
         serve(&path, Arc::new(Echo)).unwrap();
         (folder, path)

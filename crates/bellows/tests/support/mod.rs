@@ -1,20 +1,20 @@
 //! Runs the built command, each test in a folder and with a runtime directory of its own.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod stuck;
+pub mod vhost;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
+use bellows_testkit::wait::{Watchdog, output};
+use bellows_testkit::{eventually, scratch};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// Longer than anything here takes on a slow and busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A network that makes packets until it is stopped.
 pub const ENDLESS: &str = r#"
@@ -45,7 +45,7 @@ pub fn root() -> PathBuf {
 
 /// A folder with network files and a runtime directory.
 pub struct Sandbox {
-    folder: TempDir,
+    folder: scratch::TempDir,
     program: PathBuf,
 }
 
@@ -120,7 +120,7 @@ impl Sandbox {
 
     /// One for another program than the command itself. It gets the variable `COMMAND`.
     pub fn of(program: PathBuf) -> Sandbox {
-        let folder = tempfile::Builder::new().prefix("bellows-").tempdir().unwrap();
+        let folder = scratch();
         fs::create_dir(folder.path().join("run")).unwrap();
         Sandbox { folder, program }
     }
@@ -148,13 +148,14 @@ impl Sandbox {
 
     /// Runs the command to its end.
     pub fn bellows(&self, words: &[&str]) -> Said {
-        self.command(words).output().unwrap().into()
+        output(&mut self.command(words)).unwrap().into()
     }
 
     /// Starts `run` with these words and waits until others can see the network running.
     pub fn start(&self, words: &[&str]) -> Running<'_> {
         let mut command = self.command(&[&["run"], words].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let watchdog = Watchdog::new(&child);
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut seen = String::new();
         while !seen.contains("running `") {
@@ -162,7 +163,7 @@ impl Sandbox {
             assert!(length > 0, "it ended: {seen}");
         }
         let name = seen.split('`').nth(3).unwrap_or_else(|| panic!("no name in {seen}")).to_owned();
-        let running = Running { sandbox: self, child: Some(child), log: Some(log), name, seen };
+        let running = Running { sandbox: self, child: Some(child), _watchdog: watchdog, log: Some(log), name, seen };
         eventually("the control socket", || running.folder().join("control").exists());
         running
     }
@@ -172,6 +173,7 @@ impl Sandbox {
 pub struct Running<'a> {
     sandbox: &'a Sandbox,
     child: Option<Child>,
+    _watchdog: Watchdog,
     log: Option<BufReader<std::process::ChildStderr>>,
     pub name: String,
     seen: String,
@@ -233,56 +235,5 @@ impl Drop for Running<'_> {
             let _ = child.kill();
             let _ = child.wait();
         }
-    }
-}
-
-/// Waits until something is so.
-pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Whether a program that is not the project's own can be run, which `version` makes say its version. If not, the test
-/// that needs it is skipped, visibly.
-pub fn has_peer(test: &str, program: &str, version: &str) -> bool {
-    let found = Command::new(program).arg(version).output().is_ok_and(|output| output.status.success());
-    !is_skipped(test, (!found).then(|| format!("{program} is not installed")))
-}
-
-/// The path of a program, if it is installed.
-pub fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
-}
-
-/// Whether a test cannot run, for a reason that somebody could mend. It is then skipped, visibly, or fails where tests must
-/// not be skipped.
-pub fn is_skipped(test: &str, reason: Option<String>) -> bool {
-    let Some(reason) = reason else { return false };
-    assert!(std::env::var_os("BELLOWS_REQUIRE_PEERS").is_none_or(|value| value != "1"), "{test}: {reason}");
-    skip(test, &reason);
-    true
-}
-
-/// Whether a test with a guest or another program's driver is to be left out, as `cargo xtask test --quick` wants it.
-pub fn is_left_out(test: &str) -> bool {
-    let quick = std::env::var_os("BELLOWS_QUICK").is_some_and(|value| value == "1");
-    if quick {
-        skip(test, "left out by --quick");
-    }
-    quick
-}
-
-/// Records that a test is skipped, and why.
-pub fn skip(test: &str, reason: &str) {
-    let reason = format!("{test}: {reason}");
-    eprintln!("skipped {reason}");
-    if let Some(file) = std::env::var_os("BELLOWS_SKIPS") {
-        use std::io::Write;
-        let mut file = fs::OpenOptions::new().append(true).create(true).open(file).unwrap();
-        writeln!(file, "{reason}").unwrap();
     }
 }

@@ -1,13 +1,13 @@
 //! Networks with vhost-user ports, and what `bellows show vhost` says of them.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use bellows_testkit::eventually;
 use serde_json::Value;
 
-use super::support::{Running, Sandbox, eventually};
+use super::{Running, Sandbox};
 
 /// The text of a network file, grown app by app.
 #[derive(Default)]

@@ -1,10 +1,6 @@
-//! What the tests share: naive writers of every variant, a transcript of all that a reader says, and how tests are skipped.
+//! What the tests share: naive writers of every variant, and a transcript of all that a reader says.
 
 #![allow(dead_code)] // Each test uses its own part of this.
-
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Output};
 
 use bellows_capture::{Interface, Reader, Record};
 
@@ -143,69 +139,4 @@ pub fn obsolete_packet(order: Order, interface: u16, ticks: u64, original: u32, 
 
 pub fn simple_packet(order: Order, original: u32, data: &[u8]) -> Vec<u8> {
     block(order, 3, &[&order.u32(original), data].concat())
-}
-
-/// The folder of the project's own captures.
-pub fn own_captures() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/captures"))
-}
-
-/// The folder of real captures, or `None` after saying that `test` is skipped.
-pub fn captures(test: &str) -> Option<PathBuf> {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures/tcpdump"));
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    skipped(test, "the folder ../shared/captures beside the checkout is absent");
-    None
-}
-
-/// Runs a program that the project does not bring along; `None` after saying that `test` is skipped without it.
-pub fn peer(test: &str, command: &mut Command) -> Option<Output> {
-    match command.output() {
-        Ok(output) => Some(output),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let program = command.get_program().to_string_lossy().into_owned();
-            let required = std::env::var("BELLOWS_REQUIRE_PEERS").is_ok_and(|value| value == "1");
-            assert!(!required, "{program} is not installed, but BELLOWS_REQUIRE_PEERS=1 asks for it");
-            skipped(test, &format!("{program} is not installed"));
-            None
-        }
-        Err(error) => panic!("{command:?}: {error}"),
-    }
-}
-
-/// Says that a test is skipped, to the terminal and to the file that the test runner collects.
-pub fn skipped(test: &str, reason: &str) {
-    let line = format!("SKIPPED {test}: {reason}");
-    // Not `eprintln`, which the test harness keeps to itself when the test passes.
-    let _ = writeln!(std::io::stderr(), "{line}");
-    if let Some(path) = std::env::var_os("BELLOWS_SKIPS") {
-        let mut file =
-            std::fs::File::options().append(true).create(true).open(path).expect("BELLOWS_SKIPS names a file");
-        writeln!(file, "{test}: {reason}").expect("BELLOWS_SKIPS can be written");
-    }
-}
-
-/// A folder of the test's own, removed with it.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("bellows-capture-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("the folder for temporary files can be written");
-        Self(path)
-    }
-
-    pub fn file(&self, name: &str, content: &[u8]) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, content).expect("a temporary file can be written");
-        path
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

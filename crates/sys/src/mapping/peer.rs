@@ -234,6 +234,8 @@ impl Drop for Charge {
 mod tests {
     use std::io::Write;
 
+    use bellows_testkit::skip;
+
     use super::*;
     use crate::memfd;
 
@@ -260,8 +262,8 @@ mod tests {
         let (disk, path) = file_on_disk("kinds");
         std::fs::remove_file(path).unwrap();
         if fcntl_get_seals(&disk).is_ok() {
-            eprintln!("skipped: the build's folder is on tmpfs, so there is no file on a disk");
-            return;
+            let test = "files_in_memory_are_accepted_and_those_on_disks_only_when_allowed";
+            return skip(test, "the build's folder is on tmpfs, so there is no file on a disk");
         }
         let error = peer.check(&disk).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
@@ -296,9 +298,9 @@ mod tests {
             let thread = scope.spawn(|| {
                 let questions = [libc::SYS_fstat, libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_fstatfs];
                 let confined = crate::confine::confine_without(&questions);
-                let Ok(denials) = confined else {
-                    eprintln!("skipped: {}", confined.unwrap_err());
-                    return;
+                let denials = match confined {
+                    Ok(denials) => denials,
+                    Err(why) => return skip("a_file_is_refused_without_a_question_to_anybody", why),
                 };
                 let refused = PeerMemory::default().check(&disk).map(drop).map_err(|error| error.kind());
                 assert_eq!(denials.total(), 0, "{:?}", denials.by_name());

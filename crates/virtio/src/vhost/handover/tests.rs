@@ -4,6 +4,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use bellows_sys::wake::sleep_until_readable;
+use bellows_testkit::eventually;
+use bellows_testkit::wait::Defer;
 use proptest::prelude::*;
 
 use super::*;
@@ -207,6 +209,11 @@ fn nothing_is_lost_or_touched_twice_under_any_interleaving() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                // Also if this thread fails: the engine would wait for ever.
+                let _end = Defer(|| {
+                    stop.store(true, Relaxed);
+                    signal.raise();
+                });
                 let mut random = fastrand(round);
                 for _ in 0..2_000 {
                     let slot = random() as usize % SLOTS;
@@ -222,8 +229,6 @@ fn nothing_is_lost_or_touched_twice_under_any_interleaving() {
                     let (with_engine, living) = (AtomicBool::new(false), Arc::clone(&living));
                     lender.offer(slot, Arc::new(Token { with_engine, living }));
                 }
-                stop.store(true, Relaxed);
-                signal.raise();
             });
             let bell = borrower.bell();
             while !stop.load(Relaxed) {
@@ -274,10 +279,9 @@ fn a_wait_is_complained_about_once_and_ends_with_the_exchange() {
                 complaints.fetch_add(1, Relaxed);
             })
         });
-        while complaints.load(Relaxed) == 0 {
-            std::thread::yield_now();
-        }
-        ender.end();
+        let end = Defer(|| ender.end());
+        eventually("a complaint", || complaints.load(Relaxed) > 0);
+        drop(end);
         assert_eq!(recall.join().unwrap(), Recalled::Ended);
     });
     assert_eq!(complaints.load(Relaxed), 1);

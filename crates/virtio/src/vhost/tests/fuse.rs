@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bellows_sys::wake::sleep_until_readable;
+use bellows_testkit::skip;
 
 use super::peer::{Host, LENGTH, Peer, until};
 use crate::vhost::PeerPolicy;
@@ -140,7 +141,7 @@ fn with_silent_file(fuse: &Fuse, policy: PeerPolicy) -> (Host, Peer) {
 fn a_file_of_a_process_that_does_not_answer_is_refused_without_asking_it() {
     let fuse = match Fuse::mount() {
         Ok(fuse) => fuse,
-        Err(why) => return eprintln!("skipped: {why}"),
+        Err(why) => return skip("a_file_of_a_process_that_does_not_answer_is_refused_without_asking_it", why),
     };
     let (host, peer) = with_silent_file(&fuse, PeerPolicy::default());
     host.expect_errors("memory_unusable", 1);
@@ -159,7 +160,7 @@ fn a_file_of_a_process_that_does_not_answer_is_refused_without_asking_it() {
 fn one_that_is_allowed_and_does_not_answer_does_not_hold_up_the_end() {
     let fuse = match Fuse::mount() {
         Ok(fuse) => fuse,
-        Err(why) => return eprintln!("skipped: {why}"),
+        Err(why) => return skip("one_that_is_allowed_and_does_not_answer_does_not_hold_up_the_end", why),
     };
     let (host, _peer) = with_silent_file(&fuse, PeerPolicy { any_file: true, ..PeerPolicy::default() });
     until("the device asks", || fuse.asked.load(SeqCst));

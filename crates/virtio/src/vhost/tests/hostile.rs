@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
+use bellows_testkit::skip;
+
 use super::peer::{Engine, FEATURES, Folder, Host, LENGTH, Peer, config, errors, file, until};
 use crate::vhost::closer::MAX_UNCLOSED;
 use crate::vhost::message::{Message, RegionMessage, Request, header};
@@ -251,8 +253,7 @@ fn a_call_that_the_protocol_does_not_need_is_denied_counted_and_logged() {
     assert_ne!(peer.number(Request::GET_FEATURES), 0);
     let confinement = host.status.snapshot().confinement;
     if let Confinement::Not(why) = confinement {
-        eprintln!("skipped: {why}");
-        return;
+        return skip("a_call_that_the_protocol_does_not_need_is_denied_counted_and_logged", why);
     }
     assert!(matches!(confinement, Confinement::Confined(_)), "{confinement:?}");
     for _ in 0..2 {
@@ -327,8 +328,8 @@ fn memory_that_is_no_memory_is_refused_unless_it_is_allowed() {
     std::fs::remove_file(&path).unwrap();
     disk.set_len(LENGTH).unwrap();
     if bellows_sys::mapping::SharedMapping::new(&disk, 0, LENGTH).is_ok() {
-        eprintln!("skipped: the build's folder is on tmpfs, so there is no file on a disk");
-        return;
+        let test = "memory_that_is_no_memory_is_refused_unless_it_is_allowed";
+        return skip(test, "the build's folder is on tmpfs, so there is no file on a disk");
     }
     let share = |peer: &mut Peer| {
         peer.negotiate(FEATURES);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_sys::memfd;
+use bellows_testkit::wait::Deadline;
 
 use super::peer::{FEATURES, GUEST, Host, LENGTH, Peer, SIZE, USER, errors, event, file, until};
 use crate::vhost::channel::{Channel, Incoming};
@@ -381,7 +382,9 @@ fn an_unread_peer_does_not_delay_the_end() {
     peer.socket.set_nonblocking(true).unwrap();
     let ask = header(Request::GET_FEATURES as u32, 0, 0);
     let mut full = 0;
+    let deadline = Deadline::new("a full socket");
     while full < 20 {
+        deadline.check();
         full = if peer.socket.write(&ask).is_ok() { 0 } else { full + 1 };
         std::thread::sleep(Duration::from_micros(if full > 0 { 1000 } else { 0 }));
     }

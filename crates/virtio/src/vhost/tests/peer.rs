@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use bellows_packet::Vector;
 use bellows_sys::memfd;
 use bellows_sys::wake::Event;
+use bellows_testkit::scratch::{TempDir, scratch};
 
 use crate::Features;
 use crate::ring::Direction;
@@ -36,25 +37,15 @@ pub(in crate::vhost) fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 /// A folder for sockets, removed at the end.
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder(TempDir);
 
 impl Folder {
     pub(super) fn new() -> Folder {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("bellows-vhost-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
+        Folder(scratch())
     }
 
     pub(super) fn socket(&self) -> PathBuf {
-        self.0.join("s")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path().join("s")
     }
 }
 

@@ -1,34 +1,34 @@
-//! Hugepages for a test, given back when it is over.
+//! Hugepages for a test or a measurement, given back when it is over.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard};
 
-use super::support::skip;
-
 const FILE: &str = "/proc/sys/vm/nr_hugepages";
 
-/// Pages of 2 MiB that are there for a test.
+/// Pages of 2 MiB that the system has set aside.
 pub struct Hugepages {
     before: usize,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Hugepages {
-    /// Has the system set so many aside. Where it may not or cannot, the test is skipped.
-    pub fn reserve(test: &str, count: usize) -> Option<Hugepages> {
+    /// Has the system set some aside, of which at least `count` are free. One caller of a process has them at a time.
+    ///
+    /// # Errors
+    ///
+    /// What to do where this process may not set them aside, or where there is no memory for them.
+    pub fn reserve(count: usize) -> Result<Hugepages, String> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let before = number(FILE)?;
+        let before = number(FILE).unwrap_or(0);
         let hugepages = Hugepages { before, _alone: alone };
-        // Every Bellows that starts meanwhile takes some.
+        // Every program that starts meanwhile may take some.
         let _ = fs::write(FILE, (before + 2 * count).to_string());
         let free = number("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").unwrap_or(0);
-        if free < count {
-            // A machine in which they may not be set aside has no fault of its own: nobody can be asked to mend it.
-            skip(test, &format!("{count} free hugepages are needed and there are {free}; {FILE} sets them aside"));
-            return None;
+        match free >= count {
+            true => Ok(hugepages),
+            false => Err(format!("{count} free hugepages are needed and there are {free}; set them aside in {FILE}")),
         }
-        Some(hugepages)
     }
 }
 

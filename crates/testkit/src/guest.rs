@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::support::find_program;
+use crate::programs;
 
 /// Longer than any command in an emulated guest takes on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -94,19 +94,16 @@ pub fn missing() -> Option<String> {
     if let Err(why) = kernel() {
         return Some(why);
     }
-    let programs = ["qemu-system-x86_64", "iperf3", "busybox", "ldd"];
-    let missing = programs.iter().find(|program| find_program(program).is_none())?;
-    Some(format!("{missing} is not installed"))
+    programs::missing(&["qemu-system-x86_64", "iperf3", "busybox", "ldd"])
 }
 
 /// The folder in which `cargo xtask test` unpacks the package of a kernel.
 fn kernel() -> Result<PathBuf, String> {
-    let target = Path::new(env!("CARGO_BIN_EXE_bellows")).ancestors().nth(2).unwrap();
-    let folder = target.join("peers/kernel");
-    match folder.join("boot").is_dir() {
-        true => Ok(folder),
-        false => Err(format!("no kernel in {}; `cargo xtask test` fetches one", folder.display())),
-    }
+    let test = std::env::current_exe().map_err(|error| format!("no path of this program: {error}"))?;
+    let folders = test.ancestors().map(|folder| folder.join("peers/kernel"));
+    folders.into_iter().find(|folder| folder.join("boot").is_dir()).ok_or_else(|| {
+        format!("no folder peers/kernel with a kernel above {}; `cargo xtask test` fetches one", test.display())
+    })
 }
 
 /// The only entry of a folder whose name starts with `prefix`.
@@ -163,7 +160,7 @@ impl Archive {
 
     /// A program, and the libraries that it needs at their own paths.
     fn program(&mut self, name: &str) {
-        let program = find_program(name).unwrap();
+        let program = programs::find_program(name).unwrap();
         let listed = Command::new("ldd").arg(&program).output().unwrap();
         let listed = String::from_utf8(listed.stdout).unwrap();
         let read = |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -202,9 +199,11 @@ fn initial_files(kernel: &Path) -> Vec<u8> {
 
 /// A card of the guest.
 pub struct Card<'a> {
+    /// Where the device is.
     pub socket: &'a Path,
     /// Whether QEMU listens at the socket.
     pub server: bool,
+    /// Pairs of rings.
     pub queues: usize,
     /// More properties of the device, as on QEMU's command line: `,packed=on`.
     pub properties: &'a str,

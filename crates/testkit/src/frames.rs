@@ -6,7 +6,7 @@ use std::path::Path;
 /// Frames, each different from all others.
 pub type Frames = Vec<Vec<u8>>;
 
-/// So many frames of these lengths, in turns, with random content.
+/// `count` frames with random content. `lengths` gives the length of each in bytes, of at least 22.
 pub fn random(count: usize, lengths: impl Fn(usize) -> usize, seed: u64) -> Frames {
     let mut random = Random(seed | 1);
     let frame = |number: usize| {

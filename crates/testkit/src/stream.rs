@@ -1,6 +1,6 @@
 //! A TCP stream for tests: cut into frames, and put together again with every header and checksum looked at.
 
-use super::frames::Frames;
+use crate::frames::Frames;
 
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;

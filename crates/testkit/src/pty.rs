@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::support::eventually;
+use crate::wait::eventually;
 
 /// A terminal of some columns and rows. Dropping it kills the command.
 pub struct Pty {

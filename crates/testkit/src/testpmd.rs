@@ -1,6 +1,5 @@
 //! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine, and a vhost back end
-//! to compare with. `cargo xtask peers` uses this file too, so it needs nothing but the standard library.
-#![allow(dead_code, reason = "each program uses a part of it")]
+//! to compare with.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -151,6 +150,7 @@ impl Testpmd {
         self.command("").map(drop)
     }
 
+    /// The number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -270,11 +270,17 @@ impl Forwarded {
 /// The arguments of a port of DPDK's virtio driver that finds its device at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Driver {
+    /// Whether its rings are packed, or else split.
     pub packed: bool,
+    /// Whether a packet may lie in several receive buffers.
     pub mergeable: bool,
+    /// Whether buffers are used in the order in which they are made available.
     pub in_order: bool,
+    /// Whether it may use its loops with vector instructions.
     pub vectorized: bool,
+    /// Pairs of rings.
     pub queues: usize,
+    /// Descriptors of each ring.
     pub queue_size: usize,
     /// Whether it is the driver that listens.
     pub server: bool,

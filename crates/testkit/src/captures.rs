@@ -1,0 +1,45 @@
+//! Capture files to read: the project's own, and the real ones beside the checkout.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::skips::skip_here;
+
+/// The project's own captures, which are in the tree, by name.
+pub fn own() -> Vec<PathBuf> {
+    let folder = own_folder();
+    files(&folder).unwrap_or_else(|| panic!("no folder {}", folder.display()))
+}
+
+/// The folder in which they are.
+pub fn own_folder() -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../capture/tests/captures")).to_owned()
+}
+
+/// The real captures, by name. `None`, and the test is skipped, if they are not beside this checkout.
+pub fn real(test: &str) -> Option<Vec<PathBuf>> {
+    let files = files(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/captures/tcpdump")));
+    if files.is_none() {
+        skip_here(test, "the folder ../shared/captures beside the checkout is absent");
+    }
+    files
+}
+
+/// The files of a folder, if it is there.
+fn files(folder: &Path) -> Option<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).ok()?;
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry can be read").path()).collect();
+    files.sort();
+    Some(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_captures_are_in_the_tree() {
+        let own = own();
+        assert!(own.len() >= 20 && own.is_sorted(), "{own:#?}");
+    }
+}

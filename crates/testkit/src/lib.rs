@@ -1,0 +1,21 @@
+//! What the tests of several crates share.
+//!
+//! Functions here panic when something goes wrong that is not the subject of the test: the test then fails with that
+//! message. [`testpmd`] alone returns errors, because `xtask` measures with it, too.
+#![forbid(unsafe_code)]
+
+pub mod captures;
+pub mod frames;
+pub mod guest;
+pub mod hugepages;
+pub mod programs;
+pub mod pty;
+pub mod scratch;
+pub mod skips;
+pub mod stream;
+pub mod testpmd;
+pub mod wait;
+
+pub use scratch::scratch;
+pub use skips::skip;
+pub use wait::eventually;

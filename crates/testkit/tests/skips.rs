@@ -1,0 +1,121 @@
+//! What a test that skips itself leaves behind, seen from outside: this program runs itself with the variables set.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use bellows_testkit::scratch;
+use bellows_testkit::skips::{self, LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
+
+/// Says which way to skip the process that is run takes.
+const WAY: &str = "BELLOWS_TESTKIT_WAY";
+
+/// Runs `test` again in a process of its own that skips in the given way.
+fn run(test: &str, way: &str, skips: &Path, variables: &[&str]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test]).env(WAY, way).env(SKIPS, skips);
+    command.env_remove(REQUIRE_PEERS).env_remove(QUICK).envs(variables.iter().map(|name| (name, "1")));
+    command.output().unwrap()
+}
+
+/// In the process that [`run`] started: skips, and says so.
+fn skips_itself() -> bool {
+    match std::env::var(WAY).as_deref() {
+        Ok("missing") => skips::skip("pings", "ping is not installed"),
+        Ok("machine") => skips::skip_here("pings", "the machine has one processor"),
+        Ok("lines") => skips::skip("pings", "no ping:\n\n  not found\n"),
+        Ok("quick") => assert!(skips::is_left_out("pings"), "it is not left out"),
+        Ok(way) => panic!("no way `{way}`"),
+        Err(_) => return false,
+    }
+    true
+}
+
+#[test]
+fn a_skipped_test_is_printed_and_collected() {
+    if skips_itself() {
+        return;
+    }
+    let folder = scratch();
+    let file = folder.path().join("skips");
+    for (way, variables, line) in [
+        ("missing", &[] as &[&str], "pings: ping is not installed\n"),
+        ("machine", &[], "pings: the machine has one processor\n"),
+        ("lines", &[], "pings: no ping:; not found\n"),
+        ("quick", &[QUICK], &format!("pings: {LEFT_OUT}\n")),
+    ] {
+        std::fs::write(&file, "earlier: a reason\n").unwrap();
+        let output = run("a_skipped_test_is_printed_and_collected", way, &file, variables);
+        assert!(output.status.success(), "{way}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("SKIPPED {line}"), "{way}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("earlier: a reason\n{line}"), "{way}");
+    }
+}
+
+#[test]
+fn what_is_required_must_not_be_skipped() {
+    const TEST: &str = "what_is_required_must_not_be_skipped";
+    if skips_itself() {
+        return;
+    }
+    let folder = scratch();
+    let file = folder.path().join("skips");
+    let output = run(TEST, "missing", &file, &[REQUIRE_PEERS]);
+    assert!(!output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("pings: ping is not installed, but BELLOWS_REQUIRE_PEERS=1 asks for it"), "{said}");
+    assert!(!file.exists(), "it failed, so that it was not skipped");
+    // What nobody can mend is no reason to fail.
+    assert!(run(TEST, "machine", &file, &[REQUIRE_PEERS]).status.success());
+    assert!(run(TEST, "quick", &file, &[REQUIRE_PEERS, QUICK]).status.success());
+    assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn a_test_is_only_left_out_where_that_is_asked_for() {
+    const TEST: &str = "a_test_is_only_left_out_where_that_is_asked_for";
+    if skips_itself() {
+        return;
+    }
+    let folder = scratch();
+    let file = folder.path().join("skips");
+    let output = run(TEST, "quick", &file, &[]);
+    assert!(!output.status.success() && !file.exists(), "{output:?}");
+}
+
+#[test]
+fn a_list_that_cannot_be_written_fails_the_test() {
+    const TEST: &str = "a_list_that_cannot_be_written_fails_the_test";
+    if skips_itself() {
+        return;
+    }
+    let folder = scratch();
+    let output = run(TEST, "missing", &folder.path().join("absent/skips"), &[]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success() && said.contains("pings cannot be noted in BELLOWS_SKIPS="), "{output:?}");
+}
+
+/// The source files below a folder, without those of this crate.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() && !entry.ends_with("testkit") {
+            sources(&entry, found);
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            found.push(entry);
+        }
+    }
+}
+
+/// Whoever skips in a way of their own would be left out of the list, or skip what is required.
+#[test]
+fn every_other_test_skips_through_this_crate() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = Vec::new();
+    ["crates", "examples", "xtask"].iter().for_each(|folder| sources(&root.join(folder), &mut found));
+    assert!(found.len() > 200, "{} files", found.len());
+    for path in found {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for own_way in [SKIPS, REQUIRE_PEERS, QUICK, "SKIPPED {", "println!(\"skipped"] {
+            assert!(!text.contains(own_way), "{} has `{own_way}`; use bellows_testkit::skips", path.display());
+        }
+    }
+}
