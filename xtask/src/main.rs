@@ -78,6 +78,7 @@ Options:
                                       the README's two commands on a clean Debian system (as root)
   fresh --packages [--keep] [--suite NAME] [DIR]
                                       whether Debian's packages hold the programs that the chores need (as root)
+  fmt                                 formats the code, also the files that a macro lists
   fuzz --list                         the fuzz targets
   fuzz TARGET [--minutes N]           fuzzes one target, for 10 minutes unless told otherwise
   peers breathsim [--processes N] [--cpu N] [--brief] [--json]

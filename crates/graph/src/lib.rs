@@ -91,7 +91,7 @@ pub struct Edge {
     /// Index of the app in [`Graph::apps`] and the name of its input port.
     pub to: (usize, String),
     /// Whether it closes a loop: it leads back, to an app from which its own is reached. Each loop needs such a link, or
-    /// else [`text`] lists the network, and [`svg`] refuses it.
+    /// else [`text()`] lists the network, and [`svg()`] refuses it.
     pub closes_loop: bool,
     /// What the link carries, such as `1.2 Mpps 0.6 Gb/s`.
     pub label: Option<String>,
