@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bellows_config::Registry;
 use bellows_engine::{Network, Ports, closing_links};
-use bellows_observe::Snapshot;
 use bellows_graph::{Edge, Graph, Node};
+use bellows_observe::Snapshot;
 use clap::{Args, ValueEnum};
 
 use crate::arguments::NetworkFile;

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
-use bellows_observe::Home;
 use bellows_engine::listing::Listing;
+use bellows_observe::Home;
 use bellows_pmu::{SampleError, Sampler};
 use clap::Args;
 use serde::Serialize;
