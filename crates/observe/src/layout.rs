@@ -17,7 +17,7 @@ macro_rules! counters {
         }
 
         $(
-            #[doc = concat!("`", $name, "`: ", $help, ".")]
+            #[doc = concat!("The counter `", $name, "`.")]
             pub const $symbol: usize = Position::$symbol as usize;
         )*
 
