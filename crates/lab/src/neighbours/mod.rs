@@ -243,7 +243,8 @@ fn notes(answers: &[Answer], pauses: bool) -> Vec<String> {
     let (all, stolen) = (sum(|attacked| attacked.slices), sum(|attacked| attacked.stolen));
     let busy = answers.iter().flat_map(|answer| &answer.attacks).filter_map(|attacked| attacked.busy);
     let busy: Vec<f64> = busy.map(|busy| busy as f64).collect();
-    let busy = median(&busy).map_or(0.0, |busy| busy.value);
+    let busy =
+        median(&busy).map_or("that did something".to_owned(), |busy| format!("of {:.0} clocks or more", busy.value));
     let connections = match pauses {
         true => "devices pause between short connections, from 20 ms up to 1 s",
         false => {
@@ -253,7 +254,7 @@ fn notes(answers: &[Answer], pauses: bool) -> Vec<String> {
     vec![
         connections.to_owned(),
         format!(
-            "clocks that 99.9 of 100 breaths do not exceed, of breaths of {busy:.0} clocks or more; without: a second honest \
+            "clocks that 99.9 of 100 breaths do not exceed, of breaths {busy}; without: a second honest \
              guest in place of the attack; waits: breaths from a packet's being available to its passing, the most"
         ),
         format!(
