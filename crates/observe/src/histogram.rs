@@ -17,7 +17,7 @@ const LONGEST: u32 = 44;
 const CLASSES: usize = ((LONGEST - FINENESS + 1) as usize) << FINENESS;
 
 /// Cells of a histogram: the classes, and the greatest time of all.
-pub const CELLS: usize = CLASSES + 1;
+pub(crate) const CELLS: usize = CLASSES + 1;
 
 /// The class of a time.
 #[inline]
@@ -59,7 +59,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Reads the cells from `first` on, which hold clocks; `nanos` says how long so many clocks are.
-    pub fn read(slab: &Slab, first: usize, nanos: impl Fn(u64) -> u64) -> Histogram {
+    pub(crate) fn read(slab: &Slab, first: usize, nanos: impl Fn(u64) -> u64) -> Histogram {
         let mut classes: Vec<(u64, u64)> = Vec::new();
         for class in 0..CLASSES {
             let (longest, count) = (nanos(longest_of(class)), slab.get(first + class));

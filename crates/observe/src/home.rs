@@ -44,10 +44,10 @@ const MAX_FOREIGN_FOLDERS: usize = 256;
 const IDENTITY: &str = "identity";
 
 /// The file with the counters.
-pub const COUNTERS: &str = "counters";
+pub(crate) const COUNTERS: &str = "counters";
 
 /// The file with the timeline.
-pub const TIMELINE: &str = "timeline";
+pub(crate) const TIMELINE: &str = "timeline";
 
 /// The control socket.
 const CONTROL: &str = "control";

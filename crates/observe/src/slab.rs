@@ -195,7 +195,11 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Lays out the counters of a network: of its apps, its links, what reloads have removed from it, and so many events.
+    /// Cells of all histograms together.
+    pub const HISTOGRAM_CELLS: usize = histogram::NAMES.len() * CELLS;
+
+    /// Lays out the counters of a network: of its apps, its links, what reloads have removed from it, and the
+    /// events that are counted.
     pub fn lay_out<'a>(
         apps: impl Iterator<Item = AppOutline<'a>>,
         links: impl Iterator<Item = (String, String)>,
@@ -256,11 +260,6 @@ impl Directory {
             ..Directory::default()
         }
     }
-}
-
-impl Directory {
-    /// Cells of all histograms together.
-    pub const HISTOGRAM_CELLS: usize = histogram::NAMES.len() * CELLS;
 
     /// The first cell of a histogram.
     pub fn histogram(&self, which: usize) -> usize {
@@ -340,7 +339,7 @@ impl Slab {
 
     /// Maps another process's generation; of another user's it takes a copy. Whatever the file holds, reading it is safe.
     /// (Cutting it short while it is mapped is not: the reader gets SIGBUS. Engines never do that.)
-    pub fn open(home: &Home) -> Result<Slab, ReadError> {
+    pub(crate) fn open(home: &Home) -> Result<Slab, ReadError> {
         match home.cells(COUNTERS) {
             Ok(memory) => Slab::read(memory, home.counters()),
             Err(error) => Err(ReadError::Unreadable(home.counters(), error)),
@@ -418,7 +417,7 @@ impl Slab {
     }
 
     /// Whether a newer generation is there.
-    pub fn is_superseded(&self) -> bool {
+    pub(crate) fn is_superseded(&self) -> bool {
         self.memory.cells()[SUPERSEDED].load(Relaxed) != 0
     }
 

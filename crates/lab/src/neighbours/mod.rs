@@ -134,7 +134,7 @@ struct Attacked {
     /// Beside an honest guest, and beside the attack; none where time was always stolen.
     honest: Option<Figures>,
     attacked: Option<Figures>,
-    /// What the honest guest noticed, of the attack and between its slices.
+    /// What the watched guest noticed, all the time: the other one was honest in half of it.
     tally: Tally,
     connections: u64,
 }

@@ -71,6 +71,27 @@ impl Cursor {
     fn after(self, chains: usize) -> Cursor {
         Cursor { index: self.index.wrapping_add(chains as u16), ..self }
     }
+
+    /// Which place of a packed ring it is among those of two rounds, after which the wrap counter is the same again.
+    fn place(self, size: u32) -> u32 {
+        u32::from(self.index) + if self.wrap { 0 } else { size }
+    }
+
+    /// How many descriptors of a packed ring another place is behind this one, as far as places of two rounds tell.
+    #[cold]
+    fn ahead_of(self, other: Cursor, size: u16) -> u32 {
+        let size = u32::from(size);
+        (self.place(size) + 2 * size - other.place(size)) % (2 * size)
+    }
+
+    /// The place of a packed ring that is so many descriptors behind, fewer than two rounds.
+    #[cold]
+    #[inline(never)]
+    fn before(self, descriptors: u32, size: u16) -> Cursor {
+        let size = u32::from(size);
+        let place = (self.place(size) + 2 * size - descriptors) % (2 * size);
+        Cursor { index: (place % size) as u16, wrap: place < size }
+    }
 }
 
 /// A part of a buffer.
@@ -270,7 +291,8 @@ impl Core {
 
     #[inline(always)]
     pub(super) fn begin<K: Kind>(&self) -> Progress {
-        let behind = if K::PACKED && self.used != self.available { self.behind() } else { 0 };
+        let is_behind = K::PACKED && self.used != self.available;
+        let behind = if is_behind { self.available.ahead_of(self.used, self.size) } else { 0 };
         Progress { available: self.available, behind, chains: 0, last: 0, first: 0 }
     }
 
@@ -280,29 +302,8 @@ impl Core {
         match (K::PACKED, progress.behind) {
             (false, _) => self.used.after(progress.chains),
             (true, 0) => progress.available,
-            (true, behind) => self.before(progress.available, behind),
+            (true, behind) => progress.available.before(behind, self.size),
         }
-    }
-
-    /// A place of a packed ring among those of two rounds.
-    fn place(&self, at: Cursor) -> u32 {
-        u32::from(at.index) + if at.wrap { 0 } else { self.size.into() }
-    }
-
-    /// How far the used descriptors of a packed ring are behind.
-    #[cold]
-    fn behind(&self) -> u32 {
-        let places = 2 * u32::from(self.size);
-        (self.place(self.available) + places - self.place(self.used)) % places
-    }
-
-    /// The place of a packed ring that is so far before another one.
-    #[cold]
-    #[inline(never)]
-    fn before(&self, at: Cursor, behind: u32) -> Cursor {
-        let (size, places) = (u32::from(self.size), 2 * u32::from(self.size));
-        let place = (self.place(at) + places - behind) % places;
-        Cursor { index: (place % size) as u16, wrap: place < size }
     }
 
     /// Counts what a walk looks at.
@@ -822,4 +823,36 @@ fn used_word<const RECEIVE: bool>(wrap: bool, id: u16, written: u32) -> u64 {
 #[cold]
 fn wrong_access<const RECEIVE: bool>() -> RingError {
     if RECEIVE { RingError::ReadOnlyBuffer } else { RingError::WriteOnlyBuffer }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Moves on descriptor by descriptor.
+    fn walk(at: Cursor, descriptors: u32, size: u16) -> Cursor {
+        (0..descriptors).fold(at, |at, _| match at.index + 1 == size {
+            true => Cursor { index: 0, wrap: !at.wrap },
+            false => Cursor { index: at.index + 1, ..at },
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_used_place_stays_as_far_behind_as_it_was(
+            size in 1_u16..300,
+            start in any::<u16>(),
+            wrap in any::<bool>(),
+            behind in any::<u32>(),
+            taken in 0_u32..700,
+        ) {
+            let behind = behind % (2 * u32::from(size));
+            let used = Cursor { index: start % size, wrap };
+            let available = walk(used, behind, size);
+            prop_assert_eq!(available.ahead_of(used, size), behind);
+            prop_assert_eq!(walk(available, taken, size).before(behind, size), walk(used, taken, size));
+        }
+    }
 }
