@@ -45,12 +45,12 @@ pub const PEERS: &[Tool] = &[
 
 /// What `test` is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Options {
+struct Options {
     memcheck: bool,
     /// Leave out guests and other programs' drivers.
     quick: bool,
     /// Run only the tests whose name contains this.
-    pub filter: Option<String>,
+    filter: Option<String>,
 }
 
 impl Options {
@@ -93,7 +93,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
         println!("no folder {CAPTURES}: the tests on its captures skip themselves; those on the project's own run");
     }
     if options.memcheck {
-        memcheck::run(&mut report, &options)?;
+        memcheck::run(&mut report, options.filter.as_deref())?;
     } else {
         if options.filter.is_none() {
             lint(&mut report);
