@@ -28,10 +28,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bellows_observe::{AppCounts, Imbalance, Snapshot};
 use bellows_packet::Packet;
 
+use crate::app::io::Io;
 use crate::app::{App, Port, Ports};
-use crate::engine::{Engine, Settings};
-use crate::io::Io;
+use crate::engine::Engine;
 use crate::network::Network;
+use crate::settings::Settings;
 
 type Queue = Arc<Mutex<VecDeque<Packet>>>;
 

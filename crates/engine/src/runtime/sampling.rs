@@ -1,23 +1,22 @@
-//! Instrumented breaths: what they book for each call, each breath and some packets.
+//! What the instrumented breaths know and find out.
 //!
-//! The instrumented body of a breath makes every call through [`metered`], which takes the clock before and after it and
-//! counts the packets that it moved. Instrumented breaths are drawn at random, so that what they book stands for all;
-//! while somebody [watches](crate::watch) packets, all breaths are instrumented, but only those that were drawn book.
+//! Instrumented breaths are drawn at random, so that what they book stands for all; while somebody
+//! [watches](bellows_watch) packets, all breaths are instrumented, but only those that were drawn book. What they do in each
+//! call is in [`dispatch::sampled`](crate::dispatch).
 
 use std::cell::{Cell, RefCell};
 
-use bellows_observe::layout::{account, histogram, link};
+use bellows_observe::Slab;
+use bellows_observe::layout::{account, histogram};
 use bellows_observe::record;
 use bellows_observe::timeline::Timeline;
-use bellows_packet::{Fate, Mark, Passage, take_passages};
+use bellows_packet::{Fate, Passage, take_passages};
 use bellows_pmu::{Counts, Event, Group, OpenError, Reading};
 use bellows_sys::clock;
+use bellows_watch::{Call, Watch};
 
-use crate::app::Call;
-use crate::place::{OPEN, Place};
-use crate::random::Random;
-use crate::watch::Watch;
-use crate::world::Fabric;
+use super::links::LinkTable;
+use super::random::Random;
 
 /// Breaths from one that books to the next, on average.
 pub(crate) const EVERY: u64 = 128;
@@ -32,87 +31,6 @@ const COUNT_EVERY: u64 = 4;
 /// packet takes longer to copy and to free.
 const MARK_EVERY: u64 = 8;
 
-/// A call in an instrumented breath.
-///
-/// Safety: as for the [`Call`] that it makes.
-pub(crate) type Metered = unsafe extern "C" fn(&Place, Call);
-
-/// Makes a call and books it as a pull.
-///
-/// Safety: as for the [`Call`] that it makes.
-pub(crate) unsafe extern "C" fn metered_pull(place: &Place, call: Call) {
-    // SAFETY: the caller's promise.
-    unsafe { metered(place, call, account::PULL) }
-}
-
-/// Makes a call and books it as a push.
-///
-/// Safety: as for the [`Call`] that it makes.
-pub(crate) unsafe extern "C" fn metered_push(place: &Place, call: Call) {
-    // SAFETY: the caller's promise.
-    unsafe { metered(place, call, account::PUSH) }
-}
-
-/// Makes a call and books it as a tick.
-///
-/// Safety: as for the [`Call`] that it makes.
-pub(crate) unsafe extern "C" fn metered_tick(place: &Place, call: Call) {
-    // SAFETY: the caller's promise.
-    unsafe { metered(place, call, account::TICK) }
-}
-
-/// Safety: as for the [`Call`] that it makes.
-#[inline(always)]
-unsafe fn metered(place: &Place, call: Call, entry: usize) {
-    let meter = &place.core().meter;
-    let before = Before::of(place, entry);
-    if meter.watching.get() {
-        meter.before_watched(place);
-    }
-    let counted = meter.reading();
-    let start = clock::ticks();
-    // SAFETY: the caller's promise.
-    unsafe { call(place) }
-    let end = clock::ticks();
-    let counted = counted.zip(meter.reading());
-    meter.after(place, entry, start, end, before, counted);
-}
-
-/// How many packets had passed an app before a call.
-struct Before {
-    calls: u64,
-    packets: u64,
-    dropped: u64,
-}
-
-impl Before {
-    #[inline]
-    fn of(place: &Place, entry: usize) -> Before {
-        Before { calls: place.calls[entry].get(), packets: passed(place, entry), dropped: dropped(place) }
-    }
-}
-
-/// A number that changes by one with each packet that a call takes (a push) or sends (a pull or tick).
-#[inline]
-fn passed(place: &Place, entry: usize) -> u64 {
-    let fabric = place.fabric();
-    if entry == account::PUSH {
-        let waiting = |&link: &u32| fabric.waiting.get(link as usize).map_or(0, |waiting| u64::from(waiting.get()));
-        return place.inputs.iter().map(waiting).sum::<u64>().wrapping_neg();
-    }
-    let sent = |&link: &u32| fabric.links.get(link as usize).map_or(0, |to| fabric.slab.get(to.cell + link::PACKETS));
-    place.outputs.iter().map(sent).fold(0, u64::wrapping_add)
-}
-
-/// How many packets an app has dropped for any reason.
-#[inline]
-fn dropped(place: &Place) -> u64 {
-    let fabric = place.fabric();
-    let own = (place.cell..place.own_counters).map(|cell| fabric.slab.get(cell));
-    let full = |&link: &u32| fabric.links.get(link as usize).map_or(0, |to| fabric.slab.get(to.cell + link::DROPS));
-    own.chain(place.outputs.iter().map(full)).fold(0, u64::wrapping_add)
-}
-
 /// What a call usually takes: clocks for each packet and the call itself, in 16ths; 0 before the first one.
 #[derive(Default)]
 pub(crate) struct Usual(Cell<u64>);
@@ -124,7 +42,7 @@ const LEAST_UNUSUAL: u64 = 5_000;
 impl Usual {
     /// Takes a call in. True if it is an outlier: the system has interrupted it, most likely, and one such call would hide
     /// what thousands of others cost.
-    fn is_exceeded_by(&self, clocks: u64, packets: u64) -> bool {
+    pub(crate) fn is_exceeded_by(&self, clocks: u64, packets: u64) -> bool {
         let usual = self.0.get();
         let weight = packets + 1;
         let each = 16 * clocks / weight;
@@ -139,7 +57,7 @@ impl Usual {
 }
 
 /// What instrumented breaths need to know, and what they have found out so far.
-pub(crate) struct Meter {
+pub(crate) struct Sampler {
     /// Clocks that reading the clock twice takes.
     clock_cost: u64,
     /// Whether the calls of this breath are booked, or whether packets are marked in it; neither if it was not drawn.
@@ -194,18 +112,18 @@ fn overhead(events: &[Event]) -> Vec<u64> {
     (0..100).filter_map(|_| once()).reduce(least).unwrap_or_default()
 }
 
-impl Meter {
+impl Sampler {
     /// One that counts these events, on the thread that takes the breaths.
     ///
     /// # Errors
     /// When they cannot be counted on this thread.
-    pub(crate) fn new(events: &[Event]) -> Result<Meter, OpenError> {
+    pub(crate) fn new(events: &[Event]) -> Result<Sampler, OpenError> {
         if !events.is_empty() {
             open(events)?;
         }
         // What other engines of this thread have left behind.
         take_passages(&mut Vec::new());
-        Ok(Meter {
+        Ok(Sampler {
             clock_cost: clock::cost(),
             booking: Cell::new(false),
             marking: Cell::new(false),
@@ -233,7 +151,7 @@ impl Meter {
 
     /// What has been counted, if anything is in this breath.
     #[inline]
-    fn reading(&self) -> Option<Reading> {
+    pub(crate) fn reading(&self) -> Option<Reading> {
         if self.counting.get() { read(&self.events) } else { None }
     }
 
@@ -258,81 +176,51 @@ impl Meter {
         })
     }
 
-    #[inline(never)]
-    fn after(
-        &self,
-        place: &Place,
-        entry: usize,
-        start: u64,
-        end: u64,
-        before: Before,
-        counted: Option<(Reading, Reading)>,
-    ) {
+    /// A call has taken the clock.
+    pub(crate) fn note_call(&self) {
         self.calls.set(self.calls.get() + 1);
-        if place.calls[entry].get() == before.calls {
-            // In a lossless network, an app whose outputs have no room is not called after all.
-            return;
-        }
-        let packets = passed(place, entry).wrapping_sub(before.packets);
-        if self.booking.get() {
-            let clocks = end.wrapping_sub(start).saturating_sub(self.clock_cost);
-            let slab = &place.fabric().slab;
-            let first = place.account + account::samples(entry, self.events.len());
-            if place.usual[entry].is_exceeded_by(clocks, packets) {
-                slab.add(first + account::OUTLIERS, 1);
-                slab.add(first + account::OUTLIERS + 1, clocks);
-            } else {
-                slab.add(first, 1);
-                slab.add(first + 1, packets);
-                slab.add(first + 2, clocks);
-                if let Some((from, to)) = counted {
-                    self.book_events(place, entry, packets, &to.since(&from));
-                }
-            }
-            if let Some(timeline) = &mut *self.timeline.borrow_mut() {
-                timeline.call(place.name, entry, start, clocks, packets);
-                let drops = dropped(place).wrapping_sub(before.dropped);
-                if drops > 0 {
-                    timeline.drops(place.name, end, drops);
-                }
-            }
-        }
-        let brings_in = entry == account::PULL || entry == account::TICK && place.inputs.is_empty();
-        if self.marking.get() && brings_in && packets > 0 {
-            self.mark_one(place, start);
-        }
-        if self.watching.get() {
-            let mut passages = self.passages.borrow_mut();
-            take_passages(&mut passages);
-            self.watch.borrow_mut().after(place, entry, start, end, &passages);
-            count_latencies(place.fabric(), &mut passages);
-        }
+    }
+
+    /// Whether one of the packets that come into the network in this breath is to be marked.
+    pub(crate) fn is_marking(&self) -> bool {
+        self.marking.get()
+    }
+
+    /// Clocks from one moment to another, less what it takes to find out.
+    pub(crate) fn clocks(&self, start: u64, end: u64) -> u64 {
+        end.wrapping_sub(start).saturating_sub(self.clock_cost)
     }
 
     /// Has those who watch prepare for a call.
     #[cold]
-    fn before_watched(&self, place: &Place) {
-        let mut passages = self.passages.borrow_mut();
-        take_passages(&mut passages);
-        self.watch.borrow_mut().before(place, &passages);
-        count_latencies(place.fabric(), &mut passages);
+    pub(crate) fn before_watched(&self, links: &LinkTable, call: &Call<'_>) {
+        self.with_passages(links, |watch, passages| watch.before(links, call, passages));
     }
 
-    /// Takes in what became of the packets in an app that has been buried.
-    pub(crate) fn buried(&self, place: &Place) {
-        let mut passages = self.passages.borrow_mut();
-        take_passages(&mut passages);
-        self.watch.borrow_mut().buried(place, &passages);
-        count_latencies(place.fabric(), &mut passages);
+    /// Shows those who watch what came of a call.
+    pub(crate) fn after_watched(&self, links: &LinkTable, call: &Call<'_>, start: u64, end: u64) {
+        self.with_passages(links, |watch, passages| watch.after(links, call, start, end, passages));
     }
 
-    /// Books what was counted in a call.
-    fn book_events(&self, place: &Place, entry: usize, packets: u64, counts: &Counts) {
-        let slab = &place.fabric().slab;
+    /// Takes in what became of the packets in an app that has failed.
+    pub(crate) fn after_failure(&self, links: &LinkTable, app: usize) {
+        self.with_passages(links, |watch, passages| watch.failed(links, app, passages));
+    }
+
+    /// Shows those who watch what became of packets since the last time.
+    fn with_passages(&self, links: &LinkTable, show: impl FnOnce(&mut Watch, &[Passage])) {
+        let mut passages = self.passages.borrow_mut();
+        take_passages(&mut passages);
+        show(&mut self.watch.borrow_mut(), &passages);
+        count_latencies(links, &mut passages);
+    }
+
+    /// Books what was counted in a call of an app, from the first cell of its account on.
+    pub(crate) fn book_events(&self, slab: &Slab, account: usize, entry: usize, packets: u64, counts: &Counts) {
         let events = self.events.len();
-        slab.add(place.account + account::samples(entry, events) + account::COUNTED, packets);
+        slab.add(account + account::samples(entry, events) + account::COUNTED, packets);
         for (event, (sample, &overhead)) in counts.samples().iter().zip(&self.overhead).enumerate() {
-            let cell = place.account + account::event(entry, events, event);
+            let cell = account + account::event(entry, events, event);
             let overhead = if sample.running > 0 { overhead } else { 0 };
             // Less than none is booked as well, so that the sum is right.
             slab.add(cell, sample.count.wrapping_sub(overhead));
@@ -341,35 +229,21 @@ impl Meter {
         }
     }
 
-    /// Marks the last of the packets that an app has just brought in, so that its end will be noted.
-    fn mark_one(&self, place: &Place, born: u64) {
-        let fabric = place.fabric();
-        let holds = |link: &&u32| **link != OPEN && fabric.waiting[**link as usize].get() > 0;
-        let mut holding = place.outputs.iter().filter(holds);
-        // If several hold packets, those of one may have been there before.
-        let (Some(&link), None) = (holding.next(), holding.next()) else { return };
-        fabric.with_vector(link, |packets| {
-            if let Some(packet) = packets.last_mut().filter(|packet| !packet.is_marked()) {
-                packet.mark(Mark { born, id: 0 });
-            }
-        });
-    }
-
     /// Ends an instrumented breath; returns the clock at its end.
-    pub(crate) fn end_breath(&self, fabric: &Fabric, moved: bool) -> u64 {
+    pub(crate) fn end_breath(&self, links: &LinkTable, moved: bool) -> u64 {
         let end = clock::ticks();
         let Some(start) = self.start.take() else { return end };
         let duration = end.wrapping_sub(start).saturating_sub(self.calls.get() * self.clock_cost);
         let mut passages = self.passages.borrow_mut();
         take_passages(&mut passages);
-        count_latencies(fabric, &mut passages);
+        count_latencies(links, &mut passages);
         if !self.booking.take() {
             return end;
         }
         // A breath in which events were counted, or packets watched, took longer than it would have.
         let counts = moved && !self.counting.take() && !self.watching.get();
         if counts {
-            record(&fabric.slab, fabric.slab.directory.histogram(histogram::BREATH), duration);
+            record(&links.slab, links.slab.directory.histogram(histogram::BREATH), duration);
         }
         if let Some(timeline) = &mut *self.timeline.borrow_mut() {
             timeline.end_breath(start, duration, counts, EVERY);
@@ -386,10 +260,10 @@ impl Meter {
 }
 
 /// Counts how long packets stayed that have come to their end, those that are followed left out, and forgets them.
-fn count_latencies(fabric: &Fabric, passages: &mut Vec<Passage>) {
+fn count_latencies(links: &LinkTable, passages: &mut Vec<Passage>) {
     for passage in passages.drain(..).filter(|passage| passage.fate == Fate::Freed && passage.mark.id == 0) {
         let stayed = passage.at.saturating_sub(passage.mark.born);
-        record(&fabric.slab, fabric.slab.directory.histogram(histogram::LATENCY), stayed);
+        record(&links.slab, links.slab.directory.histogram(histogram::LATENCY), stayed);
     }
 }
 

@@ -3,11 +3,11 @@
 use bellows_observe::layout::{common, engine as cells};
 use bellows_pmu::OpenError;
 
-use crate::app::answer;
-use crate::engine::stop_contained;
-use crate::io::Core;
-use crate::meter::Meter;
-use crate::world::World;
+use super::Graph;
+use crate::app::erased::stop_contained;
+use crate::panics::contain;
+use crate::runtime::sampling::Sampler;
+use crate::runtime::state::ThreadState;
 
 /// Where the counts of an app go that does not run on.
 pub(crate) struct Successor {
@@ -36,43 +36,44 @@ pub(crate) struct Retired {
 }
 
 /// Ends and stops apps of a configuration that has been replaced.
-pub(crate) fn retire(world: World, successors: &[Successor]) -> Retired {
+pub(crate) fn retire(graph: Graph, successors: &[Successor]) -> Retired {
     let mut retired = Retired::default();
-    // The engine's core is its thread's alone. Declared before the world, which is dropped first.
-    let core = quiet_core();
-    let mut world = world;
-    if let Ok(core) = &core {
-        core.settle_buffers();
-        world.seat(core);
+    // The state of the engine's thread is its alone. Declared before the graph, which is dropped first.
+    let state = quiet_state();
+    let mut graph = graph;
+    if let Ok(state) = &state {
+        state.settle_buffers();
+        graph.attach(state);
     }
     for successor in successors {
-        if core.is_ok() {
-            end(&mut world, successor, &mut retired.late);
+        if state.is_ok() {
+            end(&mut graph, successor, &mut retired.late);
         }
-        if let Err(why) = stop_contained(&mut *world.apps[successor.app]) {
-            retired.unfinished.push((world.outline.apps[successor.app].name.clone(), why));
+        if let Err(why) = stop_contained(&mut *graph.apps[successor.app]) {
+            retired.unfinished.push((graph.topology.apps[successor.app].name.clone(), why));
         }
     }
     retired
 }
 
-/// A core for calls outside of breaths, on this thread.
-fn quiet_core() -> Result<Core, OpenError> {
-    Ok(Core::new(1, false, Meter::new(&[])?))
+/// A state for calls outside of breaths, on this thread.
+fn quiet_state() -> Result<ThreadState, OpenError> {
+    Ok(ThreadState::new(1, false, Sampler::new(&[])?))
 }
 
 /// Tells an app that it ends, and finds out what it has counted meanwhile.
-fn end(world: &mut World, successor: &Successor, late: &mut Vec<LateCount>) {
-    let World { apps, places, traits, .. } = &mut *world;
-    let (app, place) = (&mut apps[successor.app], &places[successor.app]);
-    let slab = &place.fabric().slab;
-    let drops = place.own_counters - place.cell;
-    let rows = if successor.counters { drops + traits[successor.app].counters.len() } else { drops };
-    let counts = || (place.cell..place.cell + rows).map(|cell| slab.get(cell)).collect::<Vec<u64>>();
-    let (before, held) = (counts(), answer(|| app.held()).unwrap_or(0));
+fn end(graph: &mut Graph, successor: &Successor, late: &mut Vec<LateCount>) {
+    let Graph { apps, nodes, .. } = graph;
+    let (app, node) = (&mut apps[successor.app], &nodes[successor.app]);
+    let slab = &node.links().slab;
+    let entry = &slab.directory.apps[successor.app];
+    let drops = entry.drops.len();
+    let rows = if successor.counters { drops + entry.counters.len() } else { drops };
+    let counts = || (node.cell..node.cell + rows).map(|cell| slab.get(cell)).collect::<Vec<u64>>();
+    let (before, held) = (counts(), contain(|| app.held()).unwrap_or(0));
     // One that panics over it says the rest when it is stopped.
-    let _ = answer(|| app.end(place));
-    let freed = held.saturating_sub(answer(|| app.held()).unwrap_or(0)) as u64;
+    let _ = contain(|| app.end(node));
+    let freed = held.saturating_sub(contain(|| app.held()).unwrap_or(0)) as u64;
     let mut grown: Vec<u64> = counts().iter().zip(&before).map(|(now, before)| now.wrapping_sub(*before)).collect();
     // What it held has been counted as removed already. What it has dropped of that has another reason now.
     let dropped = grown[..drops].iter().fold(0, |sum: u64, grown| sum.wrapping_add(*grown));

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::app::answer;
+use crate::panics::contain;
 
 /// Something outside the engine that tells when there is something to pull: the index that the other side of a ring
 /// writes, or a descriptor that becomes readable, or both.
@@ -196,7 +196,7 @@ impl Slot {
     pub(crate) fn tell(&self, asleep: bool) {
         if let Some(watched) = &*self.watched.borrow() {
             // What panics over it stays as it is.
-            let _ = answer(|| if asleep { watched.arm() } else { watched.disarm() });
+            let _ = contain(|| if asleep { watched.arm() } else { watched.disarm() });
         }
     }
 
@@ -227,7 +227,7 @@ impl Slot {
 
 /// What panics over the question has none.
 fn has_descriptor(watched: &dyn Watched) -> bool {
-    answer(|| watched.descriptor().is_some()).unwrap_or(false)
+    contain(|| watched.descriptor().is_some()).unwrap_or(false)
 }
 
 /// Something with a descriptor, kept alive while the engine sleeps on it.
@@ -235,7 +235,7 @@ pub(crate) struct Listened(Arc<dyn Watched>);
 
 impl Listened {
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        answer(|| self.0.descriptor()).flatten()
+        contain(|| self.0.descriptor()).flatten()
     }
 }
 

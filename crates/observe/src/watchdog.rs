@@ -17,10 +17,12 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bellows_observe::{Doing, Pulse, SlowBreath, SlowBreaths};
 use bellows_sys::{clock, cpu};
 
-/// Slow breaths that wait to be [taken](crate::Control::take_slow_breaths); more are counted only.
+use crate::slab::{Doing, Pulse};
+use crate::slow::{SlowBreath, SlowBreaths};
+
+/// Slow breaths that wait to be [taken](Watchdog::take); more are counted only.
 const MOST_UNTOLD: usize = 16;
 
 /// What breaths usually take may at least grow by this at once, in nanoseconds.
@@ -43,7 +45,7 @@ struct Seen {
 }
 
 /// What the engine and the watchdog share. Times are those of [`clock::now`].
-pub(crate) struct Watchdog {
+pub struct Watchdog {
     limit: u64,
     /// When the engine was asked for a sign; 0 if it has given it, [`JUST_NOW`] if that is not known yet.
     asked: AtomicU64,
@@ -58,7 +60,7 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     /// One that watches for breaths longer than this; for none if it is no time at all.
-    pub(crate) fn new(limit: Duration) -> Watchdog {
+    pub fn new(limit: Duration) -> Watchdog {
         Watchdog {
             limit: limit.as_nanos().try_into().unwrap_or(u64::MAX),
             asked: AtomicU64::new(0),
@@ -71,7 +73,8 @@ impl Watchdog {
     }
 
     /// The longest that a breath may take, in nanoseconds; `u64::MAX` if nobody wants to know.
-    pub(crate) fn limit(&self) -> u64 {
+    #[inline]
+    pub fn limit(&self) -> u64 {
         if self.limit == 0 { u64::MAX } else { self.limit }
     }
 
@@ -85,7 +88,7 @@ impl Watchdog {
 
     /// Looks at the engine until the run is over. `ask` has it give a sign between two breaths, `pulse` says what it
     /// does.
-    pub(crate) fn watch(&self, ask: impl Fn(), pulse: impl Fn() -> Option<Pulse>) {
+    pub fn watch(&self, ask: impl Fn(), pulse: impl Fn() -> Option<Pulse>) {
         if self.limit == 0 {
             return;
         }
@@ -142,13 +145,13 @@ impl Watchdog {
     }
 
     /// The run is over.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.lock().closed = true;
         self.close.notify_all();
     }
 
     /// Keeps a slow breath for whoever tells of it.
-    pub(crate) fn keep(&self, slow: SlowBreath) {
+    pub fn keep(&self, slow: SlowBreath) {
         let mut seen = self.lock();
         if seen.untold.len() < MOST_UNTOLD {
             seen.untold.push_back(slow);
@@ -158,7 +161,7 @@ impl Watchdog {
     }
 
     /// What nobody has told of yet.
-    pub(crate) fn take(&self) -> SlowBreaths {
+    pub fn take(&self) -> SlowBreaths {
         let mut seen = self.lock();
         SlowBreaths { first: seen.untold.drain(..).collect(), more: std::mem::take(&mut seen.more) }
     }
@@ -184,7 +187,7 @@ impl Watchdog {
 
 /// What the engine's thread knows of its own time. Times are those of [`clock::now`].
 #[derive(Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// A moment at which the engine was between two breaths, and awake; and how many breaths it had taken by then.
     since: u64,
     breaths: u64,
@@ -199,12 +202,12 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// One that begins now.
-    pub(crate) fn begin(now: u64, breaths: u64) -> Pace {
+    pub fn begin(now: u64, breaths: u64) -> Pace {
         Pace { since: now, breaths, usual: 0, looked: now, on_processor: cpu::thread_time(), slept: 0 }
     }
 
     /// The engine has slept from one moment to another, between two breaths.
-    pub(crate) fn slept(&mut self, from: u64, to: u64, breaths: u64) {
+    pub fn slept(&mut self, from: u64, to: u64, breaths: u64) {
         self.slept += to.saturating_sub(from);
         (self.since, self.breaths) = (to, breaths);
     }
@@ -212,13 +215,13 @@ impl Pace {
     /// It is now, and so many breaths have been taken. Whether one of those since the last such moment may have been
     /// slow.
     #[inline]
-    pub(crate) fn is_late(&self, now: u64, watchdog: &Watchdog) -> bool {
+    pub fn is_late(&self, now: u64, watchdog: &Watchdog) -> bool {
         now.saturating_sub(self.since) > watchdog.limit()
     }
 
     /// It is now, and no breath was slow.
     #[inline]
-    pub(crate) fn go_on(&mut self, now: u64, breaths: u64) {
+    pub fn go_on(&mut self, now: u64, breaths: u64) {
         // An instrumented breath may have begun with calls long before it was taken.
         if now < self.since {
             return;
@@ -231,7 +234,7 @@ impl Pace {
 
     /// Finds out whether a breath was slow, when [`Pace::is_late`] says that it may have been.
     #[cold]
-    pub(crate) fn judge(&mut self, now: u64, breaths: u64, watchdog: &Watchdog) -> Option<SlowBreath> {
+    pub fn judge(&mut self, now: u64, breaths: u64, watchdog: &Watchdog) -> Option<SlowBreath> {
         let (then, taken) = (self.since, breaths - self.breaths);
         let gap = now.saturating_sub(then);
         let asked = watchdog.asked.load(Acquire);
@@ -272,7 +275,7 @@ impl Pace {
     }
 
     /// Gives the watchdog its sign.
-    pub(crate) fn sign(&mut self, now: u64, watchdog: &Watchdog) {
+    pub fn sign(&mut self, now: u64, watchdog: &Watchdog) {
         watchdog.asked.store(0, Release);
         (self.looked, self.on_processor, self.slept) = (now, cpu::thread_time(), 0);
     }
@@ -281,7 +284,7 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_observe::Activity;
+    use crate::layout::Activity;
 
     const MS: u64 = 1_000_000;
 

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! register  holds
-//!   r14     the core
+//!   r14     the thread's state
 //!   rbx     the words that say how many packets each link holds
 //!   rbp     the slots
 //!   r13     the word in which other threads ask for attention
@@ -26,26 +26,26 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use bellows_codemem::{Code, Draft, Symbol};
+use bellows_observe::listing::Line;
 use iced_x86::Register::{EAX, R12, R12D, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP};
 use iced_x86::{
     Code as Op, Decoder, DecoderOptions, Encoder, Formatter, Instruction, MemoryOperand, Mnemonic, NasmFormatter,
     Register,
 };
 
-use crate::io::Core;
-use crate::listing::Line;
-use crate::meter::{Metered, metered_pull, metered_push};
-use crate::place::Place;
-use crate::schedule::{Step, Stretch};
-use crate::slots::Slot;
-use crate::world::{Fabric, GROUP, Layout};
+use super::sampled::{SampledCall, sampled_pull, sampled_push};
+use super::{Layout, Step, Stretch};
+use crate::runtime::links::{GROUP, LinkTable};
+use crate::runtime::node::Node;
+use crate::runtime::slots::Slot;
+use crate::runtime::state::ThreadState;
 
 /// Takes breaths; returns how many of `breaths` are left.
 ///
-/// Safety: the core, the words, the slots and the places that the code was assembled for are there, and the apps in those
-/// places are of the types that it was assembled for. `breaths` is not 0.
+/// Safety: the state, the words, the slots and the nodes that the code was assembled for are there, and the apps of those
+/// nodes are of the types that it was assembled for. `breaths` is not 0.
 type Body = unsafe extern "sysv64" fn(
-    core: *const Core,
+    state: *const ThreadState,
     words: *const std::cell::Cell<u32>,
     slots: *const Slot,
     attention: *const AtomicU32,
@@ -53,20 +53,20 @@ type Body = unsafe extern "sysv64" fn(
 ) -> u64;
 
 /// What the instrumented body calls.
-const METERED: [(Metered, &str); 2] = [(metered_pull, "metered_pull"), (metered_push, "metered_push")];
+const SAMPLED: [(SampledCall, &str); 2] = [(sampled_pull, "sampled_pull"), (sampled_push, "sampled_push")];
 
 /// Where a stretch of the code begins.
 struct Mark {
     offset: usize,
     stretch: Stretch,
-    is_metered: bool,
+    is_sampled: bool,
 }
 
 /// The code of one configuration.
 pub(crate) struct Native {
     code: Code,
     /// Where the instrumented body begins.
-    metered: usize,
+    sampled: usize,
     marks: Vec<Mark>,
     assembling: Duration,
 }
@@ -81,7 +81,7 @@ impl Native {
     ) -> Result<Native, String> {
         let start = Instant::now();
         let reached = pulls.iter().chain(pushes).map(|step| step.call as usize);
-        let reached = reached.chain(METERED.map(|(function, _)| function as usize));
+        let reached = reached.chain(SAMPLED.map(|(function, _)| function as usize));
         let (low, high) = reached.fold((usize::MAX, 0), |(low, high), address| (low.min(address), high.max(address)));
         // No stretch is longer than these.
         let slots: usize = pulls.iter().map(|step| step.count).sum();
@@ -89,27 +89,27 @@ impl Native {
         let capacity = 2 * (512 + 96 * (pulls.len() + pushes.len()) + 32 * slots + 24 * words);
         let draft = Draft::near(low..=high, capacity).map_err(|refused| refused.to_string())?;
         let cannot = |error: Box<dyn Error>| format!("the breath cannot be assembled: {error}");
-        let mut writer = Writer::new(draft.address(), layout.places);
+        let mut writer = Writer::new(draft.address(), layout.nodes);
         writer.body(pulls, pushes, None).map_err(cannot)?;
-        let metered = writer.position;
-        writer.body(pulls, pushes, Some(METERED.map(|(function, _)| function))).map_err(cannot)?;
+        let sampled = writer.position;
+        writer.body(pulls, pushes, Some(SAMPLED.map(|(function, _)| function))).map_err(cannot)?;
         let Writer { mut encoder, marks, .. } = writer;
         let seal = if for_perf { Draft::seal_for_perf } else { Draft::seal };
         let code = seal(draft, &encoder.take_buffer()).map_err(|refused| refused.to_string())?;
-        Ok(Native { code, metered, marks, assembling: start.elapsed() })
+        Ok(Native { code, sampled, marks, assembling: start.elapsed() })
     }
 
-    /// Takes up to `most` breaths, as [`Breath::take`](crate::schedule::Breath::take) does.
+    /// Takes up to `most` breaths, as [`Breath::take`](super::Breath::take) does.
     ///
     /// # Safety
-    /// This was assembled for the apps that sit in the places of the world of this fabric, which is seated on this core.
+    /// This was assembled for the apps of the nodes that are attached to this state and this table of links.
     #[inline]
-    pub(crate) unsafe fn take(&self, core: &Core, fabric: &Fabric, attention: &AtomicU32, most: u64) -> u64 {
+    pub(crate) unsafe fn take(&self, state: &ThreadState, table: &LinkTable, attention: &AtomicU32, most: u64) -> u64 {
         let most = most.max(1);
         // SAFETY: the plain body lies at the code's start; the caller's promise.
         unsafe {
             let body: Body = transmute(self.code.address());
-            most - body(core, fabric.waiting.as_ptr(), fabric.slots.as_ptr(), attention, most)
+            most - body(state, table.waiting.as_ptr(), table.slots.as_ptr(), attention, most)
         }
     }
 
@@ -117,12 +117,12 @@ impl Native {
     ///
     /// # Safety
     /// As for [`Native::take`].
-    pub(crate) unsafe fn take_metered(&self, core: &Core, fabric: &Fabric) {
+    pub(crate) unsafe fn take_sampled(&self, state: &ThreadState, table: &LinkTable) {
         let attention = AtomicU32::new(0);
         // SAFETY: the instrumented body lies there; the caller's promise.
         unsafe {
-            let body: Body = transmute(self.code.address() + self.metered);
-            body(core, fabric.waiting.as_ptr(), fabric.slots.as_ptr(), &raw const attention, 1);
+            let body: Body = transmute(self.code.address() + self.sampled);
+            body(state, table.waiting.as_ptr(), table.slots.as_ptr(), &raw const attention, 1);
         }
     }
 
@@ -164,8 +164,8 @@ impl Native {
             formatter.format(&instruction, &mut text);
             if instruction.mnemonic() == Mnemonic::Call {
                 let target = instruction.near_branch_target() as usize;
-                let metered = METERED.into_iter().find(|(function, _)| *function as usize == target);
-                if let Some(name) = metered.map(|(_, name)| name.to_owned()).or_else(|| function(target)) {
+                let sampled = SAMPLED.into_iter().find(|(function, _)| *function as usize == target);
+                if let Some(name) = sampled.map(|(_, name)| name.to_owned()).or_else(|| function(target)) {
                     text = format!("call {name}");
                 }
             }
@@ -183,7 +183,7 @@ impl Native {
 
 impl Mark {
     fn label(&self, name: impl Fn(Stretch) -> String) -> String {
-        let kind = if self.is_metered { "instrumented " } else { "" };
+        let kind = if self.is_sampled { "instrumented " } else { "" };
         format!("{kind}{}", name(self.stretch))
     }
 }
@@ -201,17 +201,17 @@ struct Writer<'a> {
     encoder: Encoder,
     address: usize,
     position: usize,
-    places: &'a [Place],
+    nodes: &'a [Node],
     marks: Vec<Mark>,
-    is_metered: bool,
+    is_sampled: bool,
     /// Distances of jumps, known since their targets are: where, how many bytes, and what.
     distances: Vec<(usize, usize, isize)>,
 }
 
-/// A field of the core, in memory.
-macro_rules! core {
+/// A field of the thread's state, in memory.
+macro_rules! state {
     ($field:ident) => {
-        memory(R14, offset_of!(Core, $field))
+        memory(R14, offset_of!(ThreadState, $field))
     };
 }
 
@@ -242,9 +242,9 @@ const SAVED: [Register; 6] = [RBX, RBP, R12, R13, R14, R15];
 type Written = Result<(), Box<dyn Error>>;
 
 impl<'a> Writer<'a> {
-    fn new(address: usize, places: &'a [Place]) -> Writer<'a> {
+    fn new(address: usize, nodes: &'a [Node]) -> Writer<'a> {
         let (marks, distances) = (Vec::new(), Vec::new());
-        Writer { encoder: Encoder::new(64), address, position: 0, places, marks, is_metered: false, distances }
+        Writer { encoder: Encoder::new(64), address, position: 0, nodes, marks, is_sampled: false, distances }
     }
 
     fn put(&mut self, instruction: Instruction) -> Written {
@@ -291,12 +291,12 @@ impl<'a> Writer<'a> {
     }
 
     fn mark(&mut self, stretch: Stretch) {
-        self.marks.push(Mark { offset: self.position, stretch, is_metered: self.is_metered });
+        self.marks.push(Mark { offset: self.position, stretch, is_sampled: self.is_sampled });
     }
 
-    fn body(&mut self, pulls: &[Step], pushes: &[Step], metered: Option<[Metered; 2]>) -> Written {
-        self.is_metered = metered.is_some();
-        let [metered_pull, metered_push] = metered.map_or([None, None], |functions| functions.map(Some));
+    fn body(&mut self, pulls: &[Step], pushes: &[Step], sampled: Option<[SampledCall; 2]>) -> Written {
+        self.is_sampled = sampled.is_some();
+        let [sampled_pull, sampled_push] = sampled.map_or([None, None], |functions| functions.map(Some));
         let [mut head, mut leave, mut halfway] = [Label::default(), Label::default(), Label::default()];
         self.mark(Stretch::Entry);
         self.enter()?;
@@ -305,7 +305,7 @@ impl<'a> Writer<'a> {
         for (index, step) in pulls.iter().enumerate() {
             self.mark(Stretch::Pull(index));
             if step.count == 0 {
-                self.call(step, metered_pull)?;
+                self.call(step, sampled_pull)?;
                 continue;
             }
             let mut out = Label::default();
@@ -317,12 +317,12 @@ impl<'a> Writer<'a> {
         }
         if !pulls.is_empty() {
             self.mark(Stretch::PullsDone);
-            self.immediate(Op::Cmp_rm32_imm8, core!(failures), 0)?;
+            self.immediate(Op::Cmp_rm32_imm8, state!(failures), 0)?;
             self.jump(Op::Jne_rel32_64, &mut halfway)?;
         }
         let mut first = 0;
         for group in pushes.chunk_by(|one, next| one.first / GROUP == next.first / GROUP) {
-            self.group(first, group, metered_push)?;
+            self.group(first, group, sampled_push)?;
             first += group.len();
         }
         self.tail(&mut head, &mut leave)?;
@@ -332,14 +332,14 @@ impl<'a> Writer<'a> {
         if !pulls.is_empty() {
             self.mark(Stretch::Halfway);
             self.place(&mut halfway);
-            self.immediate(Op::Mov_rm8_imm8, core!(halfway), 1)?;
+            self.immediate(Op::Mov_rm8_imm8, state!(halfway), 1)?;
             self.register(Op::Dec_rm64, R15)?;
             self.jump(Op::Jmp_rel32_64, &mut leave)?;
         }
         for (index, step, mut out, mut back) in behind {
             self.mark(Stretch::CallPull(index));
             self.place(&mut out);
-            self.call(step, metered_pull)?;
+            self.call(step, sampled_pull)?;
             self.jump(Op::Jmp_rel32_64, &mut back)?;
         }
         self.write_distances()
@@ -394,7 +394,7 @@ impl<'a> Writer<'a> {
 
     /// The pushes of apps whose links have numbers in one group, or of one app with more. `first` is the position of the
     /// first among all pushes.
-    fn group(&mut self, first: usize, steps: &[Step], metered: Option<Metered>) -> Written {
+    fn group(&mut self, first: usize, steps: &[Step], sampled: Option<SampledCall>) -> Written {
         let mut past = Label::default();
         if let [one, .., last] = steps {
             self.mark(Stretch::Links(first, first + steps.len() - 1));
@@ -404,7 +404,7 @@ impl<'a> Writer<'a> {
             self.mark(Stretch::Push(first + index));
             let mut next = Label::default();
             self.test_words(step, &mut next)?;
-            self.call(step, metered)?;
+            self.call(step, sampled)?;
             self.place(&mut next);
         }
         if steps.len() > 1 {
@@ -442,20 +442,20 @@ impl<'a> Writer<'a> {
     }
 
     /// Calls an app, and notes that one was called.
-    fn call(&mut self, step: &Step, metered: Option<Metered>) -> Written {
-        let place: *const Place = &raw const self.places[step.app];
+    fn call(&mut self, step: &Step, sampled: Option<SampledCall>) -> Written {
+        let node: *const Node = &raw const self.nodes[step.app];
         self.put(Instruction::with2(Op::Mov_r32_imm32, R12D, 1)?)?;
-        self.put(Instruction::with2(Op::Mov_r64_imm64, RDI, place as u64)?)?;
+        self.put(Instruction::with2(Op::Mov_r64_imm64, RDI, node as u64)?)?;
         let mut function = step.call as usize as u64;
-        if let Some(metered) = metered {
+        if let Some(sampled) = sampled {
             self.put(Instruction::with2(Op::Mov_r64_imm64, RSI, function)?)?;
-            function = metered as usize as u64;
+            function = sampled as usize as u64;
         }
         self.put(Instruction::with_branch(Op::Call_rel32_64, function)?)
     }
 
     /// The end of a breath: the next one begins unless none is left, or other threads want something, or a call has asked
-    /// for an interruption. After calls, [`Core::end_breath`].
+    /// for an interruption. After calls, [`ThreadState::end_breath`].
     fn tail(&mut self, head: &mut Label, leave: &mut Label) -> Written {
         let mut busy = Label::default();
         self.mark(Stretch::Tail);
@@ -468,14 +468,14 @@ impl<'a> Writer<'a> {
         self.jump(Op::Jmp_rel8_64, leave)?;
         self.mark(Stretch::BusyTail);
         self.place(&mut busy);
-        self.load(Op::Movzx_r32_rm8, EAX, core!(progress))?;
+        self.load(Op::Movzx_r32_rm8, EAX, state!(progress))?;
         self.registers(Op::Xor_r32_rm32, R12D, R12D)?;
-        self.store(Op::Add_rm64_r64, core!(moved), RAX)?;
-        self.store(Op::Mov_rm8_r8, core!(progress), Register::R12L)?;
-        self.store(Op::Mov_rm64_r64, core!(now), R12)?;
+        self.store(Op::Add_rm64_r64, state!(moved), RAX)?;
+        self.store(Op::Mov_rm8_r8, state!(progress), Register::R12L)?;
+        self.store(Op::Mov_rm64_r64, state!(now), R12)?;
         self.register(Op::Dec_rm64, R15)?;
         self.jump(Op::Je_rel8_64, leave)?;
-        self.load(Op::Mov_r32_rm32, EAX, core!(interrupt))?;
+        self.load(Op::Mov_r32_rm32, EAX, state!(interrupt))?;
         self.load(Op::Or_r32_rm32, EAX, memory(R13, 0))?;
         self.jump(Op::Je_rel32_64, head)
     }

@@ -5,17 +5,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bellows_observe::layout::{account, common, doing, link};
-use bellows_packet::{BufferUse, CAPACITY, buffer_use, passages, settle_passages};
+use bellows_packet::{BufferUse, CAPACITY, buffer_use};
 
-use crate::app::Traits;
-use crate::io::Core;
-use crate::meter::Usual;
+use super::links::{Link, LinkTable, OPEN};
+use super::sampling::Usual;
+use super::slots::Slot;
+use super::state::ThreadState;
 use crate::panics;
-use crate::slots::Slot;
-use crate::world::{Fabric, Link};
-
-/// Stands for the link of a port that is not linked.
-pub(crate) const OPEN: u32 = u32::MAX;
 
 /// What is wrong with the books of an app: nothing, unless the app has a bug.
 pub(crate) struct Books {
@@ -30,13 +26,13 @@ fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::wrapping_add)
 }
 
-/// One app's seat: its links, its slots, its counters, and the way to the app itself. Calls get nothing else.
+/// One app in the network: its links, its slots, its counters, and the way to the app itself. Calls get nothing else.
 ///
-/// Invariant: between [`World::seat`](crate::world::World::seat) and the end of the world that owns the place, `core`,
-/// `fabric` and `doing` lead to the engine's core, that world's fabric and a cell of its counters, and `app` to the app that
-/// sits here. Only the engine's
-/// thread follows them, while it breathes; once another world runs, the thread that ends this one, which has seated it anew.
-pub(crate) struct Place {
+/// Invariant: between [`Graph::attach`](crate::configuration::Graph::attach) and the end of the graph that owns the node,
+/// `state`, `links` and `doing` lead to the state of the thread that runs the graph, the graph's links and a cell of its
+/// counters, and `app` to the app of this node. Only that thread follows them, while it breathes; once another graph runs,
+/// the thread that ends this one, which has attached it to a state of its own.
+pub(crate) struct Node {
     pub(crate) app: Cell<*mut ()>,
     /// How often it has been called: to pull, to push, to tick.
     pub(crate) calls: [Cell<u64>; account::ENTRIES],
@@ -45,8 +41,8 @@ pub(crate) struct Place {
     pub(crate) freed: Cell<u64>,
     /// What these calls usually take, as far as the instrumented breaths know.
     pub(crate) usual: [Usual; account::ENTRIES],
-    pub(crate) core: NonNull<Core>,
-    pub(crate) fabric: NonNull<Fabric>,
+    pub(crate) state: NonNull<ThreadState>,
+    pub(crate) links: NonNull<LinkTable>,
     /// The cell of the counters that says what the engine is doing.
     pub(crate) doing: NonNull<AtomicU64>,
     /// Its links by port, or [`OPEN`].
@@ -74,19 +70,19 @@ pub(crate) struct Place {
 }
 
 // SAFETY: what the pointers lead to is followed only on the engine's thread, by the type's invariant; the rest may be sent.
-unsafe impl Send for Place {}
+unsafe impl Send for Node {}
 
-impl Place {
+impl Node {
     #[inline(always)]
-    pub(crate) fn core(&self) -> &Core {
+    pub(crate) fn state(&self) -> &ThreadState {
         // SAFETY: the type's invariant.
-        unsafe { self.core.as_ref() }
+        unsafe { self.state.as_ref() }
     }
 
     #[inline(always)]
-    pub(crate) fn fabric(&self) -> &Fabric {
+    pub(crate) fn links(&self) -> &LinkTable {
         // SAFETY: the type's invariant.
-        unsafe { self.fabric.as_ref() }
+        unsafe { self.links.as_ref() }
     }
 
     /// A call of the app begins.
@@ -101,7 +97,7 @@ impl Place {
     #[inline(always)]
     pub(crate) fn end_call(&self) {
         self.doing().store(doing::NOTHING, Relaxed);
-        let (now, buffers) = (buffer_use(), &self.core().buffers);
+        let (now, buffers) = (buffer_use(), &self.state().buffers);
         if now != buffers.get() {
             self.book(now.since(buffers.replace(now)));
         }
@@ -115,17 +111,18 @@ impl Place {
     }
 
     /// Whether every packet of the app is somewhere: to be asked between two calls, of an app that holds so many.
-    pub(crate) fn books(&self, traits: &Traits, held: u64) -> Books {
-        let fabric = self.fabric();
-        let slab = &fabric.slab;
+    pub(crate) fn books(&self, held: u64) -> Books {
+        let table = self.links();
+        let slab = &table.slab;
+        let entry = &slab.directory.apps[self.index];
         let account = |cell: usize| slab.get(self.account + cell);
         let of = |ports: &[u32], count: &dyn Fn(&Link, u32) -> u64| {
-            let links = ports.iter().filter_map(|&link| Some((fabric.links.get(link as usize)?, link)));
+            let links = ports.iter().filter_map(|&link| Some((table.links.get(link as usize)?, link)));
             links.map(|(link, index)| count(link, index)).fold(0, u64::wrapping_add)
         };
         let sent = |link: &Link, _: u32| slab.get(link.cell + link::PACKETS);
         let received =
-            |link: &Link, index: u32| sent(link, index).wrapping_sub(fabric.waiting[index as usize].get().into());
+            |link: &Link, index: u32| sent(link, index).wrapping_sub(table.waiting[index as usize].get().into());
         let refused = |link: &Link, _: u32| slab.get(link.cell + link::DROPS);
         let came =
             [of(&self.inputs, &received), account(account::PAST_IN), account(account::BROUGHT_IN), self.taken.get()];
@@ -143,7 +140,7 @@ impl Place {
         Books {
             leaked: sum(came).wrapping_sub(sum(went)).cast_signed(),
             // An app that only brings packets in may have made one too many and given it back.
-            uncounted: if traits.ends || traits.inputs.is_none() { uncounted.min(0) } else { uncounted },
+            uncounted: if entry.ends || entry.brings_in { uncounted.min(0) } else { uncounted },
         }
     }
 
@@ -155,7 +152,7 @@ impl Place {
     /// Counts drops of packets that never had a buffer.
     #[cold]
     pub(crate) fn count_unmade(&self, count: usize) {
-        self.fabric().slab.add(self.account + account::UNMADE, count as u64);
+        self.links().slab.add(self.account + account::UNMADE, count as u64);
     }
 
     #[inline(always)]
@@ -164,27 +161,27 @@ impl Place {
         unsafe { self.doing.as_ref() }
     }
 
-    pub(crate) fn slots<'a>(&self, fabric: &'a Fabric) -> &'a [Slot] {
-        &fabric.slots[self.first_slot..][..self.slots]
+    pub(crate) fn slots<'a>(&self, table: &'a LinkTable) -> &'a [Slot] {
+        &table.slots[self.first_slot..][..self.slots]
     }
 
     /// Whether an input holds packets.
     #[inline(always)]
     pub(crate) fn has_input(&self) -> bool {
-        let fabric = self.fabric();
-        self.inputs.iter().any(|&link| fabric.waiting.get(link as usize).is_some_and(|waiting| waiting.get() > 0))
+        let table = self.links();
+        self.inputs.iter().any(|&link| table.waiting.get(link as usize).is_some_and(|waiting| waiting.get() > 0))
     }
 
     /// Whether the app is to be pulled: it has no slots, or one of them says so.
     #[inline(always)]
     pub(crate) fn is_ready_to_pull(&self) -> bool {
-        self.slots == 0 || self.slots(self.fabric()).iter().any(Slot::is_ready)
+        self.slots == 0 || self.slots(self.links()).iter().any(Slot::is_ready)
     }
 
     /// How many packets the app may be given so that all that it can make of them fits on every output.
     fn budget(&self) -> usize {
-        let fabric = self.fabric();
-        let room = |&link: &u32| fabric.waiting.get(link as usize).map(|waiting| CAPACITY - waiting.get() as usize);
+        let table = self.links();
+        let room = |&link: &u32| table.waiting.get(link as usize).map(|waiting| CAPACITY - waiting.get() as usize);
         let least = self.outputs.iter().filter_map(room).min();
         least.and_then(|room| room.checked_div(self.gain)).unwrap_or(usize::MAX)
     }
@@ -192,39 +189,14 @@ impl Place {
     /// In a lossless network: sets how many packets the app may take in the call that follows, and returns that.
     pub(crate) fn admit(&self) -> usize {
         let budget = self.budget();
-        self.core().budget.set(budget);
+        self.state().budget.set(budget);
         budget
     }
 
     #[cold]
     pub(crate) fn count_common(&self, reason: usize, count: usize) {
         debug_assert!(reason < common::DROPS.len());
-        self.fabric().slab.add(self.cell + reason, count as u64);
-    }
-
-    /// Does what frees packets that are dropped for a reason: the position of its counter among the app's drops, or
-    /// [`TXDROP`](crate::watch::TXDROP). Those that are marked are noted with it.
-    #[inline]
-    pub(crate) fn dropping<T>(reason: usize, free: impl FnOnce() -> T) -> T {
-        let before = passages();
-        let result = free();
-        if passages() != before {
-            settle_passages(before, reason as u32);
-        }
-        result
-    }
-
-    /// The name of the output that leads to a link.
-    pub(crate) fn output_name(&self, link: u32) -> String {
-        let fabric = self.fabric();
-        let from = &fabric.slab.directory.links[fabric.links[link as usize].index].from;
-        from.rsplit_once('.').map_or(&**from, |(_, port)| port).to_owned()
-    }
-
-    /// The name of such a reason.
-    pub(crate) fn drop_reason(&self, reason: u32) -> String {
-        let drops = &self.fabric().slab.directory.apps[self.index].drops;
-        drops.get(reason as usize).map_or("txdrop", |name| name).to_owned()
+        self.links().slab.add(self.cell + reason, count as u64);
     }
 
     /// Tells the engine that the app has panicked. What it had in hand has been freed by now, and is counted as dropped.
@@ -234,8 +206,8 @@ impl Place {
         match panics::freed_since_the_last() {
             Some(0) => {}
             Some(in_hand) => self.count_common(common::APP_FAILED, in_hand as usize),
-            None => self.core().unwatched_panic.set(true),
+            None => self.state().unwatched_panic.set(true),
         }
-        self.core().report_panic(self.index);
+        self.state().report_panic(self.index);
     }
 }

@@ -1,11 +1,16 @@
 //! A network: named apps, and links between their ports.
 
+pub(crate) mod numbering;
+pub(crate) mod order;
+pub(crate) mod topology;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::app::{App, Erased, Ports, Traits};
+use crate::app::erased::DynApp;
+use crate::app::{App, Ports, Traits};
 
 /// One app of a network, made but not started.
 pub struct AppSpec {
@@ -16,7 +21,7 @@ pub struct AppSpec {
     /// Two apps of one name, kind and fingerprint are the same: a reload keeps the old one.
     pub fingerprint: String,
     pub(crate) traits: Traits,
-    pub(crate) app: Box<dyn Erased>,
+    pub(crate) app: Box<dyn DynApp>,
 }
 
 impl AppSpec {

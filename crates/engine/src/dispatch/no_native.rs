@@ -4,11 +4,11 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use bellows_codemem::Symbol;
+use bellows_observe::listing::Line;
 
-use crate::io::Core;
-use crate::listing::Line;
-use crate::schedule::{Step, Stretch};
-use crate::world::{Fabric, Layout};
+use super::{Layout, Step, Stretch};
+use crate::runtime::links::LinkTable;
+use crate::runtime::state::ThreadState;
 
 /// The code of one configuration: there is none.
 pub(crate) enum Native {}
@@ -18,11 +18,11 @@ impl Native {
         Err(format!("code is generated for x86-64 only, and this machine is {}", std::env::consts::ARCH))
     }
 
-    pub(crate) unsafe fn take(&self, _: &Core, _: &Fabric, _: &AtomicU32, _: u64) -> u64 {
+    pub(crate) unsafe fn take(&self, _: &ThreadState, _: &LinkTable, _: &AtomicU32, _: u64) -> u64 {
         match *self {}
     }
 
-    pub(crate) unsafe fn take_metered(&self, _: &Core, _: &Fabric) {
+    pub(crate) unsafe fn take_sampled(&self, _: &ThreadState, _: &LinkTable) {
         match *self {}
     }
 

@@ -3,76 +3,30 @@
 //! A breath pulls each app that brings packets in, then pushes each app whose inputs hold some, in topological
 //! order. Every schedule does just that; they differ in how the calls are found.
 
+#[cfg(target_arch = "x86_64")]
+mod native;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_native.rs"]
+mod native;
+pub(crate) mod sampled;
+
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bellows_codemem::Symbol;
-use serde::{Deserialize, Serialize};
+use bellows_observe::listing::{self, Listing};
 
-use crate::app::{Call, Entry};
-use crate::engine::Settings;
-use crate::io::Core;
-use crate::listing::{self, Listing};
-use crate::meter::{metered_pull, metered_push};
-use crate::native::Native;
-use crate::place::Place;
-use crate::slots::Slot;
-use crate::world::{Layout, Outline, World};
-
-/// How the engine takes a breath.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Schedule {
-    /// The textbook loop over boxed apps, each of which is called and looks for itself whether it has anything to do: the
-    /// baseline, and the oracle for the others.
-    Nested,
-    /// One array of functions and the words to test before each.
-    Flat,
-    /// Straight-line machine code, assembled for the network. Only on x86-64, and only where the system lets code be made;
-    /// elsewhere `flat` takes its place.
-    Native,
-}
-
-impl Schedule {
-    /// All of them.
-    pub const ALL: [Schedule; 3] = [Schedule::Nested, Schedule::Flat, Schedule::Native];
-}
-
-impl Default for Schedule {
-    /// [`Native`](Schedule::Native) where there is code for it.
-    fn default() -> Schedule {
-        if cfg!(target_arch = "x86_64") { Schedule::Native } else { Schedule::Flat }
-    }
-}
-
-impl fmt::Display for Schedule {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Schedule::Nested => "nested",
-            Schedule::Flat => "flat",
-            Schedule::Native => "native",
-        })
-    }
-}
-
-/// A word names no schedule.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("there is no schedule `{0}`; there are nested, flat and native")]
-pub struct UnknownSchedule(String);
-
-impl FromStr for Schedule {
-    type Err = UnknownSchedule;
-
-    fn from_str(text: &str) -> Result<Schedule, UnknownSchedule> {
-        Schedule::ALL
-            .into_iter()
-            .find(|schedule| schedule.to_string() == text)
-            .ok_or_else(|| UnknownSchedule(text.to_owned()))
-    }
-}
+use self::native::Native;
+use self::sampled::{sampled_pull, sampled_push};
+use crate::app::erased::{AppBox, Call, Entry, NestedCall};
+use crate::network::topology::Topology;
+use crate::runtime::links::LinkTable;
+use crate::runtime::node::Node;
+use crate::runtime::slots::Slot;
+use crate::runtime::state::ThreadState;
+use crate::settings::{Schedule, Settings};
 
 /// One call of a breath.
 #[derive(Clone, Copy)]
@@ -84,6 +38,43 @@ pub(crate) struct Step {
     /// say how many packets its links hold (to push), and how many.
     pub(crate) first: usize,
     pub(crate) count: usize,
+}
+
+/// What a breath is compiled from.
+pub(crate) struct Layout<'a> {
+    pub(crate) topology: &'a Arc<Topology>,
+    pub(crate) apps: &'a [AppBox],
+    pub(crate) nodes: &'a [Node],
+    pub(crate) pulls: &'a [usize],
+    pub(crate) pushes: &'a [usize],
+    /// For each app the numbers of the links that it empties.
+    pub(crate) words: &'a [Range<usize>],
+    /// For each number the position of the link that has it in the topology.
+    pub(crate) links: &'a [Option<usize>],
+}
+
+impl Layout<'_> {
+    /// The pulls of a breath.
+    fn pulls(&self, lossless: bool) -> Vec<Step> {
+        let step = |&app: &usize| Step {
+            call: self.apps[app].entry(Entry::Pull, lossless),
+            app,
+            first: self.nodes[app].first_slot,
+            count: self.nodes[app].slots,
+        };
+        self.pulls.iter().map(step).collect()
+    }
+
+    /// The pushes of a breath.
+    fn pushes(&self, lossless: bool) -> Vec<Step> {
+        let step = |&app: &usize| Step {
+            call: self.apps[app].entry(Entry::Push, lossless),
+            app,
+            first: self.words[app].start,
+            count: self.words[app].len(),
+        };
+        self.pushes.iter().map(step).collect()
+    }
 }
 
 /// What a stretch of a breath's code serves.
@@ -121,8 +112,10 @@ pub(crate) struct Breath {
     pulls: Vec<Step>,
     pushes: Vec<Step>,
     native: Option<Native>,
+    /// What the nested loop calls, for each app.
+    nested: Vec<&'static dyn NestedCall>,
     /// What explains the steps: apps and links, the types of the apps, and the links by their numbers.
-    outline: Arc<Outline>,
+    topology: Arc<Topology>,
     types: Vec<&'static str>,
     links: Vec<Option<usize>>,
 }
@@ -138,18 +131,19 @@ impl Breath {
             Ok(native) => (schedule, None, native),
             Err(refusal) => (Schedule::Flat, Some(refusal), None),
         };
+        let nested = layout.apps.iter().map(|app| app.nested_call()).collect();
         let types = layout.apps.iter().map(|app| app.type_name()).collect();
-        let (outline, links) = (Arc::clone(layout.outline), layout.links.to_vec());
-        Breath { schedule, refusal, pulls, pushes, native, outline, types, links }
+        let (topology, links) = (Arc::clone(layout.topology), layout.links.to_vec());
+        Breath { schedule, refusal, pulls, pushes, native, nested, topology, types, links }
     }
 
     fn app(&self, step: &Step) -> &str {
-        &self.outline.apps[step.app].name
+        &self.topology.apps[step.app].name
     }
 
     /// The links whose packets an app pushes.
     fn links(&self, step: &Step) -> Vec<String> {
-        let spec = |number: &Option<usize>| number.map(|link| self.outline.links[link].to_string());
+        let spec = |number: &Option<usize>| number.map(|link| self.topology.links[link].to_string());
         self.links[step.first..][..step.count].iter().filter_map(spec).collect()
     }
 
@@ -212,22 +206,29 @@ impl Breath {
     /// Returns how many.
     ///
     /// # Safety
-    /// This breath was compiled for the apps that sit in the places of this world, which is seated on this core.
-    pub(crate) unsafe fn take(&self, core: &Core, world: &World, attention: &AtomicU32, most: u64) -> u64 {
+    /// This breath was compiled for the apps that sit in the places of this world, which is seated on this state.
+    pub(crate) unsafe fn take(
+        &self,
+        state: &ThreadState,
+        nodes: &[Node],
+        table: &LinkTable,
+        attention: &AtomicU32,
+        most: u64,
+    ) -> u64 {
         if let Some(native) = &self.native {
             // SAFETY: the caller's promise.
-            return unsafe { native.take(core, world.fabric(), attention, most) };
+            return unsafe { native.take(state, table, attention, most) };
         }
         let mut taken = 0;
         loop {
             match self.schedule {
                 // SAFETY: the caller's promise.
-                Schedule::Nested => unsafe { nested(core, world) },
+                Schedule::Nested => unsafe { self.nested(state, nodes) },
                 // SAFETY: as above.
-                _ => unsafe { self.flat(core, world) },
+                _ => unsafe { self.flat(state, nodes, table) },
             }
             taken += 1;
-            if taken >= most || core.interrupt.get() != 0 || attention.load(Relaxed) != 0 {
+            if taken >= most || state.interrupt.get() != 0 || attention.load(Relaxed) != 0 {
                 return taken;
             }
         }
@@ -237,48 +238,48 @@ impl Breath {
     ///
     /// # Safety
     /// As for [`Breath::take`].
-    pub(crate) unsafe fn take_metered(&self, core: &Core, world: &World) {
+    pub(crate) unsafe fn take_sampled(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable) {
         match &self.native {
             // SAFETY: the caller's promise.
-            Some(native) => unsafe { native.take_metered(core, world.fabric()) },
-            None => self.walk(core, world, |place, call, entry| {
-                let metered = if entry == Entry::Pull { metered_pull } else { metered_push };
-                // SAFETY: walk() hands out calls with their places; the rest is the caller's promise.
-                unsafe { metered(place, call) }
+            Some(native) => unsafe { native.take_sampled(state, table) },
+            None => self.walk(state, nodes, table, |node, call, entry| {
+                let sampled = if entry == Entry::Pull { sampled_pull } else { sampled_push };
+                // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+                unsafe { sampled(node, call) }
             }),
         }
     }
 
     /// Safety: as for [`Breath::take`].
     #[inline(always)]
-    unsafe fn flat(&self, core: &Core, world: &World) {
-        // SAFETY: walk() hands out calls with their places; the rest is the caller's promise.
-        self.walk(core, world, |place, call, _| unsafe { call(place) });
+    unsafe fn flat(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable) {
+        // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+        self.walk(state, nodes, table, |node, call, _| unsafe { call(node) });
     }
 
-    /// Goes over one breath's calls, each with the place of its app.
+    /// Goes over one breath's calls, each with the node of its app.
     #[inline(always)]
-    fn walk(&self, core: &Core, world: &World, mut call: impl FnMut(&Place, Call, Entry)) {
-        let slots = &world.fabric().slots;
+    fn walk(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable, mut call: impl FnMut(&Node, Call, Entry)) {
+        let slots = &table.slots;
         for step in &self.pulls {
             if step.count == 0 || slots[step.first..][..step.count].iter().any(Slot::is_ready) {
-                call(&world.places[step.app], step.call, Entry::Pull);
+                call(&nodes[step.app], step.call, Entry::Pull);
             }
         }
-        if core.failures.get() > 0 {
-            core.halfway.set(true);
+        if state.failures.get() > 0 {
+            state.halfway.set(true);
             return;
         }
-        self.walk_pushes(world, &mut call);
-        core.end_breath();
+        self.walk_pushes(nodes, table, &mut call);
+        state.end_breath();
     }
 
     #[inline(always)]
-    fn walk_pushes(&self, world: &World, call: &mut impl FnMut(&Place, Call, Entry)) {
-        let waiting = &world.fabric().waiting;
+    fn walk_pushes(&self, nodes: &[Node], table: &LinkTable, call: &mut impl FnMut(&Node, Call, Entry)) {
+        let waiting = &table.waiting;
         for step in &self.pushes {
             if waiting[step.first..][..step.count].iter().any(|waiting| waiting.get() > 0) {
-                call(&world.places[step.app], step.call, Entry::Push);
+                call(&nodes[step.app], step.call, Entry::Push);
             }
         }
     }
@@ -288,28 +289,28 @@ impl Breath {
     /// # Safety
     /// As for [`Breath::take`].
     #[cold]
-    pub(crate) unsafe fn finish(&self, core: &Core, world: &World) {
-        // SAFETY: walk() hands out calls with their places; the rest is the caller's promise.
-        self.walk_pushes(world, &mut |place, call, _| unsafe { metered_push(place, call) });
-        core.end_breath();
+    pub(crate) unsafe fn finish(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable) {
+        // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+        self.walk_pushes(nodes, table, &mut |node, call, _| unsafe { sampled_push(node, call) });
+        state.end_breath();
     }
-}
 
-/// A breath by the textbook.
-///
-/// Safety: as for [`Breath::take`].
-unsafe fn nested(core: &Core, world: &World) {
-    for &app in &world.pulls {
-        // SAFETY: place and app belong together; the rest is the caller's promise.
-        unsafe { world.textbook[app].breathe(Entry::Pull, &world.places[app]) }
+    /// The textbook's loop.
+    ///
+    /// Safety: as for [`Breath::take`].
+    unsafe fn nested(&self, state: &ThreadState, nodes: &[Node]) {
+        for step in &self.pulls {
+            // SAFETY: node and app belong together; the rest is the caller's promise.
+            unsafe { self.nested[step.app].breathe(Entry::Pull, &nodes[step.app]) }
+        }
+        if state.failures.get() > 0 {
+            state.halfway.set(true);
+            return;
+        }
+        for step in &self.pushes {
+            // SAFETY: as above.
+            unsafe { self.nested[step.app].breathe(Entry::Push, &nodes[step.app]) }
+        }
+        state.end_breath();
     }
-    if core.failures.get() > 0 {
-        core.halfway.set(true);
-        return;
-    }
-    for &app in &world.pushes {
-        // SAFETY: as above.
-        unsafe { world.textbook[app].breathe(Entry::Push, &world.places[app]) }
-    }
-    core.end_breath();
 }
