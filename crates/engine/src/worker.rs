@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use bellows_arena::Fixed;
 use bellows_observe::layout::{Activity, account, common, doing, engine as cells};
 use bellows_observe::{Pace, Watchdog};
-use bellows_packet::{BufferUse, Fixed, buffer_use};
+use bellows_packet::{BufferUse, buffer_use};
 use bellows_sys::clock;
 use bellows_sys::wake::sleep_until_readable;
 use bellows_watch::Order;

@@ -7,10 +7,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use bellows_arena::Fixed;
 use bellows_observe::layout::{account, common, engine as cells, link};
 use bellows_observe::timeline::Names;
 use bellows_observe::{Directory, Home, Slab};
-use bellows_packet::{Fixed, LINE, Vector, prefetch};
+use bellows_packet::{LINE, Vector, prefetch};
 
 use super::positions;
 use crate::app::erased::AppBox;

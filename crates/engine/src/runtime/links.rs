@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::mem;
 use std::sync::Arc;
 
+use bellows_arena::Fixed;
 use bellows_observe::Slab;
 use bellows_observe::layout::link as counters;
-use bellows_packet::{Fixed, Memory, Packet, Vector, free_all, passages, settle_passages};
+use bellows_packet::{Memory, Packet, Vector, free_all, passages, settle_passages};
 use bellows_watch::Network;
 
 use super::slots::Slot;

@@ -16,9 +16,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
+use bellows_sys::cache::LINE;
 use bellows_sys::memory::Reservation;
-
-use crate::{LINE, pool};
 
 /// Blocks begin and end at multiples of this.
 const PAGE: usize = 4096;
@@ -35,18 +34,29 @@ fn arena() -> MutexGuard<'static, Arena> {
     ARENA.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Turns an address in a reservation, the arena's or another one, into a pointer.
+///
+/// Whoever makes the reservation exposes its provenance. The address must not be 0.
+#[inline(always)]
+pub fn pointer(address: usize) -> NonNull<u8> {
+    let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    debug_assert!(!pointer.is_null());
+    // SAFETY: a mapping never begins at 0, and the lists of addresses are of places in mappings.
+    unsafe { NonNull::new_unchecked(pointer) }
+}
+
 /// Takes a zeroed block of at least `size` bytes, which must not be 0, at the start of a page.
 ///
 /// Like an allocator it never unwinds: who calls it with packets in registers needs no way out for them.
 #[cold]
 #[inline(never)]
-pub(crate) extern "C" fn take(size: usize) -> NonNull<u8> {
+pub extern "C" fn take(size: usize) -> NonNull<u8> {
     let length = length(size);
     let taken = arena().take(length);
     match taken {
-        Some(Block { address, used: false }) => pool::pointer(address),
+        Some(Block { address, used: false }) => pointer(address),
         Some(Block { address, used: true }) => {
-            let block = pool::pointer(address);
+            let block = pointer(address);
             // SAFETY: the arena gave these `length` bytes of a mapping to this caller alone.
             unsafe { block.write_bytes(0, length) };
             block
@@ -67,7 +77,7 @@ fn take_from_allocator(size: usize) -> NonNull<u8> {
 /// The block came from [`take`] with this size, has not been given back, and is not used any more.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe extern "C" fn give(block: NonNull<u8>, size: usize) {
+pub unsafe extern "C" fn give(block: NonNull<u8>, size: usize) {
     let address = block.addr().get();
     let mut arena = arena();
     if arena.owns(address) {
@@ -177,7 +187,7 @@ fn colour(block: NonNull<u8>, size: usize) -> usize {
 /// meanwhile. Generated code can have the address in it.
 ///
 /// ```
-/// use bellows_packet::Fixed;
+/// use bellows_arena::Fixed;
 ///
 /// let squares: Fixed<[u64]> = (0..100).map(|number| number * number).collect();
 /// let place = Fixed::pointer(&squares);
@@ -193,7 +203,7 @@ fn colour(block: NonNull<u8>, size: usize) -> usize {
 /// #[repr(align(8192))]
 /// struct TwoPages([u8; 8192]);
 ///
-/// bellows_packet::Fixed::new(TwoPages([0; 8192]));
+/// bellows_arena::Fixed::new(TwoPages([0; 8192]));
 /// ```
 ///
 /// Each takes a page at least; a slice without elements, or of elements without size, takes none.
@@ -220,7 +230,7 @@ impl<T> Fixed<T> {
     ///
     /// # Safety
     /// All bytes zero must be a valid `T`.
-    pub(crate) unsafe fn zeroed() -> Fixed<T> {
+    pub unsafe fn zeroed() -> Fixed<T> {
         Fixed { content: place::<T>(1), _owned: PhantomData }
     }
 }
