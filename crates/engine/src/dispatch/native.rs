@@ -25,13 +25,11 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
+use bellows_codemem::assembler::{self, Assembler, Label, Mark, Written, memory};
 use bellows_codemem::{Code, Draft, Symbol};
 use bellows_observe::listing::Line;
 use iced_x86::Register::{EAX, R12, R12D, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP};
-use iced_x86::{
-    Code as Op, Decoder, DecoderOptions, Encoder, Formatter, Instruction, MemoryOperand, Mnemonic, NasmFormatter,
-    Register,
-};
+use iced_x86::{Code as Op, Instruction, Register};
 
 use super::sampled::{SampledCall, sampled_pull, sampled_push};
 use super::{Layout, Step, Stretch};
@@ -55,11 +53,18 @@ type Body = unsafe extern "sysv64" fn(
 /// What the instrumented body calls.
 const SAMPLED: [(SampledCall, &str); 2] = [(sampled_pull, "sampled_pull"), (sampled_push, "sampled_push")];
 
-/// Where a stretch of the code begins.
-struct Mark {
-    offset: usize,
+/// What a part of the code serves, and in which body it is.
+#[derive(Clone, Copy)]
+struct Part {
     stretch: Stretch,
     is_sampled: bool,
+}
+
+impl Part {
+    fn label(&self, name: impl Fn(Stretch) -> String) -> String {
+        let kind = if self.is_sampled { "instrumented " } else { "" };
+        format!("{kind}{}", name(self.stretch))
+    }
 }
 
 /// The code of one configuration.
@@ -67,7 +72,7 @@ pub(crate) struct Native {
     code: Code,
     /// Where the instrumented body begins.
     sampled: usize,
-    marks: Vec<Mark>,
+    marks: Vec<Mark<Part>>,
     assembling: Duration,
 }
 
@@ -91,11 +96,11 @@ impl Native {
         let cannot = |error: Box<dyn Error>| format!("the breath cannot be assembled: {error}");
         let mut writer = Writer::new(draft.address(), layout.nodes);
         writer.body(pulls, pushes, None).map_err(cannot)?;
-        let sampled = writer.position;
+        let sampled = writer.code.position();
         writer.body(pulls, pushes, Some(SAMPLED.map(|(function, _)| function))).map_err(cannot)?;
-        let Writer { mut encoder, marks, .. } = writer;
+        let (bytes, marks) = writer.code.finish().map_err(cannot)?;
         let seal = if for_perf { Draft::seal_for_perf } else { Draft::seal };
-        let code = seal(draft, &encoder.take_buffer()).map_err(|refused| refused.to_string())?;
+        let code = seal(draft, &bytes).map_err(|refused| refused.to_string())?;
         Ok(Native { code, sampled, marks, assembling: start.elapsed() })
     }
 
@@ -134,10 +139,10 @@ impl Native {
     /// The stretches of the code, for `perf`, under the names that `name` gives them.
     pub(crate) fn symbols(&self, name: impl Fn(Stretch) -> String) -> Vec<Symbol> {
         let ends = self.marks.iter().skip(1).map(|mark| mark.offset).chain([self.code.bytes().len()]);
-        let symbol = |(mark, end): (&Mark, usize)| Symbol {
+        let symbol = |(mark, end): (&Mark<Part>, usize)| Symbol {
             start: self.code.address() + mark.offset,
             size: end - mark.offset,
-            name: format!("breath: {}", mark.label(&name)),
+            name: format!("breath: {}", mark.part.label(&name)),
         };
         self.marks.iter().zip(ends).map(symbol).filter(|symbol| symbol.size > 0).collect()
     }
@@ -148,64 +153,25 @@ impl Native {
         name: impl Fn(Stretch) -> String,
         function: impl Fn(usize) -> Option<String>,
     ) -> Vec<Line> {
-        let mut decoder = Decoder::with_ip(64, self.code.bytes(), self.code.address() as u64, DecoderOptions::NONE);
-        let mut formatter = NasmFormatter::new();
-        formatter.options_mut().set_space_after_operand_separator(true);
-        let mut marks = self.marks.iter().peekable();
-        let mut lines = Vec::new();
-        while decoder.can_decode() {
-            let offset = decoder.position();
-            let instruction = decoder.decode();
-            let mut label = None;
-            while let Some(mark) = marks.next_if(|mark| mark.offset <= offset) {
-                label = Some(mark.label(&name));
-            }
-            let mut text = String::new();
-            formatter.format(&instruction, &mut text);
-            if instruction.mnemonic() == Mnemonic::Call {
-                let target = instruction.near_branch_target() as usize;
-                let sampled = SAMPLED.into_iter().find(|(function, _)| *function as usize == target);
-                if let Some(name) = sampled.map(|(_, name)| name.to_owned()).or_else(|| function(target)) {
-                    text = format!("call {name}");
-                }
-            }
-            let bytes = &self.code.bytes()[offset..offset + instruction.len()];
-            lines.push(Line {
-                address: instruction.ip(),
-                bytes: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-                text,
-                label,
-            });
-        }
-        lines
+        let sampled = |target| SAMPLED.into_iter().find(|(function, _)| *function as usize == target);
+        let called = |target| sampled(target).map(|(_, name)| name.to_owned()).or_else(|| function(target));
+        let address = self.code.address();
+        let lines = assembler::listing(self.code.bytes(), address, &self.marks, |part| part.label(&name), called);
+        let line = |line: assembler::Line| Line {
+            address: line.address as u64,
+            bytes: line.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            text: line.text,
+            label: line.label,
+        };
+        lines.into_iter().map(line).collect()
     }
 }
 
-impl Mark {
-    fn label(&self, name: impl Fn(Stretch) -> String) -> String {
-        let kind = if self.is_sampled { "instrumented " } else { "" };
-        format!("{kind}{}", name(self.stretch))
-    }
-}
-
-/// A place in the code to jump to, known or still to come.
-#[derive(Default)]
-struct Label {
-    position: Option<usize>,
-    /// Where jumps to it end whose distance is still to be written, and in how many bytes.
-    jumps: Vec<(usize, usize)>,
-}
-
-/// Writes the code from front to back.
+/// Writes the bodies, one after the other.
 struct Writer<'a> {
-    encoder: Encoder,
-    address: usize,
-    position: usize,
+    code: Assembler<Part>,
     nodes: &'a [Node],
-    marks: Vec<Mark>,
     is_sampled: bool,
-    /// Distances of jumps, known since their targets are: where, how many bytes, and what.
-    distances: Vec<(usize, usize, isize)>,
 }
 
 /// A field of the thread's state, in memory.
@@ -222,13 +188,6 @@ macro_rules! slot {
     };
 }
 
-fn memory(base: Register, displacement: usize) -> MemoryOperand {
-    match displacement {
-        0 => MemoryOperand::with_base(base),
-        _ => MemoryOperand::with_base_displ(base, displacement as i64),
-    }
-}
-
 /// The loop over breaths begins at a multiple of this, so that the processor fetches it without a break.
 const LOOP: usize = 64;
 
@@ -239,59 +198,13 @@ const LANDING: usize = 32;
 /// What the caller expects to find unchanged.
 const SAVED: [Register; 6] = [RBX, RBP, R12, R13, R14, R15];
 
-type Written = Result<(), Box<dyn Error>>;
-
 impl<'a> Writer<'a> {
     fn new(address: usize, nodes: &'a [Node]) -> Writer<'a> {
-        let (marks, distances) = (Vec::new(), Vec::new());
-        Writer { encoder: Encoder::new(64), address, position: 0, nodes, marks, is_sampled: false, distances }
-    }
-
-    fn put(&mut self, instruction: Instruction) -> Written {
-        self.position += self.encoder.encode(&instruction, (self.address + self.position) as u64)?;
-        Ok(())
-    }
-
-    fn register(&mut self, op: Op, operand: Register) -> Written {
-        self.put(Instruction::with1(op, operand)?)
-    }
-
-    fn registers(&mut self, op: Op, to: Register, from: Register) -> Written {
-        self.put(Instruction::with2(op, to, from)?)
-    }
-
-    fn load(&mut self, op: Op, to: Register, from: MemoryOperand) -> Written {
-        self.put(Instruction::with2(op, to, from)?)
-    }
-
-    fn store(&mut self, op: Op, to: MemoryOperand, from: Register) -> Written {
-        self.put(Instruction::with2(op, to, from)?)
-    }
-
-    fn immediate(&mut self, op: Op, to: MemoryOperand, value: i32) -> Written {
-        self.put(Instruction::with2(op, to, value)?)
-    }
-
-    /// A jump; with a short one, the label must be within 127 bytes.
-    fn jump(&mut self, op: Op, label: &mut Label) -> Written {
-        let known = label.position.map(|position| self.address + position);
-        self.put(Instruction::with_branch(op, known.unwrap_or(self.address + self.position) as u64)?)?;
-        if known.is_none() {
-            let is_short = matches!(op, Op::Je_rel8_64 | Op::Jne_rel8_64 | Op::Jmp_rel8_64);
-            label.jumps.push((self.position, if is_short { 1 } else { 4 }));
-        }
-        Ok(())
-    }
-
-    /// The label is here.
-    fn place(&mut self, label: &mut Label) {
-        label.position = Some(self.position);
-        let here = self.position as isize;
-        self.distances.extend(label.jumps.drain(..).map(|(end, width)| (end - width, width, here - end as isize)));
+        Writer { code: Assembler::new(address), nodes, is_sampled: false }
     }
 
     fn mark(&mut self, stretch: Stretch) {
-        self.marks.push(Mark { offset: self.position, stretch, is_sampled: self.is_sampled });
+        self.code.mark(Part { stretch, is_sampled: self.is_sampled });
     }
 
     fn body(&mut self, pulls: &[Step], pushes: &[Step], sampled: Option<[SampledCall; 2]>) -> Written {
@@ -300,7 +213,7 @@ impl<'a> Writer<'a> {
         let [mut head, mut leave, mut halfway] = [Label::default(), Label::default(), Label::default()];
         self.mark(Stretch::Entry);
         self.enter()?;
-        self.place(&mut head);
+        self.code.place(&mut head);
         let mut behind = Vec::new();
         for (index, step) in pulls.iter().enumerate() {
             self.mark(Stretch::Pull(index));
@@ -312,13 +225,13 @@ impl<'a> Writer<'a> {
             for slot in step.first..step.first + step.count {
                 self.test_slot(slot, &mut out)?;
             }
-            let back = Label { position: Some(self.position), jumps: Vec::new() };
+            let back = self.code.here();
             behind.push((index, step, out, back));
         }
         if !pulls.is_empty() {
             self.mark(Stretch::PullsDone);
-            self.immediate(Op::Cmp_rm32_imm8, state!(failures), 0)?;
-            self.jump(Op::Jne_rel32_64, &mut halfway)?;
+            self.code.immediate(Op::Cmp_rm32_imm8, state!(failures), 0)?;
+            self.code.jump(Op::Jne_rel32_64, &mut halfway)?;
         }
         let mut first = 0;
         for group in pushes.chunk_by(|one, next| one.first / GROUP == next.first / GROUP) {
@@ -327,69 +240,54 @@ impl<'a> Writer<'a> {
         }
         self.tail(&mut head, &mut leave)?;
         self.mark(Stretch::Leave);
-        self.place(&mut leave);
+        self.code.place(&mut leave);
         self.leave()?;
         if !pulls.is_empty() {
             self.mark(Stretch::Halfway);
-            self.place(&mut halfway);
-            self.immediate(Op::Mov_rm8_imm8, state!(halfway), 1)?;
-            self.register(Op::Dec_rm64, R15)?;
-            self.jump(Op::Jmp_rel32_64, &mut leave)?;
+            self.code.place(&mut halfway);
+            self.code.immediate(Op::Mov_rm8_imm8, state!(halfway), 1)?;
+            self.code.register(Op::Dec_rm64, R15)?;
+            self.code.jump(Op::Jmp_rel32_64, &mut leave)?;
         }
         for (index, step, mut out, mut back) in behind {
             self.mark(Stretch::CallPull(index));
-            self.place(&mut out);
+            self.code.place(&mut out);
             self.call(step, sampled_pull)?;
-            self.jump(Op::Jmp_rel32_64, &mut back)?;
+            self.code.jump(Op::Jmp_rel32_64, &mut back)?;
         }
-        self.write_distances()
+        Ok(())
     }
 
     /// Saves what the caller's registers hold, takes the arguments, and goes on at a multiple of [`LOOP`].
     fn enter(&mut self) -> Written {
         for register in SAVED {
-            self.register(Op::Push_r64, register)?;
+            self.code.register(Op::Push_r64, register)?;
         }
         // Six registers and the return address: the stack is aligned for calls with 8 bytes more.
-        self.put(Instruction::with2(Op::Sub_rm64_imm8, RSP, 8)?)?;
+        self.code.put(Instruction::with2(Op::Sub_rm64_imm8, RSP, 8)?)?;
         for (to, argument) in [(R14, RDI), (RBX, RSI), (RBP, RDX), (R13, RCX), (R15, Register::R8)] {
-            self.registers(Op::Mov_r64_rm64, to, argument)?;
+            self.code.registers(Op::Mov_r64_rm64, to, argument)?;
         }
-        self.registers(Op::Xor_r32_rm32, R12D, R12D)?;
-        self.align(LOOP)
-    }
-
-    /// Goes on at a multiple of so many bytes, with few long instructions that do nothing.
-    fn align(&mut self, alignment: usize) -> Written {
-        let any = |index, bytes| MemoryOperand::new(RAX, index, 1, 0, bytes, false, Register::None);
-        let longest = Instruction::with1(Op::Nop_rm32, any(RAX, 8))?;
-        let long = Instruction::with1(Op::Nop_rm32, any(RAX, 1))?;
-        loop {
-            match self.position.next_multiple_of(alignment) - self.position {
-                0 => return Ok(()),
-                8.. => self.put(longest)?,
-                5.. => self.put(long)?,
-                _ => self.put(Instruction::with(Op::Nopd))?,
-            }
-        }
+        self.code.registers(Op::Xor_r32_rm32, R12D, R12D)?;
+        self.code.align(LOOP)
     }
 
     fn leave(&mut self) -> Written {
-        self.registers(Op::Mov_r64_rm64, RAX, R15)?;
-        self.put(Instruction::with2(Op::Add_rm64_imm8, RSP, 8)?)?;
+        self.code.registers(Op::Mov_r64_rm64, RAX, R15)?;
+        self.code.put(Instruction::with2(Op::Add_rm64_imm8, RSP, 8)?)?;
         for register in SAVED.into_iter().rev() {
-            self.register(Op::Pop_r64, register)?;
+            self.code.register(Op::Pop_r64, register)?;
         }
-        self.put(Instruction::with(Op::Retnq))
+        self.code.put(Instruction::with(Op::Retnq))
     }
 
     /// To `ready` if the slot says that there is something to pull.
     fn test_slot(&mut self, index: usize, ready: &mut Label) -> Written {
-        self.load(Op::Mov_r64_rm64, RAX, slot!(index, pointer))?;
-        self.load(Op::Mov_r32_rm32, EAX, memory(RAX, 0))?;
-        self.load(Op::And_r32_rm32, EAX, slot!(index, mask))?;
-        self.load(Op::Cmp_r32_rm32, EAX, slot!(index, value))?;
-        self.jump(Op::Jne_rel32_64, ready)
+        self.code.load(Op::Mov_r64_rm64, RAX, slot!(index, pointer))?;
+        self.code.load(Op::Mov_r32_rm32, EAX, memory(RAX, 0))?;
+        self.code.load(Op::And_r32_rm32, EAX, slot!(index, mask))?;
+        self.code.load(Op::Cmp_r32_rm32, EAX, slot!(index, value))?;
+        self.code.jump(Op::Jne_rel32_64, ready)
     }
 
     /// The pushes of apps whose links have numbers in one group, or of one app with more. `first` is the position of the
@@ -405,12 +303,12 @@ impl<'a> Writer<'a> {
             let mut next = Label::default();
             self.test_words(step, &mut next)?;
             self.call(step, sampled)?;
-            self.place(&mut next);
+            self.code.place(&mut next);
         }
         if steps.len() > 1 {
             // An idle breath jumps here.
-            self.align(LANDING)?;
-            self.place(&mut past);
+            self.code.align(LANDING)?;
+            self.code.place(&mut past);
         }
         Ok(())
     }
@@ -419,39 +317,39 @@ impl<'a> Writer<'a> {
     fn test_together(&mut self, words: Range<usize>, none: &mut Label) -> Written {
         let mut op = Op::Mov_r64_rm64;
         for word in words.step_by(2) {
-            self.load(op, RAX, memory(RBX, word * 4))?;
+            self.code.load(op, RAX, memory(RBX, word * 4))?;
             op = Op::Or_r64_rm64;
         }
-        self.registers(Op::Test_rm64_r64, RAX, RAX)?;
-        self.jump(Op::Je_rel32_64, none)
+        self.code.registers(Op::Test_rm64_r64, RAX, RAX)?;
+        self.code.jump(Op::Je_rel32_64, none)
     }
 
     /// To `none` if no link of the app holds packets: one word at a time, because it may just have been written.
     fn test_words(&mut self, step: &Step, none: &mut Label) -> Written {
         if step.count == 1 {
-            self.immediate(Op::Cmp_rm32_imm8, memory(RBX, step.first * 4), 0)?;
-            return self.jump(Op::Je_rel8_64, none);
+            self.code.immediate(Op::Cmp_rm32_imm8, memory(RBX, step.first * 4), 0)?;
+            return self.code.jump(Op::Je_rel8_64, none);
         }
         let mut op = Op::Mov_r32_rm32;
         for word in step.first..step.first + step.count {
-            self.load(op, EAX, memory(RBX, word * 4))?;
+            self.code.load(op, EAX, memory(RBX, word * 4))?;
             op = Op::Or_r32_rm32;
         }
-        self.registers(Op::Test_rm32_r32, EAX, EAX)?;
-        self.jump(Op::Je_rel8_64, none)
+        self.code.registers(Op::Test_rm32_r32, EAX, EAX)?;
+        self.code.jump(Op::Je_rel8_64, none)
     }
 
     /// Calls an app, and notes that one was called.
     fn call(&mut self, step: &Step, sampled: Option<SampledCall>) -> Written {
         let node: *const Node = &raw const self.nodes[step.app];
-        self.put(Instruction::with2(Op::Mov_r32_imm32, R12D, 1)?)?;
-        self.put(Instruction::with2(Op::Mov_r64_imm64, RDI, node as u64)?)?;
-        let mut function = step.call as usize as u64;
+        self.code.put(Instruction::with2(Op::Mov_r32_imm32, R12D, 1)?)?;
+        self.code.put(Instruction::with2(Op::Mov_r64_imm64, RDI, node as u64)?)?;
+        let mut function = step.call as usize;
         if let Some(sampled) = sampled {
-            self.put(Instruction::with2(Op::Mov_r64_imm64, RSI, function)?)?;
-            function = sampled as usize as u64;
+            self.code.put(Instruction::with2(Op::Mov_r64_imm64, RSI, function as u64)?)?;
+            function = sampled as usize;
         }
-        self.put(Instruction::with_branch(Op::Call_rel32_64, function)?)
+        self.code.call(function)
     }
 
     /// The end of a breath: the next one begins unless none is left, or other threads want something, or a call has asked
@@ -459,73 +357,24 @@ impl<'a> Writer<'a> {
     fn tail(&mut self, head: &mut Label, leave: &mut Label) -> Written {
         let mut busy = Label::default();
         self.mark(Stretch::Tail);
-        self.registers(Op::Test_rm32_r32, R12D, R12D)?;
-        self.jump(Op::Jne_rel8_64, &mut busy)?;
-        self.register(Op::Dec_rm64, R15)?;
-        self.jump(Op::Je_rel8_64, leave)?;
-        self.immediate(Op::Cmp_rm32_imm8, memory(R13, 0), 0)?;
-        self.jump(Op::Je_rel32_64, head)?;
-        self.jump(Op::Jmp_rel8_64, leave)?;
+        self.code.registers(Op::Test_rm32_r32, R12D, R12D)?;
+        self.code.jump(Op::Jne_rel8_64, &mut busy)?;
+        self.code.register(Op::Dec_rm64, R15)?;
+        self.code.jump(Op::Je_rel8_64, leave)?;
+        self.code.immediate(Op::Cmp_rm32_imm8, memory(R13, 0), 0)?;
+        self.code.jump(Op::Je_rel32_64, head)?;
+        self.code.jump(Op::Jmp_rel8_64, leave)?;
         self.mark(Stretch::BusyTail);
-        self.place(&mut busy);
-        self.load(Op::Movzx_r32_rm8, EAX, state!(progress))?;
-        self.registers(Op::Xor_r32_rm32, R12D, R12D)?;
-        self.store(Op::Add_rm64_r64, state!(moved), RAX)?;
-        self.store(Op::Mov_rm8_r8, state!(progress), Register::R12L)?;
-        self.store(Op::Mov_rm64_r64, state!(now), R12)?;
-        self.register(Op::Dec_rm64, R15)?;
-        self.jump(Op::Je_rel8_64, leave)?;
-        self.load(Op::Mov_r32_rm32, EAX, state!(interrupt))?;
-        self.load(Op::Or_r32_rm32, EAX, memory(R13, 0))?;
-        self.jump(Op::Je_rel32_64, head)
-    }
-
-    /// Completes the jumps whose targets were not known when they were written.
-    fn write_distances(&mut self) -> Written {
-        let mut code = self.encoder.take_buffer();
-        for (position, width, distance) in self.distances.drain(..) {
-            match width {
-                1 => code[position] = i8::try_from(distance)? as u8,
-                _ => code[position..position + 4].copy_from_slice(&i32::try_from(distance)?.to_le_bytes()),
-            }
-        }
-        self.encoder.set_buffer(code);
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Jumps forward and back, short and near, go where their labels are.
-    #[test]
-    fn jumps_reach_their_labels() {
-        let mut writer = Writer::new(0x10_0000, &[]);
-        let [mut start, mut short, mut near] = [Label::default(), Label::default(), Label::default()];
-        writer.place(&mut start);
-        writer.jump(Op::Je_rel8_64, &mut short).unwrap();
-        writer.jump(Op::Jne_rel32_64, &mut near).unwrap();
-        writer.jump(Op::Je_rel8_64, &mut short).unwrap();
-        writer.place(&mut short);
-        (0..200).for_each(|_| writer.put(Instruction::with(Op::Nopd)).unwrap());
-        writer.place(&mut near);
-        writer.jump(Op::Jmp_rel32_64, &mut start).unwrap();
-        writer.write_distances().unwrap();
-        let code = writer.encoder.take_buffer();
-        let targets: Vec<u64> = Decoder::with_ip(64, &code, 0x10_0000, DecoderOptions::NONE)
-            .iter()
-            .filter(|instruction| instruction.mnemonic() != Mnemonic::Nop)
-            .map(|instruction| instruction.near_branch_target())
-            .collect();
-        let at = |label: &Label| 0x10_0000 + label.position.unwrap() as u64;
-        assert_eq!(targets, [at(&short), at(&near), at(&short), at(&start)]);
-
-        let mut writer = Writer::new(0x10_0000, &[]);
-        let mut far = Label::default();
-        writer.jump(Op::Je_rel8_64, &mut far).unwrap();
-        (0..128).for_each(|_| writer.put(Instruction::with(Op::Nopd)).unwrap());
-        writer.place(&mut far);
-        assert!(writer.write_distances().is_err(), "128 bytes are too far for a short jump");
+        self.code.place(&mut busy);
+        self.code.load(Op::Movzx_r32_rm8, EAX, state!(progress))?;
+        self.code.registers(Op::Xor_r32_rm32, R12D, R12D)?;
+        self.code.store(Op::Add_rm64_r64, state!(moved), RAX)?;
+        self.code.store(Op::Mov_rm8_r8, state!(progress), Register::R12L)?;
+        self.code.store(Op::Mov_rm64_r64, state!(now), R12)?;
+        self.code.register(Op::Dec_rm64, R15)?;
+        self.code.jump(Op::Je_rel8_64, leave)?;
+        self.code.load(Op::Mov_r32_rm32, EAX, state!(interrupt))?;
+        self.code.load(Op::Or_r32_rm32, EAX, memory(R13, 0))?;
+        self.code.jump(Op::Je_rel32_64, head)
     }
 }
