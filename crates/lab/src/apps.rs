@@ -12,7 +12,7 @@ use crate::engine::Capture;
 use crate::processes::{Answers, Audience, ProcessError};
 use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
-use crate::stats::Median;
+use bellows_stats::Median;
 
 /// What a benchmark run is asked to do.
 #[derive(Clone, Debug, PartialEq)]

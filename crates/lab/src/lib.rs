@@ -2,7 +2,6 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`stats`] | medians with confidence intervals that assume nothing about the distribution |
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
 //! | [`turns`] | processes that are compared: they live at the same time and take turns |
@@ -41,7 +40,6 @@ pub mod processes;
 pub mod reload;
 pub mod report;
 pub mod residence;
-pub mod stats;
 pub mod supply;
 mod timing;
 pub mod traffic;

@@ -13,8 +13,8 @@ use crate::beside::BesideError;
 use crate::histogram::{Histogram, span};
 use crate::processes::ProcessError;
 use crate::residence::MeasureError;
-use crate::stats::{Median, median, quantile};
 use crate::turns::{Circumstances, Session};
+use bellows_stats::{ENOUGH, Median, is_ratio_undecided, median, quantile};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -122,9 +122,9 @@ pub struct Ratio {
 impl Ratio {
     /// The median of what each match of processes found; `None` without any.
     pub fn of(values: &[f64]) -> Option<Ratio> {
-        let Median { value, low, high } = median(values)?;
-        let median = if is_too_wide("ratio", values.len(), value, low, high) { f64::NAN } else { value };
-        Some(Ratio { median, low, high })
+        let found = median(values)?;
+        let median = if is_ratio_undecided(values.len(), &found) { f64::NAN } else { found.value };
+        Some(Ratio { median, low: found.low, high: found.high })
     }
 
     /// It and its interval, in words.
@@ -147,19 +147,17 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The half-width of an interval beyond which a ratio tells nothing: a larger share than most of what is compared differs by.
-pub const WIDEST_RATIO: f64 = 0.03;
-
-/// The same of other figures, as a share of their median; and how wide an interval may always be, in units. What costs next to
+/// The half-width of an interval beyond which a figure that is no ratio tells nothing, as a share of their median; and how wide an interval may always be, in units. What costs next to
 /// nothing has a wide interval in these terms and is known well enough.
 const WIDEST: f64 = 0.1;
 const ALWAYS_FINE: f64 = 0.5;
 
 /// Whether an interval is too wide for a figure. With too few processes there is none.
-fn is_too_wide(unit: &str, processes: usize, value: f64, low: f64, high: f64) -> bool {
-    let half = (high - low) / 2.0;
-    let widest = if unit == "ratio" { WIDEST_RATIO * value.max(1.0) } else { (WIDEST * value).max(ALWAYS_FINE) };
-    processes >= ENOUGH && half > widest
+fn is_too_wide(unit: &str, processes: usize, found: &Median) -> bool {
+    match unit {
+        "ratio" => is_ratio_undecided(processes, found),
+        _ => processes >= ENOUGH && found.half_width() > (WIDEST * found.value).max(ALWAYS_FINE),
+    }
 }
 
 /// One figure.
@@ -207,7 +205,7 @@ impl Measurement {
     /// The median of what each match of processes found; undecided if its interval is too wide. `None` without any.
     pub(crate) fn compared(case: &str, unit: &str, values: &[f64], labels: Vec<(&str, Value)>) -> Option<Measurement> {
         let found = median(values)?;
-        let undecided = is_too_wide(unit, values.len(), found.value, found.low, found.high);
+        let undecided = is_too_wide(unit, values.len(), &found);
         let value = if undecided { f64::NAN } else { found.value };
         Some(Measurement { undecided, ..Measurement::with(case, unit, Median { value, ..found }, labels) })
     }
@@ -289,9 +287,6 @@ impl Measurement {
         Some(format!("{case} ({}): p99 {p99}, most {maximum}\n{}", self.conditions(), histogram.text()))
     }
 }
-
-/// The fewest samples whose extremes hold the true median with a probability of 95 percent.
-pub(crate) const ENOUGH: usize = 6;
 
 /// The outcome of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::processes::{Audience, ProcessError, collected, measuring, this_program};
 use crate::report::Machine;
-use crate::timing::middle;
+use crate::timing::{middle, quieter_half};
 
 /// What one side did in one turn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -248,7 +248,7 @@ pub(crate) struct Match {
 
 impl Match {
     fn of(sides: Vec<Record>, stages: usize) -> Match {
-        let quiet = (0..stages).map(|stage| quieter_half(&sides, stage)).collect();
+        let quiet = (0..stages).map(|stage| quiet_rounds(&sides, stage)).collect();
         Match { sides, quiet }
     }
 
@@ -281,7 +281,7 @@ impl Match {
 }
 
 /// The half of a stage's rounds in which all sides together took least. Each side counts equally, however long its turns are.
-fn quieter_half(sides: &[Record], stage: usize) -> Vec<usize> {
+fn quiet_rounds(sides: &[Record], stage: usize) -> Vec<usize> {
     let sides: Vec<(&[Turn], f64)> = sides
         .iter()
         .map(|side| side.stages[stage].as_slice())
@@ -290,10 +290,7 @@ fn quieter_half(sides: &[Record], stage: usize) -> Vec<usize> {
         .collect();
     let rounds = sides.iter().map(|(turns, _)| turns.len()).min().unwrap_or(0);
     let together = |round: usize| sides.iter().map(|(turns, usual)| turns[round].took / usual).sum::<f64>();
-    let mut order: Vec<(usize, f64)> = (0..rounds).map(|round| (round, together(round))).collect();
-    order.sort_by(|one, other| one.1.total_cmp(&other.1));
-    order.truncate(rounds.div_ceil(2));
-    order.into_iter().map(|(round, _)| round).collect()
+    quieter_half((0..rounds).collect(), |&round| together(round))
 }
 
 /// The order of some sides in a round: each goes first in turn, and each order occurs backwards too.

@@ -8,9 +8,9 @@ use super::rounds::{CLOCKS, CYCLES, Comparison, Tally};
 use super::signature::{self, Point};
 use super::text::Title;
 use super::{Account, Cell, Counters, Options, Plan};
-use crate::report::{ENOUGH, Measurement};
-use crate::stats::{Median, median};
+use crate::report::Measurement;
 use crate::supply::Reach;
+use bellows_stats::{ENOUGH, Median, median};
 
 /// What one event comes to.
 #[derive(Clone, Debug)]

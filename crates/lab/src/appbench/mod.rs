@@ -21,7 +21,7 @@
 //! process to process, because memory lies elsewhere in each; and within a process the two networks cannot lie in the same
 //! place: the one that is laid out first is some thousandths of a clock slower or faster for the same work. So every other
 //! process lays out the production first. What the interval is made of is all that: a process gives one figure, the median
-//! over the processes is printed, and its 95 percent interval by order statistics ([`stats`](crate::stats)). A difference
+//! over the processes is printed, and its 95 percent interval by order statistics ([`bellows_stats`]). A difference
 //! whose interval holds zero cannot be told from none.
 //!
 //! Clocks are those of the time-stamp counter, and change with the processor's frequency, from run to run too, by some

@@ -12,7 +12,7 @@ use super::{Options, Run};
 use crate::callgrind::{self, Counts};
 use crate::processes::panicked;
 use crate::supply::Reach;
-use crate::timing::{CYCLES_A_STEP, middle, yardstick};
+use crate::timing::{CYCLES_A_STEP, middle, quieter_half, yardstick};
 
 /// The event that is always counted.
 pub(super) const CLOCKS: &str = "clocks";
@@ -287,7 +287,7 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
     let pairs = alternate(options.packets(), &meter, breaths, reference.as_mut(), &mut production)?;
     reference.iter().chain([&production]).try_for_each(see_that_none_panicked)?;
     let names = meter.names();
-    let quiet = quieter_half(pairs);
+    let quiet = quieter_half(pairs, Pair::clocks_a_packet);
     let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
     let filled = |bed: &Bed, rounds: Vec<&Round>| Tally {
         costs: estimated(costs(&names, &rounds), step),
@@ -404,13 +404,6 @@ fn book(
     Ok((bookings.next().unwrap_or_default(), production))
 }
 
-/// The half of the rounds in which reference and production together took least: what disturbs a round makes it longer.
-fn quieter_half(mut pairs: Vec<Pair>) -> Vec<Pair> {
-    pairs.sort_by(|one, other| one.clocks_a_packet().total_cmp(&other.clocks_a_packet()));
-    pairs.truncate(pairs.len().div_ceil(2));
-    pairs
-}
-
 fn tally(bed: &Bed) -> Tally {
     let Books { came, left, drops, .. } = bed.books();
     Tally { came, left, drops, ..Tally::default() }
@@ -517,10 +510,10 @@ mod tests {
     #[test]
     fn disturbed_rounds_do_not_count() {
         let pairs = vec![pair(200, 240), pair(9_000, 240), pair(201, 241), pair(200, 7_000)];
-        let quiet = quieter_half(pairs);
+        let quiet = quieter_half(pairs, Pair::clocks_a_packet);
         let clocks: Vec<u64> = quiet.iter().map(|pair| pair.production.clocks).collect();
         assert_eq!(clocks, [240, 241]);
-        assert_eq!(quieter_half(vec![pair(1, 2)]).len(), 1, "one is better than none");
+        assert_eq!(quieter_half(vec![pair(1, 2)], Pair::clocks_a_packet).len(), 1, "one is better than none");
     }
 
     /// What is disturbed at random in both runs alike does not look like a difference: choosing the quieter half favours
@@ -531,7 +524,7 @@ mod tests {
         let mut noisy = || 1_000 + random.u64(0..30) + if random.bool() { random.u64(0..2_000) } else { 0 };
         let (mut reference, mut production) = (0, 0);
         for _ in 0..2_000 {
-            for pair in quieter_half((0..40).map(|_| pair(noisy(), noisy())).collect()) {
+            for pair in quieter_half((0..40).map(|_| pair(noisy(), noisy())).collect(), Pair::clocks_a_packet) {
                 reference += pair.reference.as_ref().map_or(0, |round| round.clocks);
                 production += pair.production.clocks;
             }

@@ -3,7 +3,7 @@
 //! get more packets at a time, and its neighbours cheaper, because a call's own cost is shared by more of them.
 
 use crate::residence::Resident;
-use crate::stats::Median;
+use bellows_stats::Median;
 
 /// What an app costs under one set of conditions.
 #[derive(Clone, Copy, Debug, PartialEq)]

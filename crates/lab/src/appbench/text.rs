@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::figures::{Booked, Line, Sheet};
 use super::wiring::Wiring;
 use super::{Options, Outcome, Plan, Subject};
-use crate::stats::Median;
+use bellows_stats::Median;
 
 /// What was measured, in words.
 #[derive(Clone, Debug)]

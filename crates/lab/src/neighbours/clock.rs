@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bellows_engine::{App, Io, Port, Ports};
+use bellows_stats::nearest_rank;
 use bellows_sys::{clock, cpu};
 
 use super::honest::STAMP;
 
-/// How long breaths took, in clocks: classes that are at most a thirty-second apart.
+/// How long breaths took, in clocks: classes that are at most a thirty-second apart. They are not those of
+/// [`bellows_observe::Histogram`], whose sixteenths are too coarse for a bound of 1.5 times and are counted in shared cells.
 #[derive(Clone, Debug)]
 struct Classes(Box<[u64; CLASSES]>);
 
@@ -54,7 +56,7 @@ impl Classes {
     /// What this part of the breaths of a class, and of those above it, did not exceed.
     fn quantile(&self, part: f64, first: usize) -> Option<u64> {
         let all: u64 = self.0[first..].iter().sum();
-        let rank = ((all as f64 * part).ceil() as u64).max(1);
+        let rank = nearest_rank(all, part);
         let mut before = 0;
         self.0[first..].iter().enumerate().find_map(|(class, count)| {
             before += count;

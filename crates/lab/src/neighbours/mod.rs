@@ -42,8 +42,8 @@ use serde_json::{Value, json};
 
 use crate::networks::{configured, linked};
 use crate::processes::{Answers, Audience, fail, settle, take_turns_with};
-use crate::report::{BenchError, ENOUGH, Machine, Measurement, Ratio, Report, chosen};
-use crate::stats::median;
+use crate::report::{BenchError, Machine, Measurement, Ratio, Report, chosen};
+use bellows_stats::{ENOUGH, median};
 
 use clock::{Breaths, Clock, Shared};
 use honest::{BULK, Honest, MIXED, Tally};

@@ -4,7 +4,21 @@
 //! and neither does its confidence interval by order statistics: the number of samples below the true median is
 //! binomial with probability one half, whatever the distribution (David and Nagaraja, *Order Statistics*, 7.1).
 
-/// A median and an interval that holds the true one with a probability of at least 95 percent, from six samples on.
+#![forbid(unsafe_code)]
+
+/// The fewest samples whose extremes hold the true median with a probability of 95 percent.
+pub const ENOUGH: usize = 6;
+
+/// The half-width of an interval beyond which a ratio says nothing: a larger share than most compared things differ by.
+pub const WIDEST_RATIO: f64 = 0.03;
+
+/// Whether the interval of a ratio from so many samples is too wide. With fewer than [`ENOUGH`] there is no interval.
+pub fn is_ratio_undecided(samples: usize, ratio: &Median) -> bool {
+    samples >= ENOUGH && ratio.half_width() > WIDEST_RATIO * ratio.value.max(1.0)
+}
+
+/// A median and an interval that holds the true one with a probability of at least 95 percent, from [`ENOUGH`] samples
+/// on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Median {
     /// The median of the samples.
@@ -15,9 +29,16 @@ pub struct Median {
     pub high: f64,
 }
 
+impl Median {
+    /// Half of the interval's width.
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+}
+
 /// The median of some samples and its 95 percent confidence interval; `None` without samples.
 ///
-/// With fewer than six samples no interval by order statistics reaches 95 percent: it then spans all samples.
+/// With fewer than [`ENOUGH`] samples no interval by order statistics reaches 95 percent: it then spans all samples.
 pub fn median(samples: &[f64]) -> Option<Median> {
     let mut sorted: Vec<f64> = samples.iter().copied().filter(|sample| sample.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -35,8 +56,13 @@ pub fn median(samples: &[f64]) -> Option<Median> {
 pub fn quantile(samples: &[f64], part: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = samples.iter().copied().filter(|sample| sample.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
-    let rank = (part * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied()
+    let rank = nearest_rank(sorted.len() as u64, part) as usize;
+    sorted.get(rank - 1).copied()
+}
+
+/// The rank, from 1 on, of the least of so many samples that at least a share `part` of them do not exceed.
+pub fn nearest_rank(count: u64, part: f64) -> u64 {
+    ((part * count as f64).ceil() as u64).max(1)
 }
 
 /// How many samples at each end lie outside the interval: the most for which both tails of the binomial distribution
@@ -77,6 +103,15 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[f64::NAN]), None);
         assert_eq!(median(&[3.0]), Some(Median { value: 3.0, low: 3.0, high: 3.0 }));
+    }
+
+    #[test]
+    fn a_ratio_with_a_wide_interval_is_undecided() {
+        let ratio = |value: f64, half: f64| Median { value, low: value - half, high: value + half };
+        assert!(!is_ratio_undecided(ENOUGH, &ratio(1.0, 0.029)) && is_ratio_undecided(ENOUGH, &ratio(1.0, 0.04)));
+        assert!(!is_ratio_undecided(ENOUGH, &ratio(2.0, 0.05)), "relative to the ratio above 1");
+        assert!(is_ratio_undecided(ENOUGH, &ratio(0.5, 0.04)), "and absolute below");
+        assert!(!is_ratio_undecided(ENOUGH - 1, &ratio(1.0, 0.5)), "too few have no interval");
     }
 
     #[test]
