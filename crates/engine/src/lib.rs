@@ -98,7 +98,7 @@ pub use bellows_observe::{Counter, PROGRESS, PROGRESS_TOTAL};
 pub use control::{AppStatus, Control, ReloadError, Reloaded};
 pub use engine::{End, Engine, Outcome, Settings, StartError};
 pub use io::{Input, Io, Output};
-pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
+pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side, WiredApp, wiring_faults};
 pub use order::closing_links;
 pub use panics::app_at_work;
 pub use schedule::{Schedule, UnknownSchedule};

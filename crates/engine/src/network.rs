@@ -61,6 +61,13 @@ pub struct End {
     pub port: String,
 }
 
+impl End {
+    /// Whether a link can name an app or a port so.
+    pub fn is_name(name: &str) -> bool {
+        !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control() || "<>".contains(c))
+    }
+}
+
 impl fmt::Display for End {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}.{}", self.app, self.port)
@@ -94,9 +101,7 @@ impl std::str::FromStr for LinkSpec {
     fn from_str(text: &str) -> Result<LinkSpec, LinkSyntaxError> {
         let end = |text: &str| {
             let (app, port) = text.trim().rsplit_once('.')?;
-            let plain =
-                |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || "<>".contains(c));
-            (plain(app) && plain(port)).then(|| End { app: app.to_owned(), port: port.to_owned() })
+            (End::is_name(app) && End::is_name(port)).then(|| End { app: app.to_owned(), port: port.to_owned() })
         };
         let parsed = text.split_once("->").and_then(|(from, to)| Some(LinkSpec { from: end(from)?, to: end(to)? }));
         parsed.ok_or_else(|| LinkSyntaxError(text.to_owned()))
@@ -139,23 +144,54 @@ impl Network {
 
     /// Everything that is wrong with the way the network is put together; empty if it can run.
     pub fn faults(&self) -> Vec<Fault> {
-        let mut check = Check::new(self);
-        for (index, link) in self.links.iter().enumerate() {
-            check.link(index, link);
-        }
-        for app in &self.apps {
-            check.open_ports(app);
-        }
-        check.faults
+        let apps: Vec<WiredApp<'_>> = self.apps.iter().map(AppSpec::wired).collect();
+        wiring_faults(&apps, &self.links)
     }
+}
+
+/// An app as links see it, whether it has been made or not.
+#[derive(Clone, Copy, Debug)]
+pub struct WiredApp<'n> {
+    /// Its name in links.
+    pub name: &'n str,
+    /// Its type's name, and its inputs and outputs; `None` if the type is unknown. Then every port may exist, and none
+    /// must be linked.
+    pub ports: Option<(&'n str, Ports, Ports)>,
+}
+
+impl WiredApp<'_> {
+    fn ports(&self, side: Side) -> Option<Ports> {
+        let (_, inputs, outputs) = self.ports?;
+        Some(match side {
+            Side::Input => inputs,
+            Side::Output => outputs,
+        })
+    }
+}
+
+/// Everything that is wrong with the way links join apps: first what is wrong with the links, in their order, then the
+/// ports that lack one, in the order of the apps. Of several apps of one name, links mean the first.
+///
+/// [`Network::faults`] asks for apps that have been made; who reads a description of a network can also ask for those
+/// that could not be made.
+pub fn wiring_faults(apps: &[WiredApp<'_>], links: &[LinkSpec]) -> Vec<Fault> {
+    let mut check = Check::new(apps, links.len());
+    for (index, link) in links.iter().enumerate() {
+        check.link(index, link);
+    }
+    for app in apps {
+        check.open_ports(app);
+    }
+    check.faults
 }
 
 /// A network being checked. What a name or a port stands for is looked up by hash, so that the largest networks are
 /// checked in time that grows with their size and no faster.
 struct Check<'n> {
-    network: &'n Network,
-    /// The names of the apps.
-    apps: HashMap<&'n str, &'n AppSpec>,
+    apps: &'n [WiredApp<'n>],
+    by_name: HashMap<&'n str, &'n WiredApp<'n>>,
+    /// The first of each link.
+    written: HashMap<&'n LinkSpec, usize>,
     /// The first link of each end on each side.
     first: HashMap<(Side, &'n End), usize>,
     /// How many links each app has on each side.
@@ -166,35 +202,53 @@ struct Check<'n> {
 }
 
 impl<'n> Check<'n> {
-    /// Takes in the apps. Of several apps of one name, links mean the first.
-    fn new(network: &'n Network) -> Check<'n> {
+    fn new(apps: &'n [WiredApp<'n>], links: usize) -> Check<'n> {
         let mut check = Check {
-            network,
-            apps: HashMap::with_capacity(network.apps.len()),
-            first: HashMap::with_capacity(2 * network.links.len()),
-            count: HashMap::with_capacity(2 * network.apps.len()),
+            apps,
+            by_name: HashMap::with_capacity(apps.len()),
+            written: HashMap::with_capacity(links),
+            first: HashMap::with_capacity(2 * links),
+            count: HashMap::with_capacity(2 * apps.len()),
             known: None,
             faults: Vec::new(),
         };
-        for app in &network.apps {
-            match check.apps.entry(&app.name) {
+        for app in apps {
+            match check.by_name.entry(app.name) {
                 Entry::Vacant(free) => {
                     free.insert(app);
                 }
-                Entry::Occupied(_) => check.faults.push(Fault::DuplicateApp { app: app.name.clone() }),
+                Entry::Occupied(_) => check.faults.push(Fault::DuplicateApp { app: app.name.to_owned() }),
             }
         }
         check
     }
 
     fn link(&mut self, index: usize, link: &'n LinkSpec) {
+        match self.written.entry(link) {
+            Entry::Vacant(free) => {
+                free.insert(index);
+            }
+            // That both its ends are linked twice follows.
+            Entry::Occupied(first) => {
+                return self.faults.push(Fault::DuplicateLink { link: index, spec: link.clone(), first: *first.get() });
+            }
+        }
         for side in [Side::Output, Side::Input] {
             let end = link.end(side);
-            match self.apps.get(end.app.as_str()) {
-                Some(app) => self.end(index, side, end, app),
+            match self.by_name.get(end.app.as_str()) {
+                Some(app) => self.port(index, side, end, app),
                 None => {
-                    let known = Arc::clone(self.known.get_or_insert_with(|| names(self.network)));
+                    let names = || self.apps.iter().map(|app| app.name.to_owned()).collect();
+                    let known = Arc::clone(self.known.get_or_insert_with(names));
                     self.faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known });
+                }
+            }
+            match self.first.entry((side, end)) {
+                Entry::Vacant(free) => {
+                    free.insert(index);
+                }
+                Entry::Occupied(first) => {
+                    self.faults.push(Fault::LinkedTwice { link: index, side, end: end.clone(), first: *first.get() });
                 }
             }
         }
@@ -203,40 +257,34 @@ impl<'n> Check<'n> {
         }
     }
 
-    /// Checks one end of a link whose app there is.
-    fn end(&mut self, link: usize, side: Side, end: &'n End, app: &AppSpec) {
-        if let Ports::Named(named) = app.ports(side)
+    /// Checks the port at one end of a link whose app there is.
+    fn port(&mut self, link: usize, side: Side, end: &'n End, app: &WiredApp<'_>) {
+        if let (Some((kind, ..)), Some(Ports::Named(named))) = (app.ports, app.ports(side))
             && !named.iter().any(|port| port.name == end.port)
         {
             let known = named.iter().map(|port| port.name.to_owned()).collect();
-            self.faults.push(Fault::UnknownPort { link, side, end: end.clone(), kind: app.kind.clone(), known });
+            self.faults.push(Fault::UnknownPort { link, side, end: end.clone(), kind: kind.to_owned(), known });
         }
         *self.count.entry((side, &end.app)).or_default() += 1;
-        match self.first.entry((side, end)) {
-            Entry::Vacant(free) => {
-                free.insert(link);
-            }
-            Entry::Occupied(first) => {
-                self.faults.push(Fault::LinkedTwice { link, side, end: end.clone(), first: *first.get() });
-            }
-        }
     }
 
-    fn open_ports(&mut self, app: &'n AppSpec) {
+    fn open_ports(&mut self, app: &WiredApp<'_>) {
         for side in [Side::Input, Side::Output] {
             match app.ports(side) {
-                Ports::Named(ports) => {
+                None => {}
+                Some(Ports::Named(ports)) => {
                     for port in ports.iter().filter(|port| port.required) {
-                        let end = End { app: app.name.clone(), port: port.name.to_owned() };
+                        let end = End { app: app.name.to_owned(), port: port.name.to_owned() };
                         if !self.first.contains_key(&(side, &end)) {
                             self.faults.push(Fault::OpenPort { side, end, help: port.help });
                         }
                     }
                 }
-                Ports::Any { at_least, .. } => {
-                    let count = self.count.get(&(side, app.name.as_str())).copied().unwrap_or(0);
+                Some(Ports::Any { at_least, help }) => {
+                    let count = self.count.get(&(side, app.name)).copied().unwrap_or(0);
                     if count < at_least {
-                        self.faults.push(Fault::TooFewPorts { side, app: app.name.clone(), count, at_least });
+                        let app = app.name.to_owned();
+                        self.faults.push(Fault::TooFewPorts { side, app, count, at_least, help });
                     }
                 }
             }
@@ -244,17 +292,9 @@ impl<'n> Check<'n> {
     }
 }
 
-/// The names of all apps of a network.
-fn names(network: &Network) -> Arc<[String]> {
-    network.apps.iter().map(|app| app.name.clone()).collect()
-}
-
 impl AppSpec {
-    fn ports(&self, side: Side) -> Ports {
-        match side {
-            Side::Input => self.traits.inputs,
-            Side::Output => self.traits.outputs,
-        }
+    fn wired(&self) -> WiredApp<'_> {
+        WiredApp { name: &self.name, ports: Some((&self.kind, self.traits.inputs, self.traits.outputs)) }
     }
 }
 
@@ -301,6 +341,16 @@ pub enum Fault {
     DuplicateApp {
         /// The name.
         app: String,
+    },
+    /// A link is written twice.
+    #[error("the link `{spec}` is written twice; remove one of them")]
+    DuplicateLink {
+        /// The second of them.
+        link: usize,
+        /// What it says.
+        spec: LinkSpec,
+        /// The first of them.
+        first: usize,
     },
     /// A link names an app that is not there.
     #[error("there is no app `{name}`; the network has {}", list(known))]
@@ -369,6 +419,8 @@ pub enum Fault {
         count: usize,
         /// How many it needs.
         at_least: usize,
+        /// What goes through them.
+        help: &'static str,
     },
 }
 
@@ -407,15 +459,15 @@ mod tests {
         let network = network.link("t.any -> u.input").unwrap();
         assert_eq!(
             network.faults(),
-            [Fault::TooFewPorts { side: Side::Output, app: "u".into(), count: 0, at_least: 1 }]
+            [Fault::TooFewPorts { side: Side::Output, app: "u".into(), count: 0, at_least: 1, help: "copies" }]
         );
     }
 
     #[test]
     fn every_fault_is_found_and_says_what_there_is() {
         let network = Network::new().app("s", Source).app("t", Tee).app("t", Tee);
-        let network =
-            network.link("s.out -> t.input").unwrap().link("x.a -> t.input").unwrap().link("t.a -> t.b").unwrap();
+        let links = ["s.out -> t.input", "x.a -> t.input", "t.a -> t.b", "s.out -> t.input", "x.a -> t.input"];
+        let network = links.into_iter().fold(network, |network, link| network.link(link).unwrap());
         let faults: Vec<String> = network.faults().iter().map(Fault::to_string).collect();
         for expected in [
             "there are two apps named `t`",
@@ -424,9 +476,22 @@ mod tests {
             "the input `t.input` is linked twice; put a `tee` or a `join` between",
             "a link leads from `t` to itself; put another app between",
             "the output `s.output` is not linked (packets)",
+            "the link `s.out -> t.input` is written twice; remove one of them",
+            "the link `x.a -> t.input` is written twice; remove one of them",
         ] {
-            assert!(faults.iter().any(|fault| fault == expected), "{expected} is not in {faults:#?}");
+            assert_eq!(faults.iter().filter(|fault| *fault == expected).count(), 1, "{expected} in {faults:#?}");
         }
+    }
+
+    #[test]
+    fn of_an_app_of_unknown_type_no_port_is_missed_or_unknown() {
+        let tee = ("tee", Tee::INPUTS, Tee::OUTPUTS);
+        let apps = [WiredApp { name: "new", ports: None }, WiredApp { name: "t", ports: Some(tee) }];
+        let links = ["new.any -> t.input", "t.a -> new.thing", "t.b -> new.thing"].map(|link| link.parse().unwrap());
+        let end = End { app: "new".into(), port: "thing".into() };
+        assert_eq!(wiring_faults(&apps, &links), [Fault::LinkedTwice { link: 2, side: Side::Input, end, first: 1 }]);
+        assert_eq!(wiring_faults(&apps, &links[..2]), []);
+        assert_eq!(wiring_faults(&apps[..1], &[]), []);
     }
 
     /// What [`Network::faults`] must find, in the plainest words: each question is answered by a look at everything.
@@ -441,7 +506,10 @@ mod tests {
                 }
             }
             for (index, link) in network.links.iter().enumerate() {
-                faults.extend(link_faults(network, index, link));
+                match network.links[..index].iter().position(|other| other == link) {
+                    Some(first) => faults.push(Fault::DuplicateLink { link: index, spec: link.clone(), first }),
+                    None => faults.extend(link_faults(network, index, link)),
+                }
             }
             for app in &network.apps {
                 faults.extend(open_ports(network, app));
@@ -449,19 +517,27 @@ mod tests {
             faults
         }
 
+        fn ports(app: &AppSpec, side: Side) -> Ports {
+            if side == Side::Input { app.traits.inputs } else { app.traits.outputs }
+        }
+
         fn link_faults(network: &Network, index: usize, link: &LinkSpec) -> Vec<Fault> {
             let mut faults = Vec::new();
             for (side, end) in [(Side::Output, &link.from), (Side::Input, &link.to)] {
-                let Some(app) = network.apps.iter().find(|app| app.name == end.app) else {
-                    faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known: names(network) });
-                    continue;
-                };
-                if let Ports::Named(named) = app.ports(side)
-                    && !named.iter().any(|port| port.name == end.port)
-                {
-                    let (end, kind) = (end.clone(), app.kind.clone());
-                    let known = named.iter().map(|port| port.name.to_owned()).collect();
-                    faults.push(Fault::UnknownPort { link: index, side, end, kind, known });
+                match network.apps.iter().find(|app| app.name == end.app) {
+                    None => {
+                        let known = network.apps.iter().map(|app| app.name.clone()).collect();
+                        faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known });
+                    }
+                    Some(app) => {
+                        if let Ports::Named(named) = ports(app, side)
+                            && !named.iter().any(|port| port.name == end.port)
+                        {
+                            let (end, kind) = (end.clone(), app.kind.clone());
+                            let known = named.iter().map(|port| port.name.to_owned()).collect();
+                            faults.push(Fault::UnknownPort { link: index, side, end, kind, known });
+                        }
+                    }
                 }
                 if let Some(first) = network.links[..index].iter().position(|other| other.end(side) == end) {
                     faults.push(Fault::LinkedTwice { link: index, side, end: end.clone(), first });
@@ -474,11 +550,13 @@ mod tests {
         }
 
         fn open_ports(network: &Network, app: &AppSpec) -> Vec<Fault> {
-            let linked =
-                |side: Side| network.links.iter().map(move |link| link.end(side)).filter(|end| end.app == app.name);
+            let once = |index: &usize| !network.links[..*index].contains(&network.links[*index]);
+            let links: Vec<&LinkSpec> =
+                (0..network.links.len()).filter(once).map(|index| &network.links[index]).collect();
+            let linked = |side: Side| links.iter().map(move |link| link.end(side)).filter(|end| end.app == app.name);
             let mut faults = Vec::new();
             for side in [Side::Input, Side::Output] {
-                match app.ports(side) {
+                match ports(app, side) {
                     Ports::Named(ports) => {
                         let open =
                             ports.iter().filter(|port| port.required && !linked(side).any(|end| end.port == port.name));
@@ -488,10 +566,10 @@ mod tests {
                             help: port.help,
                         }));
                     }
-                    Ports::Any { at_least, .. } => {
+                    Ports::Any { at_least, help } => {
                         let count = linked(side).count();
                         if count < at_least {
-                            faults.push(Fault::TooFewPorts { side, app: app.name.clone(), count, at_least });
+                            faults.push(Fault::TooFewPorts { side, app: app.name.clone(), count, at_least, help });
                         }
                     }
                 }
@@ -535,7 +613,10 @@ mod tests {
 
     #[test]
     fn the_faults_of_one_network_share_the_names_of_its_apps() {
-        let network = (0..3).fold(Network::new().app("s", Source), |network, _| network.link("x.a -> y.b").unwrap());
+        let network = Network::new().app("s", Source);
+        let network = ["1", "2", "3"]
+            .iter()
+            .fold(network, |network, port| network.link(&format!("x.{port} -> y.{port}")).unwrap());
         let known = network.faults().into_iter().filter_map(|fault| match fault {
             Fault::UnknownApp { known, .. } => Some(known),
             _ => None,
