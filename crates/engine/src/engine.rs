@@ -9,13 +9,14 @@ use bellows_observe::{Directory, Home, Snapshot};
 use bellows_packet::pool;
 use bellows_pmu::OpenError;
 use bellows_sys::{clock, way_out};
+use bellows_wiring::Fault;
 
 use crate::app::erased::stop_contained;
 use crate::app::{AppError, Status};
 use crate::configuration::{Before, Configuration, LateCount};
 use crate::control::{Control, Old, Reply, Shared};
+use crate::network::Network;
 use crate::network::topology::{Origin, Topology};
-use crate::network::{Fault, Network};
 use crate::panics::{self, contain};
 use crate::runtime::attention::request;
 use crate::runtime::sampling::Sampler;

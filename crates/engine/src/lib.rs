@@ -9,7 +9,7 @@
 //! | `settings` | how an engine runs |
 //! | `runtime` | what a thread's calls of apps work on: nodes, links, slots, the state that all share |
 //! | `app` | the trait that authors write, [`App`], what it works with, [`Io`], and the face of it that the engine holds |
-//! | `network` | the description of a network, everything that can be wrong with it, its order and its numbers |
+//! | `network` | the description of a network, and what identifies it |
 //! | `dispatch` | the ways to take a breath: nested, flat, and as machine code |
 //! | `configuration` | one configuration laid out for running, and what moves from one to the next |
 //! | `worker` | what one engine thread owns: the loop over breaths, and its sleep |
@@ -79,13 +79,15 @@ pub mod testing;
 mod worker;
 
 pub use app::io::{Input, Io, Output};
-pub use app::{App, AppError, Port, Ports, Status, Traits};
+pub use app::{App, AppError, Status, Traits};
 pub use bellows_observe::{Counter, PROGRESS, PROGRESS_TOTAL};
 pub use bellows_observe::{Hop, HopKind, MAX_TRACED as MOST_TRACED, TapRecord, TraceOrder, listing};
 pub use bellows_watch::{Tap, Trace, WatchError};
+pub use bellows_wiring::{
+    End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, closing_links, wiring_faults,
+};
 pub use control::{AppStatus, Control, ReloadError, Reloaded, app_at_work};
 pub use engine::{End, Engine, Outcome, StartError};
-pub use network::order::closing_links;
-pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side};
+pub use network::{AppSpec, Network};
 pub use runtime::slots::{SlotHandle, Watched};
 pub use settings::{Schedule, Settings, UnknownSchedule};

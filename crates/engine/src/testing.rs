@@ -29,7 +29,9 @@ use bellows_observe::{AppCounts, Imbalance, Snapshot};
 use bellows_packet::Packet;
 
 use crate::app::io::Io;
-use crate::app::{App, Port, Ports};
+use bellows_wiring::{Port, Ports};
+
+use crate::app::App;
 use crate::engine::Engine;
 use crate::network::Network;
 use crate::settings::Settings;

@@ -5,9 +5,10 @@ use std::mem::{self, ManuallyDrop};
 
 use bellows_observe::layout::{account, common, link as counters};
 use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_copies, push_filled};
+use bellows_wiring::OPEN;
 
 use super::App;
-use crate::runtime::links::{OPEN, TXDROP, dropping};
+use crate::runtime::links::{TXDROP, dropping};
 use crate::runtime::node::Node;
 use crate::runtime::slots::SlotHandle;
 

@@ -12,16 +12,15 @@ use bellows_observe::layout::{account, common, engine as cells, link};
 use bellows_observe::timeline::Names;
 use bellows_observe::{Directory, Home, Slab};
 use bellows_packet::{LINE, Vector, prefetch};
+use bellows_wiring::{End, OPEN, WiredApp, links_by_port, number_links, push_order};
 
 use super::positions;
 use crate::app::erased::AppBox;
 use crate::dispatch::{Breath, Layout};
-use crate::network::numbering::{number_links, wiring};
-use crate::network::order::push_order;
+use crate::network::AppSpec;
 use crate::network::topology::Topology;
-use crate::network::{AppSpec, End};
 use crate::panics::contain;
-use crate::runtime::links::{Link, LinkTable, OPEN, SpareVectors};
+use crate::runtime::links::{Link, LinkTable, SpareVectors};
 use crate::runtime::node::Node;
 use crate::runtime::slots::Slot;
 use crate::runtime::state::ThreadState;
@@ -57,7 +56,8 @@ impl Graph {
         settings: &Settings,
         names: Option<&Names>,
     ) -> io::Result<Graph> {
-        let wiring = wiring(&apps, &topology.links);
+        let wired: Vec<WiredApp<'_>> = apps.iter().map(AppSpec::wired).collect();
+        let wiring = links_by_port(&wired, &topology.links);
         let positions = positions(&topology);
         let app_at = |end: &End| positions.get(&*end.app).copied().unwrap_or_default();
         let arcs: Vec<_> = topology.links.iter().map(|link| (app_at(&link.from), app_at(&link.to))).collect();

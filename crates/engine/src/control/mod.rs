@@ -9,13 +9,13 @@ use std::sync::{Arc, Weak};
 use bellows_observe::listing::Listing;
 use bellows_observe::{MAX_TRACED, Pulse, SlowBreaths, Snapshot, TraceOrder};
 use bellows_watch::{Order, Tap, TapWatch, Trace, TraceWatch, WatchError};
+use bellows_wiring::LinkSpec;
 use serde::{Deserialize, Serialize};
 
 pub use self::reload::{ReloadError, Reloaded};
 pub use self::shared::app_at_work;
 pub(crate) use self::shared::{Old, Reply, Shared};
 use self::shared::{View, lock};
-use crate::network::LinkSpec;
 use crate::panics::contain;
 use crate::runtime::attention::request;
 

@@ -7,14 +7,15 @@ use std::sync::mpsc::channel;
 use std::time::Instant;
 
 use bellows_sys::way_out;
+use bellows_wiring::Fault;
 use serde::{Deserialize, Serialize};
 
 use super::Control;
 use super::shared::{Mailbox, Old, Reply, Request, lock};
 use crate::app::AppError;
 use crate::configuration::{Before, Configuration, retire};
+use crate::network::Network;
 use crate::network::topology::{Origin, Topology};
-use crate::network::{Fault, Network};
 use crate::panics::contain;
 use crate::runtime::attention::request;
 

@@ -28,12 +28,13 @@ use std::time::{Duration, Instant};
 use bellows_codemem::assembler::{self, Assembler, Label, Mark, Written, memory};
 use bellows_codemem::{Code, Draft, Symbol};
 use bellows_observe::listing::Line;
+use bellows_wiring::GROUP;
 use iced_x86::Register::{EAX, R12, R12D, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP};
 use iced_x86::{Code as Op, Instruction, Register};
 
 use super::sampled::{SampledCall, sampled_pull, sampled_push};
 use super::{Layout, Step, Stretch};
-use crate::runtime::links::{GROUP, LinkTable};
+use crate::runtime::links::LinkTable;
 use crate::runtime::node::Node;
 use crate::runtime::slots::Slot;
 use crate::runtime::state::ThreadState;

@@ -9,9 +9,9 @@ use bellows_packet::Mark;
 use bellows_pmu::Reading;
 use bellows_sys::clock;
 use bellows_watch::{self as watch, Network};
+use bellows_wiring::OPEN;
 
 use crate::app::erased::Call;
-use crate::runtime::links::OPEN;
 use crate::runtime::node::Node;
 
 /// A call in an instrumented breath.

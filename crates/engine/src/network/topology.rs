@@ -3,7 +3,9 @@
 use std::any::TypeId;
 use std::collections::HashMap;
 
-use super::{AppSpec, LinkSpec, Network};
+use bellows_wiring::LinkSpec;
+
+use super::{AppSpec, Network};
 
 /// What identifies an app from one configuration to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]

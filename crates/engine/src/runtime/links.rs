@@ -12,12 +12,6 @@ use bellows_watch::Network;
 
 use super::slots::Slot;
 
-/// Stands for the link of a port that is not linked.
-pub(crate) const OPEN: u32 = u32::MAX;
-
-/// How many links a breath tests at once.
-pub(crate) const GROUP: usize = 8;
-
 /// A packet dropped because a link was full; other reasons are numbered as the app's drop counters.
 pub(crate) const TXDROP: u32 = u32::MAX;
 
@@ -65,7 +59,7 @@ fn new_vector() -> Vector {
 /// All links and slots of a thread, and the counters of links and apps.
 ///
 /// Links are numbered in the order in which a breath empties them, those that one app empties side by side, with gaps so
-/// that eight can be tested at once; see [`number_links`](crate::network::numbering::number_links).
+/// that eight can be tested at once; see [`number_links`](bellows_wiring::number_links).
 pub(crate) struct LinkTable {
     pub(crate) links: Fixed<[Link]>,
     /// How many packets each link holds: together, so that many can be tested at once.

@@ -3,23 +3,29 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{AppSpec, LinkSpec, Side};
-use crate::app::Ports;
-use crate::runtime::links::{GROUP, OPEN};
+use crate::faults::WiredApp;
+use crate::link::{LinkSpec, Side};
+use crate::port::Ports;
+
+/// Stands for the link of a port that is not linked.
+pub const OPEN: u32 = u32::MAX;
+
+/// How many links a breath tests at once.
+pub const GROUP: usize = 8;
 
 /// For each app the links of its inputs and of its outputs, by port, as positions in the network or [`OPEN`].
-pub(crate) fn wiring(apps: &[AppSpec], links: &[LinkSpec]) -> Vec<(Vec<u32>, Vec<u32>)> {
-    let side = |side: Side, ports: fn(&AppSpec) -> Ports| -> Vec<Vec<u32>> {
+pub fn links_by_port(apps: &[WiredApp<'_>], links: &[LinkSpec]) -> Vec<(Vec<u32>, Vec<u32>)> {
+    let side = |side: Side| -> Vec<Vec<u32>> {
         let mut of_app: HashMap<&str, Vec<(&str, u32)>> = HashMap::new();
         for (index, link) in links.iter().enumerate() {
             let end = link.end(side);
             of_app.entry(&end.app).or_default().push((&end.port, index as u32));
         }
-        let ports_of = |app: &AppSpec| {
-            let mine = of_app.get(&*app.name).map_or(&[][..], Vec::as_slice);
-            match ports(app) {
-                Ports::Any { .. } => mine.iter().map(|(_, link)| *link).collect(),
-                Ports::Named(ports) => {
+        let ports_of = |app: &WiredApp<'_>| {
+            let mine = of_app.get(app.name).map_or(&[][..], Vec::as_slice);
+            match app.ports(side) {
+                None | Some(Ports::Any { .. }) => mine.iter().map(|(_, link)| *link).collect(),
+                Some(Ports::Named(ports)) => {
                     let link_at = |name| mine.iter().find(|(port, _)| *port == name);
                     ports.iter().map(|port| link_at(port.name).map_or(OPEN, |(_, link)| *link)).collect()
                 }
@@ -27,9 +33,7 @@ pub(crate) fn wiring(apps: &[AppSpec], links: &[LinkSpec]) -> Vec<(Vec<u32>, Vec
         };
         apps.iter().map(ports_of).collect()
     };
-    let inputs = side(Side::Input, |app| app.traits.inputs);
-    let outputs = side(Side::Output, |app| app.traits.outputs);
-    inputs.into_iter().zip(outputs).collect()
+    side(Side::Input).into_iter().zip(side(Side::Output)).collect()
 }
 
 /// Numbers the links in the order in which the apps empty them: for each app the numbers of those that it empties, for
@@ -37,7 +41,7 @@ pub(crate) fn wiring(apps: &[AppSpec], links: &[LinkSpec]) -> Vec<(Vec<u32>, Vec
 ///
 /// The links of one app lie side by side, within one group of [`GROUP`] if they fit into one; an app with more has groups
 /// to itself. So some numbers stay unused: links that are always empty.
-pub(crate) fn number_links(
+pub fn number_links(
     wiring: &[(Vec<u32>, Vec<u32>)],
     pushes: &[usize],
     links: usize,

@@ -4,7 +4,7 @@
 ///
 /// That is a topological order by Kahn's algorithm in which the lower number goes first where there is a choice.
 /// [Links that close a loop](closing_links) do not count: packets on such a link wait for the next breath.
-pub(crate) fn push_order(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> Vec<usize> {
+pub fn push_order(apps: usize, links: &[(usize, usize)], sources: &[usize]) -> Vec<usize> {
     let closing = closing_links(apps, links, sources);
     let mut indegree = vec![0usize; apps];
     let forward = || links.iter().zip(&closing).filter(|(_, closing)| !**closing).map(|(link, _)| *link);
@@ -32,12 +32,12 @@ pub(crate) fn push_order(apps: usize, links: &[(usize, usize)], sources: &[usize
 
 /// For each link `(from, to)` of a graph of `apps` nodes whether it closes a loop: such links are those that a depth-first
 /// search meets which starts from the `sources`, then from the other apps, in the order of their numbers, and follows links
-/// in their order. In the engine the sources are the apps that [pull](crate::Traits::pulls).
+/// in their order. In the engine the sources are the apps that pull.
 ///
 /// Without these links there is no loop, and each leads back to an app from which its own is reached.
 ///
 /// ```
-/// use bellows_engine::closing_links;
+/// use bellows_wiring::closing_links;
 ///
 /// assert_eq!(closing_links(3, &[(0, 1), (1, 2), (2, 1)], &[0]), [false, false, true]);
 /// ```
