@@ -248,8 +248,8 @@ impl Engine {
         requests & request::STOP != 0
     }
 
-    /// Whether every app is exhausted and holds nothing.
-    pub(crate) fn is_done(&self) -> bool {
+    /// Whether every app says that it will bring in nothing more and holds nothing.
+    pub fn is_done(&self) -> bool {
         self.worker.graph.apps.iter().all(|app| app.exhausted() && app.held() == 0)
     }
 

@@ -15,7 +15,6 @@
 //! | `worker` | what one engine thread owns: the loop over breaths, and its sleep |
 //! | `control` | the other threads' side of it: stop, reload, read |
 //! | `engine` | the process' side: the start, reloads between breaths, the end |
-//! | [`testing`] | a rig for testing one app by itself |
 //!
 //! Each module uses only those above it in this table.
 //!
@@ -75,7 +74,6 @@ mod network;
 mod panics;
 mod runtime;
 mod settings;
-pub mod testing;
 mod worker;
 
 pub use app::io::{Input, Io, Output};

@@ -20,7 +20,7 @@ use crate::panics::contain;
 /// use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// use std::sync::{Arc, Mutex};
 ///
-/// use bellows_engine::testing::Rig;
+/// use bellows_rig::Rig;
 /// use bellows_engine::{App, Io, Port, Ports, Watched};
 /// use bellows_packet::Packet;
 ///

@@ -1,8 +1,8 @@
 //! A rig for testing one app by itself: packets in by hand, packets out by hand, time by hand.
 //!
 //! ```
-//! use bellows_engine::testing::Rig;
 //! use bellows_engine::{App, Io, Port, Ports};
+//! use bellows_rig::Rig;
 //!
 //! struct Pass;
 //!
@@ -21,20 +21,15 @@
 //! assert_eq!(rig.received("output"), [b"one".to_vec(), b"two".to_vec()]);
 //! ```
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bellows_engine::{App, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
 use bellows_observe::{AppCounts, Imbalance, Snapshot};
 use bellows_packet::Packet;
-
-use crate::app::io::Io;
-use bellows_wiring::{Port, Ports};
-
-use crate::app::App;
-use crate::engine::Engine;
-use crate::network::Network;
-use crate::settings::Settings;
 
 type Queue = Arc<Mutex<VecDeque<Packet>>>;
 
@@ -196,16 +191,16 @@ impl Rig {
     /// Ends the run with what is wrong with the books, for an app that loses count of its packets on purpose.
     pub fn imbalances(mut self) -> Vec<Imbalance> {
         let engine = self.engine.take().expect("the engine is there until here");
-        engine.finish(crate::End::Done).snapshot.imbalances()
+        engine.finish(End::Done).snapshot.imbalances()
     }
 
     /// Ends the run: stops the app.
     ///
     /// # Panics
     /// If the app has lost count of its packets.
-    pub fn finish(mut self) -> crate::Outcome {
+    pub fn finish(mut self) -> Outcome {
         let engine = self.engine.take().expect("the engine is there until here");
-        let outcome = engine.finish(crate::End::Done);
+        let outcome = engine.finish(End::Done);
         assert_eq!(outcome.snapshot.imbalances(), []);
         outcome
     }
