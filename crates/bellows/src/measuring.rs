@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bellows_lab::processes::Audience;
+use bellows_lab::audience::Audience;
 use bellows_lab::report::{BenchError, Report};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;

@@ -8,10 +8,12 @@ use bellows_engine::Schedule;
 use serde_json::{Value, json};
 
 use crate::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
+use crate::audience::Audience;
 use crate::engine::Capture;
-use crate::processes::{Answers, Audience, ProcessError};
+use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
+use crate::workers::ProcessError;
 use bellows_stats::Median;
 
 /// What a benchmark run is asked to do.
@@ -190,7 +192,7 @@ pub fn run(
         };
         let found = match appbench::take_turns(jobs, options.processes, arguments, &mut part) {
             Err(error) if error.is_interrupted() && outcome.is_some() => {
-                Answers { answers: Vec::new(), interrupted: true }
+                Answers { answers: Vec::new(), machine: machine.clone(), interrupted: true }
             }
             found => found?,
         };

@@ -20,10 +20,12 @@ use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::processes::{Answers, Audience, fail, settle, take_turns};
-use crate::report::{BenchError, Machine, Measurement, Report, chosen};
+use crate::audience::Audience;
+use crate::processes::{Answers, take_turns};
+use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
 use crate::timing::{clocks, middle, undisturbed};
+use crate::workers::{fail, settle};
 
 /// Distance between buffers, where the data starts, and how much further it does on one side.
 const STRIDE: usize = 2_240;
@@ -254,7 +256,6 @@ struct Figure {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
     figures: Vec<Figure>,
-    machine: Machine,
 }
 
 /// What was measured.
@@ -282,8 +283,8 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
             Err(missing) => notes.push(missing.to_string()),
         }
     }
-    let Answers { answers, interrupted }: Answers<Answer> = take_turns(arguments, &tasks, options.processes, audience)?;
-    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
+    let Answers { answers, machine, interrupted }: Answers<Answer> =
+        take_turns(arguments, &tasks, options.processes, audience)?;
     let results = tasks.iter().zip(&answers).flat_map(|(task, answers)| figures(task, answers)).collect();
     let mut report = Report::new("blit", machine, options.processes, results);
     report.notes = notes;
@@ -327,7 +328,7 @@ pub fn measure(task: Task) -> Answer {
             figures.extend(compare(&mut plan, size, batch, &task, &mut random));
         }
     }
-    Answer { figures, machine: Machine::here() }
+    Answer { figures }
 }
 
 /// The copies of a round: from one row of buffers to another, both in random order, and over again if they are few.

@@ -19,10 +19,13 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::processes::{Audience, ProcessError, settle};
-use crate::report::{Machine, Measurement, Ratio, Report, interval};
+use crate::audience::Audience;
+use crate::machine::Machine;
+use crate::report::{Circumstances, Measurement, Ratio, Report, interval};
+use crate::slices::{Sliced, Turn, sliced_units};
 use crate::timing::middle;
-use crate::turns::{Circumstances, Match, Peer, Session, Side, Sliced, Turn, sliced_units};
+use crate::turns::{Match, Peer, Session};
+use crate::workers::{ProcessError, Side, settle};
 use pseudo::{Bare, Simulation};
 
 pub use pseudo::MOST_APPS;
@@ -121,8 +124,7 @@ pub struct Options {
     pub models: Vec<Model>,
 }
 
-/// Another program with the same experiment, which takes turns with the engine. Its standard input has a line for each turn, to which
-/// it answers by a line of JSON as [`Turn`]s are written; the first line says `begin` and is answered by `null`.
+/// Another program with the same experiment, which takes turns with the engine by the [protocol](crate::workers) of workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// What it is called in labels: the program, and the loops that it has.

@@ -18,11 +18,13 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::audience::Audience;
 use crate::networks::{configured, linked, production};
-use crate::processes::{Audience, fail, settle};
 use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
+use crate::slices::{Sliced, Turn, sliced};
 use crate::timing::middle;
-use crate::turns::{Match, Session, Side, Sliced, Turn, sliced};
+use crate::turns::{Match, Session};
+use crate::workers::{Side, fail, settle};
 
 /// Length of the packets.
 const SIZE: usize = 60;
@@ -167,7 +169,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
         let matches = session.matches(options.processes, &[case.turns(options)], &[], tasks)?;
         let summed_up = |(side, &schedule): (usize, &Schedule)| summarise(case, schedule, side, options, &matches);
         let found: Vec<Measurement> = options.schedules.iter().enumerate().filter_map(summed_up).collect();
-        table.show(&mut session, "engine", options.processes, &found);
+        session.show(&table.part("engine", session.machine(), options.processes, &found));
         results.extend(found);
         notes.extend(schedules(case, options, &matches));
     }

@@ -19,11 +19,13 @@ use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::audience::Audience;
 use crate::networks::{configured, linked};
-use crate::processes::{Audience, fail, settle};
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::slices::{Turn, sliced};
 use crate::timing::middle;
-use crate::turns::{Match, Session, Side, Turn, sliced};
+use crate::turns::{Match, Session};
+use crate::workers::{Side, fail, settle};
 
 /// Packets a breath.
 const BURST: usize = 128;
@@ -186,7 +188,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
         let turns = comparison.turns(options);
         let matches = session.matches(options.processes, &turns, &[], |_| comparison.tasks(options))?;
         let found = comparison.results(&matches);
-        table.show(&mut session, "history", options.processes, &found);
+        session.show(&table.part("history", session.machine(), options.processes, &found));
         results.extend(found);
     }
     let mut report = Report::of_turns("history", session.circumstances(), options.processes, results);

@@ -3,6 +3,10 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
+//! | [`audience`] | who waits for a benchmark |
+//! | [`machine`] | on what a measurement was made |
+//! | [`workers`] | fresh processes that measure, and the protocol between them and a benchmark |
+//! | [`slices`] | what a turn times |
 //! | [`processes`] | the same measurement in many fresh processes, in alternation |
 //! | [`turns`] | processes that are compared: they live at the same time and take turns |
 //! | [`beside`] | a program that disturbs a measurement, to see whether it holds |
@@ -26,6 +30,7 @@
 
 pub mod appbench;
 pub mod apps;
+pub mod audience;
 pub mod beside;
 pub mod blit;
 pub mod breathsim;
@@ -33,6 +38,7 @@ pub mod callgrind;
 pub mod engine;
 pub mod histogram;
 pub mod history;
+pub mod machine;
 pub mod neighbours;
 mod networks;
 pub mod notify;
@@ -40,8 +46,10 @@ pub mod processes;
 pub mod reload;
 pub mod report;
 pub mod residence;
+pub mod slices;
 pub mod supply;
 mod timing;
 pub mod traffic;
 pub mod turns;
 pub mod vring;
+pub mod workers;

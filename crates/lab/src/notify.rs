@@ -29,10 +29,12 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::processes::{Answers, Audience, fail, settle, take_turns};
-use crate::report::{BenchError, Machine, Measurement, Ratio, Report, chosen};
+use crate::audience::Audience;
+use crate::processes::{Answers, take_turns};
+use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
+use crate::slices::sliced_units;
 use crate::timing::middle;
-use crate::turns::sliced_units;
+use crate::workers::{fail, settle};
 
 /// How long sleepers have slept, in nanoseconds, when they are notified.
 const PAUSE: u64 = 50_000;
@@ -169,7 +171,6 @@ pub struct Answer {
     figures: Vec<Figure>,
     /// What there is not, and why.
     missing: Vec<String>,
-    machine: Machine,
 }
 
 impl Answer {
@@ -185,9 +186,9 @@ impl Answer {
 pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let cases = chosen(Case::ALL, Case::name, &options.filter)?;
     let tasks = [Task { cases: cases.clone(), options: options.clone() }];
-    let Answers { answers, interrupted }: Answers<Answer> = take_turns(arguments, &tasks, options.processes, audience)?;
+    let Answers { answers, machine, interrupted }: Answers<Answer> =
+        take_turns(arguments, &tasks, options.processes, audience)?;
     let answers = answers.concat();
-    let machine = answers.first().map_or_else(Machine::here, |answer| answer.machine.clone());
     let mut report = Report::new("notify", machine, options.processes, results(&cases, &answers));
     report.notes = beside_poll_write(&cases, &answers).into_iter().chain(missing(&answers)).collect();
     report.interrupted = interrupted;
@@ -306,7 +307,7 @@ pub fn measure(task: Task) -> Answer {
             Err(why) => missing.push(format!("{}: not available: {why}", case.name())),
         }
     }
-    Answer { figures, missing, machine: Machine::here() }
+    Answer { figures, missing }
 }
 
 /// An eventfd, who sleeps on it, and what raises it.
@@ -550,6 +551,7 @@ fn faults(case: Case) -> Result<[Figure; 2], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Machine;
 
     fn task() -> Task {
         Task { cases: Case::ALL.to_vec(), options: Options { rounds: 4, ..Options::default() } }
@@ -567,7 +569,7 @@ mod tests {
             let Answer { figures, missing, .. } = thread::scope(|scope| scope.spawn(measured).join().unwrap());
             let is_missing =
                 |name: &str| missing.iter().any(|line| line.split(": not ").next().unwrap().contains(name));
-            let answer = Answer { figures, missing: missing.clone(), machine: Machine::here() };
+            let answer = Answer { figures, missing: missing.clone() };
             let found = |condition, case| answer.find(case, condition);
             for case in Case::NOTIFY {
                 for condition in Condition::PEERS {
@@ -606,7 +608,7 @@ mod tests {
                 figure(Case::Write, Condition::Idle, 1.0),
                 figure(Case::Fault4k, Condition::Touched, 7.0),
             ];
-            Answer { figures, missing: vec!["fault-2m: not available: none".to_owned()], machine: Machine::here() }
+            Answer { figures, missing: vec!["fault-2m: not available: none".to_owned()] }
         };
         let mut answers = [answer(100.0, 150.0), answer(1_000.0, 1_500.0), answer(200.0, 300.0)];
         let found = results(&[Case::Direct, Case::Fault4k], &answers);

@@ -10,10 +10,12 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::audience::Audience;
 use crate::networks::{Text, loaded};
-use crate::processes::{Answers, Audience, fail, settle, take_turns};
-use crate::report::{BenchError, Machine, Measurement, Report};
+use crate::processes::{Answers, take_turns};
+use crate::report::{BenchError, Measurement, Report};
 use crate::timing::middle;
+use crate::workers::{fail, settle};
 
 /// What a benchmark run is asked to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,7 +52,6 @@ pub struct Answer {
     books: Books,
     /// Which part of the time the engine's thread was on its processor.
     share: f64,
-    machine: Machine,
 }
 
 /// How long each swap took, in nanoseconds.
@@ -86,8 +87,8 @@ struct Books {
 pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let task = |&schedule: &Schedule| Task { schedule, options: options.clone() };
     let tasks: Vec<Task> = options.schedules.iter().map(task).collect();
-    let Answers { answers, interrupted }: Answers<Answer> = take_turns(arguments, &tasks, options.processes, audience)?;
-    let machine = answers.iter().flatten().next().map_or_else(Machine::here, |answer| answer.machine.clone());
+    let Answers { answers, machine, interrupted }: Answers<Answer> =
+        take_turns(arguments, &tasks, options.processes, audience)?;
     let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
     let mut results = Vec::new();
     let mut notes = Vec::new();
@@ -169,7 +170,7 @@ pub fn measure(task: Task) -> Answer {
     if let Err(why) = books.check() {
         fail(&why);
     }
-    Answer { times, books, share, machine: Machine::here() }
+    Answer { times, books, share }
 }
 
 /// Swaps one network for the other, so many times after a first one, which waits for the run to begin.

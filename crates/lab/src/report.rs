@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use bellows_packet::{Packet, pool};
-use bellows_sys::{clock, cpu};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::beside::BesideError;
 use crate::histogram::{Histogram, span};
-use crate::processes::ProcessError;
+use crate::machine::Machine;
 use crate::residence::MeasureError;
-use crate::turns::{Circumstances, Session};
+use crate::workers::ProcessError;
 use bellows_stats::{ENOUGH, Median, is_ratio_undecided, median, quantile};
 
 /// Why there is no report.
@@ -74,37 +72,6 @@ pub(crate) fn chosen<C: Copy>(
         return Err(BenchError::NoCase(filter.to_owned(), format!("{} and {last}", names.join(", "))));
     }
     Ok(chosen)
-}
-
-/// On what the measurement was made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
-    /// The processor's name.
-    pub cpu: String,
-    /// Frequency of the time-stamp counter, in which clocks are counted.
-    pub tsc_hz: u64,
-    /// Pages under the packet pool: `hugetlb`, `thp` (2 MiB both) or `4k`.
-    pub memory: String,
-    /// Instruction set that the vector loops use.
-    pub simd: String,
-    /// Distance between packet buffers in bytes.
-    pub stride: usize,
-}
-
-impl Machine {
-    /// This one, as it is in this process. Takes a packet, so that there is memory to look at.
-    pub fn here() -> Machine {
-        let packet = Packet::from_bytes(&[0]);
-        let memory = pool::pages().to_string();
-        drop(packet);
-        Machine {
-            cpu: cpu::model(),
-            tsc_hz: clock::ticks_per_second(),
-            memory,
-            simd: bellows_packet::instruction_set().to_owned(),
-            stride: pool::config().stride,
-        }
-    }
 }
 
 /// A ratio of neighbouring turns, with its 95 percent confidence interval.
@@ -288,6 +255,15 @@ impl Measurement {
     }
 }
 
+/// What a benchmark whose processes took turns found out beside figures.
+pub(crate) struct Circumstances {
+    pub(crate) machine: Machine,
+    /// The share of the measured time that others had.
+    pub(crate) lost: f64,
+    /// Whether it ended before all was measured.
+    pub(crate) interrupted: bool,
+}
+
 /// The outcome of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -435,13 +411,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Shows rows that are finished; before the first ones, what stands above them.
-    pub(crate) fn show(&mut self, session: &mut Session<'_>, bench: &str, processes: usize, results: &[Measurement]) {
+    /// Rows that are finished; before the first ones, what stands above them.
+    pub(crate) fn part(&mut self, bench: &str, machine: Machine, processes: usize, results: &[Measurement]) -> String {
+        let mut text = String::new();
         if !std::mem::replace(&mut self.has_head, true) {
-            let report = Report::new(bench, session.machine(), processes, Vec::new());
-            session.show(&(report.heading() + &report.table_head()));
+            let report = Report::new(bench, machine, processes, Vec::new());
+            text = report.heading() + &report.table_head();
         }
-        session.show(&rows(results));
+        text + &rows(results)
     }
 }
 

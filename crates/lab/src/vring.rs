@@ -29,10 +29,12 @@ use bellows_virtio::{Features, Memory, RegionSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::processes::{Audience, fail, settle};
+use crate::audience::Audience;
 use crate::report::{BenchError, Measurement, Report, chosen};
+use crate::slices::{Sliced, Turn};
 use crate::timing::{middle, undisturbed};
-use crate::turns::{Match, Session, Side, Sliced, Turn};
+use crate::turns::{Match, Session};
+use crate::workers::{Side, fail, settle};
 
 /// The longest packet that goes into one buffer of the driver.
 pub const LONGEST: usize = bellows_packet::ROOM;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use bellows_engine::Schedule;
 use bellows_lab::appbench::{self, AppbenchError, Counters, InPlace, Options, Row, Subject};
-use bellows_lab::processes::{self, Audience};
+use bellows_lab::audience::Audience;
+use bellows_lab::workers;
 use bellows_lab::residence::Resident;
 use bellows_lab::traffic::{self, Traffic};
 use clap::{Args, ValueEnum};
@@ -181,7 +182,7 @@ fn with_keys(app: &str, keys: &str) -> String {
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
         if self.measure {
-            processes::answer(|task| appbench::measure(task, &program.registry))?;
+            workers::answer(|task| appbench::measure(task, &program.registry))?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use bellows_engine::Schedule;
 use bellows_lab::breathsim::{self, BreathsimError, BusyAfter, MOST_APPS, MOST_WORK, Model, NoBreaths, Options};
-use bellows_lab::processes::{Audience, ProcessError};
-use bellows_lab::turns;
+use bellows_lab::audience::Audience;
+use bellows_lab::workers::{self, ProcessError};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -80,7 +80,7 @@ fn breaths(text: &str) -> Result<u64, NoBreaths> {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
         if self.measure {
-            turns::take_part(breathsim::lay_out)?;
+            workers::take_part(breathsim::lay_out)?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {

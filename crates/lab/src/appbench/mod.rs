@@ -45,12 +45,15 @@ use bellows_engine::{AppSpec, Network, Schedule, Settings};
 use bellows_packet::pool;
 use serde::{Deserialize, Serialize};
 
+use crate::audience::Audience;
 use crate::callgrind::{self, CallgrindError, Counts};
-use crate::processes::{Answers, Audience, ProcessError, ask, catch, panicked, settle, take_turns_with};
-use crate::report::{Machine, Report};
+use crate::machine::Machine;
+use crate::processes::{Answers, ask, take_turns_with};
+use crate::report::Report;
 use crate::residence::{Levels, NotFound, Residence, Resident};
 use crate::supply::Order;
 use crate::traffic::{Traffic, TrafficError};
+use crate::workers::{ProcessError, catch, panicked, settle};
 pub use bed::{Account, Booking};
 use bed::{Bed, Links};
 pub(crate) use figures::Sheet;
@@ -325,7 +328,6 @@ enum Work {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
     outcome: Result<Comparison, Trouble>,
-    machine: Machine,
     levels: Option<Levels>,
 }
 
@@ -364,9 +366,12 @@ pub fn run(
     let jobs: Vec<Job> = cells.into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
     let machine = attempt(&jobs[0], arguments, audience)?;
     let title = text::Title::of(options, &plan);
-    let Answers { answers, interrupted } = match options.counters {
-        Counters::Processor => take_turns(&jobs, options.processes, arguments, audience)?,
-        Counters::Valgrind => Answers { answers: count(&jobs, &plan, arguments, audience)?, interrupted: false },
+    let (answers, interrupted) = match options.counters {
+        Counters::Processor => {
+            let found = take_turns(&jobs, options.processes, arguments, audience)?;
+            (found.answers, found.interrupted)
+        }
+        Counters::Valgrind => (count(&jobs, &plan, arguments, audience)?, false),
     };
     let answered = jobs.iter().zip(answers).filter(|(_, answers)| !answers.is_empty());
     let mut sheets: Vec<Sheet> = answered.map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
@@ -406,7 +411,7 @@ pub(crate) fn levels(
     }
     let cell = Cell { residence: None, prefetch: None };
     let survey = Task { options: options.clone(), cell, what: Work::Survey };
-    let Answer { outcome, levels, .. } = ask(arguments, &survey, audience)?;
+    let (Answer { outcome, levels }, _) = ask(arguments, &survey, audience)?;
     outcome?;
     levels.ok_or_else(|| unreachable!("a survey finds levels or says why not"))
 }
@@ -424,7 +429,7 @@ pub(crate) fn brings_packets(job: &Job, registry: &Registry) -> bool {
 
 /// Sees in a fresh process whether something can be measured, before anybody waits for it.
 pub(crate) fn attempt(job: &Job, arguments: &[&str], audience: &mut dyn Audience) -> Result<Machine, AppbenchError> {
-    let Answer { outcome, machine, .. } = ask(arguments, &job.task(Work::Try), audience)?;
+    let (Answer { outcome, .. }, machine) = ask(arguments, &job.task(Work::Try), audience)?;
     outcome?;
     Ok(machine)
 }
@@ -437,10 +442,10 @@ pub(crate) fn take_turns(
     audience: &mut dyn Audience,
 ) -> Result<Answers<Comparison>, AppbenchError> {
     let task = |job: usize, round| jobs[job].task(Work::Measure { production_first: round % 2 == 1 });
-    let Answers { answers, interrupted }: Answers<Answer> =
+    let Answers { answers, machine, interrupted }: Answers<Answer> =
         take_turns_with(arguments, jobs.len(), processes, task, audience)?;
     let outcomes = |answers: Vec<Answer>| answers.into_iter().map(|answer| answer.outcome).collect();
-    Ok(Answers { answers: answers.into_iter().map(outcomes).collect::<Result<_, Trouble>>()?, interrupted })
+    Ok(Answers { answers: answers.into_iter().map(outcomes).collect::<Result<_, Trouble>>()?, machine, interrupted })
 }
 
 /// Has callgrind count each run of some jobs.
@@ -475,10 +480,10 @@ pub fn measure(task: Task, registry: &Registry) -> Answer {
             Ok(levels) => (Ok(Comparison::default()), Some(levels)),
             Err(error) => (Err(error.to_string()), None),
         };
-        return Answer { outcome: outcome.map_err(Trouble::Refused), machine: Machine::here(), levels };
+        return Answer { outcome: outcome.map_err(Trouble::Refused), levels };
     }
     let outcome = Trouble::unless_panicked(work(&options, cell, what, registry), panicked());
-    Answer { outcome, machine: Machine::here(), levels: None }
+    Answer { outcome, levels: None }
 }
 
 fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::bed::{Bed, Booking, Books};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
-use crate::processes::panicked;
 use crate::supply::Reach;
 use crate::timing::{CYCLES_A_STEP, middle, quieter_half, yardstick};
+use crate::workers::panicked;
 
 /// The event that is always counted.
 pub(super) const CLOCKS: &str = "clocks";

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use bellows_engine::{App, AppError, End, Engine, Io, Network, Port, Ports, Settings, Watched};
 use bellows_packet::Packet;
 
-use crate::processes::fail;
+use crate::workers::fail;
 
 /// What a busy app does: adds to its counter, again and again.
 ///

@@ -11,7 +11,7 @@ use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, Mode, PeerPoli
 use serde::{Deserialize, Serialize};
 
 use super::clock::Shared;
-use crate::processes::fail;
+use crate::workers::fail;
 
 /// Where in a packet its number lies, and the breath in which it passed.
 const NUMBER: Range<usize> = 14..22;

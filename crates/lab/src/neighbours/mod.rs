@@ -40,9 +40,11 @@ use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::audience::Audience;
 use crate::networks::{configured, linked};
-use crate::processes::{Answers, Audience, fail, settle, take_turns_with};
-use crate::report::{BenchError, Machine, Measurement, Ratio, Report, chosen};
+use crate::processes::{Answers, take_turns_with};
+use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
+use crate::workers::{fail, settle};
 use bellows_stats::{ENOUGH, median};
 
 use clock::{Breaths, Clock, Shared};
@@ -118,7 +120,6 @@ pub struct Task {
 /// What one process has measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Answer {
-    machine: Machine,
     attacks: Vec<Attacked>,
 }
 
@@ -158,10 +159,9 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
     // A process that fails ends at once: what it leaves there is removed here.
     let folder = Folder::new()?;
     let task = |_, round| Task { options: options.clone(), folder: folder.0.clone(), seed: round as u64 };
-    let Answers { answers, interrupted }: Answers<Answer> =
+    let Answers { answers, machine, interrupted }: Answers<Answer> =
         take_turns_with(arguments, 1, options.processes, task, audience)?;
     let answers: Vec<Answer> = answers.into_iter().flatten().collect();
-    let machine = answers.first().map_or_else(Machine::here, |answer| answer.machine.clone());
     let mut results = Vec::new();
     let mut broken = Vec::new();
     for (index, attacker) in attackers.iter().enumerate() {
@@ -334,7 +334,7 @@ pub fn measure(task: Task) -> Answer {
             street.attack(attacker, slices, seed)
         })
     };
-    Answer { machine: Machine::here(), attacks: attackers.iter().map(attack).collect() }
+    Answer { attacks: attackers.iter().map(attack).collect() }
 }
 
 /// Stops an engine, also if what was done beside it panics.

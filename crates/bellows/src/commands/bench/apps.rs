@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bellows_lab::apps::{self, Options};
-use bellows_lab::processes::Audience;
+use bellows_lab::audience::Audience;
 use bellows_lab::residence::Resident;
 use clap::Args;
 

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use bellows_lab::beside::{Beside, disturb};
+use bellows_lab::beside::disturb;
+use bellows_lab::workers;
 use clap::Args;
 
 use crate::failure::Failure;
@@ -11,19 +12,11 @@ use crate::subcommand::{Execute, Program};
 /// Disturb what else runs on this machine until standard input ends
 #[derive(Debug, Args)]
 #[command(hide = true)]
-pub struct Arguments {
-    /// How: thrash or bursts
-    #[arg(value_name = "HOW")]
-    how: Beside,
-    /// The processor to do so on
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
-}
+pub struct Arguments {}
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let disturbed = disturb(self.how, self.cpu);
-        disturbed.map_err(|error| Failure::Mistake(format!("processor {}: {error}", self.cpu.unwrap_or_default())))?;
+        workers::take_part(disturb)?;
         Ok(ExitCode::SUCCESS)
     }
 }

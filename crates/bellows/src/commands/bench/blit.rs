@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use bellows_lab::blit::{self, Options, Size, Where};
-use bellows_lab::processes::{self, Audience};
+use bellows_lab::audience::Audience;
+use bellows_lab::workers;
 use clap::Args;
 
 use crate::failure::Failure;
@@ -60,7 +61,7 @@ pub struct Arguments {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
         if self.measure {
-            processes::answer(blit::measure)?;
+            workers::answer(blit::measure)?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bellows_lab::engine::{self, Options};
-use bellows_lab::turns;
+use bellows_lab::workers;
 use clap::Args;
 
 use super::Common;
@@ -44,7 +44,7 @@ pub struct Arguments {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
         if self.common.measure {
-            turns::take_part(engine::lay_out)?;
+            workers::take_part(engine::lay_out)?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {

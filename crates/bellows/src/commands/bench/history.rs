@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bellows_lab::history::{self, Options};
-use bellows_lab::turns;
+use bellows_lab::workers;
 use clap::Args;
 
 use super::Common;
@@ -62,7 +62,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
         if self.common.measure {
-            turns::take_part(history::lay_out)?;
+            workers::take_part(history::lay_out)?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bellows_engine::Schedule;
 use bellows_lab::beside::{Beside, Disturbance};
-use bellows_lab::processes::Audience;
+use bellows_lab::audience::Audience;
 use bellows_lab::report::{BenchError, Report};
 use clap::Args;
 
@@ -78,7 +78,7 @@ impl Common {
 
     /// Starts what is to disturb the measurement, if anything is.
     fn disturbance(&self) -> Result<Option<Disturbance>, Failure> {
-        let start = |beside: Beside| Disturbance::start(self.cpu, &["bench", "beside", beside.name()]);
+        let start = |beside: Beside| Disturbance::start(beside, self.cpu, &["bench", "beside"], &());
         self.beside.map(start).transpose().map_err(|error| Failure::Mistake(error.to_string()))
     }
 

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellows_lab::neighbours::{self, Options};
-use bellows_lab::processes::{self, Audience};
+use bellows_lab::audience::Audience;
+use bellows_lab::workers;
 use clap::Args;
 
 use crate::failure::Failure;
@@ -58,7 +59,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
         if self.measure {
-            processes::answer(neighbours::measure)?;
+            workers::answer(neighbours::measure)?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use bellows_lab::notify::{self, Options};
-use bellows_lab::processes::{self, Audience};
+use bellows_lab::audience::Audience;
+use bellows_lab::workers;
 use clap::Args;
 
 use crate::failure::Failure;
@@ -47,7 +48,7 @@ pub struct Arguments {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
         if self.measure {
-            processes::answer(notify::measure)?;
+            workers::answer(notify::measure)?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use bellows_lab::processes::{self, Audience};
+use bellows_lab::audience::Audience;
+use bellows_lab::workers;
 use bellows_lab::reload::{self, Options};
 use clap::Args;
 
@@ -33,7 +34,7 @@ pub struct Arguments {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
         if self.common.measure {
-            processes::answer(reload::measure)?;
+            workers::answer(reload::measure)?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {

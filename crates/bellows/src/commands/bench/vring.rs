@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use bellows_lab::processes::Audience;
-use bellows_lab::turns;
+use bellows_lab::audience::Audience;
+use bellows_lab::workers;
 use bellows_lab::vring::{self, Chain, Copies, LONGEST, MOST, Options};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -85,7 +85,7 @@ fn names() -> PossibleValuesParser {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
         if self.measure {
-            turns::take_part(vring::lay_out)?;
+            workers::take_part(vring::lay_out)?;
             return Ok(ExitCode::SUCCESS);
         }
         let options = Options {
