@@ -163,7 +163,7 @@ impl Configure for Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use bellows_wire::{MacAddr, UdpFrame};
     use proptest::prelude::*;
     use std::collections::BTreeMap;

@@ -226,7 +226,7 @@ impl Configure for Delay {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     fn delay(config: &str) -> Result<Delay, Mistake> {

@@ -242,7 +242,7 @@ impl Configure for Impair {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     fn impair(config: &str) -> Result<Impair, Mistake> {

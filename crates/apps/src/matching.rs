@@ -296,7 +296,7 @@ impl Configure for Match {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     const SECOND: u64 = 1_000_000_000;

@@ -304,7 +304,7 @@ impl Configure for RateLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     fn limiter(config: &str) -> Result<RateLimiter, Mistake> {

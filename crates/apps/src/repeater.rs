@@ -223,7 +223,7 @@ impl Configure for Repeater {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
 
     fn rig(config: Config, lossless: bool) -> Rig {
         let repeater = Repeater::configure(config, &Context::default()).expect("a good config");

@@ -110,7 +110,7 @@ impl Configure for Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
 
     fn sample(config: Config) -> Result<Sample, Mistake> {
         Sample::configure(config, &Context::default())

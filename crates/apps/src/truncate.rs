@@ -65,8 +65,8 @@ impl Configure for Truncate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
     use bellows_packet::Packet;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     fn truncate(length: u64) -> Result<Truncate, Mistake> {

@@ -100,7 +100,7 @@ fn age(frame: &mut [u8], by: u8) -> Option<Age> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use bellows_wire::{IpProtocol, Ipv4Header};
 
     /// A frame whose checksum was computed from scratch.

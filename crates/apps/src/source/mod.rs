@@ -235,7 +235,7 @@ impl Configure for Source {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use bellows_wire::verify_checksums;
     use proptest::prelude::*;
 
