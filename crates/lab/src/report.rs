@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use bellows_config::Diagnostics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -38,6 +39,15 @@ pub enum BenchError {
     /// What is asked for excludes every ring.
     #[error("none of these chains fits into a ring with these options")]
     NoRing,
+    /// The network or the apps to measure cannot be read.
+    #[error("{}", .0.render(false))]
+    Diagnosed(Diagnostics),
+    /// What is asked for cannot be measured.
+    #[error("{0}")]
+    Refused(String),
+    /// Something failed that should not have.
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl BenchError {
@@ -45,6 +55,7 @@ impl BenchError {
     pub fn is_mistake(&self) -> bool {
         match self {
             BenchError::Process(error) => error.is_mistake(),
+            BenchError::Failed(_) => false,
             _ => true,
         }
     }

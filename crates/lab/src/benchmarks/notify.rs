@@ -30,11 +30,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
 use crate::timing::middle;
-use crate::workers::{fail, settle};
+use crate::workers::{self, fail, settle};
+use bellows_config::Registry;
 
 /// How long sleepers have slept, in nanoseconds, when they are notified.
 const PAUSE: u64 = 50_000;
@@ -128,30 +130,66 @@ impl Condition {
     }
 }
 
-/// What a benchmark run is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
-    /// Fresh processes.
-    pub processes: usize,
-    /// Rounds in each process. In each, every way to notify is timed once under each condition; the median counts.
-    pub rounds: usize,
-    /// The processor to measure on; the last that the process may use if none is given. The peer has another one.
-    pub cpu: Option<usize>,
-    /// Only cases whose name contains this.
-    pub filter: String,
+/// Measure what notifying a virtual machine costs, and touching its memory first
+///
+/// Cases: clocks of the thread that notifies, per call, in four ways. write: write(2) to the eventfd, the reference;
+/// it can wait for as long as the peer likes. poll-write: poll(2) for room, then write(2). direct: as the app
+/// vhost-user does it, by the kernel through io_uring. helper: as the app does it without io_uring: another thread
+/// writes. The peer sleeps on another processor, in poll, epoll or read; or nobody waits (idle). Beside the clocks
+/// stand their ratio to those of write in the same process, and the time from the start of the call until the peer
+/// runs.
+///
+/// fault-4k and fault-2m: clocks of the first store to a page of the peer's memory, of 4 KiB and of 2 MiB (hugetlbfs).
+/// Nobody has touched the page (untouched), or the peer has (touched). Cases that the machine cannot measure are named
+/// below the table, with the reason.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Fresh processes per figure; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Notifications of each kind per process, of which the median counts
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = whole(1..=60_000))]
+    rounds: usize,
+    #[command(flatten)]
+    rival: Rival,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { processes: 15, rounds: 500, cpu: None, filter: String::new() }
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "2"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("notify"), lab.audience).map(|report| Finished::new(report, text))
     }
 }
 
 /// The work of one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
+struct Task {
     cases: Vec<Case>,
-    options: Options,
+    options: Arguments,
 }
 
 /// One figure of one process.
@@ -167,7 +205,7 @@ struct Figure {
 
 /// What one process measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
+struct Answer {
     figures: Vec<Figure>,
     /// What there is not, and why.
     missing: Vec<String>,
@@ -180,11 +218,8 @@ impl Answer {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-///
-/// # Errors
-/// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.filter)?;
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let tasks = [Task { cases: cases.clone(), options: options.clone() }];
     let Answers { answers, machine, interrupted }: Answers<Answer> =
         take_turns(arguments, &tasks, options.processes, audience)?;
@@ -253,7 +288,7 @@ fn missing(answers: &[Answer]) -> Vec<String> {
 }
 
 /// The report for people.
-pub fn text(report: &Report) -> String {
+fn text(report: &Report) -> String {
     let interval = report.interval();
     let mut text = report.heading();
     let _ = writeln!(
@@ -282,10 +317,10 @@ pub fn text(report: &Report) -> String {
 }
 
 /// Does the task, in a process that has done nothing else.
-pub fn measure(task: Task) -> Answer {
+fn measure(task: Task) -> Answer {
     let Task { cases, options } = task;
     let all = cpu::allowed();
-    settle(options.cpu);
+    settle(options.common.cpu);
     let own = cpu::allowed();
     let other = all.iter().copied().find(|cpu| !own.contains(cpu));
     let (mut figures, mut missing) = (Vec::new(), Vec::new());
@@ -551,10 +586,11 @@ fn faults(case: Case) -> Result<[Figure; 2], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::parsed;
     use crate::machine::Machine;
 
     fn task() -> Task {
-        Task { cases: Case::ALL.to_vec(), options: Options { rounds: 4, ..Options::default() } }
+        Task { cases: Case::ALL.to_vec(), options: parsed(&["--rounds", "4"]) }
     }
 
     /// On one processor there is no room for a peer that sleeps, and on two there is.

@@ -26,24 +26,27 @@ use bellows_virtio::driver::{Chains, Driver, DriverConfig, QueuePair};
 use bellows_virtio::ring::{Position, ReceiveRing, Setup, TransmitRing};
 use bellows_virtio::vhost::{Placed, QueueLayout};
 use bellows_virtio::{Features, Memory, RegionSpec};
+use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
 use crate::timing::{middle, undisturbed};
 use crate::turns::{Match, Session};
-use crate::workers::{Side, fail, settle};
+use crate::workers::{self, Side, fail, settle};
+use bellows_config::Registry;
 
 /// The longest packet that goes into one buffer of the driver.
-pub const LONGEST: usize = bellows_packet::ROOM;
+const LONGEST: usize = bellows_packet::ROOM;
 
 /// Descriptors of each ring: what QEMU and DPDK have unless told otherwise.
 const RING: u16 = 256;
 
 /// The most packets in a batch: a chain of two descriptors for each must fit into the ring.
-pub const MOST: usize = RING as usize / 2;
+const MOST: usize = RING as usize / 2;
 
 /// Bounds within which a ring's history counts as making no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.98..=1.02;
@@ -62,49 +65,116 @@ const OPTIONS: [(&str, Features); 6] = [
 const OFFLOADS: Features = Features(Features::CSUM.0 | Features::GUEST_CSUM.0);
 
 /// The names of the options, for a command line.
-pub fn option_names() -> impl Iterator<Item = &'static str> {
+fn option_names() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().map(|(name, _)| *name)
 }
 
-/// What a benchmark run is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
-    /// How packets lie in descriptors.
-    pub chains: Vec<Chain>,
-    /// Lengths of packets in bytes, from 1 to [`LONGEST`].
-    pub sizes: Vec<usize>,
-    /// Options that must be on, by their names.
-    pub with: Vec<String>,
-    /// Options that must be off.
-    pub without: Vec<String>,
-    /// Packets in a batch, from 1 to [`MOST`].
-    pub batch: usize,
-    /// Fresh processes for each ring.
-    pub processes: usize,
-    /// Batches that are timed in each stage, some in each turn; of a turn the lower quartile counts.
-    pub rounds: usize,
-    /// The processor to measure on; the last that the process may use if none is given.
-    pub cpu: Option<usize>,
-    /// How the rings do their copies.
-    pub copies: Vec<Copies>,
-    /// Only cases whose name contains this.
-    pub filter: String,
+/// Measure what a virtio-net ring costs per packet, for each of its options
+///
+/// A driver and a device share memory in one process. The driver makes a batch available, and the device's one call for it is timed;
+/// what the driver does is not counted. Cases: rx, packets to the driver, with freeing them as the app vhost-user does; tx, packets
+/// from the driver, with taking their buffers from the pool. What freeing costs is the condition `free`, for comparisons with
+/// whole loops. Rows are the options that have machine code of their own, and how packets lie in descriptors: in a single one; the
+/// header in one and the data in the next (chained); the same in a table (indirect).
+///
+/// other-sizes and other-chains: whether a ring's speed depends on what it met before. One ring is measured with packets of 60 bytes,
+/// then meets other packets, then is measured again, beside a ring that meets no others; a ratio of 1 says that it makes no difference.
+///
+/// Some rings at a time live in processes of their own and take turns of a millisecond or two; each has several fresh
+/// processes, and a figure is the median over them with its 95 percent confidence interval. Everything takes some minutes; the options restrict it.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Only rings with these options
+    #[arg(long, value_name = "OPTION,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(option_names()))]
+    with: Vec<String>,
+    /// Only rings without these options
+    #[arg(long, value_name = "OPTION,…", value_delimiter = ',', value_parser = PossibleValuesParser::new(option_names()))]
+    without: Vec<String>,
+    /// How packets lie in descriptors
+    #[arg(long, value_name = "CHAIN,…", value_delimiter = ',', default_value = "single,chained,indirect")]
+    chain: Vec<Chain>,
+    /// How rings copy packets: blitter, memcpy, none
+    ///
+    /// With all three, and rings of both directions, the report says what the blitter gains.
+    #[arg(long, value_name = "HOW,…", value_delimiter = ',', default_value = "blitter")]
+    copies: Vec<Copies>,
+    /// Lengths of packets in bytes
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "60,256,1500",
+        value_parser = whole(1..=LONGEST as u64)
+    )]
+    size: Vec<usize>,
+    /// Packets in a batch
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = MOST,
+        value_parser = whole(1..=MOST as u64)
+    )]
+    batch: usize,
+    /// Fresh processes per ring; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Batches that are timed, some in each turn; of a turn the lower quartile counts
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(4..=10_000_000))]
+    rounds: usize,
+    #[command(flatten)]
+    rival: Rival,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            chains: Chain::ALL.to_vec(),
-            sizes: vec![60, 256, 1_500],
-            with: Vec::new(),
-            without: Vec::new(),
-            batch: MOST,
-            processes: 9,
-            rounds: 1_000,
-            cpu: None,
-            copies: vec![Copies::Blitter],
-            filter: String::new(),
-        }
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &[
+        "--processes",
+        "1",
+        "--rounds",
+        "4",
+        "--case",
+        "rx",
+        "--with",
+        "packed,in-order",
+        "--without",
+        "event-idx,indirect,offloads,mergeable",
+        "--chain",
+        "single",
+        "--size",
+        "60",
+    ];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
+        (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
+        (&["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
+        (&["--batch", "129"], "129 is not in 1..=128"),
+        (&["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn measured_labels(&self) -> &'static [&'static str] {
+        &["free"]
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("vring"), lab.audience).map(|report| Finished::new(report, text_after_rows))
     }
 }
 
@@ -238,7 +308,7 @@ impl Ring {
         if self.receive { "rx" } else { "tx" }
     }
 
-    fn labels(self, options: &Options) -> Vec<(&'static str, Value)> {
+    fn labels(self, options: &Arguments) -> Vec<(&'static str, Value)> {
         let mut labels: Vec<(&'static str, Value)> =
             OPTIONS.iter().map(|(name, feature)| (*name, self.features().has(*feature).into())).collect();
         labels.extend([("header", self.header().into()), ("chain", self.chain.name().into())]);
@@ -248,7 +318,7 @@ impl Ring {
 }
 
 /// Every ring that has machine code of its own in a direction, with every way in which packets can lie in it.
-fn rings(options: &Options, receive: bool) -> Vec<Ring> {
+fn rings(options: &Arguments, receive: bool) -> Vec<Ring> {
     let mut rings = Vec::new();
     for bits in 0..1_u32 << OPTIONS.len() {
         let chosen = OPTIONS.iter().enumerate().filter(|(number, _)| bits & (1 << number) != 0);
@@ -268,7 +338,7 @@ fn rings(options: &Options, receive: bool) -> Vec<Ring> {
         let short = legacy.check().is_ok() && !set.has(Features::MRG_RXBUF);
         for features in [Some(set | Features::VERSION_1), short.then_some(legacy)].into_iter().flatten() {
             let possible = |chain: &Chain| *chain != Chain::Indirect || features.has(Features::INDIRECT_DESC);
-            for &chain in options.chains.iter().filter(|chain| possible(chain)) {
+            for &chain in options.chain.iter().filter(|chain| possible(chain)) {
                 let of = |&copies: &Copies| Ring { receive, features: features.0, chain, copies };
                 rings.extend(options.copies.iter().map(of));
             }
@@ -279,11 +349,11 @@ fn rings(options: &Options, receive: bool) -> Vec<Ring> {
 
 /// One ring for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
+struct Task {
     ring: Ring,
     costs: bool,
     history: Option<History>,
-    options: Options,
+    options: Arguments,
 }
 
 /// What a ring meets between the stages of a comparison.
@@ -313,19 +383,19 @@ const WARM_UP: usize = 8;
 const FIGURES: usize = 2;
 
 impl Group<'_> {
-    fn tasks(&self, options: &Options) -> Vec<Task> {
+    fn tasks(&self, options: &Arguments) -> Vec<Task> {
         let Group { rings, costs, history } = *self;
         let of = |ring, costs, history| Task { ring, costs, history, options: options.clone() };
         let tasks = rings.iter().map(|&ring| of(ring, costs, history.then_some(History::Others)));
         tasks.chain(history.then(|| of(rings[0], false, Some(History::Nothing)))).collect()
     }
 
-    fn turns(&self, options: &Options) -> Vec<usize> {
+    fn turns(&self, options: &Arguments) -> Vec<usize> {
         vec![options.rounds.div_ceil(BATCHES); if self.history { 3 } else { 1 }]
     }
 
     /// The figures of one ring of the group.
-    fn costs(&self, side: usize, matches: &[Match], options: &Options) -> Vec<Measurement> {
+    fn costs(&self, side: usize, matches: &[Match], options: &Arguments) -> Vec<Measurement> {
         let ring = self.rings[side];
         let of = |(number, &size): (usize, &usize)| {
             let each = |figure: usize| -> Vec<f64> {
@@ -338,13 +408,13 @@ impl Group<'_> {
             labels.extend([("size", size.into()), ("free", json!((middle(&frees) * 10.0).round() / 10.0))]);
             Measurement::compared(ring.direction(), "clocks/packet", &values, labels)
         };
-        options.sizes.iter().enumerate().filter_map(of).collect()
+        options.size.iter().enumerate().filter_map(of).collect()
     }
 
     /// What a ring costs after it has met others over what it did before, beside the ring that met nothing.
-    fn changed(&self, case: Case, side: usize, matches: &[Match], options: &Options) -> Option<Measurement> {
+    fn changed(&self, case: Case, side: usize, matches: &[Match], options: &Arguments) -> Option<Measurement> {
         let ring = self.rings[side];
-        let figure = if self.costs { FIGURES * options.sizes.len() } else { 0 };
+        let figure = if self.costs { FIGURES * options.size.len() } else { 0 };
         let control = (self.rings.len(), 0);
         let stage = if case == Case::OtherSizes { 1 } else { 2 };
         let ratio = |found: &Match| {
@@ -360,11 +430,8 @@ impl Group<'_> {
 }
 
 /// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
-///
-/// # Errors
-/// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.filter)?;
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let history = cases.contains(&Case::OtherSizes) || cases.contains(&Case::OtherChains);
     let directions = [true, false].map(|receive| {
         let costs = cases.contains(if receive { &Case::Rx } else { &Case::Tx });
@@ -378,7 +445,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
         return Err(BenchError::NoRing);
     }
     let processes: usize = groups.iter().map(|group| group.tasks(options).len()).sum();
-    let mut session = Session::new(arguments, options.cpu, processes * options.processes, audience);
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, audience);
     let (mut results, mut changes, mut shown) = (Vec::new(), [Vec::new(), Vec::new()], None);
     for group in &groups {
         let turns = group.turns(options);
@@ -492,14 +559,8 @@ fn title(case: &str) -> &'static str {
     }
 }
 
-/// The report for people: options as rows, sizes as columns.
-pub fn text(report: &Report) -> String {
-    let costs = ["rx", "tx"].map(|case| table(case, report.results.iter().filter(|result| result.case == case), true));
-    report.heading() + &costs.concat() + &text_after_rows(report)
-}
-
 /// What stands below what has been shown as it was finished.
-pub fn text_after_rows(report: &Report) -> String {
+fn text_after_rows(report: &Report) -> String {
     let of = |case: &'static str| table(case, report.results.iter().filter(move |result| result.case == case), true);
     let mut text = ["other-sizes", "other-chains"].map(of).concat();
     if report.is_undecided() {
@@ -564,8 +625,8 @@ fn written(value: &Value) -> String {
 ///
 /// # Errors
 /// None: what cannot be laid out ends the process.
-pub fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
-    settle(task.options.cpu);
+fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    settle(task.options.common.cpu);
     Ok(Box::new(Rings::of(task)))
 }
 
@@ -589,7 +650,7 @@ impl Rings {
             bench.pass(size, options.rounds / 4);
             bench
         };
-        let costs = if costs { options.sizes.iter().map(|&size| (size, bench(size))).collect() } else { Vec::new() };
+        let costs = if costs { options.size.iter().map(|&size| (size, bench(size))).collect() } else { Vec::new() };
         let history = history.map(|history| (history, bench(HISTORY_SIZE)));
         Rings { ring, costs, history, rounds: options.rounds, stage: 0 }
     }
@@ -788,34 +849,35 @@ impl Bench {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::parsed;
 
-    fn count(options: &Options, receive: bool) -> usize {
+    fn count(options: &Arguments, receive: bool) -> usize {
         rings(options, receive).len()
     }
 
     #[test]
     fn every_ring_that_has_machine_code_of_its_own_is_measured() {
-        let single = Options { chains: vec![Chain::Single], ..Options::default() };
+        let single: Arguments = parsed(&["--chain", "single"]);
         // Six options, and three of them with the short header.
         assert_eq!((count(&single, true), count(&single, false)), (64 + 8, 32 + 8));
-        let all = Options::default();
+        let all: Arguments = parsed(&[]);
         assert_eq!(count(&all, true), 2 * 72 + 36);
         for name in option_names() {
-            let with = Options { with: vec![name.to_owned()], ..single.clone() };
-            let without = Options { without: vec![name.to_owned()], ..single.clone() };
+            let with = Arguments { with: vec![name.to_owned()], ..single.clone() };
+            let without = Arguments { without: vec![name.to_owned()], ..single.clone() };
             assert_eq!(count(&with, true) + count(&without, true), 72, "{name}");
         }
         let labels = |ring: Ring| json!(ring.labels(&single)).to_string();
         let labels: std::collections::BTreeSet<String> = rings(&single, true).into_iter().map(labels).collect();
         assert_eq!(labels.len(), 72, "each has labels of its own");
-        let three = Options { copies: Copies::ALL.to_vec(), ..single };
+        let three = Arguments { copies: Copies::ALL.to_vec(), ..single };
         assert_eq!(count(&three, true), 3 * 72);
     }
 
     #[test]
     fn a_ring_is_measured_in_both_directions_and_with_every_layout() {
         clock::calibrate();
-        let options = Options { rounds: 8, batch: 32, with: vec!["indirect".to_owned()], ..Options::default() };
+        let options = parsed::<Arguments>(&["--rounds", "8", "--batch", "32", "--with", "indirect"]);
         for ring in rings(&options, true).into_iter().chain(rings(&options, false)) {
             let mut rings = Rings::of(Task { ring, costs: true, history: None, options: options.clone() });
             let figures = rings.turn().figures;

@@ -5,7 +5,7 @@
 //! disturbs one disturbs the others. A network whose mix of packets changes and changes back is compared with one in which
 //! it stays, before and after.
 //!
-//! With [`Options::control`] the comparison itself is looked at: none of the processes has a history, and one of
+//! With `--control` the comparison itself is looked at: none of the processes has a history, and one of
 //! them does more work.
 
 use std::sync::Arc;
@@ -20,12 +20,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::beside::Beside;
 use crate::networks::{configured, linked};
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
 use crate::slices::{Turn, sliced};
 use crate::timing::middle;
 use crate::turns::{Match, Session};
-use crate::workers::{Side, fail, settle};
+use crate::workers::{self, Side, fail, settle};
+use bellows_config::Registry;
 
 /// Packets a breath.
 const BURST: usize = 128;
@@ -36,39 +39,94 @@ const SLICE: usize = 12_000;
 /// Within these bounds history counts as making no difference.
 const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;
 
-/// What a benchmark run is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
-    /// The schedules to measure.
-    pub schedules: Vec<Schedule>,
-    /// Lengths of the chains of tees.
-    pub tees: Vec<usize>,
-    /// Fresh processes for each history.
-    pub processes: usize,
-    /// Turns of each process, of which the quieter half counts.
-    pub rounds: usize,
-    /// How long the engine is idle before the traffic, in seconds.
-    pub idle_seconds: f64,
-    /// The processor to measure on; the last that the process may use if none is given.
-    pub cpu: Option<usize>,
-    /// Only cases whose name contains this.
-    pub filter: String,
-    /// In place of histories: so many packets in each breath of one process that are not counted, and that the other does not have.
-    pub control: Option<usize>,
+/// Measure whether the engine's speed depends on earlier traffic
+///
+/// A ratio of 1 says that it does not. Cases: idle-first and other-first, chains of tees that were idle for some
+/// seconds, or had packets of other sizes in bursts of other sizes, against the same chains that have had the
+/// measured traffic from their start; mix-change, a network in which packets go different ways, with one mix of
+/// packets after another mix against the same before, beside a network whose mix stays. All histories of a network
+/// live at the same time, in a process each, and take turns of a millisecond; what disturbs one disturbs all. The
+/// figure is the median of the ratios of neighbouring turns, over many such groups of fresh processes, with its 95
+/// percent confidence interval. The condition `clocks` is what a packet costs without a history.
+///
+/// `--control 0` compares processes of which none has a history: every interval should hold 1. `--control 4` lets the second
+/// have 128 packets in a breath and the others 124, and counts 124, which must be seen. With `--beside thrash` a process on another
+/// processor wears out the last-level cache meanwhile.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Lengths of the chains of tees
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "3,8,20",
+        value_parser = whole(1..=100)
+    )]
+    tees: Vec<usize>,
+    /// Fresh processes per history; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Turns of about 1 ms per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(2..=60_000))]
+    rounds: usize,
+    /// Seconds that an engine is idle before the traffic
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
+    idle_seconds: f64,
+    /// Compare networks without a history, one of which has so many more packets in a breath that are not counted
+    #[arg(long, value_name = "PACKETS", value_parser = whole(0..=64), conflicts_with = "case")]
+    control: Option<usize>,
+    #[command(flatten)]
+    rival: Rival,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            schedules: Schedule::ALL.to_vec(),
-            tees: vec![3, 8, 20],
-            processes: 15,
-            rounds: 200,
-            idle_seconds: 3.0,
-            cpu: None,
-            filter: String::new(),
-            control: None,
-        }
+/// A time that one can wait for.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "give a number of seconds, such as 3 or 0.5")?;
+    if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("give from 0 to 3600 seconds".to_owned()) }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--tees", "1", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "tee"], "no case has `tee` in its name; there are idle-first, other-first and mix-change"),
+        (&["--tees", "3,0"], "0 is not in 1..=100"),
+        (&["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
+        (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
+    }
+
+    fn measured_labels(&self) -> &'static [&'static str] {
+        &["clocks"]
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("history"), lab.audience).map(|report| Finished::new(report, Report::text_after_rows))
     }
 }
 
@@ -117,11 +175,11 @@ enum Before {
 
 /// One trial for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
+struct Task {
     trial: Trial,
     before: Before,
     schedule: Schedule,
-    options: Options,
+    options: Arguments,
 }
 
 /// Processes that are compared: the first has no history.
@@ -132,14 +190,14 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn tasks(&self, options: &Options) -> Vec<Task> {
+    fn tasks(&self, options: &Arguments) -> Vec<Task> {
         let befores = [Before::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
         let of = |before| Task { trial: self.trial, before, schedule: self.schedule, options: options.clone() };
         befores.map(of).collect()
     }
 
     /// The turns in each stage.
-    fn turns(&self, options: &Options) -> Vec<usize> {
+    fn turns(&self, options: &Arguments) -> Vec<usize> {
         match self.trial {
             Trial::Tees(_) => vec![options.rounds],
             Trial::Mixes => vec![options.rounds / 2; 2],
@@ -174,15 +232,12 @@ fn tenths(clocks: f64) -> Value {
 }
 
 /// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
-///
-/// # Errors
-/// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let cases =
-        if options.control.is_some() { vec![Case::Control] } else { chosen(Case::ALL, Case::name, &options.filter)? };
+        if options.control.is_some() { vec![Case::Control] } else { chosen(Case::ALL, Case::name, &options.case)? };
     let comparisons = comparisons(options, &cases);
     let processes: usize = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
-    let mut session = Session::new(arguments, options.cpu, processes * options.processes, audience);
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, audience);
     let (mut table, mut results) = (Table::default(), Vec::new());
     for comparison in &comparisons {
         let turns = comparison.turns(options);
@@ -197,7 +252,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
 }
 
 /// What is to be compared for some cases: all histories of a network together.
-fn comparisons(options: &Options, cases: &[Case]) -> Vec<Comparison> {
+fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
     let with = |case: Case, before: Before| cases.contains(&case).then_some((case, before));
     let befores = [
         with(Case::IdleFirst, Before::Idleness),
@@ -207,7 +262,7 @@ fn comparisons(options: &Options, cases: &[Case]) -> Vec<Comparison> {
     let befores: Vec<(Case, Before)> = befores.into_iter().flatten().collect();
     let tees = if befores.is_empty() { &[] } else { options.tees.as_slice() };
     let mut comparisons = Vec::new();
-    for &schedule in &options.schedules {
+    for &schedule in &options.conditions.schedules() {
         let of = |&tees: &usize| Comparison { schedule, trial: Trial::Tees(tees), others: befores.clone() };
         comparisons.extend(tees.iter().map(of));
         comparisons.extend(with(Case::MixChange, Before::OtherTraffic).map(|other| Comparison {
@@ -248,9 +303,9 @@ fn verdict(results: &[Measurement]) -> String {
 ///
 /// # Errors
 /// None: what cannot be laid out ends the process.
-pub fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     let Task { trial, before, schedule, options } = task;
-    settle(options.cpu);
+    settle(options.common.cpu);
     // More than a burst would cost more than its packets.
     let counted = BURST - options.control.unwrap_or(0);
     let burst = if let Before::More(packets) = before { counted + packets } else { counted };
@@ -454,6 +509,7 @@ fn mixed(source: Switched) -> Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::parsed;
     use bellows_observe::Snapshot;
 
     fn sent(snapshot: &Snapshot, from: &str) -> (u64, u64) {
@@ -495,8 +551,8 @@ mod tests {
     #[test]
     fn a_case_measures_only_what_it_compares() {
         use Before::{Idleness, Nothing, OtherTraffic};
-        let options = Options { schedules: vec![Schedule::Flat], tees: vec![3], ..Options::default() };
-        let sides = |options: &Options, cases: &[Case]| -> Vec<(Trial, Vec<Before>)> {
+        let options = parsed::<Arguments>(&["--schedule", "flat", "--tees", "3"]);
+        let sides = |options: &Arguments, cases: &[Case]| -> Vec<(Trial, Vec<Before>)> {
             let befores = |comparison: &Comparison| comparison.tasks(options).iter().map(|task| task.before).collect();
             comparisons(options, cases).iter().map(|comparison| (comparison.trial, befores(comparison))).collect()
         };
@@ -505,13 +561,13 @@ mod tests {
         assert_eq!(sides(&options, &[Case::OtherFirst]), [(Trial::Tees(3), vec![Nothing, OtherTraffic])]);
         let tees = (Trial::Tees(3), vec![Nothing, Idleness, OtherTraffic]);
         assert_eq!(sides(&options, &Case::ALL), [tees, mixes]);
-        let control = Options { control: Some(4), ..options };
+        let control = Arguments { control: Some(4), ..options };
         assert_eq!(sides(&control, &[Case::Control]), [(Trial::Tees(3), vec![Nothing, Before::More(4)])]);
     }
 
     #[test]
     fn a_control_takes_turns() {
-        let options = Options { rounds: 4, control: Some(4), ..Options::default() };
+        let options = Arguments { rounds: 4, control: Some(4), ..parsed(&[]) };
         let task = |before| Task { trial: Trial::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
         // A side takes turns, and lets the rest of its history pass between two stages.
         let mut side = lay_out(task(Before::More(4))).unwrap();

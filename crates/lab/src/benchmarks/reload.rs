@@ -11,43 +11,77 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::beside::Beside;
 use crate::networks::{Text, loaded};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report};
 use crate::timing::middle;
-use crate::workers::{fail, settle};
+use crate::workers::{self, fail, settle};
+use bellows_config::Registry;
 
-/// What a benchmark run is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
-    /// The schedules to measure.
-    pub schedules: Vec<Schedule>,
-    /// Apps in the network, rounded up to whole lines of eight.
-    pub apps: usize,
-    /// Swaps in each process.
-    pub reloads: usize,
-    /// Fresh processes for each schedule.
-    pub processes: usize,
-    /// The processor that the engine runs on; the last that the process may use if none is given.
-    pub cpu: Option<usize>,
+/// Measure how long a reload takes, and how long packets wait for it
+///
+/// An engine runs at full speed while another thread swaps its network for one in which half of the apps are others, and
+/// back. Cases, in nanoseconds: swap (from the network to its running), pause (no breath is taken), parse (from the network file's text to the network). The median is over the processes' medians;
+/// p99, maximum and histogram are over all swaps. In the end every packet must be accounted for, or the benchmark fails.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Apps in the network, in rows of eight
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(1..=2000))]
+    apps: usize,
+    /// Reloads per process
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = whole(1..=1_000_000))]
+    reloads: usize,
+    /// Fresh processes per schedule; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
+    processes: usize,
+    #[command(flatten)]
+    rival: Rival,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { schedules: Schedule::ALL.to_vec(), apps: 200, reloads: 500, processes: 6, cpu: None }
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--apps", "8", "--reloads", "2", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+        &[(&["--apps", "0"], "0 is not in 1..=2000"), (&["--cpu", "99999"], "processor 99999")];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("reload"), lab.audience).map(|report| Finished::new(report, Report::text))
     }
 }
 
 /// One schedule for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
+struct Task {
     schedule: Schedule,
-    options: Options,
+    options: Arguments,
 }
 
 /// What one process measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
+struct Answer {
     times: Times,
     books: Books,
     /// Which part of the time the engine's thread was on its processor.
@@ -81,18 +115,16 @@ struct Books {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-///
-/// # Errors
-/// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let schedules = options.conditions.schedules();
     let task = |&schedule: &Schedule| Task { schedule, options: options.clone() };
-    let tasks: Vec<Task> = options.schedules.iter().map(task).collect();
+    let tasks: Vec<Task> = schedules.iter().map(task).collect();
     let Answers { answers, machine, interrupted }: Answers<Answer> =
         take_turns(arguments, &tasks, options.processes, audience)?;
     let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
     let mut results = Vec::new();
     let mut notes = Vec::new();
-    for (schedule, answers) in options.schedules.iter().zip(&answers) {
+    for (schedule, answers) in schedules.iter().zip(&answers) {
         let labels = || vec![("schedule", json!(schedule)), ("apps", Value::from(apps)), ("links", Value::from(links))];
         for (case, times) in [
             ("swap", (|times| &times.swaps) as fn(&Times) -> &Vec<u64>),
@@ -142,10 +174,10 @@ fn disturbance(schedule: Schedule, answers: &[Answer]) -> Option<String> {
 }
 
 /// Does one task, in a process that has done nothing else.
-pub fn measure(task: Task) -> Answer {
+fn measure(task: Task) -> Answer {
     let Task { schedule, options } = task;
     let all = cpu::allowed();
-    settle(options.cpu);
+    settle(options.common.cpu);
     // The thread that swaps must not take turns with the engine if there is another processor.
     let busy = cpu::allowed();
     let other = all.into_iter().find(|cpu| !busy.contains(cpu));

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::figures::{Booked, Line, Sheet};
 use super::wiring::Wiring;
-use super::{Options, Outcome, Plan, Subject};
+use super::{Options, Plan, Subject};
+use crate::report::Report;
 use bellows_stats::Median;
 
 /// What was measured, in words.
@@ -57,11 +58,10 @@ impl Title {
     }
 }
 
-pub(super) fn render(outcome: &Outcome) -> String {
-    let Outcome { report, sheets, title } = outcome;
+pub(super) fn render(report: &Report, sheets: &[Sheet], title: &Title) -> String {
     let mut text = report.heading();
     let interval = report.interval();
-    match sheets.as_slice() {
+    match sheets {
         [sheet] => {
             full(&mut text, title, sheet, interval);
             accounting(&mut text, sheet, interval);

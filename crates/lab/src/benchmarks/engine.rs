@@ -19,12 +19,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::beside::Beside;
 use crate::networks::{configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::timing::middle;
 use crate::turns::{Match, Session};
-use crate::workers::{Side, fail, settle};
+use crate::workers::{self, Side, fail, settle};
+use bellows_config::Registry;
 
 /// Length of the packets.
 const SIZE: usize = 60;
@@ -32,36 +35,70 @@ const SIZE: usize = 60;
 /// Apps in the chains.
 const CHAIN: usize = 20;
 
-/// What a benchmark run is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
-    /// The schedules to measure.
-    pub schedules: Vec<Schedule>,
-    /// Fresh processes for each case.
-    pub processes: usize,
-    /// Turns of each process, of which the quieter half counts.
-    pub rounds: usize,
-    /// Packets a breath.
-    pub burst: usize,
-    /// Distance between packet buffers; the pool's default if none is given.
-    pub stride: Option<usize>,
-    /// The processor to measure on; the last that the process may use if none is given.
-    pub cpu: Option<usize>,
-    /// Only cases whose name contains this.
-    pub filter: String,
+/// Measure what the engine costs per packet
+///
+/// Costs are in clocks of the time-stamp counter. The processes of all schedules live at the same time and take turns of
+/// about a millisecond, in several such groups of fresh processes for each case; the figure is the median over them, with
+/// the median's 95 percent confidence interval. The reference is the bare work of the apps without an engine, measured in
+/// the same turns. Cases: source-sink and source-tee-sinks, chain (the cost of each further app that hands its vector on,
+/// or loops over its packets), in-flight (source to sink with so many packets between), pcap-reader (a capture of small
+/// packets in the page cache, in million packets a second), idle (a breath of a network of 30 apps in which nothing
+/// moves, in nanoseconds), metering and timeline (from source to sink with instrumented breaths against without, and
+/// with a timeline against without), timeline-event (writing an event).
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Fresh processes per case; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Turns per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = whole(1..=10_000))]
+    rounds: usize,
+    /// Packets per breath
+    #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = whole(1..=1024))]
+    burst: usize,
+    /// Bytes between packet buffers: a multiple of 64 from 2240 to 262144
+    #[arg(long, value_name = "BYTES")]
+    stride: Option<usize>,
+    #[command(flatten)]
+    rival: Rival,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            schedules: Schedule::ALL.to_vec(),
-            processes: 15,
-            rounds: 40,
-            burst: 128,
-            stride: None,
-            cpu: None,
-            filter: String::new(),
-        }
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
+        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is no multiple of 64"),
+        (&["--cpu", "99999"], "processor 99999"),
+        (&["--schedule", "warp"], "there is no schedule `warp`"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("engine"), lab.audience).map(|report| Finished::new(report, Report::text_after_rows))
     }
 }
 
@@ -137,10 +174,10 @@ impl Case {
 
 /// One case for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
+struct Task {
     case: Case,
     schedule: Schedule,
-    options: Options,
+    options: Arguments,
     /// The capture that the case reads.
     capture: PathBuf,
     /// Of what is compared within a process, which is laid out first: what lies where costs, too.
@@ -148,15 +185,13 @@ pub struct Task {
 }
 
 /// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
-///
-/// # Errors
-/// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.filter)?;
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let captured = if cases.contains(&Case::PcapReader) { CAPTURED } else { 0 };
     let capture = Capture::make(captured).map_err(BenchError::Capture)?;
-    let processes = cases.len() * options.schedules.len() * options.processes;
-    let mut session = Session::new(arguments, options.cpu, processes, audience);
+    let schedules = options.conditions.schedules();
+    let processes = cases.len() * schedules.len() * options.processes;
+    let mut session = Session::new(arguments, options.common.cpu, processes, audience);
     let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
     for &case in &cases {
         let tasks = |number: usize| {
@@ -164,21 +199,27 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
                 let (options, capture) = (options.clone(), capture.path.clone());
                 Task { case, schedule, options, capture, swapped: number % 2 == 1 }
             };
-            options.schedules.iter().map(of).collect()
+            schedules.iter().map(of).collect()
         };
         let matches = session.matches(options.processes, &[case.turns(options)], &[], tasks)?;
         let summed_up = |(side, &schedule): (usize, &Schedule)| summarise(case, schedule, side, options, &matches);
-        let found: Vec<Measurement> = options.schedules.iter().enumerate().filter_map(summed_up).collect();
+        let found: Vec<Measurement> = schedules.iter().enumerate().filter_map(summed_up).collect();
         session.show(&table.part("engine", session.machine(), options.processes, &found));
         results.extend(found);
-        notes.extend(schedules(case, options, &matches));
+        notes.extend(other_schedules(case, options, &matches));
     }
     let mut report = Report::of_turns("engine", session.circumstances(), options.processes, results);
     report.notes = notes;
     Ok(report)
 }
 
-fn summarise(case: Case, schedule: Schedule, side: usize, options: &Options, matches: &[Match]) -> Option<Measurement> {
+fn summarise(
+    case: Case,
+    schedule: Schedule,
+    side: usize,
+    options: &Arguments,
+    matches: &[Match],
+) -> Option<Measurement> {
     let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
     let (values, references) = (each(0), each(1));
     let mut labels = case.labels();
@@ -194,8 +235,9 @@ fn summarise(case: Case, schedule: Schedule, side: usize, options: &Options, mat
 }
 
 /// What the other schedules cost beside the first one, turn by turn.
-fn schedules(case: Case, options: &Options, matches: &[Match]) -> Option<String> {
-    let (first, others) = options.schedules.split_first()?;
+fn other_schedules(case: Case, options: &Arguments, matches: &[Match]) -> Option<String> {
+    let schedules = options.conditions.schedules();
+    let (first, others) = schedules.split_first()?;
     if case.unit() == "ratio" || others.is_empty() {
         return None;
     }
@@ -215,7 +257,7 @@ fn schedules(case: Case, options: &Options, matches: &[Match]) -> Option<String>
 
 impl Case {
     /// How many turns each process takes. Reading a capture takes longer than a turn should.
-    fn turns(self, options: &Options) -> usize {
+    fn turns(self, options: &Arguments) -> usize {
         if self == Case::PcapReader { options.rounds.min(CAPTURE_TURNS) } else { options.rounds }
     }
 }
@@ -227,14 +269,14 @@ const CAPTURE_TURNS: usize = 5;
 ///
 /// # Errors
 /// None: what cannot be laid out ends the process.
-pub fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     let Task { case, schedule, options, capture, swapped } = task;
     if let Some(stride) = options.stride
         && let Err(error) = pool::init(pool::Config { stride, ..pool::Config::default() })
     {
         fail(&error);
     }
-    settle(options.cpu);
+    settle(options.common.cpu);
     Ok(Bench { schedule, burst: options.burst, capture, swapped }.lay_out(case))
 }
 

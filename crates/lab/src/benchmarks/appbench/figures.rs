@@ -325,7 +325,7 @@ impl Sheet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::appbench::{Account, Booking, Row, Subject};
+    use crate::benchmarks::appbench::{Account, Booking, Row, Subject};
 
     const CELL: Cell = Cell { residence: None, prefetch: None };
 

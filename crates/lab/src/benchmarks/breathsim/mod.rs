@@ -20,21 +20,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
 use crate::machine::Machine;
-use crate::report::{Circumstances, Measurement, Ratio, Report, interval};
+use crate::report::{BenchError, Circumstances, Measurement, Ratio, Report, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
 use crate::timing::middle;
 use crate::turns::{Match, Peer, Session};
-use crate::workers::{ProcessError, Side, settle};
-use pseudo::{Bare, Simulation};
-
-pub use pseudo::MOST_APPS;
+use crate::workers::{self, ProcessError, Side, settle};
+use bellows_config::Registry;
+use pseudo::{Bare, MOST_APPS, Simulation};
 
 /// The most increments in a push.
-pub const MOST_WORK: u64 = 10_000;
+const MOST_WORK: u64 = 10_000;
 
 /// The most breaths of a run.
-pub const MOST_BREATHS: u64 = 1_000_000_000_000;
+const MOST_BREATHS: u64 = 1_000_000_000_000;
 
 /// What the document has: five apps, each of which counts to 100 when it is busy.
 const APPS: usize = 5;
@@ -97,31 +97,94 @@ pub struct NoBreaths(String);
 ///
 /// # Errors
 /// When it is none.
-pub fn breaths(text: &str) -> Result<u64, NoBreaths> {
+fn breaths(text: &str) -> Result<u64, NoBreaths> {
     let number: f64 = text.parse().map_err(|_| NoBreaths(text.to_owned()))?;
     let whole = number.fract() == 0.0 && (1.0..=MOST_BREATHS as f64).contains(&number);
     if whole { Ok(number as u64) } else { Err(NoBreaths(text.to_owned())) }
 }
 
-/// What is to be measured. What is left open is measured in every way, or as the document has it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Options {
-    /// Only this schedule; all of them if none is given.
-    pub schedule: Option<Schedule>,
-    /// When the apps become busy; never, after 1,000 breaths and from the start if nothing is given.
-    pub busy_after: Option<BusyAfter>,
-    /// How many pseudo-apps, 1 to [`MOST_APPS`].
-    pub apps: Option<usize>,
-    /// Increments in each push.
-    pub work: Option<u64>,
-    /// Breaths of each run, the idle ones at its start included.
-    pub iterations: Option<u64>,
-    /// Fresh processes for each figure.
-    pub processes: Option<usize>,
-    /// The processor to measure on; the last that the process may use if none is given.
-    pub cpu: Option<usize>,
-    /// Models that are measured beside the engine, as `NAME=PROGRAM ARGUMENT …`.
-    pub models: Vec<Model>,
+/// Measure what a breath costs under each schedule, idle and busy
+///
+/// The experiment of "The case for unrolling the main push/pull loops" (Snabb issue 1414), run by the engine itself: some
+/// pseudo-apps, each with code of its own, that have nothing to do or that each add to a counter 100 times a breath. The
+/// figures are nanoseconds of processor time a breath. A network that is never busy shows what the engine costs when
+/// nothing moves; one that is busy from the start, what it adds to the work; one that is busy after 1,000 idle breaths,
+/// whether an engine that was idle first is slower for good.
+///
+/// Without options the whole table is measured (about two minutes): each schedule, never busy, busy after 1,000 breaths and
+/// from the start, with the document's 5 apps and with 30, with 100 increments and with 1 (which lets the engine's own
+/// cost show), beside the document's own figures. Each of the options --schedule, --busy-after, --apps and --work
+/// restricts it to what is given, with the document's 5 apps and 100 increments where nothing is said. The reference is
+/// the same increments in a loop without an engine.
+///
+/// All schedules and beginnings of one network are measured together, in fresh processes that live at the same time and take
+/// turns of a millisecond; a figure is the median over several such groups, with the median's 95 percent confidence
+/// interval, or `undecided` where the machine was too disturbed (exit code 3). Each run counts the increments that were made:
+/// the time of a run in which one is missing is never shown. The table of a network appears when it is finished; Ctrl-C
+/// ends the measurement with a report of what there is, and exit code 130.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Only this schedule
+    #[arg(long, value_name = "SCHEDULE")]
+    schedule: Option<Schedule>,
+    /// Idle breaths before the apps become busy, or `never`
+    ///
+    /// 0 means busy from the start.
+    #[arg(long, value_name = "never|BREATHS")]
+    busy_after: Option<BusyAfter>,
+    /// Number of pseudo-apps
+    #[arg(long, value_name = "N", value_parser = whole(1..=MOST_APPS as u64))]
+    apps: Option<usize>,
+    /// Increments of a busy app per breath
+    #[arg(long, value_name = "INCREMENTS", value_parser = clap::value_parser!(u64).range(1..=MOST_WORK))]
+    work: Option<u64>,
+    /// Breaths per run, idle ones included [default: 4e6 for 5 idle apps, else fewer]
+    #[arg(long, value_name = "BREATHS", value_parser = breaths)]
+    iterations: Option<u64>,
+    /// Fresh processes per figure [default: 15, or 6 for a single figure]
+    ///
+    /// A confidence interval needs at least 6.
+    #[arg(long, value_name = "N", value_parser = whole(1..=1000))]
+    processes: Option<usize>,
+    /// A program with the same experiment that takes turns with the engine (see bench/peers/breathsim.lua)
+    #[arg(long, value_name = "NAME/LOOPS=PROGRAM ARGUMENT …", hide = true)]
+    model: Vec<Model>,
+    #[command(flatten)]
+    rival: Rival,
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--iterations", "1500", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--schedule", "warp"], "there is no schedule `warp`"),
+        (&["--busy-after", "soon"], "`soon` is no number of breaths; write a whole number such as 1000000 or 1e6"),
+        (&["--iterations", "0"], "`0` is no number of breaths"),
+        (&["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
+        (&["--apps", "65"], "65 is not in 1..=64"),
+        (&["--work", "0"], "0 is not in 1..=10000"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        let report = run(self, &lab.worker("breathsim"), lab.audience)?;
+        Ok(Finished::new(report, text_after_tables))
+    }
 }
 
 /// Another program with the same experiment, which takes turns with the engine by the [protocol](crate::workers) of workers.
@@ -160,7 +223,7 @@ impl Model {
     }
 }
 
-impl Options {
+impl Arguments {
     fn cells(&self) -> Result<Vec<Cell>, BreathsimError> {
         let chosen = (self.busy_after, self.apps, self.work) != (None, None, None) || self.schedule.is_some();
         let groups = match chosen {
@@ -268,7 +331,7 @@ const DOCUMENT_BREATHS: f64 = 1e8;
 
 /// One figure for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
+struct Task {
     cell: Cell,
     /// In how many turns the breaths are taken.
     turns: u64,
@@ -277,7 +340,7 @@ pub struct Task {
 
 /// Why nothing was measured.
 #[derive(Debug, thiserror::Error)]
-pub enum BreathsimError {
+enum BreathsimError {
     /// A measuring process failed.
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -296,12 +359,13 @@ pub enum BreathsimError {
     Refused(String, String),
 }
 
-/// What was measured.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// As data.
-    pub report: Report,
-    figures: Vec<Figure>,
+impl From<BreathsimError> for BenchError {
+    fn from(error: BreathsimError) -> BenchError {
+        match error {
+            BreathsimError::Process(error) => BenchError::Process(error),
+            error => BenchError::Refused(error.to_string()),
+        }
+    }
 }
 
 /// A figure over all its processes.
@@ -317,10 +381,7 @@ struct Figure {
 }
 
 /// Runs the experiment. `arguments` make this program take part with [`lay_out`] in a fresh process.
-///
-/// # Errors
-/// See [`BreathsimError`].
-pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Outcome, BreathsimError> {
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BreathsimError> {
     let cells = options.cells()?;
     let processes = options.processes.unwrap_or(if cells.len() > 1 { PROCESSES.0 } else { PROCESSES.1 });
     let networks: Vec<&[Cell]> =
@@ -329,17 +390,17 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
         // A model knows no schedules: it runs once where the engine runs under each.
         let mut rows: Vec<Cell> = Vec::new();
         rows.extend(cells.iter().filter(|cell| cell.schedule == cells[0].schedule));
-        rows.into_iter().flat_map(|cell| options.models.iter().map(move |model| (cell, model))).collect()
+        rows.into_iter().flat_map(|cell| options.model.iter().map(move |model| (cell, model))).collect()
     };
     let all = networks.iter().map(|cells| cells.len() + models(cells).len()).sum::<usize>() * processes;
-    let mut session = Session::new(arguments, options.cpu, all, audience);
+    let mut session = Session::new(arguments, options.common.cpu, all, audience);
     let (mut figures, mut refusals, mut beside) = (Vec::new(), BTreeMap::new(), Vec::new());
     for cells in networks {
         let models = models(cells);
         // All sides of a comparison take as many turns.
         let turns = cells.iter().map(|cell| cell.timed).min().unwrap_or(1).clamp(1, TURNS);
         let peers: Vec<Peer> = models.iter().map(|(cell, model)| model.peer(*cell, turns)).collect();
-        let task = |&cell: &Cell| Task { cell, turns, cpu: options.cpu };
+        let task = |&cell: &Cell| Task { cell, turns, cpu: options.common.cpu };
         let matches = session.matches(processes, &[turns as usize], &peers, |_| cells.iter().map(task).collect())?;
         for side in matches.iter().flat_map(|found| found.sides.iter().zip(cells)) {
             let (side, cell) = side;
@@ -364,14 +425,14 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
             None => ProcessError::Interrupted.into(),
         });
     }
-    let mut outcome = Outcome::new(session.circumstances(), processes, figures);
-    if !options.models.is_empty() {
-        outcome.report.bench = "peers breathsim".to_owned();
+    let mut report = report(session.circumstances(), processes, &figures);
+    if !options.model.is_empty() {
+        report.bench = "peers breathsim".to_owned();
     }
-    outcome.report.notes.extend(beside);
+    report.notes.extend(beside);
     let refused = |(schedule, why)| format!("The schedule {schedule} cannot be measured here: {why}.");
-    outcome.report.notes.extend(refusals.into_iter().map(refused));
-    Ok(outcome)
+    report.notes.extend(refusals.into_iter().map(refused));
+    Ok(report)
 }
 
 /// What the engine costs over each model, turn by turn.
@@ -395,7 +456,7 @@ fn beside_models(sides: &[(Cell, Option<&Model>)], matches: &[Match]) -> Vec<Str
 ///
 /// # Errors
 /// Why the engine does not run under the schedule here.
-pub fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
     let Task { cell, turns, cpu } = task;
     settle(cpu);
     let settings = Settings { schedule: cell.schedule, busywait: true, ..Settings::default() };
@@ -509,25 +570,17 @@ fn written_ratio(ratio: Option<Ratio>, decimals: usize) -> String {
     }
 }
 
-impl Outcome {
-    fn new(circumstances: Circumstances, processes: usize, figures: Vec<Figure>) -> Outcome {
-        let results = figures.iter().map(|figure| figure.measured.clone()).collect();
-        let mut report = Report::of_turns("breathsim", circumstances, processes, results);
-        report.notes = tables(&figures).filter_map(history).collect();
-        Outcome { report, figures }
-    }
+/// The report of some figures.
+fn report(circumstances: Circumstances, processes: usize, figures: &[Figure]) -> Report {
+    let results = figures.iter().map(|figure| figure.measured.clone()).collect();
+    let mut report = Report::of_turns("breathsim", circumstances, processes, results);
+    report.notes = tables(figures).filter_map(history).collect();
+    report
+}
 
-    /// As tables, one for each network, beside what the document has.
-    pub fn text(&self) -> String {
-        let Report { machine, processes, .. } = &self.report;
-        let tables: String = tables(&self.figures).map(|figures| table(figures, *processes)).collect();
-        heading(machine, *processes) + &tables + &self.text_after_tables()
-    }
-
-    /// What stands below the tables.
-    pub fn text_after_tables(&self) -> String {
-        self.report.sentences() + EXPLANATION
-    }
+/// What stands below the tables.
+fn text_after_tables(report: &Report) -> String {
+    report.sentences() + EXPLANATION
 }
 
 fn heading(machine: &Machine, processes: usize) -> String {
@@ -607,7 +660,7 @@ mod tests {
 
     #[test]
     fn the_table_has_the_documents_six_cells_under_every_schedule() {
-        let cells = Options::default().cells().unwrap();
+        let cells = Arguments::default().cells().unwrap();
         let documented = cells.iter().filter(|cell| cell.document().is_some()).count();
         assert_eq!(documented, 6);
         assert_eq!(cells.len(), 10 * Schedule::ALL.len());
@@ -639,7 +692,7 @@ mod tests {
             figure(Schedule::Nested, BusyAfter::Breaths(0), 250.0, 1.0, None),
         ];
         let circumstances = Circumstances { machine: Machine::here(), lost: 0.0, interrupted: false };
-        let text = Outcome::new(circumstances, 15, figures).text();
+        let text = table(&figures, 15) + &text_after_tables(&report(circumstances, 15, &figures));
         let flat = text.lines().find(|line| line.contains("flat  ")).unwrap();
         for part in ["1000", "270.00", "269.00 – 271.00", "0.90", "200.00", "1e6", "529.6 (flattened loop)"] {
             assert!(flat.contains(part), "{part} is not in {flat}");
@@ -669,19 +722,19 @@ mod tests {
 
     #[test]
     fn what_is_chosen_is_measured_and_the_rest_in_every_way() {
-        let options = Options { apps: Some(7), iterations: Some(5_000), ..Options::default() };
+        let options = Arguments { apps: Some(7), iterations: Some(5_000), ..Arguments::default() };
         let cells = options.cells().unwrap();
         assert_eq!(cells.len(), 3 * Schedule::ALL.len());
         for cell in &cells {
             assert_eq!((cell.apps, cell.work, cell.idle + cell.timed), (7, WORK, 5_000));
         }
-        let options = Options { schedule: Some(Schedule::Flat), busy_after: Some(BusyAfter::Never), ..options };
+        let options = Arguments { schedule: Some(Schedule::Flat), busy_after: Some(BusyAfter::Never), ..options };
         assert_eq!(options.cells().unwrap().len(), 1);
     }
 
     #[test]
     fn a_run_that_ends_before_the_apps_are_busy_is_a_mistake() {
-        let options = Options { iterations: Some(1_000), ..Options::default() };
+        let options = Arguments { iterations: Some(1_000), ..Arguments::default() };
         assert!(matches!(options.cells(), Err(BreathsimError::NeverBusy { idle: 1_000, iterations: 1_000 })));
     }
 

@@ -21,11 +21,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
 use crate::timing::{clocks, middle, undisturbed};
-use crate::workers::{fail, settle};
+use crate::workers::{self, fail, settle};
+use bellows_config::Registry;
 
 /// Distance between buffers, where the data starts, and how much further it does on one side.
 const STRIDE: usize = 2_240;
@@ -199,47 +201,90 @@ impl Case {
     }
 }
 
-/// What a benchmark run is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
-    /// What is copied.
-    pub sizes: Vec<Size>,
-    /// Copies between barriers.
-    pub batches: Vec<usize>,
-    /// Where sources and destinations lie.
-    pub places: Vec<Where>,
-    /// Fresh processes for each figure.
-    pub processes: usize,
-    /// Rounds in each process, of which the lower quartile counts.
-    pub rounds: usize,
-    /// The processor to measure on; the last that the process may use if none is given.
-    pub cpu: Option<usize>,
-    /// Only cases whose name contains this.
-    pub filter: String,
+/// Measure how fast batched packet copies are, against memcpy
+///
+/// Packets are copied from one row of buffers to another, one call of memcpy for each, and by a blitter with a barrier after
+/// so many. Cases: copy (the blitter decides when a copy is done), deferred (all are done at the barrier). A ratio above 1
+/// says that the blitter is faster; it is the median of the processes' ratios with its 95 percent confidence interval.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Bytes per copy, or imix: 60, 576 and 1500 bytes as 7 : 4 : 1, shuffled
+    #[arg(
+        long,
+        value_name = "BYTES,…",
+        value_delimiter = ',',
+        default_value = "32,60,64,128,256,512,1024,1500,4096,9000,imix"
+    )]
+    size: Vec<Size>,
+    /// Copies between barriers
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,32,256",
+        value_parser = whole(1..=1024)
+    )]
+    batch: Vec<usize>,
+    /// Cache levels of sources and destinations
+    #[arg(long = "where", value_name = "LEVEL,…", value_delimiter = ',', default_value = "l1,l2,l3,cold")]
+    places: Vec<Where>,
+    /// Fresh processes per figure; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Rounds per process, of which the lower quartile counts
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole(1..=60_000))]
+    rounds: usize,
+    #[command(flatten)]
+    rival: Rival,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            sizes: Size::ALL.to_vec(),
-            batches: vec![1, 32, 256],
-            places: Where::ALL.to_vec(),
-            processes: 15,
-            rounds: 60,
-            cpu: None,
-            filter: String::new(),
-        }
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--rounds", "1", "--size", "60", "--where", "l1", "--batch", "32"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are copy and deferred"),
+        (&["--size", "60,0"], "`0` is no size; give bytes from 1 to 65536, or imix"),
+        (&["--where", "dram"], "`dram` is no place to copy from and to; give l1, l2, l3 or cold"),
+        (&["--batch", "0"], "0 is not in 1..=1024"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn measured_labels(&self) -> &'static [&'static str] {
+        &["clocks", "memcpy"]
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("blit"), lab.audience).map(|report| Finished::new(report, text))
     }
 }
 
 /// All sizes and batches in one place, for one process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
+struct Task {
     place: Where,
     /// Bytes of sources and destinations together.
     hold: usize,
     cases: Vec<Case>,
-    options: Options,
+    options: Arguments,
 }
 
 /// One figure of one process: clocks a copy.
@@ -254,23 +299,13 @@ struct Figure {
 
 /// What one process measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
+struct Answer {
     figures: Vec<Figure>,
 }
 
-/// What was measured.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// As data.
-    pub report: Report,
-}
-
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-///
-/// # Errors
-/// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Outcome, BenchError> {
-    let cases = chosen(Case::ALL, Case::name, &options.filter)?;
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.case)?;
     let levels = Levels::measure().map_err(BenchError::Levels)?;
     let mut notes = Vec::new();
     let mut tasks = Vec::new();
@@ -289,7 +324,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
     let mut report = Report::new("blit", machine, options.processes, results);
     report.notes = notes;
     report.interrupted = interrupted;
-    Ok(Outcome { report })
+    Ok(report)
 }
 
 /// The medians over the processes.
@@ -314,17 +349,17 @@ fn figures(task: &Task, answers: &[Answer]) -> Vec<Measurement> {
 }
 
 /// Does one task, in a process that has done nothing else.
-pub fn measure(task: Task) -> Answer {
-    settle(task.options.cpu);
+fn measure(task: Task) -> Answer {
+    settle(task.options.common.cpu);
     let mut figures = Vec::new();
     let mut random = Rng::new();
-    for &size in &task.options.sizes {
+    for &size in &task.options.size {
         let moves = moves(size, &task, &mut random);
         let memory = moves.iter().map(|one| one.from.max(one.to) + one.room).max().unwrap_or(0);
         let mut words = Words::new(memory / size_of::<u64>() + 1).unwrap_or_else(|error| fail(&error));
         words.fill(1);
         let mut plan = Plan::new(words.bytes_mut(), &moves).unwrap_or_else(|error| fail(&format!("{error:?}")));
-        for &batch in &task.options.batches {
+        for &batch in &task.options.batch {
             figures.extend(compare(&mut plan, size, batch, &task, &mut random));
         }
     }
@@ -401,54 +436,52 @@ fn compare(plan: &mut Plan, size: Size, batch: usize, task: &Task, random: &mut 
     cases.iter().copied().zip(rest).map(figure).collect()
 }
 
-impl Outcome {
-    /// As tables for people: for each case and place a line for each size, with a column for each batch.
-    pub fn text(&self) -> String {
-        let report = &self.report;
-        let mut text = report.heading();
-        let _ = writeln!(
-            text,
-            "ratio to memcpy, above 1 is faster, with its {}; in brackets clocks a copy, of memcpy and of the blitter",
-            report.interval()
-        );
-        let key = |result: &Measurement| (result.case.clone(), result.labels["where"].clone());
-        for part in report.results.chunk_by(|one, next| key(one) == key(next)) {
-            let _ = writeln!(text, "\n{}, {}", part[0].case, part[0].labels["where"].as_str().unwrap_or_default());
-            let mut batches: Vec<&Value> = part.iter().map(|result| &result.labels["batch"]).collect();
-            batches.sort_by_key(|batch| batch.as_u64());
-            batches.dedup();
-            let _ = write!(text, "{:>6}", "size");
-            for batch in &batches {
-                let _ = write!(text, "  {:>38}", format!("batches of {batch}"));
+/// As tables for people: for each case and place a line for each size, with a column for each batch.
+fn text(report: &Report) -> String {
+    let mut text = report.heading();
+    let _ = writeln!(
+        text,
+        "ratio to memcpy, above 1 is faster, with its {}; in brackets clocks a copy, of memcpy and of the blitter",
+        report.interval()
+    );
+    let key = |result: &Measurement| (result.case.clone(), result.labels["where"].clone());
+    for part in report.results.chunk_by(|one, next| key(one) == key(next)) {
+        let _ = writeln!(text, "\n{}, {}", part[0].case, part[0].labels["where"].as_str().unwrap_or_default());
+        let mut batches: Vec<&Value> = part.iter().map(|result| &result.labels["batch"]).collect();
+        batches.sort_by_key(|batch| batch.as_u64());
+        batches.dedup();
+        let _ = write!(text, "{:>6}", "size");
+        for batch in &batches {
+            let _ = write!(text, "  {:>38}", format!("batches of {batch}"));
+        }
+        text.push('\n');
+        for line in part.chunk_by(|one, next| one.labels["size"] == next.labels["size"]) {
+            let size = &line[0].labels["size"];
+            let _ = write!(text, "{:>6}", size.as_str().map_or_else(|| size.to_string(), str::to_owned));
+            for result in line {
+                let Measurement { median, low, high, labels, .. } = result;
+                let clocks = format!("({} : {})", labels["memcpy"], labels["clocks"]);
+                let ratio = format!("{median:.2} ({low:.2} – {high:.2})");
+                let _ = write!(text, "  {ratio} {clocks:>19}");
             }
             text.push('\n');
-            for line in part.chunk_by(|one, next| one.labels["size"] == next.labels["size"]) {
-                let size = &line[0].labels["size"];
-                let _ = write!(text, "{:>6}", size.as_str().map_or_else(|| size.to_string(), str::to_owned));
-                for result in line {
-                    let Measurement { median, low, high, labels, .. } = result;
-                    let clocks = format!("({} : {})", labels["memcpy"], labels["clocks"]);
-                    let ratio = format!("{median:.2} ({low:.2} – {high:.2})");
-                    let _ = write!(text, "  {ratio} {clocks:>19}");
-                }
-                text.push('\n');
-            }
         }
-        let sentences = report.sentences();
-        if !sentences.is_empty() {
-            let _ = write!(text, "\n{sentences}");
-        }
-        text
     }
+    let sentences = report.sentences();
+    if !sentences.is_empty() {
+        let _ = write!(text, "\n{sentences}");
+    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::parsed;
     use bellows_sys::clock;
 
     fn task(place: Where, hold: usize) -> Task {
-        Task { place, hold, cases: Case::ALL.to_vec(), options: Options { rounds: 2, ..Options::default() } }
+        Task { place, hold, cases: Case::ALL.to_vec(), options: parsed(&["--rounds", "2"]) }
     }
 
     #[test]
@@ -479,8 +512,8 @@ mod tests {
         clock::calibrate();
         for place in [Where::L1, Where::Cold] {
             let mut task = task(place, 24 << 10);
-            task.options.sizes = vec![Size::Bytes(60), Size::Imix];
-            task.options.batches = vec![1, 32];
+            task.options.size = vec![Size::Bytes(60), Size::Imix];
+            task.options.batch = vec![1, 32];
             let answer = measure(task.clone());
             assert_eq!(answer.figures.len(), 2 * 2 * 2);
             assert!(answer.figures.iter().all(|figure| figure.memcpy > 0.0 && figure.blit > 0.0));

@@ -41,30 +41,87 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
 use crate::networks::{configured, linked};
 use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
-use crate::workers::{fail, settle};
+use crate::workers::{self, fail, settle};
+use bellows_config::Registry;
 use bellows_stats::{ENOUGH, median};
 
 use clock::{Breaths, Clock, Shared};
 use honest::{BULK, Honest, MIXED, Tally};
 
-/// What a benchmark run is asked to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Options {
-    /// Seconds that each process takes, for all attacks and what they are compared with.
-    pub seconds: f64,
-    /// Fresh processes.
-    pub processes: usize,
-    /// The engine's processor; the last that the process may use if none is given.
-    pub cpu: Option<usize>,
-    /// A folder with the folders `vring` and `vhost_messages`, each with what a fuzzer found: attacks as well.
-    pub corpus: Option<PathBuf>,
-    /// Whether devices make pauses between short connections, as they do.
-    pub pauses: bool,
-    /// Only attacks whose name contains this.
-    pub filter: String,
+/// Measure what a guest notices of another one that attacks the engine
+///
+/// An engine with two virtio-net devices has a processor to itself. On another, one thread is an honest driver at the first
+/// device and whoever is at the second, in turns: another honest driver for a while, then somebody who tries an attack.
+/// A device pauses between short connections, as it does in production; without the pauses, attacks are tried more often.
+/// Each case is an attack, its figure the clocks of a breath that 99.9 of 100 breaths do not exceed, beside the same of the
+/// honest second driver. The honest driver must lose no packet, its packets must wait two breaths at most, and a breath
+/// must not cost more than 1.5 times the clocks; else the report says what is broken, and the exit code is 1.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    /// Only attacks whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Seconds per process, shared out among the attacks
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    seconds: f64,
+    /// Fresh processes; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Accept the next connection at once, however short the last one was
+    #[arg(long)]
+    without_pauses: bool,
+    /// Folder with what fuzzers found, in `vring` and `vhost_messages`: more attacks
+    #[arg(long, value_name = "FOLDER")]
+    corpus: Option<PathBuf>,
+    #[command(flatten)]
+    rival: Rival,
+}
+
+/// How long, in seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("not a number of seconds from 0.1 to 86400".to_owned()),
+    }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--seconds", "0.2", "--case", "false-claims"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),
+        (&["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
+        (
+            &["--log-level", "error", "--processes", "1", "--corpus", "nowhere"],
+            "nowhere/vhost_messages: No such file or directory",
+        ),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        // What attackers do is not worth a line each.
+        let arguments = [&lab.worker("neighbours")[..], &["--log-level", "error"]].concat();
+        run(self, &arguments, lab.audience).map(|report| Finished::new(report, text))
+    }
 }
 
 /// What is done at the second device.
@@ -94,10 +151,10 @@ impl Attacker {
     }
 
     /// Those that are asked for.
-    fn chosen(options: &Options) -> Result<Vec<Attacker>, BenchError> {
+    fn chosen(options: &Arguments) -> Result<Vec<Attacker>, BenchError> {
         let listed = (0..ATTACKS.len()).map(Attacker::Listed);
         let found = if options.corpus.is_some() { &[Attacker::Messages, Attacker::Rings][..] } else { &[] };
-        chosen(listed.chain(found.iter().copied()), Attacker::name, &options.filter)
+        chosen(listed.chain(found.iter().copied()), Attacker::name, &options.case)
     }
 }
 
@@ -110,8 +167,8 @@ const MOST_CLOCKS: f64 = 1.5;
 
 /// One process of the benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Task {
-    options: Options,
+struct Task {
+    options: Arguments,
     /// Where sockets may lie.
     folder: PathBuf,
     seed: u64,
@@ -119,7 +176,7 @@ pub struct Task {
 
 /// What one process has measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Answer {
+struct Answer {
     attacks: Vec<Attacked>,
 }
 
@@ -151,10 +208,7 @@ struct Figures {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
-///
-/// # Errors
-/// See [`BenchError`].
-pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
     let attackers = Attacker::chosen(options)?;
     // A process that fails ends at once: what it leaves there is removed here.
     let folder = Folder::new()?;
@@ -172,7 +226,7 @@ pub fn run(options: &Options, arguments: &[&str], audience: &mut dyn Audience) -
     }
     let mut report = Report::new("neighbours", machine, answers.len(), results);
     report.interrupted = interrupted;
-    report.notes = notes(&answers, options.pauses);
+    report.notes = notes(&answers, !options.without_pauses);
     report.failed = !broken.is_empty();
     report.notes.extend(broken);
     Ok(report)
@@ -266,7 +320,7 @@ fn notes(answers: &[Answer], pauses: bool) -> Vec<String> {
 }
 
 /// The report for people.
-pub fn text(report: &Report) -> String {
+fn text(report: &Report) -> String {
     let row = |[attack, ratio, clocks, reference, wait, lost, packets, what]: [&str; 8]| {
         format!("{attack:22}  {ratio:>21}  {clocks:>9}  {reference:>9}  {wait:>5}  {lost:>5}  {packets:>11}  {what}\n")
     };
@@ -299,12 +353,12 @@ const SLICE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Does one task, in a process that has done nothing else.
-pub fn measure(task: Task) -> Answer {
+fn measure(task: Task) -> Answer {
     let Task { options, folder, seed } = task;
     let attackers = Attacker::chosen(&options).unwrap_or_else(|error| fail(&error));
     let corpora = ["vhost_messages", "vring"].map(|name| corpus(options.corpus.as_deref(), name));
     let all = cpu::allowed();
-    let engines = options.cpu.or(all.last().copied()).unwrap_or_default();
+    let engines = options.common.cpu.or(all.last().copied()).unwrap_or_default();
     let Some(others) = all.iter().copied().find(|&cpu| cpu != engines) else {
         fail(&format!("the guests need a processor besides the engine's: only processor {engines} may be used"))
     };
@@ -316,7 +370,7 @@ pub fn measure(task: Task) -> Answer {
     let sockets = ["honest", "other"].map(|name| folder.join(format!("{name}-{process}")));
     let attack = |&attacker: &Attacker| {
         let shared = Arc::new(Shared::default());
-        let network = network(&sockets, options.pauses, Clock::new(Arc::clone(&shared)));
+        let network = network(&sockets, !options.without_pauses, Clock::new(Arc::clone(&shared)));
         let settings = Settings { busywait: true, metering: false, ..Settings::default() };
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
         let control = engine.control();

@@ -5,47 +5,81 @@ use std::path::Path;
 
 use bellows_config::Registry;
 use bellows_engine::Schedule;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
+use super::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
+use super::engine::Capture;
 use crate::audience::Audience;
-use crate::engine::Capture;
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, packets, whole};
+use crate::beside::Beside;
 use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
 use crate::workers::ProcessError;
 use bellows_stats::Median;
 
-/// What a benchmark run is asked to do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// The schedule to measure under.
-    pub schedule: Schedule,
-    /// Where packets come from.
-    pub residents: Vec<Resident>,
-    /// Packets of each run in each process.
-    pub packets: u64,
-    /// Fresh processes for each figure.
-    pub processes: usize,
-    /// Packets a breath.
-    pub burst: usize,
-    /// The processor to measure on; the last that the process may use if none is given.
-    pub cpu: Option<usize>,
-    /// Only apps whose name contains this.
-    pub filter: String,
+/// Measure what every app costs per packet, from each level of the caches
+///
+/// Each figure is a difference: from source to sink through the app, less from source to sink without it, as `bellows
+/// appbench` measures it, with packets of 60 bytes. Apps that need keys get some.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Only apps whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Cache levels that packets come from
+    #[arg(long, value_name = "LEVEL,…", value_delimiter = ',', default_value = "l1,l2,l3,dram")]
+    resident: Vec<Resident>,
+    /// Packets per run and process
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = packets)]
+    packets: u64,
+    /// Fresh processes per figure; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Packets per breath
+    #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = whole(1..=1024))]
+    burst: usize,
+    #[command(flatten)]
+    rival: Rival,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            schedule: Schedule::default(),
-            residents: Resident::ALL.to_vec(),
-            packets: 1_000_000,
-            processes: 15,
-            burst: 128,
-            cpu: None,
-            filter: String::new(),
-        }
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name"),
+        (&["--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["--packets", "none"], "give a number of packets"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    /// Its figures are those of `appbench`, and so are its workers.
+    fn work(registry: &Registry) -> Result<(), std::io::Error> {
+        appbench::Arguments::work(registry)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        let report = run(self, &lab.worker("apps"), lab.registry, lab.audience)?;
+        Ok(Finished::new(report, text_after_rows))
     }
 }
 
@@ -96,16 +130,13 @@ fn subjects(registry: &Registry, filter: &str, capture: &Path, written: &Path) -
     subjects
 }
 
-/// What was measured.
+/// What was measured, and the shape of the table.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// As data.
-    pub report: Report,
+struct Outcome {
+    report: Report,
     residents: Vec<Resident>,
     /// How wide the longest name is.
     width: usize,
-    /// Whether an app panicked, and is therefore not in the table.
-    pub panicked: bool,
 }
 
 /// The share of an audience that some of all processes have.
@@ -134,28 +165,25 @@ impl Audience for Part<'_> {
 }
 
 /// Runs the benchmark. `arguments` make this program call [`appbench::measure`] in a fresh process.
-///
-/// # Errors
-/// See [`AppbenchError`].
-pub fn run(
-    options: &Options,
+fn run(
+    options: &Arguments,
     arguments: &[&str],
     registry: &Registry,
     audience: &mut dyn Audience,
-) -> Result<Outcome, AppbenchError> {
+) -> Result<Report, AppbenchError> {
     let unwritten = |error| AppbenchError::Refused(BenchError::Capture(error).to_string());
     let capture = Capture::make(CAPTURED).map_err(unwritten)?;
     let written = Written(capture.path.with_extension("written.pcap"));
-    let all = subjects(registry, &options.filter, &capture.path, &written.0);
+    let all = subjects(registry, &options.case, &capture.path, &written.0);
     if all.is_empty() {
         let names: Vec<&str> = registry.entries().map(|entry| entry.name()).collect();
-        let none = BenchError::NoCase(options.filter.clone(), names.join(", "));
+        let none = BenchError::NoCase(options.case.clone(), names.join(", "));
         return Err(AppbenchError::Refused(none.to_string()));
     }
     let mut notes = Vec::new();
     let levels = appbench::levels(&options.of(&all[0]), arguments, audience)?;
     let (there, missing): (Vec<Resident>, Vec<Resident>) =
-        options.residents.iter().partition(|level| levels.residence(**level).is_ok());
+        options.resident.iter().partition(|level| levels.residence(**level).is_ok());
     notes.extend(missing.into_iter().filter_map(|level| levels.residence(level).err()).map(|error| error.to_string()));
     let residences: Vec<Residence> = there.iter().filter_map(|level| levels.residence(*level).ok()).collect();
     let jobs: Vec<(&Subjected, Vec<Job>)> = all
@@ -199,7 +227,7 @@ pub fn run(
         let is_first = outcome.is_none();
         let outcome = outcome.get_or_insert_with(|| {
             let report = Report::new("apps", machine, options.processes, Vec::new());
-            Outcome { report, residents: there.clone(), width, panicked: false }
+            Outcome { report, residents: there.clone(), width }
         });
         let answered = jobs.iter().zip(found.answers).filter(|(_, answers)| !answers.is_empty());
         let sheets = answered.map(|(job, answers)| Sheet::of(job.cell, answers));
@@ -222,18 +250,22 @@ pub fn run(
         return Err(if panicked { AppbenchError::Panicked(why) } else { AppbenchError::Refused(why) });
     };
     outcome.report.notes = notes;
-    outcome.panicked = panicked;
-    Ok(outcome)
+    outcome.report.failed = panicked;
+    Ok(outcome.report)
 }
 
-impl Options {
+impl Arguments {
+    fn schedule(&self) -> Schedule {
+        self.conditions.schedule.unwrap_or_default()
+    }
+
     fn of(&self, subject: &Subjected) -> AppOptions {
         AppOptions {
             packets: Some(self.packets),
             processes: self.processes,
             burst: Some(self.burst),
-            schedule: Some(self.schedule),
-            cpu: self.cpu,
+            schedule: Some(self.schedule()),
+            cpu: self.common.cpu,
             ..AppOptions::new(Subject::Row(subject.row.clone()))
         }
     }
@@ -249,14 +281,14 @@ impl Options {
 }
 
 /// A cell of the table.
-fn figure(subject: &Subjected, options: &Options, sheet: &Sheet) -> Option<Measurement> {
+fn figure(subject: &Subjected, options: &Arguments, sheet: &Sheet) -> Option<Measurement> {
     let found: Median = sheet.clocks()?.difference?;
     let resident = sheet.cell().residence.map_or(json!(OWN), |residence| json!(residence.level));
     let labels: Vec<(&str, Value)> = vec![
         ("name", json!(subject.name)),
         ("resident", resident),
         ("apps", json!(subject.row.apps)),
-        ("schedule", json!(options.schedule)),
+        ("schedule", json!(options.schedule())),
         ("burst", options.burst.into()),
     ];
     Some(Measurement::with("app", "clocks/packet", found, labels))
@@ -275,16 +307,6 @@ impl Drop for Written {
 }
 
 impl Outcome {
-    /// As a table for people: a line for each app, a column for each level.
-    pub fn text(&self) -> String {
-        let results = &self.report.results;
-        let rows: String = results
-            .chunk_by(|one, next| one.labels["name"] == next.labels["name"])
-            .map(|results| self.row(results[0].labels["name"].as_str().unwrap_or_default(), results))
-            .collect();
-        self.head() + &rows + &self.text_after_rows()
-    }
-
     /// What stands above the rows.
     fn head(&self) -> String {
         let Outcome { report, residents, width, .. } = self;
@@ -317,17 +339,18 @@ impl Outcome {
         text.push('\n');
         text
     }
+}
 
-    /// What stands below the rows.
-    pub fn text_after_rows(&self) -> String {
-        let sentences = self.report.sentences();
-        if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
-    }
+/// What stands below the rows.
+fn text_after_rows(report: &Report) -> String {
+    let sentences = report.sentences();
+    if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::parsed;
     use crate::residence::Levels;
 
     #[test]
@@ -340,7 +363,7 @@ mod tests {
         for subject in all.iter().filter(|subject| !needs_another_side(&subject.name)) {
             let levels = Levels::simulated();
             let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
-            let jobs = Options::default().jobs(subject, &residences, &registry);
+            let jobs = parsed::<Arguments>(&[]).jobs(subject, &residences, &registry);
             let is_own = ["source", "pcap-reader"].contains(&subject.name.as_str());
             assert_eq!(jobs.len(), if is_own { 1 } else { 2 }, "{}", subject.name);
             appbench::check(&jobs[0], &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));

@@ -6,6 +6,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `arguments` | what the command takes |
 //! | [`wiring`] | from apps in a row to a network |
 //! | `bed` | a network that is being measured, and its books |
 //! | `rounds` | one process's measurement: rounds that alternate |
@@ -31,6 +32,7 @@
 //! What an interval does not hold: all processes run the same program, so where the linker put the code is the same for all. A
 //! program that was built anew can differ by that alone.
 
+mod arguments;
 mod bed;
 mod figures;
 mod rounds;
@@ -46,14 +48,16 @@ use bellows_packet::pool;
 use serde::{Deserialize, Serialize};
 
 use crate::audience::Audience;
+use crate::bench::Finished;
 use crate::callgrind::{self, CallgrindError, Counts};
 use crate::machine::Machine;
 use crate::processes::{Answers, ask, take_turns_with};
-use crate::report::Report;
+use crate::report::{BenchError, Report};
 use crate::residence::{Levels, NotFound, Residence, Resident};
 use crate::supply::Order;
 use crate::traffic::{Traffic, TrafficError};
 use crate::workers::{ProcessError, catch, panicked, settle};
+pub use arguments::Arguments;
 pub use bed::{Account, Booking};
 use bed::{Bed, Links};
 pub(crate) use figures::Sheet;
@@ -273,6 +277,19 @@ impl AppbenchError {
     }
 }
 
+impl From<AppbenchError> for BenchError {
+    fn from(error: AppbenchError) -> BenchError {
+        match error {
+            AppbenchError::Diagnosed(mistakes) => BenchError::Diagnosed(mistakes),
+            AppbenchError::Process(error) | AppbenchError::Callgrind(CallgrindError::Process(error)) => {
+                BenchError::Process(error)
+            }
+            error if error.is_mistake() => BenchError::Refused(error.to_string()),
+            error => BenchError::Failed(error.to_string()),
+        }
+    }
+}
+
 /// Why a process has found nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Trouble {
@@ -331,22 +348,6 @@ pub struct Answer {
     levels: Option<Levels>,
 }
 
-/// What was measured.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// As data.
-    pub report: Report,
-    sheets: Vec<Sheet>,
-    title: text::Title,
-}
-
-impl Outcome {
-    /// As tables for people.
-    pub fn text(&self) -> String {
-        text::render(self)
-    }
-}
-
 /// Runs the measurement. `arguments` make this program call [`measure`] in a fresh process.
 ///
 /// # Errors
@@ -356,7 +357,7 @@ pub fn run(
     arguments: &[&str],
     registry: &Registry,
     audience: &mut dyn Audience,
-) -> Result<Outcome, AppbenchError> {
+) -> Result<Finished, AppbenchError> {
     let plan = catch(|| Plan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
     if let (Some(app), false) = (&plan.wiring.own_source, options.is_plain()) {
         return Err(AppbenchError::OwnPackets(app.clone()));
@@ -384,7 +385,7 @@ pub fn run(
     let mut report = Report::new("appbench", machine, processes, results);
     report.notes = figures::notes(options, &plan, &sheets);
     report.interrupted = interrupted;
-    Ok(Outcome { report, sheets, title })
+    Ok(Finished::new(report, move |report| text::render(report, &sheets, &title)))
 }
 
 /// What is to be measured, under some conditions.
