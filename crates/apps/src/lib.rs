@@ -12,6 +12,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod claims;
 pub mod counter;
 pub mod delay;
 pub mod impair;

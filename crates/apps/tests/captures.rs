@@ -2,6 +2,7 @@
 //! the capture crate reads arrives, what is wrong with a file is said, and what is written back is the same capture.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +11,7 @@ use bellows_apps::pcap_writer::PcapWriter;
 use bellows_apps::sink::Sink;
 use bellows_capture::{Format, LinkType, Reader, TimestampResolution};
 use bellows_config::{Configure, Context, Mistake};
-use bellows_engine::{App, Counter, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
+use bellows_engine::{App, Counters, End, Engine, Io, Network, Outcome, Port, Ports, Settings, counters};
 use bellows_packet::{LARGEST_ROOM, Packet, pool};
 use bellows_testkit::scratch::{TempDir, scratch};
 use bellows_testkit::{captures, programs};
@@ -169,21 +170,48 @@ fn a_network_does_not_overwrite_the_file_that_it_reads() {
     let scratch = scratch();
     let path = scratch.path().join("both.pcap");
     std::fs::copy(quickstart(), &path).unwrap();
-    let writer = configured::<PcapWriter>(serde_json::json!({ "path": path })).unwrap();
-    // The writer would start first.
-    let network = Network::new().app("out", writer).app("in", reader(&path).unwrap());
-    let network = network.link("in.output -> out.input").unwrap();
-    let error = Engine::new(network, Settings::default(), None).err().map(|error| error.to_string()).unwrap();
-    assert!(error.contains("app `out`") && error.contains("is being read or written"), "{error}");
-    assert!(std::fs::read(path).unwrap() == std::fs::read(quickstart()).unwrap());
+    let link = |network: Network| network.link("in.output -> out.input").unwrap();
+    let refused = |network| Engine::new(network, Settings::default(), None).err().unwrap().to_string();
+    for is_linked in [false, true] {
+        // A file with two names is not replaced but emptied.
+        if is_linked {
+            std::fs::hard_link(&path, scratch.path().join("other name")).unwrap();
+        }
+        let writer = || configured::<PcapWriter>(serde_json::json!({ "path": path })).unwrap();
+        let error = refused(link(Network::new().app("in", reader(&path).unwrap()).app("out", writer())));
+        assert!(error.contains("app `out`") && error.contains("is being read or written"), "{error}");
+        let error = refused(link(Network::new().app("out", writer()).app("in", reader(&path).unwrap())));
+        assert!(error.contains("app `in`") && error.contains("is about to overwrite it"), "{error}");
+        assert!(std::fs::read(&path).unwrap() == std::fs::read(quickstart()).unwrap());
+        // Nothing of either is left.
+        let mut alone = reader(&path).unwrap();
+        alone.start(None).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_another_network_writes_can_be_read() {
+    let scratch = scratch();
+    let path = scratch.path().join("both.pcap");
+    let mut writer = configured::<PcapWriter>(serde_json::json!({ "path": path })).unwrap();
+    writer.start(None).unwrap();
+    writer.begin();
+    std::fs::copy(quickstart(), &path).unwrap();
+    assert!(File::open(&path).unwrap().try_lock_shared().is_err(), "the writer holds it");
+    reader(&path).unwrap().start(None).unwrap();
+    writer.stop().unwrap();
 }
 
 /// Keeps all packets for a millisecond, and drops them then.
 struct Hoard(VecDeque<Packet>);
 
+counters! { Hoard;
+    drop HOARDED = "hoarded", "packets that were kept for a while";
+}
+
 impl App for Hoard {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
-    const DROPS: &'static [Counter] = &[Counter::new("hoarded", "packets that were kept for a while")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         self.0.extend(&mut io.input(0));
@@ -191,7 +219,7 @@ impl App for Hoard {
     }
 
     fn tick(&mut self, io: &Io<Self>) {
-        self.0.drain(..).for_each(|packet| io.drop(packet, 0));
+        self.0.drain(..).for_each(|packet| io.drop(packet, Hoard::HOARDED));
     }
 
     fn held(&self) -> usize {

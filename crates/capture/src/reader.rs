@@ -67,9 +67,20 @@ impl Reader {
     /// If the file cannot be opened or read, is not a capture, or its first bytes are damaged, as far as they were
     /// read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let name: Arc<str> = path.as_ref().to_string_lossy().into();
-        let opened = File::open(path).and_then(|file| file.metadata().map(|metadata| (file, metadata)));
-        let (file, metadata) = opened.map_err(|error| Error::new(&name, ErrorKind::Open(error)))?;
+        let name = path.as_ref().to_string_lossy();
+        let file = File::open(&path).map_err(|error| Error::new(&name.as_ref().into(), ErrorKind::Open(error)))?;
+        Self::from_file(file, name)
+    }
+
+    /// Reads a file that is open and stands at its first byte, as [`open`](Self::open) does; `name` stands for it in
+    /// errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn from_file(file: File, name: impl AsRef<str>) -> Result<Self, Error> {
+        let name: Arc<str> = name.as_ref().into();
+        let metadata = file.metadata().map_err(|error| Error::new(&name, ErrorKind::Open(error)))?;
         let size = metadata.is_file().then_some(metadata.len());
         Self::from_input(Input::file(file), size, name, START)
     }

@@ -23,8 +23,8 @@ pub trait Configure: App {
     /// The keys of its table. Serialises to the canonical form by which a reload knows whether it changed.
     type Config: DeserializeOwned + Serialize + JsonSchema;
 
-    /// Makes the app, without any side effect: `check` does it too. Files that are read may be opened and looked
-    /// into; files that are written must not be touched before [`App::start`].
+    /// Makes the app, without any side effect: `check` does it too. A file that is read may be looked into, but is
+    /// closed again; no file is locked, kept open or written before [`App::start`].
     ///
     /// # Errors
     /// What is wrong with the values.

@@ -59,7 +59,8 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
-        let Settings { burst, lossless, busywait, schedule, metering, events, breath_limit, .. } = Settings::default();
+        let Settings { burst, lossless, busywait, schedule, metering, events, breath_limit, perf_map: _ } =
+            Settings::default();
         EngineConfig {
             burst,
             pool: 65_536,
@@ -77,15 +78,31 @@ impl Default for EngineConfig {
 
 impl EngineConfig {
     /// What of it is for [`Engine::new`](bellows_engine::Engine::new).
+    ///
+    /// Here and in [`EngineConfig::default`] all fields of both types are named: one that is added to either must be
+    /// dealt with before this compiles.
     pub fn settings(&self) -> Settings {
+        // The process sets up its pool and its processor before it makes an engine.
+        let EngineConfig {
+            pool: _,
+            cpu: _,
+            name: _,
+            burst,
+            lossless,
+            busywait,
+            schedule,
+            metering,
+            events,
+            breath_limit,
+        } = self.clone();
         Settings {
-            burst: self.burst,
-            lossless: self.lossless,
-            busywait: self.busywait,
-            schedule: self.schedule,
-            metering: self.metering,
-            events: self.events.clone(),
-            breath_limit: self.breath_limit.std(),
+            burst,
+            lossless,
+            busywait,
+            schedule,
+            metering,
+            events,
+            breath_limit: breath_limit.std(),
             perf_map: false,
         }
     }

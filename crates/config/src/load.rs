@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env::VarError;
 use std::path::{Path, PathBuf};
 
-use bellows_engine::{AppSpec, LinkEnd, LinkSpec, Network, Ports, Side, Traits};
+use bellows_engine::{AppSpec, Fault, LinkEnd, LinkSpec, Network, Ports, Side, Traits, WiredApp, wiring_faults};
 use bellows_observe::Home;
 use bellows_sys::cpu;
 use serde::Deserialize;
@@ -175,6 +175,13 @@ struct Known {
     kind: Option<(&'static str, Traits)>,
 }
 
+impl Known {
+    fn wired(&self) -> WiredApp<'_> {
+        let ports = self.kind.map(|(kind, traits)| (kind, traits.inputs, traits.outputs));
+        WiredApp { name: &self.name, ports }
+    }
+}
+
 struct Builder<'r> {
     diagnostics: Diagnostics,
     registry: &'r Registry,
@@ -216,6 +223,9 @@ struct WrittenLink {
 
 /// An app, and its port if that is written.
 type WrittenEnd = (String, Option<String>);
+
+/// The port of a link that names none, of an app that there is not. No port that is written has this name.
+const UNWRITTEN: &str = " ";
 
 /// The sides of a link in the order in which they are written.
 const SIDES: [Side; 2] = [Side::Output, Side::Input];
@@ -333,7 +343,7 @@ impl<'r> Builder<'r> {
         let kind = entry.map(|entry| (entry.name(), *entry.traits()));
         self.by_name.insert(key.name.clone(), self.known.len());
         self.known.push(Known { name: key.name.clone(), place: key.place, kind });
-        if key.name.is_empty() || key.name.contains(|c: char| c.is_whitespace() || c.is_control() || "<>".contains(c)) {
+        if !LinkEnd::is_name(&key.name) {
             let wrong = Diagnostic::error(format!("{} is no name for an app", quoted(&key.name)));
             let help = "use letters, digits, `-`, `_` and `.`: links name it";
             self.diagnostics.push(wrong.at(key.place, "no such name").help(help));
@@ -499,10 +509,8 @@ impl<'r> Builder<'r> {
     fn read_link(&self, text: &str) -> Option<([WrittenEnd; 2], [String; 2])> {
         let (from, to) = text.split_once("->")?;
         let end = |text: &str| {
-            let plain =
-                |name: &str| !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || "<>".contains(c));
             let text = text.trim();
-            if !plain(text) {
+            if !LinkEnd::is_name(text) {
                 return None;
             }
             match text.rsplit_once('.') {
@@ -510,7 +518,9 @@ impl<'r> Builder<'r> {
                 Some((app, _)) if self.by_name.contains_key(text) && !self.by_name.contains_key(app) => {
                     Some((text.to_owned(), None))
                 }
-                Some((app, port)) => (plain(app) && plain(port)).then(|| (app.to_owned(), Some(port.to_owned()))),
+                Some((app, port)) => {
+                    (!app.is_empty() && !port.is_empty()).then(|| (app.to_owned(), Some(port.to_owned())))
+                }
                 None => Some((text.to_owned(), None)),
             }
         };
@@ -528,7 +538,7 @@ impl<'r> Builder<'r> {
             ports[index(side)] = match (port, self.by_name.get(app)) {
                 (Some(port), _) => Some(port.clone()),
                 // That there is no such app is found with the other links.
-                (None, None) => Some("?".to_owned()),
+                (None, None) => Some(UNWRITTEN.to_owned()),
                 (None, Some(&known)) => match self.known[known].kind.map(|(_, traits)| self::ports(&traits, side)) {
                     None => {
                         self.excused.insert((side, known));
@@ -587,7 +597,7 @@ impl<'r> Builder<'r> {
                     Side::Input => Side::Output,
                 };
                 let other_port = ports[index(other)].as_deref().or(choices[index(other)].first().copied());
-                let other_end = of(other, other_port.filter(|port| *port != "?").unwrap_or("PORT"));
+                let other_end = of(other, other_port.filter(|port| *port != UNWRITTEN).unwrap_or("PORT"));
                 match side {
                     Side::Output => format!("\"{} -> {other_end}\"", of(side, port)),
                     Side::Input => format!("\"{other_end} -> {}\"", of(side, port)),
@@ -622,59 +632,53 @@ impl<'r> Builder<'r> {
         }
     }
 
-    /// Finds what is wrong with the links: the same as [`Network::faults`] finds, but also among apps that could not
-    /// be made, and with the places.
+    /// Reports what the engine finds wrong with the links, and where it is written.
     fn wiring(&mut self, links: &[Link]) {
-        let mut taken: HashMap<(Side, &str, &str), usize> = HashMap::new();
-        let mut count: HashMap<(Side, usize), usize> = HashMap::new();
-        let mut written: HashMap<&LinkSpec, usize> = HashMap::new();
-        for (index, link) in links.iter().enumerate() {
-            if let Some(&first) = written.get(&link.spec) {
-                let twice = Diagnostic::error(format!("the link {} is written twice", quoted(&link.spec.to_string())));
-                let twice = twice.at(link.place, "written again here").at(links[first].place, "first written here");
-                self.diagnostics.push(twice.help("remove one of them"));
-                continue;
-            }
-            written.insert(&link.spec, index);
-            for side in SIDES {
-                let end = link.spec.end(side);
-                match self.by_name.get(&end.app) {
-                    Some(&app) => {
-                        *count.entry((side, app)).or_default() += 1;
-                        self.port(app, link, side);
-                    }
-                    None => self.unknown_app(link, side),
+        let apps: Vec<WiredApp<'_>> = self.known.iter().map(Known::wired).collect();
+        let specs: Vec<LinkSpec> = links.iter().map(|link| link.spec.clone()).collect();
+        let faults = wiring_faults(&apps, &specs);
+        let mut incomplete = HashSet::new();
+        for fault in faults {
+            match fault {
+                // Reported when the tables were read.
+                Fault::DuplicateApp { .. } => {}
+                Fault::DuplicateLink { link, spec, first } => {
+                    let twice = Diagnostic::error(format!("the link {} is written twice", quoted(&spec.to_string())));
+                    let twice = twice.at(links[link].place, "written again here");
+                    let twice = twice.at(links[first].place, "first written here");
+                    self.diagnostics.push(twice.help("remove one of them"));
                 }
-                if end.port == "?" && !self.by_name.contains_key(&end.app) {
-                    continue;
+                Fault::UnknownApp { link, side, name, known } => self.unknown_app(&links[link], side, &name, &known),
+                Fault::UnknownPort { link, side, end, kind, known } => {
+                    self.unknown_port(&links[link], side, &end, &kind, &known);
                 }
-                match taken.entry((side, &end.app, &end.port)) {
-                    std::collections::hash_map::Entry::Occupied(first) => {
-                        let first = &links[*first.get()];
-                        self.linked_twice(link, first, side);
-                    }
-                    std::collections::hash_map::Entry::Vacant(free) => {
-                        free.insert(index);
-                    }
+                Fault::LinkedTwice { end, .. } if end.port == UNWRITTEN => {}
+                Fault::LinkedTwice { link, side, end, first } => {
+                    self.linked_twice(&links[link], &links[first], side, &end);
                 }
-            }
-            if link.spec.from.app == link.spec.to.app {
-                let looped = Diagnostic::error(format!("a link leads from {} to itself", quoted(&link.spec.from.app)));
-                self.diagnostics.push(looped.at(link.place, "").help("put another app between"));
+                Fault::SelfLink { link, app } => {
+                    let looped = Diagnostic::error(format!("a link leads from {} to itself", quoted(&app)));
+                    self.diagnostics.push(looped.at(links[link].place, "").help("put another app between"));
+                }
+                Fault::OpenPort { side, end, help } => {
+                    incomplete.insert(end.app.clone());
+                    self.too_few_links(side, &end.app, Lacking::Port { name: &end.port, help });
+                }
+                Fault::TooFewPorts { side, app, count, at_least, help } => {
+                    self.too_few_links(side, &app, Lacking::Count { count, at_least, help });
+                    incomplete.insert(app);
+                }
             }
         }
-        for app in 0..self.known.len() {
-            self.open_ports(app, &taken, &count);
-        }
+        self.idle_apps(links, &incomplete);
     }
 
-    fn unknown_app(&mut self, link: &Link, side: Side) {
-        let name = &link.spec.end(side).app;
+    fn unknown_app(&mut self, link: &Link, side: Side, name: &str, known: &[String]) {
         let unknown = Diagnostic::error(format!("there is no app {}", quoted(name)));
         if self.diagnostics.is_full() {
             return self.diagnostics.push(unknown);
         }
-        let known = self.known.iter().map(|app| app.name.as_str());
+        let known = known.iter().map(String::as_str);
         let label = match nearest(name, known.clone()) {
             Some(near) => {
                 self.excused.extend(self.by_name.get(near).map(|&app| (side, app)));
@@ -689,39 +693,34 @@ impl<'r> Builder<'r> {
         self.diagnostics.push(unknown.at(place, label).help(help));
     }
 
-    fn port(&mut self, app: usize, link: &Link, side: Side) {
-        let Some((kind, traits)) = self.known[app].kind else { return };
-        let Ports::Named(ports) = ports(&traits, side) else { return };
-        let end = link.spec.end(side);
-        let names = || ports.iter().map(|port| port.name);
-        if names().any(|name| name == end.port) {
-            return;
-        }
+    fn unknown_port(&mut self, link: &Link, side: Side, end: &LinkEnd, kind: &str, known: &[String]) {
+        let Some(&app) = self.by_name.get(&end.app) else { return };
         self.excused.insert((side, app));
         let unknown = Diagnostic::error(format!("{} ({kind}) has no {side} {}", quoted(&end.app), quoted(&end.port)));
         let place = self.end_place(link, side);
         let place = Place { start: place.end.saturating_sub(end.port.len()).max(place.start), ..place };
-        let (other, other_side) = match side {
-            Side::Input => (traits.outputs, Side::Output),
-            Side::Output => (traits.inputs, Side::Input),
+        let other_side = match side {
+            Side::Input => Side::Output,
+            Side::Output => Side::Input,
         };
-        let is_other = matches!(other, Ports::Named(other) if other.iter().any(|port| port.name == end.port));
+        let other = self.known[app].kind.map(|(_, traits)| ports(&traits, other_side));
+        let is_other = matches!(other, Some(Ports::Named(other)) if other.iter().any(|port| port.name == end.port));
         if is_other {
             self.excused.insert((other_side, app));
         }
+        let names = || known.iter().map(String::as_str);
         let label = match nearest(&end.port, names()) {
             _ if is_other => format!("this is an {other_side}"),
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("unknown {side}"),
         };
         let help =
-            if ports.is_empty() { format!("it has no {side}s") } else { format!("its {side}s: {}", listed(names())) };
+            if known.is_empty() { format!("it has no {side}s") } else { format!("its {side}s: {}", listed(names())) };
         self.diagnostics.push(unknown.at(place, label).help(help));
     }
 
-    fn linked_twice(&mut self, link: &Link, first: &Link, side: Side) {
-        let twice =
-            Diagnostic::error(format!("the {side} {} is linked twice", quoted(&link.spec.end(side).to_string())));
+    fn linked_twice(&mut self, link: &Link, first: &Link, side: Side, end: &LinkEnd) {
+        let twice = Diagnostic::error(format!("the {side} {} is linked twice", quoted(&end.to_string())));
         let twice = twice.at(self.end_place(link, side), "linked again here");
         let twice = twice.at(self.end_place(first, side), "first linked here");
         let help = match side {
@@ -731,49 +730,51 @@ impl<'r> Builder<'r> {
         self.diagnostics.push(twice.help(help));
     }
 
-    fn open_ports(
-        &mut self,
-        app: usize,
-        taken: &HashMap<(Side, &str, &str), usize>,
-        count: &HashMap<(Side, usize), usize>,
-    ) {
-        let Known { name, place, kind: Some((kind, traits)) } = &self.known[app] else { return };
-        let mut found = Vec::new();
-        for side in [Side::Input, Side::Output].into_iter().filter(|&side| !self.excused.contains(&(side, app))) {
-            let example = |port: &str| match side {
-                Side::Input => format!("\"OTHER.OUTPUT -> {name}.{port}\""),
-                Side::Output => format!("\"{name}.{port} -> OTHER.INPUT\""),
-            };
-            match ports(traits, side) {
-                Ports::Named(ports) => {
-                    let is_open = |port: &&bellows_engine::Port| {
-                        port.required && !taken.contains_key(&(side, name.as_str(), port.name))
-                    };
-                    for port in ports.iter().filter(is_open) {
-                        let open = Diagnostic::error(format!("the {side} `{name}.{}` is not linked", port.name));
-                        let open = open.at(*place, format!("`{kind}` needs it: {}", port.help));
-                        found.push(open.help(format!("add {} to `links`", example(port.name))));
-                    }
-                }
-                Ports::Any { at_least, help } => {
-                    let count = count.get(&(side, app)).copied().unwrap_or(0);
-                    if count < at_least {
-                        let count = if count == 0 { "no".to_owned() } else { format!("only {count}") };
-                        let few = Diagnostic::error(format!("{} has {count} {side}s linked", quoted(name)));
-                        let few = few.at(*place, format!("`{kind}` needs {at_least} or more: {help}"));
-                        found.push(few.help(format!("add {} to `links`, with any name for the port", example("NAME"))));
-                    }
-                }
+    fn too_few_links(&mut self, side: Side, app: &str, lacking: Lacking<'_>) {
+        let Some(&index) = self.by_name.get(app) else { return };
+        let Known { place, kind: Some((kind, _)), .. } = self.known[index] else { return };
+        if self.excused.contains(&(side, index)) {
+            return;
+        }
+        let example = |port: &str| match side {
+            Side::Input => format!("add \"OTHER.OUTPUT -> {app}.{port}\" to `links`"),
+            Side::Output => format!("add \"{app}.{port} -> OTHER.INPUT\" to `links`"),
+        };
+        let few = match lacking {
+            Lacking::Port { name, help } => {
+                let open = Diagnostic::error(format!("the {side} `{app}.{name}` is not linked"));
+                open.at(place, format!("`{kind}` needs it: {help}")).help(example(name))
+            }
+            Lacking::Count { count, at_least, help } => {
+                let count = if count == 0 { "no".to_owned() } else { format!("only {count}") };
+                let few = Diagnostic::error(format!("{} has {count} {side}s linked", quoted(app)));
+                let few = few.at(place, format!("`{kind}` needs {at_least} or more: {help}"));
+                few.help(format!("{}, with any name for the port", example("NAME")))
+            }
+        };
+        self.diagnostics.push(few);
+    }
+
+    /// Warns of apps that no link names, unless they are `incomplete`, which has been reported.
+    fn idle_apps(&mut self, links: &[Link], incomplete: &HashSet<String>) {
+        let linked: HashSet<&str> = links.iter().flat_map(|link| SIDES.map(|side| &*link.spec.end(side).app)).collect();
+        for (index, app) in self.known.iter().enumerate() {
+            let Known { name, place, kind: Some((_, traits)) } = app else { continue };
+            let has_ports = !(traits.inputs.is_none() && traits.outputs.is_none());
+            let is_excused = SIDES.iter().any(|&side| self.excused.contains(&(side, index)));
+            if has_ports && !linked.contains(name.as_str()) && !is_excused && !incomplete.contains(name) {
+                let idle = Diagnostic::warning(format!("{} is linked to nothing", quoted(name)));
+                let idle = idle.at(*place, "no packet comes here or leaves").help("link it, or remove it");
+                self.diagnostics.push(idle);
             }
         }
-        let is_linked = |side| count.contains_key(&(side, app)) || self.excused.contains(&(side, app));
-        let has_ports = !(traits.inputs.is_none() && traits.outputs.is_none());
-        if found.is_empty() && has_ports && !is_linked(Side::Input) && !is_linked(Side::Output) {
-            let idle = Diagnostic::warning(format!("{} is linked to nothing", quoted(name)));
-            found.push(idle.at(*place, "no packet comes here or leaves").help("link it, or remove it"));
-        }
-        found.into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
     }
+}
+
+/// What an app that has too few links lacks.
+enum Lacking<'l> {
+    Port { name: &'l str, help: &'static str },
+    Count { count: usize, at_least: usize, help: &'static str },
 }
 
 /// The type of an app.

@@ -7,22 +7,24 @@ mod tests;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bellows_capture::{Budget, Found, LinkType, Progress, Reader};
 use bellows_config::{Configure, Context, Mistake, Resource, TrafficRate};
-use bellows_engine::{App, AppError, Counter, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports};
+use bellows_engine::{App, AppError, Counters, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports, counters};
 use bellows_packet::{LARGEST_ROOM, Meta, Packet, ROOM, pool};
 use bellows_sys::way_out;
+use rustix::fs::OFlags;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use self::pace::{Pace, Verdict};
 use self::pipe::{Pipe, Place};
+use crate::claims;
 
 pub use self::pipe::reserve_stdin;
 
@@ -187,31 +189,20 @@ pub struct PcapReader {
     /// Where packets come from, if not from a file, and from the start on what has come.
     place: Option<Place>,
     pipe: Option<Pipe>,
-    _claim: Option<Claim>,
 }
 
-/// Keeps a `pcap-writer` of any process from overwriting a file that is to be read, as far as the file system
-/// knows locks.
-struct Claim(File);
-
-impl Claim {
-    fn new(file: File) -> Claim {
-        // Where a process writes the file, it can be read all the same.
-        let _ = file.try_lock_shared();
-        Claim(file)
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        // Closing it would leave it locked for as long as a process that is just being spawned has it, too.
-        let _ = self.0.unlock();
-    }
+/// Why a file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}; {help}")]
+struct FileError {
+    message: String,
+    help: &'static str,
 }
 
 /// A file and where in it the app is.
 struct Reading {
     reader: Reader,
+    _claim: claims::Reading,
     /// A record that has left the file and not yet the app.
     waiting: Option<Waiting>,
     /// How many times the file has been sent to its end.
@@ -230,20 +221,16 @@ enum Waiting {
     Bytes(Box<[u8]>, Meta),
 }
 
-const TOO_LONG: usize = 0;
-
-const SENT: usize = 0;
-const TOTAL: usize = 1;
-const DAMAGED: usize = 2;
+counters! { PcapReader;
+    drop TOO_LONG = "too_long", "packets longer than the largest buffer";
+    gauge SENT = PROGRESS, "bytes of the file that were read, over all passes", in "bytes";
+    gauge TOTAL = PROGRESS_TOTAL, "bytes to read in all; 0 if there is no end", in "bytes";
+    gauge DAMAGED = "damaged", "1 once the file was found to be damaged", in "1 or 0";
+}
 
 impl App for PcapReader {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets of the file")]);
-    const DROPS: &'static [Counter] = &[Counter::new("too_long", "packets longer than the largest buffer")];
-    const COUNTERS: &'static [Counter] = &[
-        Counter::new(PROGRESS, "bytes of the file that were read, over all passes"),
-        Counter::new(PROGRESS_TOTAL, "bytes to read in all; 0 if there is no end"),
-        Counter::new("damaged", "1 once the file was found to be damaged"),
-    ];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn pull(&mut self, io: &Io<Self>) {
         if self.exhausted() {
@@ -277,8 +264,8 @@ impl App for PcapReader {
         }
         drop(output);
         let (sent, total) = reading.progress(self.repeat);
-        io.set(SENT, sent);
-        io.set(TOTAL, total);
+        io.set(PcapReader::SENT, sent);
+        io.set(PcapReader::TOTAL, total);
     }
 
     /// A packet is due.
@@ -349,9 +336,15 @@ impl App for PcapReader {
 }
 
 impl Reading {
-    fn open(path: &Path) -> Result<Reading, bellows_capture::Error> {
-        let reader = Reader::open(path)?;
-        Ok(Reading { reader, waiting: None, passes: 0, at_end: false, barren: false, error: None })
+    fn open(path: &Path) -> Result<Reading, FileError> {
+        let file = open_file(path)?;
+        let claim = file.try_clone().and_then(claims::Reading::claim).map_err(|error| cannot_open(path, &error))?;
+        let Some(claim) = claim else {
+            let message = format!("{}: an app of this network is about to overwrite it", path.display());
+            return Err(FileError { message, help: "give another path to one of the two" });
+        };
+        let reader = reader(path, file)?;
+        Ok(Reading { reader, _claim: claim, waiting: None, passes: 0, at_end: false, barren: false, error: None })
     }
 
     fn is_over(&self, repeat: Repeat) -> bool {
@@ -418,7 +411,7 @@ impl Reading {
             } else if let Some(large) = Packet::from_bytes(record.data) {
                 packet = large;
             } else if exceeds_buffers(record.data.len()) {
-                io.drop(packet, TOO_LONG);
+                io.drop(packet, PcapReader::TOO_LONG);
                 continue;
             } else {
                 let bytes = record.data.into();
@@ -482,7 +475,7 @@ impl Reading {
 
     #[cold]
     fn fail(&mut self, io: &Io<PcapReader>, error: bellows_capture::Error) {
-        io.set(DAMAGED, 1);
+        io.set(PcapReader::DAMAGED, 1);
         self.error = Some(error);
     }
 
@@ -549,8 +542,11 @@ impl Configure for PcapReader {
             let help = "leave `repeat` out, or save the capture to a file first";
             return Err(Mistake::at("repeat", "what comes through a pipe cannot be sent again", help));
         }
-        let claim = if place.is_some() { None } else { Some(look_into(&path)?) };
-        Ok(PcapReader { path, pace, repeat: config.repeat, reading: None, place, pipe: None, _claim: claim })
+        if place.is_none() {
+            let looked = open_file(&path).and_then(|file| reader(&path, file));
+            looked.map_err(|FileError { message, help }| Mistake::at("path", message, help))?;
+        }
+        Ok(PcapReader { path, pace, repeat: config.repeat, reading: None, place, pipe: None })
     }
 }
 
@@ -560,21 +556,32 @@ fn fifo(path: &Path) -> Option<Place> {
     is_fifo.then(|| Place::Fifo(path.to_owned()))
 }
 
-/// Checks that a file is there and its start is that of a capture.
-fn look_into(path: &Path) -> Result<Claim, Mistake> {
-    let wrong = |message: String, help: &str| Mistake::at("path", message, help);
-    let cannot_open = |error: io::Error| {
-        wrong(
-            format!("{}: cannot be opened: {error}", path.display()),
-            way_out(&error, "check the path; it is relative to the network file"),
-        )
+/// Opens a regular file.
+fn open_file(path: &Path) -> Result<File, FileError> {
+    // A look before opening, to which a device may respond, and another after it: what is there may have changed. A pipe
+    // would be waited for.
+    let is_file = |found: io::Result<Metadata>| match found {
+        Ok(found) if found.is_file() => Ok(()),
+        Ok(_) => {
+            let message = format!("{} is not a regular file", path.display());
+            Err(FileError { message, help: "give a capture file, a pipe, or `-` for standard input" })
+        }
+        Err(error) => Err(cannot_open(path, &error)),
     };
-    // A look before opening, which would wait for ever on a pipe.
-    if !std::fs::metadata(path).map_err(cannot_open)?.is_file() {
-        let message = format!("{} is not a regular file", path.display());
-        return Err(wrong(message, "give a capture file, a pipe, or `-` for standard input"));
-    }
-    let file = File::open(path).map_err(cannot_open)?;
-    Reader::open(path).map_err(|error| wrong(error.to_string(), "give a pcap or pcapng file"))?;
-    Ok(Claim::new(file))
+    is_file(std::fs::metadata(path))?;
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+    let file = file.map_err(|error| cannot_open(path, &error))?;
+    is_file(file.metadata())?;
+    Ok(file)
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> FileError {
+    let message = format!("{}: cannot be opened: {error}", path.display());
+    FileError { message, help: way_out(error, "check the path; it is relative to the network file") }
+}
+
+/// Reads the start of a capture.
+fn reader(path: &Path, file: File) -> Result<Reader, FileError> {
+    let reader = Reader::from_file(file, path.to_string_lossy());
+    reader.map_err(|error| FileError { message: error.to_string(), help: "give a pcap or pcapng file" })
 }

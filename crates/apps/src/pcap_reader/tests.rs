@@ -1,8 +1,9 @@
 use bellows_capture::{Interface, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::Settings;
-use bellows_engine::testing::Rig;
+use bellows_rig::Rig;
 use bellows_testkit::scratch;
 use proptest::prelude::*;
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 use super::*;
 
@@ -171,6 +172,67 @@ fn a_successor_goes_on_where_the_file_was() {
     let mut elsewhere = Scratch::new(&capture(&[(0, 60)])).reader("").unwrap();
     assert!(elsewhere.start(Some(&mut old)).is_err(), "the file was removed after the check");
     assert!(old.reading.is_some());
+}
+
+/// Whether a `pcap-writer` could overwrite it.
+fn is_free(path: &Path) -> bool {
+    let file = File::open(path).unwrap();
+    let is_free = file.try_lock().is_ok();
+    file.unlock().unwrap();
+    is_free
+}
+
+#[test]
+fn the_file_is_held_from_the_start_to_the_end() {
+    let file = Scratch::new(&capture(&[(0, 60); 3]));
+    let descriptors = |path: &Path| {
+        let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|link| link.ok()?.path().read_link().ok());
+        links.filter(|link| link == path).count()
+    };
+    let mut old = file.reader("").unwrap();
+    assert!(is_free(&file.path) && descriptors(&file.path) == 0, "a reader that is made only holds its file");
+    old.start(None).unwrap();
+    assert!(!is_free(&file.path));
+
+    // A reload that fails, and one that does not.
+    let mut new = file.reader("").unwrap();
+    new.start(Some(&mut old)).unwrap();
+    new.give_back(&mut old);
+    drop(new);
+    assert!(!is_free(&file.path));
+    let mut new = file.reader("").unwrap();
+    new.start(Some(&mut old)).unwrap();
+    old.stop().unwrap();
+    drop(old);
+    assert!(!is_free(&file.path));
+    new.stop().unwrap();
+    assert!(is_free(&file.path) && descriptors(&file.path) == 0);
+}
+
+#[test]
+fn what_has_changed_since_the_check_is_told_by_the_start() {
+    let file = Scratch::new(&capture(&[(0, 60)]));
+    let path = &*file.path;
+    let refused = |change: &dyn Fn()| {
+        std::fs::write(path, capture(&[(0, 60)])).unwrap();
+        let mut reader = file.reader("").unwrap();
+        std::fs::remove_file(path).unwrap();
+        change();
+        let error = reader.start(None).err().unwrap().to_string();
+        assert!(error.contains(&*path.to_string_lossy()), "{error}");
+        let _ = std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path));
+        error
+    };
+    let absent = refused(&|| ());
+    assert!(absent.contains("cannot be opened") && absent.contains("check the path"), "{absent}");
+    let text = refused(&|| std::fs::write(path, "Not a capture.").unwrap());
+    assert!(text.contains("not a capture") && text.contains("give a pcap or pcapng file"), "{text}");
+    // Nobody writes the pipe: whoever opened it would wait.
+    let pipe = refused(&|| mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap());
+    let folder = refused(&|| std::fs::create_dir(path).unwrap());
+    for error in [pipe, folder] {
+        assert!(error.contains("is not a regular file; give a capture file"), "{error}");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use bellows_sys::access::FileAccess;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::output::{OpenError, options_for};
+use crate::claims::Overwriting;
 
 /// What stands between the name of a file and the number of a process in the name of the file that is to replace it.
 const MARK: &str = ".bellows-new-";
@@ -99,6 +100,8 @@ pub(super) struct Staged {
     how: How,
     /// The file that is there, locked so that nobody else touches it meanwhile.
     old: Option<File>,
+    /// Keeps apps of this process from reading what is about to go.
+    announced: Option<Overwriting>,
 }
 
 enum How {
@@ -132,6 +135,7 @@ impl Staged {
         if let Some(old) = self.old.take() {
             let _ = old.unlock();
         }
+        self.announced = None;
     }
 }
 
@@ -158,8 +162,9 @@ pub(super) fn stage(path: &Path, access: FileAccess) -> Result<(Sink, Staged), O
         let before = old.as_ref().map(File::metadata).transpose().map_err(failed)?;
         if let (Some(device), Some(_)) = (&old, before.as_ref().filter(|before| !before.is_file())) {
             let sink = Sink::of(device.try_clone().map_err(failed)?).map_err(failed)?;
-            return Ok((sink, Staged { target, how: How::Device, old: None }));
+            return Ok((sink, Staged { target, how: How::Device, old: None, announced: None }));
         }
+        let announced = before.as_ref().map(Overwriting::announce);
         let old = old.map(|old| Held::lock(old, path)).transpose()?;
         let new = beside(&target, path, before.as_ref(), access).map_err(failed)?;
         if is_claimed(&target, new.as_ref().map(|(_, name)| name.as_path())) {
@@ -179,7 +184,7 @@ pub(super) fn stage(path: &Path, access: FileAccess) -> Result<(Sink, Staged), O
                     return Err(OpenError::Access { path: path.to_owned(), source });
                 }
                 let sink = Sink::of(file).map_err(failed)?;
-                Ok((sink, Staged { target, how: How::Replace(name), old }))
+                Ok((sink, Staged { target, how: How::Replace(name), old, announced }))
             }
             (None, Some(_)) if !keeps(before.as_ref(), access) => {
                 let (nlink, mode, group) =
@@ -188,7 +193,10 @@ pub(super) fn stage(path: &Path, access: FileAccess) -> Result<(Sink, Staged), O
                     if nlink > 1 { "it has several names" } else { "its folder or its owner allow no other file" };
                 Err(OpenError::InPlace { path: path.to_owned(), why, mode, group })
             }
-            (None, Some(old)) => Ok((Sink::of(old).map_err(failed)?, Staged { target, how: How::InPlace, old: None })),
+            (None, Some(old)) => {
+                let sink = Sink::of(old).map_err(failed)?;
+                Ok((sink, Staged { target, how: How::InPlace, old: None, announced }))
+            }
             (None, None) => Err(failed(io::ErrorKind::PermissionDenied.into())),
         };
     }
