@@ -293,6 +293,18 @@ fn the_help_names_every_benchmark() {
 }
 
 #[test]
+fn the_documentation_names_every_benchmark() {
+    let [readme, json] =
+        ["README.md", "docs/json.md"].map(|page| std::fs::read_to_string(support::root().join(page)).unwrap());
+    for entry in benchmarks::ALL {
+        let command = format!("`bellows {}", entry.words().join(" "));
+        assert!(readme.contains(&command), "README.md has no {command}");
+        let section = if entry.is_apart { format!("## {command} --json`") } else { format!("\n| `{}` |", entry.name) };
+        assert!(json.contains(&section), "docs/json.md has no {section}");
+    }
+}
+
+#[test]
 fn a_worker_of_no_benchmark_says_so() {
     let said = Sandbox::new().bellows(&["bench", "worker", "nonsense"]);
     assert_eq!(said.code, Some(1));

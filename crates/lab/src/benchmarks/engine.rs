@@ -25,7 +25,7 @@ use crate::networks::{configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::timing::middle;
-use crate::turns::{Match, Session};
+use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 use bellows_config::Registry;
 
@@ -221,17 +221,14 @@ fn summarise(
     matches: &[Match],
 ) -> Option<Measurement> {
     let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
-    let (values, references) = (each(0), each(1));
+    let values = each(0);
     let mut labels = case.labels();
     labels.push(("schedule", json!(schedule)));
     if !matches!(case, Case::Idle | Case::TimelineEvent) {
         labels.extend([("size", SIZE.into()), ("burst", options.burst.into())]);
     }
-    let reference = (!references.is_empty()).then(|| middle(&references));
-    let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (side, 1), 0)).collect();
-    let of_reference = reference.and_then(|_| Ratio::of(&ratios));
     let found = Measurement::compared(case.name(), case.unit(), &values, labels)?;
-    Some(Measurement { reference, of_reference, ..found })
+    Some(beside_bare_loop(found, matches, side, 0, 1))
 }
 
 /// What the other schedules cost beside the first one, turn by turn.

@@ -24,8 +24,7 @@ use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
 use crate::machine::Machine;
 use crate::report::{BenchError, Circumstances, Measurement, Ratio, Report, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
-use crate::timing::middle;
-use crate::turns::{Match, Peer, Session};
+use crate::turns::{Match, Peer, Session, beside_bare_loop};
 use crate::workers::{self, ProcessError, Side, settle};
 use bellows_config::Registry;
 use pseudo::{Bare, MOST_APPS, Simulation};
@@ -510,7 +509,7 @@ impl Figure {
     fn of(sides: &[(Cell, Option<&Model>)], side: usize, matches: &[Match]) -> Option<Figure> {
         let (cell, model) = sides[side];
         let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
-        let (breath, bare) = (each(0), each(1));
+        let breath = each(0);
         let over = |other: Option<usize>| {
             let ratio = |found: &Match| found.ratio((side, 0), (other?, 0), 0);
             Ratio::of(&matches.iter().filter_map(ratio).collect::<Vec<f64>>())
@@ -523,7 +522,6 @@ impl Figure {
         };
         let of_nested = if model.is_none() { over(position(Schedule::Nested, cell.busy_after)) } else { None };
         let of_the_start = if cell.idle > 0 { over(position(cell.schedule, BusyAfter::Breaths(0))) } else { None };
-        let reference = (!bare.is_empty()).then(|| middle(&bare));
         let mut labels = cell.labels();
         let model = model.map(|model| model.name.clone());
         match &model {
@@ -531,10 +529,8 @@ impl Figure {
             None if sides.iter().any(|(_, model)| model.is_some()) => labels.push(("program", json!("bellows"))),
             None => {}
         }
-        let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (side, 1), 0)).collect();
-        let of_reference = reference.and_then(|_| Ratio::of(&ratios));
         let measured = Measurement::compared("breath", "ns/breath", &breath, labels)?;
-        let measured = Measurement { reference, of_reference, ..measured };
+        let measured = beside_bare_loop(measured, matches, side, 0, 1);
         Some(Figure { cell, model, measured, of_nested, of_the_start })
     }
 
@@ -549,10 +545,11 @@ impl Figure {
         let Figure { cell, measured, of_nested, .. } = self;
         let [median, interval] = measured.median_and_interval(|figure| format!("{figure:.2}"));
         let reference = measured.reference.map_or("–".to_owned(), |number| format!("{number:.2}"));
+        let overhead = measured.overhead.map_or("–".to_owned(), |overhead| format!("{:.2}", overhead.median));
         let document = if self.model.is_none() { cell.document() } else { None };
         let _ = writeln!(
             text,
-            "  {:>10}  {:8}  {median:>9}  {interval:>19}  {:>9}  {reference:>8}  {:>7}  {}",
+            "  {:>10}  {:8}  {median:>9}  {interval:>19}  {:>9}  {reference:>8}  {overhead:>8}  {:>7}  {}",
             cell.busy_after.to_string(),
             self.name(),
             written_ratio(*of_nested, 2),
@@ -592,7 +589,7 @@ fn table(figures: &[Figure], processes: usize) -> String {
     let mut text = format!("{}\n", network(figures[0].cell));
     let _ = writeln!(
         text,
-        "  busy after  schedule  ns/breath  {:>19}  of nested      bare  breaths  document",
+        "  busy after  schedule  ns/breath  {:>19}  of nested      bare  overhead  breaths  document",
         interval(processes)
     );
     figures.iter().for_each(|figure| figure.write_row(&mut text));
@@ -630,7 +627,8 @@ fn history(table: &[Figure]) -> Option<String> {
 
 const EXPLANATION: &str = "\
 The median time of a breath in slices of so many `breaths`, without the idle breaths before them: what others had of the
-processor is not in it. `bare` is the same work in a loop without an engine, measured in the same processes. `document`:
+processor is not in it. `bare` is the same work in a loop without an engine, measured in the same turns, and `overhead` what the
+engine adds to it. `document`:
 Snabb issue 1414, LuaJIT on another machine, its seconds divided by its 1e8 breaths.
 ";
 

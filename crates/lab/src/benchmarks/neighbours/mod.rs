@@ -45,6 +45,7 @@ use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
 use crate::networks::{configured, linked};
 use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
+use crate::steal::stolen;
 use crate::workers::{self, fail, settle};
 use bellows_config::Registry;
 use bellows_stats::{ENOUGH, median};
@@ -285,6 +286,7 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
         p99: None,
         maximum: of(|figures| figures.longest).into_iter().reduce(f64::max),
         of_reference: ratio,
+        overhead: None,
         histogram: None,
         labels,
     };
@@ -555,11 +557,4 @@ impl Figures {
         let (median, p999, longest) = (quantile(0.5)?, quantile(0.999)?, quantile(1.0)?);
         Some(Figures { breaths: breaths.count(busy), faults: breaths.faults, median, p999, longest })
     }
-}
-
-/// How many ticks of its clock the system counts as taken away from a processor by the host. None is as good as always none.
-fn stolen(cpu: usize) -> Option<u64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let line = stat.lines().find(|line| line.split(' ').next() == Some(&format!("cpu{cpu}")))?;
-    line.split_whitespace().nth(8)?.parse().ok()
 }
