@@ -76,6 +76,9 @@ mod runtime;
 mod settings;
 mod worker;
 
+#[doc(hidden)]
+pub use app::counters::joined_counters;
+pub use app::counters::{Count, CountTable, Counters, DropReason, Gauge};
 pub use app::io::{Input, Io, Output};
 pub use app::{App, AppError, Status, Traits};
 pub use bellows_observe::{Counter, PROGRESS, PROGRESS_TOTAL};

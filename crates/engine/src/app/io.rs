@@ -8,6 +8,7 @@ use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_copies, pus
 use bellows_wiring::OPEN;
 
 use super::App;
+use super::counters::{Count, DropReason, Gauge};
 use crate::runtime::links::{TXDROP, dropping};
 use crate::runtime::node::Node;
 use crate::runtime::slots::SlotHandle;
@@ -145,12 +146,9 @@ impl<'a, A: App> Io<'a, A> {
         self.node.state().wake_at(time);
     }
 
-    /// Drops a packet for a reason: the position in [`App::DROPS`].
-    ///
-    /// # Panics
-    /// If there is no such reason.
+    /// Drops a packet for a reason.
     #[inline]
-    pub fn drop(&self, packet: Packet, reason: usize) {
+    pub fn drop(&self, packet: Packet, reason: DropReason<A>) {
         if packet.is_marked() {
             dropping(self.reason(reason), || drop(packet));
         } else {
@@ -160,43 +158,34 @@ impl<'a, A: App> Io<'a, A> {
     }
 
     /// The position of one of the app's own reasons among all of its drops.
-    fn reason(&self, reason: usize) -> usize {
-        self.node.own_drops - self.node.cell + reason
+    fn reason(&self, reason: DropReason<A>) -> usize {
+        self.node.own_drops - self.node.cell + reason.position
     }
 
-    /// Drops all that waits in an input for a reason: the position in [`App::DROPS`].
-    ///
-    /// # Panics
-    /// If there is no such reason.
-    pub fn drop_all(&self, input: &mut Input<'_, A>, reason: usize) {
+    /// Drops all that waits in an input for a reason.
+    pub fn drop_all(&self, input: &mut Input<'_, A>, reason: DropReason<A>) {
         let count = dropping(self.reason(reason), || input.discard());
         self.count_drops(reason, count as u64);
     }
 
     /// The same of the first `count` packets alone, as far as there are so many.
-    ///
-    /// # Panics
-    /// If there is no such reason.
-    pub fn drop_first(&self, input: &mut Input<'_, A>, count: usize, reason: usize) {
+    pub fn drop_first(&self, input: &mut Input<'_, A>, count: usize, reason: DropReason<A>) {
         let before = input.len();
         dropping(self.reason(reason), || input.discard_first(count));
         self.count_drops(reason, (before - input.len()) as u64);
     }
 
     #[inline]
-    fn count_drops(&self, reason: usize, count: u64) {
-        assert!(reason < A::DROPS.len(), "the app has no reason {reason} to drop a packet");
+    fn count_drops(&self, reason: DropReason<A>, count: u64) {
         self.node.state().progress.set(true);
-        self.node.links().slab.add(self.node.own_drops + reason, count);
+        self.lost(count, reason);
     }
 
     /// Counts packets as dropped that the app took earlier and has no more: what it had written was lost, say.
-    ///
-    /// # Panics
-    /// If there is no such reason.
-    pub fn lost(&self, count: u64, reason: usize) {
-        assert!(reason < A::DROPS.len(), "the app has no reason {reason} to drop a packet");
-        self.node.links().slab.add(self.node.own_drops + reason, count);
+    #[inline]
+    pub fn lost(&self, count: u64, reason: DropReason<A>) {
+        const { assert!(!A::COUNTERS.drops().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
+        self.node.links().slab.add(self.node.own_drops + reason.position, count);
     }
 
     /// Counts packets that were not made because the pool had no buffer for them, as `no_buffer`.
@@ -225,24 +214,18 @@ impl<'a, A: App> Io<'a, A> {
         self.node.state().closed.set(true);
     }
 
-    /// Adds to a counter of the app's own: the position in [`App::COUNTERS`].
-    ///
-    /// # Panics
-    /// If there is no such counter.
+    /// Adds to a counter of the app's own.
     #[inline]
-    pub fn count(&self, counter: usize, count: u64) {
-        assert!(counter < A::COUNTERS.len(), "the app has no counter {counter}");
-        self.node.links().slab.add(self.node.own_counters + counter, count);
+    pub fn count(&self, counter: Count<A>, count: u64) {
+        const { assert!(!A::COUNTERS.others().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
+        self.node.links().slab.add(self.node.own_counters + counter.position, count);
     }
 
-    /// Sets a counter of the app's own, for those that are gauges.
-    ///
-    /// # Panics
-    /// If there is no such counter.
+    /// Sets a gauge of the app's own.
     #[inline]
-    pub fn set(&self, counter: usize, value: u64) {
-        assert!(counter < A::COUNTERS.len(), "the app has no counter {counter}");
-        self.node.links().slab.set(self.node.own_counters + counter, value);
+    pub fn set(&self, gauge: Gauge<A>, value: u64) {
+        const { assert!(!A::COUNTERS.others().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
+        self.node.links().slab.set(self.node.own_counters + gauge.position, value);
     }
 
     /// Drops all that waits in the inputs of an app that has failed.

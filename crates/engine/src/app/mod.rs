@@ -1,5 +1,6 @@
 //! What an app is: the trait that authors write, what it works with, and the face of it that the engine holds.
 
+pub(crate) mod counters;
 pub(crate) mod erased;
 pub(crate) mod io;
 
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use bellows_observe::Counter;
 use bellows_wiring::Ports;
 
+use self::counters::Counters;
 use self::io::Io;
 
 /// Why an app cannot start, or failed to finish: one sentence that names the place and the way out.
@@ -69,15 +71,12 @@ pub trait App: Send + Sized + 'static {
     const GAIN: usize = 1;
 
     /// Whether packets end in the app without being dropped: it consumes them, or passes on others in their place. If not, every
-    /// packet that it frees must be in a count of [drops](App::DROPS), and one that is not is reported as a bug in the app. (An app without
+    /// packet that it frees must be in a count of [drops](App::COUNTERS), and one that is not is reported as a bug in the app. (An app without
     /// inputs may free a packet that it has made too many: that one counts as not made.)
     const ENDS: bool = Self::OUTPUTS.is_none();
 
-    /// Why this app drops packets: one counter for each reason; [`Io::drop`] takes the position in this list.
-    const DROPS: &'static [Counter] = &[];
-
-    /// What else this app counts; [`Io::count`] takes the position in this list.
-    const COUNTERS: &'static [Counter] = &[];
+    /// Why this app drops packets, and what else it counts: the list of [`counters!`](crate::counters).
+    const COUNTERS: Counters<Self> = Counters::NONE;
 
     /// How many [slots](Io::slot) the app wants. With none it is pulled in every breath; with some, in those breaths in
     /// which a slot says that there is something to pull.
@@ -189,9 +188,9 @@ pub struct Traits {
     pub gain: usize,
     /// [`App::ENDS`].
     pub ends: bool,
-    /// [`App::DROPS`].
+    /// Those of [`App::COUNTERS`] that are reasons for drops.
     pub drops: &'static [Counter],
-    /// [`App::COUNTERS`].
+    /// The others.
     pub counters: &'static [Counter],
 }
 
@@ -205,8 +204,8 @@ impl Traits {
             prefetch: A::PREFETCH,
             gain: A::GAIN,
             ends: A::ENDS,
-            drops: A::DROPS,
-            counters: A::COUNTERS,
+            drops: A::COUNTERS.drops(),
+            counters: A::COUNTERS.others(),
         }
     }
 }
