@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bellows_config::Registry;
 use bellows_lab::against::Comparison;
 use bellows_lab::audience::Audience;
-use bellows_lab::bench::{self, Benchmark, Lab, Rival};
+use bellows_lab::bench::{self, Benchmark, Common, Lab, Rival};
 use bellows_lab::report::{BenchError, Report};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -71,14 +71,14 @@ const WORKER: &[&str] = &["bench", "worker"];
 /// # Errors
 /// Why there is no report, and those of writing it.
 pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCode, Failure> {
-    let json = benchmark.common().json;
-    let run = |audience: &mut dyn Audience| match benchmark.rival() {
-        Some(Rival { against: Some(other), pairs }) => {
+    let Common { json, cpu, rival: Rival { against, pairs } } = benchmark.common();
+    let run = |audience: &mut dyn Audience| match &against {
+        Some(other) => {
             let words = words_of_a_run(std::env::args_os().skip(1));
-            let (cpu, measured) = (benchmark.common().cpu, benchmark.measured_labels());
-            Comparison { other, pairs: *pairs, words: &words, cpu, measured }.run(audience)
+            let measured = benchmark.measured_labels();
+            Comparison { other, pairs, words: &words, cpu, measured }.run(audience)
         }
-        _ => bench::run(benchmark, &mut Lab { worker: WORKER, registry, audience }),
+        None => bench::run(benchmark, &mut Lab { worker: WORKER, registry, audience }),
     };
     let finished = watched(json, run).map_err(failure)?;
     let code = code(&finished.report);

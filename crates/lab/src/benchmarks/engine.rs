@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
@@ -66,31 +66,11 @@ pub struct Arguments {
     /// Bytes between packet buffers: a multiple of 64 from 2240 to 262144
     #[arg(long, value_name = "BYTES")]
     stride: Option<usize>,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
-        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is no multiple of 64"),
-        (&["--cpu", "99999"], "processor 99999"),
-        (&["--schedule", "warp"], "there is no schedule `warp`"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn beside(&self) -> Option<Beside> {
@@ -724,5 +704,19 @@ impl Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
+        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is no multiple of 64"),
+        (&["--cpu", "99999"], "processor 99999"),
+        (&["--schedule", "warp"], "there is no schedule `warp`"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
     }
 }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::machine::Machine;
 use crate::report::{BenchError, Circumstances, Measurement, Ratio, Report, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
@@ -150,34 +150,11 @@ pub struct Arguments {
     /// A program with the same experiment that takes turns with the engine (see bench/peers/breathsim.lua)
     #[arg(long, value_name = "NAME/LOOPS=PROGRAM ARGUMENT …", hide = true)]
     model: Vec<Model>,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--iterations", "1500", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--schedule", "warp"], "there is no schedule `warp`"),
-        (&["--busy-after", "soon"], "`soon` is no number of breaths; write a whole number such as 1000000 or 1e6"),
-        (&["--iterations", "0"], "`0` is no number of breaths"),
-        (&["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
-        (&["--apps", "65"], "65 is not in 1..=64"),
-        (&["--work", "0"], "0 is not in 1..=10000"),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -631,6 +608,23 @@ processor is not in it. `bare` is the same work in a loop without an engine, mea
 engine adds to it. `document`:
 Snabb issue 1414, LuaJIT on another machine, its seconds divided by its 1e8 breaths.
 ";
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--iterations", "1500", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--schedule", "warp"], "there is no schedule `warp`"),
+        (&["--busy-after", "soon"], "`soon` is no number of breaths; write a whole number such as 1000000 or 1e6"),
+        (&["--iterations", "0"], "`0` is no number of breaths"),
+        (&["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
+        (&["--apps", "65"], "65 is not in 1..=64"),
+        (&["--work", "0"], "0 is not in 1..=10000"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::networks::{configured, linked};
 use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
@@ -80,8 +80,6 @@ pub struct Arguments {
     /// Folder with what fuzzers found, in `vring` and `vhost_messages`: more attacks
     #[arg(long, value_name = "FOLDER")]
     corpus: Option<PathBuf>,
-    #[command(flatten)]
-    rival: Rival,
 }
 
 /// How long, in seconds.
@@ -92,30 +90,9 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--seconds", "0.2", "--case", "false-claims"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),
-        (&["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
-        (
-            &["--log-level", "error", "--processes", "1", "--corpus", "nowhere"],
-            "nowhere/vhost_messages: No such file or directory",
-        ),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
-    }
-}
-
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -556,5 +533,22 @@ impl Figures {
         let quantile = |part| breaths.quantile(part, busy).map(|clocks| clocks as f64);
         let (median, p999, longest) = (quantile(0.5)?, quantile(0.999)?, quantile(1.0)?);
         Some(Figures { breaths: breaths.count(busy), faults: breaths.faults, median, p999, longest })
+    }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--seconds", "0.2", "--case", "false-claims"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),
+        (&["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
+        (
+            &["--log-level", "error", "--processes", "1", "--corpus", "nowhere"],
+            "nowhere/vhost_messages: No such file or directory",
+        ),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
     }
 }

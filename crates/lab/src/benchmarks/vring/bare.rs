@@ -51,6 +51,8 @@ pub(super) struct Bare {
     available: Box<[u32; ENTRIES]>,
     /// What was used: heads and lengths.
     used: Box<[[u32; 2]; ENTRIES]>,
+    /// Where the data of a batch lies.
+    located: Box<[Descriptor; ENTRIES]>,
     /// Chains that were used.
     used_index: u32,
     buffers: Box<[[u8; BUFFER]; ENTRIES]>,
@@ -75,6 +77,7 @@ impl Bare {
             tables: entries([Descriptor::default(); 2]),
             available: entries(0),
             used: entries([0; 2]),
+            located: entries(Descriptor::default()),
             used_index: 0,
             buffers: buffers.try_into().unwrap_or_else(|_| unreachable!("it has as many entries")),
             next: 0,
@@ -204,13 +207,13 @@ impl Bare {
 
     /// Reads the chain whose turn it is: where it begins, and its data.
     #[inline(always)]
-    fn chain<const PACKED: bool, const CHAIN: u8>(&self, number: usize) -> (usize, Descriptor) {
+    fn chain<const PACKED: bool, const CHAIN: u8>(&self, number: usize, header: u32) -> (usize, Descriptor) {
         let step = if CHAIN == 1 { 2 } else { 1 };
         let at = self.next + number * step;
         let head = if PACKED { at & MASK } else { self.available[(at / step) & MASK] as usize };
         let first = self.descriptors[head & MASK];
         let data = match CHAIN {
-            0 => behind_header(first, self.ring.header()),
+            0 => behind_header(first, header),
             1 => self.descriptors[(head + 1) & MASK],
             _ => self.tables[first.buffer as usize & MASK][1],
         };
@@ -232,10 +235,11 @@ impl Bare {
     /// To the driver.
     #[inline(always)]
     fn receive<const PACKED: bool, const CHAIN: u8, const COPIES: bool>(&mut self) -> usize {
-        let header = self.ring.header() as usize;
+        let own = self.ring.header();
+        let header = own as usize;
         let vector = std::mem::replace(&mut self.vector, Vector::none());
         for (number, packet) in vector.as_slice().iter().enumerate() {
-            let (head, data) = self.chain::<PACKED, CHAIN>(number);
+            let (head, data) = self.chain::<PACKED, CHAIN>(number, own);
             let buffer = &mut self.buffers[data.buffer as usize & MASK];
             if COPIES {
                 buffer[..header].copy_from_slice(&[0; HEADER][..header]);
@@ -251,20 +255,25 @@ impl Bare {
     /// From the driver.
     #[inline(always)]
     fn transmit<const PACKED: bool, const CHAIN: u8, const COPIES: bool>(&mut self) -> usize {
+        let header = self.ring.header();
         let mut vector = std::mem::replace(&mut self.vector, Vector::none());
         let mut fresh = Packet::fresh(self.batch);
         for number in 0..self.batch {
-            let (head, data) = self.chain::<PACKED, CHAIN>(number);
-            let length = data.length as usize;
-            let Some(mut packet) = fresh.next_of(length) else { break };
-            if COPIES {
-                let buffer = &self.buffers[data.buffer as usize & MASK];
-                packet.bytes_mut().copy_from_slice(&buffer[data.from as usize..][..length]);
-            }
+            let (head, data) = self.chain::<PACKED, CHAIN>(number, header);
+            let Some(packet) = fresh.next_of(data.length as usize) else { break };
             let _ = vector.push(packet);
+            self.located[number & MASK] = data;
             self.complete::<PACKED>(head, 0);
         }
         drop(fresh);
+        if COPIES {
+            // In a loop of its own: a packet that is written to while it moves would do so through memory, not in registers.
+            for (packet, data) in vector.as_mut_slice().iter_mut().zip(self.located.iter()) {
+                let buffer = &self.buffers[data.buffer as usize & MASK];
+                let bytes = packet.bytes_mut();
+                bytes.copy_from_slice(&buffer[data.from as usize..][..bytes.len()]);
+            }
+        }
         self.vector = vector;
         self.end::<CHAIN>(self.vector.len())
     }

@@ -36,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
 use crate::timing::{middle, undisturbed};
@@ -133,47 +133,11 @@ pub struct Arguments {
     /// Batches that are timed, some in each turn; of a turn the lower quartile counts
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(4..=10_000_000))]
     rounds: usize,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &[
-        "--processes",
-        "1",
-        "--rounds",
-        "4",
-        "--case",
-        "rx",
-        "--with",
-        "packed,in-order",
-        "--without",
-        "event-idx,indirect,offloads,mergeable",
-        "--chain",
-        "single",
-        "--size",
-        "60",
-    ];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
-        (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
-        (&["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
-        (&["--batch", "129"], "129 is not in 1..=128"),
-        (&["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn measured_labels(&self) -> &'static [&'static str] {
@@ -272,14 +236,6 @@ impl Chain {
             Chain::Single => "single",
             Chain::Chained => "chained",
             Chain::Indirect => "indirect",
-        }
-    }
-
-    fn layout(self) -> Chains {
-        match self {
-            Chain::Single => Chains::Single,
-            Chain::Chained => Chains::Chained,
-            Chain::Indirect => Chains::Indirect,
         }
     }
 }
@@ -740,6 +696,17 @@ impl Cost {
     }
 }
 
+/// As the driver calls it.
+impl From<Chain> for Chains {
+    fn from(chain: Chain) -> Chains {
+        match chain {
+            Chain::Single => Chains::Single,
+            Chain::Chained => Chains::Chained,
+            Chain::Indirect => Chains::Indirect,
+        }
+    }
+}
+
 /// A driver and a device at the two ends of a ring.
 struct Bench {
     queues: QueuePair,
@@ -754,7 +721,7 @@ struct Bench {
 impl Bench {
     fn new(ring: Ring, batch: usize) -> Bench {
         let features = ring.features();
-        let config = DriverConfig { features, pairs: 1, ring_size: RING, chains: ring.chain.layout() };
+        let config = DriverConfig { features, pairs: 1, ring_size: RING, chains: ring.chain.into() };
         let notifiers = Notifiers::new(4, 0).unwrap_or_else(|error| fail(&error));
         let placed: Placed<Driver> = Driver::place(config, &notifiers).unwrap_or_else(|error| fail(&error));
         let Placed { mut driver, memory, queues } = placed;
@@ -793,8 +760,8 @@ impl Bench {
     }
 
     fn set_chain(&mut self, chain: Chain) {
-        self.queues.transmit.set_chains(chain.layout());
-        self.queues.receive.set_chains(chain.layout());
+        self.queues.transmit.set_chains(chain.into());
+        self.queues.receive.set_chains(chain.into());
     }
 
     /// Times some batches of packets of one size, after some others.
@@ -880,6 +847,36 @@ impl Bench {
     /// Clocks of a batch, less those of reading the clock, for each of its packets.
     fn a_packet(&self, ticks: u64) -> f64 {
         ticks.saturating_sub(clock::cost()) as f64 / self.batch as f64
+    }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &[
+        "--processes",
+        "1",
+        "--rounds",
+        "4",
+        "--case",
+        "rx",
+        "--with",
+        "packed,in-order",
+        "--without",
+        "event-idx,indirect,offloads,mergeable",
+        "--chain",
+        "single",
+        "--size",
+        "60",
+    ];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
+        (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
+        (&["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
+        (&["--batch", "129"], "129 is not in 1..=128"),
+        (&["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
     }
 }
 
