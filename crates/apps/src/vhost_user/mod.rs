@@ -128,7 +128,8 @@ const fn counters() -> [Counter; COUNTERS] {
     );
     counters[counted::NO_LARGE_BUFFER] = Counter::new(
         "guest_no_large_buffer",
-        "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers",
+        "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers (`large_packets` in \
+         [engine])",
     );
     let mut index = 0;
     while index < RingError::ALL.len() {
