@@ -11,8 +11,8 @@
 -- LOOP is `nested` or `flattened`; BUSY_AFTER a number of breaths, or `never`. Prints the time of a breath, in
 -- processor time, so that what else runs on the machine does not count.
 --
--- With `turns` it takes turns with others (`bellows breathsim --model`, crates/lab/src/turns.rs): the idle breaths come
--- first, then for each line of standard input a turn, answered by a line of JSON with the time of a breath in it.
+-- With `turns` it takes turns with others (`bellows breathsim --model`) by the protocol of crates/lab/src/workers.rs: the
+-- idle breaths come first, then for each order a turn, answered by a line of JSON with the time of a breath in it.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -143,13 +143,12 @@ local function answer (text)
    io.stdout:flush()
 end
 
-for line in io.lines() do
-   if line == "begin" then
-      run(busy_after < math.huge and busy_after or 0)
-      answer("null")
-   else
-      answer(('{"figures":[%.6f],"took":%.0f,"lost":%.6f}'):format(turn(breaths)))
-   end
+-- The first line is the task, which the arguments have told; each further one is a turn.
+if not io.read() then return end
+run(busy_after < math.huge and busy_after or 0)
+answer('{"machine":null,"outcome":{"Ok":null}}')
+for _ in io.lines() do
+   answer(('{"figures":[%.6f],"took":%.0f,"lost":%.6f}'):format(turn(breaths)))
 end
 check()
 answer('{"Ok":null}')

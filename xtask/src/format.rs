@@ -1,7 +1,7 @@
 //! `cargo xtask fmt`: formats the code.
 //!
 //! `cargo fmt` follows the `mod` lines from each crate's root, but not those that a macro writes: the subcommands are
-//! listed in one. So their files are named.
+//! listed in one, the benchmarks in another. So their files are named.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::process::Command;
 use crate::Failure;
 use crate::workspace::cargo;
 
-/// The folder whose files a macro declares.
-const LISTED: &str = "crates/bellows/src/commands";
+/// The folders whose files a macro declares: subcommands and benchmarks.
+const LISTED: [&str; 2] = ["crates/bellows/src/commands", "crates/lab/src/benchmarks"];
 
 pub fn run(words: &[String]) -> Result<(), Failure> {
     if let [word, ..] = words {
@@ -32,7 +32,7 @@ pub fn command(checks: bool) -> Command {
     if checks {
         command.arg("--check");
     }
-    command.arg("--").args(sources(Path::new(LISTED)));
+    command.arg("--").args(LISTED.iter().flat_map(|folder| sources(Path::new(folder))));
     command
 }
 
@@ -56,18 +56,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_all_subcommands_are_formatted() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(LISTED);
-        let list = fs::read_to_string(folder.join("mod.rs")).unwrap();
-        let modules: Vec<&str> = list
-            .lines()
-            .filter_map(|line| line.trim().strip_suffix("),")?.split_once('(').map(|(_, module)| module))
-            .collect();
-        assert!(modules.len() > 10, "{modules:?}");
-        let files = sources(&folder);
-        for module in modules {
-            let places = [folder.join(format!("{module}.rs")), folder.join(module).join("mod.rs")];
-            assert!(places.iter().any(|place| files.contains(place)), "{module}");
+    fn all_files_that_a_macro_declares_are_formatted() {
+        for (listed, least) in LISTED.into_iter().zip([10, 9]) {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(listed);
+            let list = fs::read_to_string(folder.join("mod.rs")).unwrap();
+            let modules: Vec<&str> = list
+                .lines()
+                .filter_map(|line| line.trim().strip_suffix("),")?.split_once('(').map(|(_, module)| module))
+                .filter(|module| module.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_'))
+                .collect();
+            assert!(modules.len() > least, "{modules:?}");
+            let files = sources(&folder);
+            for module in modules {
+                let places = [folder.join(format!("{module}.rs")), folder.join(module).join("mod.rs")];
+                assert!(places.iter().any(|place| files.contains(place)), "{module}");
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `counter`: what kinds of packets pass.
 
 use bellows_config::{Configure, Context, Mistake};
-use bellows_engine::{App, Counter as Named, Io, Port, Ports};
+use bellows_engine::{App, Counter as Named, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_wire::{EtherType, IpProtocol, Ipv4Packet, Ipv6Packet, ethernet};
 use schemars::JsonSchema;
@@ -31,64 +31,93 @@ pub struct Counter {
     protocols: bool,
 }
 
-/// Upper bounds of the classes of sizes but the last.
-const BOUNDS: [usize; 6] = [64, 127, 255, 511, 1023, 1518];
-
-/// What is counted besides sizes: positions in [`App::COUNTERS`], behind the classes of sizes.
-mod kind {
-    pub(super) const VLAN: usize = 7;
-    pub(super) const ARP: usize = 8;
-    pub(super) const IPV4: usize = 9;
-    pub(super) const IPV6: usize = 10;
-    pub(super) const OTHER_ETHERNET: usize = 11;
-    pub(super) const MALFORMED: usize = 12;
-    pub(super) const TCP: usize = 13;
-    pub(super) const UDP: usize = 14;
-    pub(super) const ICMP: usize = 15;
-    pub(super) const ICMPV6: usize = 16;
-    pub(super) const OTHER_IP: usize = 17;
-    pub(super) const FRAGMENTS: usize = 18;
-}
-
-const COUNTERS: [Named; 19] = [
-    Named::new("size_to_64", "packets of up to 64 bytes"),
-    Named::new("size_65_to_127", "packets of 65 to 127 bytes"),
-    Named::new("size_128_to_255", "packets of 128 to 255 bytes"),
-    Named::new("size_256_to_511", "packets of 256 to 511 bytes"),
-    Named::new("size_512_to_1023", "packets of 512 to 1,023 bytes"),
-    Named::new("size_1024_to_1518", "packets of 1,024 to 1,518 bytes"),
-    Named::new("size_over_1518", "packets of more than 1,518 bytes"),
-    Named::new("vlan", "frames with a VLAN tag"),
-    Named::new("arp", "ARP packets"),
-    Named::new("ipv4", "IPv4 packets"),
-    Named::new("ipv6", "IPv6 packets"),
-    Named::new("other_ethernet", "frames with another EtherType, or none"),
-    Named::new("malformed", "frames cut short, or with headers that cannot be right"),
-    Named::new("tcp", "TCP segments"),
-    Named::new("udp", "UDP datagrams"),
-    Named::new("icmp", "ICMP messages"),
-    Named::new("icmpv6", "ICMPv6 messages"),
-    Named::new("other_ip", "IP packets of other protocols"),
-    Named::new("fragments", "IP packets that are fragments"),
+/// The classes of sizes, each with the longest packet that it holds.
+const SIZES: [(usize, Named); 7] = [
+    (64, Named::new("size_to_64", "packets of up to 64 bytes")),
+    (127, Named::new("size_65_to_127", "packets of 65 to 127 bytes")),
+    (255, Named::new("size_128_to_255", "packets of 128 to 255 bytes")),
+    (511, Named::new("size_256_to_511", "packets of 256 to 511 bytes")),
+    (1_023, Named::new("size_512_to_1023", "packets of 512 to 1,023 bytes")),
+    (1_518, Named::new("size_1024_to_1518", "packets of 1,024 to 1,518 bytes")),
+    (usize::MAX, Named::new("size_over_1518", "packets of more than 1,518 bytes")),
 ];
 
-type Tally = [u64; COUNTERS.len()];
+macro_rules! kinds {
+    ($($kind:ident = $name:literal, $help:literal;)*) => {
+        /// What is counted besides sizes.
+        #[derive(Clone, Copy)]
+        enum Kind { $($kind,)* }
+
+        const KINDS: &[Named] = &[$(Named::new($name, $help),)*];
+    };
+}
+
+kinds! {
+    Vlan = "vlan", "frames with a VLAN tag";
+    Arp = "arp", "ARP packets";
+    Ipv4 = "ipv4", "IPv4 packets";
+    Ipv6 = "ipv6", "IPv6 packets";
+    OtherEthernet = "other_ethernet", "frames with another EtherType, or none";
+    Malformed = "malformed", "frames cut short, or with headers that cannot be right";
+    Tcp = "tcp", "TCP segments";
+    Udp = "udp", "UDP datagrams";
+    Icmp = "icmp", "ICMP messages";
+    Icmpv6 = "icmpv6", "ICMPv6 messages";
+    OtherIp = "other_ip", "IP packets of other protocols";
+    Fragments = "fragments", "IP packets that are fragments";
+}
+
+/// The longest packets of all classes but the last.
+const BOUNDS: [usize; SIZES.len() - 1] = {
+    let mut bounds = [0; SIZES.len() - 1];
+    let mut class = 0;
+    while class < bounds.len() {
+        bounds[class] = SIZES[class].0;
+        class += 1;
+    }
+    bounds
+};
+
+/// The classes of sizes, then the kinds.
+const ROWS: [Named; SIZES.len() + KINDS.len()] = {
+    let mut rows = [Named::new("", ""); SIZES.len() + KINDS.len()];
+    let mut row = 0;
+    while row < rows.len() {
+        rows[row] = if row < SIZES.len() { SIZES[row].1 } else { KINDS[row - SIZES.len()] };
+        row += 1;
+    }
+    rows
+};
+
+counters! { Counter;
+    table COUNTS = ROWS;
+}
+
+/// A count for each of [`ROWS`].
+struct Tally([u64; ROWS.len()]);
+
+impl Tally {
+    #[inline]
+    fn count(&mut self, kind: Kind) {
+        self.0[SIZES.len() + kind as usize] += 1;
+    }
+}
 
 impl App for Counter {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to be counted")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
-    const COUNTERS: &'static [Named] = &COUNTERS;
+    const COUNTERS: Counters<Self> = Self::COUNTED;
     const PREFETCH: usize = 8;
 
     fn push(&mut self, io: &Io<Self>) {
         let mut input = io.input(0);
-        let mut tally = Tally::default();
+        let mut tally = Tally([0; ROWS.len()]);
         count_sizes(input.packets(), &mut tally);
         if self.protocols {
             count_protocols(input.packets(), io.prefetch(), &mut tally);
         }
-        for (counter, count) in tally.into_iter().enumerate().filter(|(_, count)| *count > 0) {
-            io.count(counter, count);
+        for (row, count) in tally.0.into_iter().enumerate().filter(|(_, count)| *count > 0) {
+            io.count(Counter::COUNTS.row(row), count);
         }
         io.output(0).forward(&mut input);
     }
@@ -98,7 +127,7 @@ impl App for Counter {
 fn count_sizes(packets: &[Packet], tally: &mut Tally) {
     for packet in packets {
         let class: usize = BOUNDS.iter().map(|bound| usize::from(packet.len() > *bound)).sum();
-        tally[class] += 1;
+        tally.0[class] += 1;
     }
 }
 
@@ -110,7 +139,7 @@ fn count_protocols(packets: &[Packet], prefetch: usize, tally: &mut Tally) {
             ahead.prefetch();
         }
         if count_frame(packet.bytes(), tally).is_none() {
-            tally[kind::MALFORMED] += 1;
+            tally.count(Kind::Malformed);
         }
     }
 }
@@ -123,32 +152,36 @@ fn count_frame(frame: &[u8], tally: &mut Tally) -> Option<()> {
             let packet = Ipv4Packet::new_checked(payload).ok()?;
             let fragment = packet.more_fragments() || packet.fragment_offset() > 0;
             count_ip(packet.protocol(), fragment, tally);
-            kind::IPV4
+            Kind::Ipv4
         }
         EtherType::IPV6 => {
             let packet = Ipv6Packet::new_checked(payload).ok()?;
             let upper = packet.upper_layer().ok()?;
             count_ip(upper.protocol, upper.fragment.is_some(), tally);
-            kind::IPV6
+            Kind::Ipv6
         }
-        EtherType::ARP => kind::ARP,
-        _ => kind::OTHER_ETHERNET,
+        EtherType::ARP => Kind::Arp,
+        _ => Kind::OtherEthernet,
     };
-    tally[network] += 1;
-    tally[kind::VLAN] += u64::from(payload.len() + ethernet::field::HEADER_LEN < frame.len());
+    tally.count(network);
+    if payload.len() + ethernet::field::HEADER_LEN < frame.len() {
+        tally.count(Kind::Vlan);
+    }
     Some(())
 }
 
 fn count_ip(protocol: IpProtocol, fragment: bool, tally: &mut Tally) {
     let transport = match protocol {
-        IpProtocol::TCP => kind::TCP,
-        IpProtocol::UDP => kind::UDP,
-        IpProtocol::ICMP => kind::ICMP,
-        IpProtocol::ICMPV6 => kind::ICMPV6,
-        _ => kind::OTHER_IP,
+        IpProtocol::TCP => Kind::Tcp,
+        IpProtocol::UDP => Kind::Udp,
+        IpProtocol::ICMP => Kind::Icmp,
+        IpProtocol::ICMPV6 => Kind::Icmpv6,
+        _ => Kind::OtherIp,
     };
-    tally[transport] += 1;
-    tally[kind::FRAGMENTS] += u64::from(fragment);
+    tally.count(transport);
+    if fragment {
+        tally.count(Kind::Fragments);
+    }
 }
 
 impl Configure for Counter {
@@ -163,7 +196,7 @@ impl Configure for Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use bellows_wire::{MacAddr, UdpFrame};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -197,7 +230,7 @@ mod tests {
     fn sizes_fall_into_the_classes_of_rfc_2819() {
         let frames: Vec<Vec<u8>> =
             [0, 64, 65, 127, 128, 255, 256, 511, 512, 1023, 1024, 1518, 1519, 9000].map(|size| vec![0; size]).into();
-        let classes = COUNTERS[..7].iter().map(|counter| (counter.name.to_owned(), 2)).collect::<BTreeMap<_, _>>();
+        let classes = SIZES.iter().map(|(_, counter)| (counter.name.to_owned(), 2)).collect::<BTreeMap<_, _>>();
         assert_eq!(counted(&frames, false), classes);
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use bellows_config::{Configure, Context, Duration, Mistake};
-use bellows_engine::{App, AppError, Counter, Io, Output, Port, Ports};
+use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -131,8 +131,6 @@ pub struct Delay {
     arrivals: u64,
 }
 
-const FULL: usize = 0;
-
 impl Delay {
     /// Sends the packets whose time has come, and asks to be called for the next.
     fn release(&mut self, io: &Io<Self>, output: &mut Output<'_>) {
@@ -157,10 +155,14 @@ impl Delay {
     }
 }
 
+counters! { Delay;
+    drop FULL = "full", "packets that came when as many as allowed were held";
+}
+
 impl App for Delay {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets, later")]);
-    const DROPS: &'static [Counter] = &[Counter::new("full", "packets that came when as many as allowed were held")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let leaves = io.now().saturating_add(self.config.time.nanos());
@@ -175,7 +177,7 @@ impl App for Delay {
                 self.arrivals += 1;
                 self.line.push(leaves.saturating_add(jitter), self.arrivals, packet);
             } else {
-                io.drop(packet, FULL);
+                io.drop(packet, Delay::FULL);
             }
         }
         self.release(io, &mut output);
@@ -226,7 +228,7 @@ impl Configure for Delay {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     fn delay(config: &str) -> Result<Delay, Mistake> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bellows_config::{Configure, Context, Duration, Fraction, Mistake};
-use bellows_engine::{App, AppError, Counter, Io, Output, Port, Ports};
+use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -105,12 +105,6 @@ pub struct Impair {
     held: VecDeque<Held>,
 }
 
-const LOST: usize = 0;
-
-const CORRUPTED: usize = 0;
-const DUPLICATED: usize = 1;
-const REORDERED: usize = 2;
-
 impl Impair {
     /// Sends those held back that are due now by number or by time.
     fn release(&mut self, now: Option<u64>, output: &mut Output<'_>) {
@@ -138,39 +132,41 @@ impl Impair {
     }
 }
 
+counters! { Impair;
+    asked drop LOST = "lost", "packets that were lost at random";
+    count CORRUPTED = "corrupted", "packets of which a bit was flipped";
+    count DUPLICATED = "duplicated", "packets that were sent twice";
+    count REORDERED = "reordered", "packets that were held back";
+}
+
 impl App for Impair {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "what is left of them")]);
     /// Itself, its copy, and another with its copy that was held back behind it.
     const GAIN: usize = 4;
-    const DROPS: &'static [Counter] = &[Counter::new("lost", "packets that were lost at random").asked()];
-    const COUNTERS: &'static [Counter] = &[
-        Counter::new("corrupted", "packets of which a bit was flipped"),
-        Counter::new("duplicated", "packets that were sent twice"),
-        Counter::new("reordered", "packets that were held back"),
-    ];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         for mut packet in &mut io.input(0) {
             if self.loss.strikes() {
-                io.drop(packet, LOST);
+                io.drop(packet, Impair::LOST);
                 continue;
             }
             self.passed += 1;
             if self.corrupt.strikes() && packet.len() > 0 {
                 let bit = self.corrupt.random.usize(..packet.len() * 8);
                 packet.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
-                io.count(CORRUPTED, 1);
+                io.count(Impair::CORRUPTED, 1);
             }
             let copies = self.duplicate.strikes();
             let holds = self.reorder.strikes().then(|| io.now().saturating_add(self.hold));
-            io.count(REORDERED, u64::from(holds.is_some()));
+            io.count(Impair::REORDERED, u64::from(holds.is_some()));
             let copy = if copies { packet.copy() } else { None };
             self.pass(packet, holds, &mut output);
             match copy {
                 Some(copy) => {
-                    io.count(DUPLICATED, 1);
+                    io.count(Impair::DUPLICATED, 1);
                     self.pass(copy, holds, &mut output);
                 }
                 None if copies => io.missed(1),
@@ -242,7 +238,7 @@ impl Configure for Impair {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     fn impair(config: &str) -> Result<Impair, Mistake> {

@@ -48,7 +48,7 @@ impl Configure for Join {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
 
     const INPUTS: [&str; 3] = ["a", "b", "c"];
 

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 
 use bellows_config::{Configure, Context, Duration, Mistake};
-use bellows_engine::{App, AppError, Counter, Io, Output, Port, Ports};
+use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -120,10 +120,12 @@ enum Side {
     Actual,
 }
 
-const MATCHED: usize = 0;
-const MISMATCHED: usize = 1;
-const MISSING: usize = 2;
-const UNEXPECTED: usize = 3;
+counters! { Match;
+    gauge MATCHED = "matched", "pairs of equal packets", in "pairs";
+    gauge MISMATCHED = "mismatched", "pairs in the same place of the order that differ", in "pairs";
+    gauge MISSING = "missing", "packets expected that did not come";
+    gauge UNEXPECTED = "unexpected", "packets that came and were not expected";
+}
 
 impl App for Match {
     const INPUTS: Ports = Ports::Named(&[
@@ -134,12 +136,7 @@ impl App for Match {
         Ports::Named(&[Port::optional("mismatch", "packets of `actual` that differ or were not expected")]);
     const PREFETCH: usize = 8;
     const ENDS: bool = true;
-    const COUNTERS: &'static [Counter] = &[
-        Counter::new("matched", "pairs of equal packets"),
-        Counter::new("mismatched", "pairs in the same place of the order that differ"),
-        Counter::new("missing", "packets expected that did not come"),
-        Counter::new("unexpected", "packets that came and were not expected"),
-    ];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
@@ -251,10 +248,10 @@ impl Match {
 
     /// Writes the counters, and asks to be called when the patience with the oldest packet ends.
     fn settle(&mut self, io: &Io<Self>) {
-        io.set(MATCHED, self.totals.matched);
-        io.set(MISMATCHED, self.totals.mismatched);
-        io.set(MISSING, self.totals.missing);
-        io.set(UNEXPECTED, self.totals.unexpected);
+        io.set(Match::MATCHED, self.totals.matched);
+        io.set(Match::MISMATCHED, self.totals.mismatched);
+        io.set(Match::MISSING, self.totals.missing);
+        io.set(Match::UNEXPECTED, self.totals.unexpected);
         if let Some(since) = self.expected.oldest().into_iter().chain(self.actual.oldest()).min() {
             io.wake_at(since.saturating_add(self.config.patience.nanos()));
         }
@@ -296,7 +293,7 @@ impl Configure for Match {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     const SECOND: u64 = 1_000_000_000;

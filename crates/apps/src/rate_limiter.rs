@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bellows_config::{Bytes, Configure, Context, Mistake, Rate, TrafficRate, wire_bytes};
-use bellows_engine::{App, AppError, Counter, Io, Output, Port, Ports};
+use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -109,10 +109,6 @@ pub struct RateLimiter {
 /// Units of the bucket of packets that one packet takes.
 const PER_PACKET: u128 = 1_000;
 
-const OVER_RATE: usize = 0;
-const QUEUE_FULL: usize = 1;
-const OVER_BURST: usize = 2;
-
 impl RateLimiter {
     /// What a packet takes of each bucket.
     fn costs(&self, packet: &Packet) -> [u128; 2] {
@@ -174,14 +170,16 @@ impl RateLimiter {
     }
 }
 
+counters! { RateLimiter;
+    asked drop OVER_RATE = "over_rate", "packets that came too fast, without a queue";
+    asked drop QUEUE_FULL = "queue_full", "packets that found no place in the queue";
+    asked drop OVER_BURST = "over_burst", "packets larger than a whole burst";
+}
+
 impl App for RateLimiter {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets at any rate")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "those that keep to the rate")]);
-    const DROPS: &'static [Counter] = &[
-        Counter::new("over_rate", "packets that came too fast, without a queue").asked(),
-        Counter::new("queue_full", "packets that found no place in the queue").asked(),
-        Counter::new("over_burst", "packets larger than a whole burst").asked(),
-    ];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         self.fill(io.now());
@@ -193,13 +191,13 @@ impl App for RateLimiter {
             if has_way && self.pay(&packet) {
                 output.push(packet);
             } else if !self.can_ever_leave(&packet) {
-                io.drop(packet, OVER_BURST);
+                io.drop(packet, RateLimiter::OVER_BURST);
             } else if !shapes {
-                io.drop(packet, OVER_RATE);
+                io.drop(packet, RateLimiter::OVER_RATE);
             } else if self.queue.len() < self.most_queued {
                 self.queue.push_back(packet);
             } else {
-                io.drop(packet, QUEUE_FULL);
+                io.drop(packet, RateLimiter::QUEUE_FULL);
             }
         }
         drop(output);
@@ -304,7 +302,7 @@ impl Configure for RateLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     fn limiter(config: &str) -> Result<RateLimiter, Mistake> {

@@ -3,7 +3,7 @@
 use std::slice;
 
 use bellows_config::{Configure, Context, Mistake, TrafficRate};
-use bellows_engine::{App, Counter, Io, Output, Port, Ports};
+use bellows_engine::{App, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -71,13 +71,15 @@ enum What {
     },
 }
 
-const OVER_LIMIT: usize = 0;
+counters! { Repeater;
+    drop OVER_LIMIT = "over_limit", "packets that came when `limit` were stored";
+}
 
 impl App for Repeater {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to be repeated")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets, many times")]);
     const PULLS: bool = true;
-    const DROPS: &'static [Counter] = &[Counter::new("over_limit", "packets that came when `limit` were stored")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn pull(&mut self, io: &Io<Self>) {
         let pace = if self.held() > 0 { self.pace.as_mut() } else { None };
@@ -113,7 +115,7 @@ impl App for Repeater {
                     packet
                 }));
                 if !input.is_empty() {
-                    io.drop_all(&mut input, OVER_LIMIT);
+                    io.drop_all(&mut input, Repeater::OVER_LIMIT);
                 }
             }
             What::Row { times, current } => {
@@ -223,7 +225,7 @@ impl Configure for Repeater {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
 
     fn rig(config: Config, lossless: bool) -> Rig {
         let repeater = Repeater::configure(config, &Context::default()).expect("a good config");

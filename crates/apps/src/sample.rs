@@ -1,7 +1,7 @@
 //! `sample`: some packets of many.
 
 use bellows_config::{Configure, Context, Fraction, Mistake};
-use bellows_engine::{App, Counter, Io, Port, Ports};
+use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -59,12 +59,14 @@ impl Choice {
     }
 }
 
-const NOT_SAMPLED: usize = 0;
+counters! { Sample;
+    asked drop NOT_SAMPLED = "not_sampled", "packets that were not chosen";
+}
 
 impl App for Sample {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to choose from")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets that were chosen")]);
-    const DROPS: &'static [Counter] = &[Counter::new("not_sampled", "packets that were not chosen").asked()];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
@@ -72,7 +74,7 @@ impl App for Sample {
             if self.choice.passes() {
                 output.push(packet);
             } else {
-                io.drop(packet, NOT_SAMPLED);
+                io.drop(packet, Sample::NOT_SAMPLED);
             }
         }
     }
@@ -110,7 +112,7 @@ impl Configure for Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
 
     fn sample(config: Config) -> Result<Sample, Mistake> {
         Sample::configure(config, &Context::default())

@@ -35,7 +35,7 @@ impl Configure for Sink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
 
     #[test]
     fn packets_end_here_and_are_no_drops() {

@@ -77,7 +77,7 @@ impl Configure for Split {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use bellows_wire::{MacAddr, UdpFrame};
     use proptest::prelude::*;
     use std::net::IpAddr;

@@ -44,8 +44,8 @@ impl Configure for Tee {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
     use bellows_packet::{Meta, Packet};
+    use bellows_rig::Rig;
 
     const OUTPUTS: [&str; 3] = ["a", "b", "c"];
 

@@ -1,7 +1,7 @@
 //! `truncate`: the beginning of every packet.
 
 use bellows_config::{Bytes, Configure, Context, Mistake};
-use bellows_engine::{App, Io, Port, Ports};
+use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Meta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,13 +23,14 @@ pub struct Truncate {
     length: usize,
 }
 
-const CUT: usize = 0;
+counters! { Truncate;
+    count CUT = "cut", "packets that were longer than `length`";
+}
 
 impl App for Truncate {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets of any length")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets, not longer than `length`")]);
-    const COUNTERS: &'static [bellows_engine::Counter] =
-        &[bellows_engine::Counter::new("cut", "packets that were longer than `length`")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let mut input = io.input(0);
@@ -43,7 +44,7 @@ impl App for Truncate {
             }
         }
         io.output(0).forward(&mut input);
-        io.count(CUT, cut);
+        io.count(Truncate::CUT, cut);
     }
 }
 
@@ -65,8 +66,8 @@ impl Configure for Truncate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
     use bellows_packet::Packet;
+    use bellows_rig::Rig;
     use proptest::prelude::*;
 
     fn truncate(length: u64) -> Result<Truncate, Mistake> {

@@ -12,9 +12,9 @@ use bellows_apps::tee::{self, Tee};
 use bellows_apps::truncate::{self, Truncate};
 use bellows_config::{Bytes, Configure, Context};
 use bellows_engine::Settings;
-use bellows_engine::testing::Rig;
 use bellows_observe::AppCounts;
 use bellows_packet::pool;
+use bellows_rig::Rig;
 use proptest::prelude::*;
 
 /// A pool that three copies of the longest batch do not fit into.

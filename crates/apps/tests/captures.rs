@@ -11,7 +11,7 @@ use bellows_apps::pcap_writer::PcapWriter;
 use bellows_apps::sink::Sink;
 use bellows_capture::{Format, LinkType, Reader, TimestampResolution};
 use bellows_config::{Configure, Context, Mistake};
-use bellows_engine::{App, Counter, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
+use bellows_engine::{App, Counters, End, Engine, Io, Network, Outcome, Port, Ports, Settings, counters};
 use bellows_packet::{LARGEST_ROOM, Packet, pool};
 use bellows_testkit::scratch::{TempDir, scratch};
 use bellows_testkit::{captures, programs};
@@ -205,9 +205,13 @@ fn a_file_that_another_network_writes_can_be_read() {
 /// Keeps all packets for a millisecond, and drops them then.
 struct Hoard(VecDeque<Packet>);
 
+counters! { Hoard;
+    drop HOARDED = "hoarded", "packets that were kept for a while";
+}
+
 impl App for Hoard {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
-    const DROPS: &'static [Counter] = &[Counter::new("hoarded", "packets that were kept for a while")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         self.0.extend(&mut io.input(0));
@@ -215,7 +219,7 @@ impl App for Hoard {
     }
 
     fn tick(&mut self, io: &Io<Self>) {
-        self.0.drain(..).for_each(|packet| io.drop(packet, 0));
+        self.0.drain(..).for_each(|packet| io.drop(packet, Hoard::HOARDED));
     }
 
     fn held(&self) -> usize {

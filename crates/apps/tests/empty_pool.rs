@@ -3,8 +3,8 @@
 
 use bellows_apps::source::{Config, Headers, Payload, Source};
 use bellows_config::{Configure, Context};
-use bellows_engine::testing::Rig;
 use bellows_packet::{Packet, pool};
+use bellows_rig::Rig;
 
 #[test]
 fn a_starved_source_leaves_no_number_out() {

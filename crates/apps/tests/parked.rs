@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bellows_apps::vhost_user::VhostUser;
 use bellows_apps::virtio_user::VirtioUser;
 use bellows_config::{Configure, Context};
-use bellows_engine::testing::Rig;
 use bellows_packet::pool;
+use bellows_rig::Rig;
 use bellows_testkit::scratch;
 use serde_json::json;
 

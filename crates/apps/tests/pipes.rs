@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use bellows_apps::pcap_reader::PcapReader;
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_config::{Configure, Context};
-use bellows_engine::testing::Rig;
 use bellows_engine::{
     App, AppError, AppSpec, Control, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Settings,
 };
+use bellows_rig::Rig;
 use bellows_testkit::scratch::{TempDir, scratch};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};

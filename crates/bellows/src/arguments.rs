@@ -85,17 +85,3 @@ impl NetworkFile {
         bellows_config::load(&self.path, registry, &Overrides::new(&self.overrides))
     }
 }
-
-/// Reads the number of a processor that the process may run on.
-///
-/// # Errors
-/// Which ones it may run on, if that is none of them.
-pub fn processor(text: &str) -> Result<usize, String> {
-    let cpu: usize = text.parse().map_err(|_| "give the number of a processor, counted from 0".to_owned())?;
-    let allowed = bellows_sys::cpu::allowed();
-    if allowed.contains(&cpu) {
-        return Ok(cpu);
-    }
-    let allowed = bellows_sys::cpu::ranges(&allowed);
-    Err(format!("there is no processor {cpu} for this process; it may use {allowed}"))
-}

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bellows_lab::processes::Audience;
+use bellows_lab::audience::Audience;
+use bellows_lab::bench::{self, Benchmark, Lab};
 use bellows_lab::report::{BenchError, Report};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::failure::{Failure, INTERRUPTED, UNDECIDED};
+use crate::subcommand::Program;
 use crate::terminal;
 
 /// Someone who waits for a measurement at this terminal.
@@ -59,8 +61,27 @@ fn time_left(elapsed: Duration, done: usize, all: usize) -> Option<String> {
     Some(if left < 60 { format!("{left} s") } else { format!("{} min {} s", left / 60, left % 60) })
 }
 
+/// The arguments that, followed by a name, make this program a worker of a benchmark.
+const WORKER: &[&str] = &["bench", "worker"];
+
+/// Runs a benchmark, and prints its report.
+///
+/// # Errors
+/// Why there is no report, and those of writing it.
+pub fn measure(benchmark: &dyn Benchmark, program: &Program) -> Result<ExitCode, Failure> {
+    let json = benchmark.common().json;
+    let run = |audience: &mut dyn Audience| {
+        bench::run(benchmark, &mut Lab { worker: WORKER, registry: &program.registry, audience })
+    };
+    let finished = watched(json, run).map_err(failure)?;
+    let code = code(&finished.report);
+    let text = if json { format!("{:#}\n", serde_json::json!(finished.report)) } else { finished.text() };
+    terminal::print(&text)?;
+    Ok(code)
+}
+
 /// Runs a measurement that somebody watches. The first interrupt lets it end with what it has, the second ends it at once.
-pub fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
+fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
     let has_enough = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // In this order: the first signal finds the flag down, and raises it.
@@ -74,22 +95,13 @@ pub fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
 }
 
 /// What a benchmark that has no report ends the command with.
-pub fn failure(error: BenchError) -> Failure {
+fn failure(error: BenchError) -> Failure {
     match error {
+        BenchError::Diagnosed(mistakes) => Failure::Diagnosed(mistakes.render(terminal::stderr_is_rich())),
         error if error.is_interrupted() => Failure::Interrupted(error.to_string()),
         error if error.is_mistake() => Failure::Mistake(error.to_string()),
         error => Failure::Failed(error.to_string()),
     }
-}
-
-/// Prints a report, as JSON or the text of it that has not been shown.
-///
-/// # Errors
-/// Those of writing.
-pub fn print(report: &Report, json: bool, text: impl FnOnce(&Report) -> String) -> Result<ExitCode, Failure> {
-    let text = if json { format!("{:#}\n", serde_json::json!(report)) } else { text(report) };
-    terminal::print(&text)?;
-    Ok(code(report))
 }
 
 /// What a command ends with that has printed its report.

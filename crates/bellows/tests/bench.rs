@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bellows_engine::Schedule;
+use bellows_lab::benchmarks;
 use bellows_testkit::programs::has_program;
 use bellows_testkit::skips;
 use support::{Sandbox, Signal, signal};
@@ -244,49 +245,58 @@ fn the_notification_benchmark_measures_every_way_or_says_why_not() {
     assert!(!text.lines().any(|line| line.starts_with("direct ") || line.starts_with("fault")), "{text}");
 }
 
+/// Every benchmark of the list has a run that takes a moment, which yields a report.
 #[test]
-fn a_benchmark_that_cannot_be_run_says_why() {
+fn every_benchmark_has_a_quick_run_that_yields_a_report() {
     let sandbox = Sandbox::new();
-    let engine = ["engine", "--processes", "1", "--rounds", "1"];
-    let history = ["history", "--processes", "1", "--rounds", "2"];
-    let reload = ["reload", "--processes", "1", "--reloads", "1"];
-    let vring = ["vring", "--processes", "1", "--rounds", "4"];
-    let blit = ["blit", "--processes", "1", "--rounds", "1"];
-    let neighbours = ["neighbours", "--log-level", "error", "--processes", "1"];
-    let notify = ["notify", "--processes", "1", "--rounds", "1"];
-    for (bench, arguments, why) in [
-        (engine, ["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
-        (engine, ["--stride", "2241"], "the stride 2241 is no multiple of 64"),
-        (engine, ["--cpu", "99999"], "processor 99999"),
-        (engine, ["--schedule", "warp"], "there is no schedule `warp`"),
-        (history, ["--case", "tee"], "no case has `tee` in its name; there are idle-first, other-first and mix-change"),
-        (history, ["--tees", "3,0"], "0 is not in 1..=100"),
-        (history, ["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
-        (history, ["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
-        (history, ["--cpu", "99999"], "processor 99999"),
-        (blit, ["--case", "nonsense"], "no case has `nonsense` in its name; there are copy and deferred"),
-        (blit, ["--size", "60,0"], "`0` is no size; give bytes from 1 to 65536, or imix"),
-        (blit, ["--where", "dram"], "`dram` is no place to copy from and to; give l1, l2, l3 or cold"),
-        (blit, ["--batch", "0"], "0 is not in 1..=1024"),
-        (blit, ["--cpu", "99999"], "processor 99999"),
-        (neighbours, ["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),
-        (neighbours, ["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
-        (neighbours, ["--corpus", "nowhere"], "nowhere/vhost_messages: No such file or directory"),
-        (neighbours, ["--cpu", "99999"], "processor 99999"),
-        (notify, ["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper"),
-        (notify, ["--cpu", "99999"], "processor 99999"),
-        (reload, ["--apps", "0"], "0 is not in 1..=2000"),
-        (reload, ["--cpu", "99999"], "processor 99999"),
-        (vring, ["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
-        (vring, ["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
-        (vring, ["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
-        (vring, ["--batch", "129"], "129 is not in 1..=128"),
-        (vring, ["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
-    ] {
-        let said = sandbox.bellows(&[&["bench"], &bench[..], &arguments[..]].concat());
-        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
+    for entry in benchmarks::ALL {
+        let said = sandbox.bellows(&[&entry.words()[..], entry.quick, &["--json"]].concat());
+        assert!([Some(0), Some(3)].contains(&said.code), "{}: {said:?}", entry.name);
+        let report = said.json();
+        assert_eq!((&report["bench"], &report["processes"]), (&entry.name.into(), &1.into()), "{report:#}");
+        assert!(report["machine"]["tsc_hz"].as_u64().is_some(), "{report:#}");
+        let results = report["results"].as_array().unwrap();
+        assert!(!results.is_empty(), "{}", entry.name);
+        for result in results {
+            let bound = |key: &str| result[key].as_f64().unwrap();
+            let median = result["median"].as_f64().unwrap_or(bound("low"));
+            assert!(bound("low") <= median && median <= bound("high"), "{}: {result}", entry.name);
+            assert!(
+                result["case"].is_string() && result["unit"].is_string() && result["labels"].is_object(),
+                "{result}"
+            );
+        }
     }
+}
+
+/// Every benchmark refuses what it cannot do, with the reason.
+#[test]
+fn every_benchmark_refuses_options_out_of_range() {
+    let sandbox = Sandbox::new();
+    for entry in benchmarks::ALL {
+        for (words, why) in entry.refused {
+            let said = sandbox.bellows(&[&entry.words()[..], words].concat());
+            assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{}: {said:?}", entry.name);
+            assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
+        }
+    }
+}
+
+#[test]
+fn the_help_names_every_benchmark() {
+    let help = Sandbox::new().bellows(&["bench", "--help"]).fine().stdout;
+    for entry in benchmarks::ALL.iter().filter(|entry| !entry.is_apart) {
+        let line = help.lines().find(|line| line.trim_start().starts_with(&format!("{} ", entry.name)));
+        assert!(line.is_some_and(|line| line.contains(&entry.about()[..20])), "{}: {help}", entry.name);
+    }
+    assert!(!help.contains("worker"), "{help}");
+}
+
+#[test]
+fn a_worker_of_no_benchmark_says_so() {
+    let said = Sandbox::new().bellows(&["bench", "worker", "nonsense"]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.stderr.contains("there is no benchmark `nonsense` to work for"), "{said:?}");
 }
 
 /// As little as can be measured.

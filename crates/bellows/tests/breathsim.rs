@@ -63,24 +63,6 @@ fn the_text_shows_the_documents_figures_and_what_history_costs() {
 }
 
 #[test]
-fn what_cannot_be_measured_says_why() {
-    let sandbox = Sandbox::new();
-    for (arguments, why) in [
-        (["--schedule", "warp"], "there is no schedule `warp`"),
-        (["--busy-after", "soon"], "`soon` is no number of breaths; write a whole number such as 1000000 or 1e6"),
-        (["--iterations", "0"], "`0` is no number of breaths"),
-        (["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
-        (["--apps", "65"], "65 is not in 1..=64"),
-        (["--work", "0"], "0 is not in 1..=10000"),
-        (["--cpu", "99999"], "processor 99999"),
-    ] {
-        let said = sandbox.bellows(&[&["breathsim", "--processes", "1"], &arguments[..]].concat());
-        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
-    }
-}
-
-#[test]
 fn the_model_in_lua_prints_the_time_of_a_breath() {
     if !has_program("the_model_in_lua_prints_the_time_of_a_breath", "luajit") {
         return;

@@ -11,6 +11,7 @@
 //! | `memory` | [`Draft`], [`Code`], and why there may be neither: [`Refused`] |
 //! | `place` | what is within reach of the targets and free, as a pure function of `/proc/self/maps` |
 //! | `perf` | [`PerfMap`], a file with a line for each [`Symbol`] |
+//! | `assembler` | on x86-64: writing code from front to back, with jumps to labels, and listing it |
 //!
 //! ```
 //! # #[cfg(target_arch = "x86_64")]
@@ -50,6 +51,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+pub mod assembler;
 mod memory;
 mod perf;
 mod place;

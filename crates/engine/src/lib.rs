@@ -5,22 +5,18 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `app` | the trait that authors write, [`App`], and the face of it that the engine holds |
-//! | `io` | what an app works with while it is called: [`Io`], [`Input`], [`Output`] |
-//! | `network` | the description of a network and everything that can be wrong with it |
-//! | `order` | the order of a breath |
-//! | `world` | one configuration laid out for running |
-//! | `place` | how one app sits in the network: what a call of it works on |
-//! | `slots` | words by which the engine sees without a call whether an app has something to pull |
-//! | `schedule` | the ways to take a breath |
-//! | `native` | the breath as straight-line machine code |
-//! | [`listing`] | a breath, explained |
-//! | `engine` | the run: breathing, sleeping, ending, swapping configurations |
-//! | `meter` | instrumented breaths: what they book for each call, each breath and some packets |
-//! | `watchdog` | slow breaths: finds them, and says in which app they were |
-//! | `watch` | following single packets, and copying those that pass a link |
+//! | `panics` | calls of apps that may panic |
+//! | `settings` | how an engine runs |
+//! | `runtime` | what a thread's calls of apps work on: nodes, links, slots, the state that all share |
+//! | `app` | the trait that authors write, [`App`], what it works with, [`Io`], and the face of it that the engine holds |
+//! | `network` | the description of a network, and what identifies it |
+//! | `dispatch` | the ways to take a breath: nested, flat, and as machine code |
+//! | `configuration` | one configuration laid out for running, and what moves from one to the next |
+//! | `worker` | what one engine thread owns: the loop over breaths, and its sleep |
 //! | `control` | the other threads' side of it: stop, reload, read |
-//! | [`testing`] | a rig for testing one app by itself |
+//! | `engine` | the process' side: the start, reloads between breaths, the end |
+//!
+//! Each module uses only those above it in this table.
 //!
 //! What an engine leaves for others to read (counters, histograms, the timeline, where they are found) is the crate
 //! `bellows-observe`, which readers use alone.
@@ -70,37 +66,29 @@
 //! ```
 
 mod app;
+mod configuration;
 mod control;
+mod dispatch;
 mod engine;
-mod io;
-pub mod listing;
-mod meter;
-#[cfg(target_arch = "x86_64")]
-mod native;
-#[cfg(not(target_arch = "x86_64"))]
-#[path = "no_native.rs"]
-mod native;
 mod network;
-mod order;
 mod panics;
-mod place;
-mod random;
-mod retire;
-mod schedule;
-mod slots;
-pub mod testing;
-mod watch;
-mod watchdog;
-mod world;
+mod runtime;
+mod settings;
+mod worker;
 
-pub use app::{App, AppError, Port, Ports, Status, Traits};
+#[doc(hidden)]
+pub use app::counters::joined_counters;
+pub use app::counters::{Count, CountTable, Counters, DropReason, Gauge};
+pub use app::io::{Input, Io, Output};
+pub use app::{App, AppError, Status, Traits};
 pub use bellows_observe::{Counter, PROGRESS, PROGRESS_TOTAL};
-pub use control::{AppStatus, Control, ReloadError, Reloaded};
-pub use engine::{End, Engine, Outcome, Settings, StartError};
-pub use io::{Input, Io, Output};
-pub use network::{AppSpec, End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Network, Side, WiredApp, wiring_faults};
-pub use order::closing_links;
-pub use panics::app_at_work;
-pub use schedule::{Schedule, UnknownSchedule};
-pub use slots::{SlotHandle, Watched};
-pub use watch::{Hop, HopKind, MOST_TRACED, Tap, TapRecord, Trace, TraceOrder, WatchError};
+pub use bellows_observe::{Hop, HopKind, MAX_TRACED as MOST_TRACED, TapRecord, TraceOrder, listing};
+pub use bellows_watch::{Tap, Trace, WatchError};
+pub use bellows_wiring::{
+    End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, closing_links, wiring_faults,
+};
+pub use control::{AppStatus, Control, ReloadError, Reloaded, app_at_work};
+pub use engine::{End, Engine, Outcome, StartError};
+pub use network::{AppSpec, Network};
+pub use runtime::slots::{SlotHandle, Watched};
+pub use settings::{Schedule, Settings, UnknownSchedule};

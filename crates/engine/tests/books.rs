@@ -4,7 +4,7 @@
 use std::mem;
 use std::thread;
 
-use bellows_engine::{App, AppError, Counter, End, Engine, Io, Network, Ports, Schedule, Settings};
+use bellows_engine::{App, AppError, Counters, End, Engine, Io, Network, Ports, Schedule, Settings, counters};
 use bellows_observe::{Imbalance, Snapshot};
 use bellows_packet::{Packet, Vector, buffer_use};
 use bellows_testkit::wait::Deadline;
@@ -35,13 +35,15 @@ enum Does {
 
 const ANY: Ports = Ports::Any { at_least: 0, help: "packets" };
 
-const SIEVED: usize = 0;
-
 /// An app in which packets end, or not.
 struct Node<const ENDS: bool> {
     does: Does,
     count: u64,
     held: Vec<Packet>,
+}
+
+counters! { for[const ENDS: bool] Node<ENDS>;
+    asked drop SIEVED = "sieved", "packets that were sieved out";
 }
 
 impl<const ENDS: bool> App for Node<ENDS> {
@@ -50,7 +52,7 @@ impl<const ENDS: bool> App for Node<ENDS> {
     const PULLS: bool = true;
     const GAIN: usize = 2;
     const ENDS: bool = ENDS;
-    const DROPS: &'static [Counter] = &[Counter::new("sieved", "packets that were sieved out").asked()];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn pull(&mut self, io: &Io<Self>) {
         let Does::Make(burst) = self.does else { return };
@@ -92,7 +94,7 @@ impl<const ENDS: bool> App for Node<ENDS> {
                     for packet in &mut input {
                         self.count += 1;
                         match self.count.is_multiple_of(divisor) {
-                            true => io.drop(packet, SIEVED),
+                            true => io.drop(packet, Self::SIEVED),
                             false => output.push(packet),
                         }
                     }
@@ -115,7 +117,7 @@ impl<const ENDS: bool> App for Node<ENDS> {
                     for packet in &mut input {
                         self.count += 1;
                         match self.count % 5 {
-                            0 => io.drop(packet, SIEVED),
+                            0 => io.drop(packet, Self::SIEVED),
                             1 if ENDS => drop(packet),
                             2 => self.held.push(packet),
                             3 => drop(vector.push(packet)),
@@ -265,10 +267,14 @@ proptest! {
 /// An app that does something wrong with the packets it gets, all of 64.
 struct Wrong(fn(&mut Vec<Packet>, &Io<Wrong>, Packet), Vec<Packet>);
 
+counters! { Wrong;
+    drop SIEVED = "sieved", "packets that were sieved out";
+}
+
 impl App for Wrong {
     const INPUTS: Ports = ANY;
     const OUTPUTS: Ports = ANY;
-    const DROPS: &'static [Counter] = &[Counter::new("sieved", "packets that were sieved out")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         for packet in &mut io.input(0) {
@@ -292,7 +298,7 @@ fn found(what: fn(&mut Vec<Packet>, &Io<Wrong>, Packet)) -> Vec<Imbalance> {
 #[test]
 fn an_app_that_loses_count_is_named() {
     let wrong = |leaked, uncounted| vec![Imbalance { app: "wrong".to_owned(), leaked, uncounted }];
-    assert_eq!(found(|_, io, packet| io.drop(packet, 0)), []);
+    assert_eq!(found(|_, io, packet| io.drop(packet, Wrong::SIEVED)), []);
     assert_eq!(found(|_, io, packet| io.output(0).push(packet)), [], "it is dropped as unlinked");
     assert_eq!(found(|_, _, packet| drop(packet)), wrong(0, 64));
     assert_eq!(found(|_, _, packet| mem::forget(packet)), wrong(64, 0));

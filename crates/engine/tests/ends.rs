@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_engine::{
-    App, AppSpec, Control, Counter, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Settings, StartError,
+    App, AppSpec, Control, Counters, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Settings, StartError,
+    counters,
 };
 use bellows_observe::{AppCounts, ReadError, Snapshot};
 use bellows_packet::Packet;
@@ -31,9 +32,6 @@ impl App for Source {
     }
 }
 
-const LOST: usize = 0;
-const TAKEN: usize = 0;
-
 /// Takes packets, and finds out at its end that it has lost so many. Some of them it holds.
 #[derive(Default)]
 struct Writer {
@@ -44,10 +42,14 @@ struct Writer {
     panics: bool,
 }
 
+counters! { Writer;
+    drop LOST = "lost", "packets that could not be written";
+    gauge TAKEN = "taken", "packets that came, known at the end";
+}
+
 impl App for Writer {
     const INPUTS: Ports = INPUT;
-    const DROPS: &'static [Counter] = &[Counter::new("lost", "packets that could not be written")];
-    const COUNTERS: &'static [Counter] = &[Counter::new("taken", "packets that came, known at the end")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         for packet in &mut io.input(0) {
@@ -63,10 +65,10 @@ impl App for Writer {
     }
 
     fn end(&mut self, io: &Io<Self>) {
-        io.lost(self.loses, LOST);
-        io.set(TAKEN, self.taken);
+        io.lost(self.loses, Self::LOST);
+        io.set(Self::TAKEN, self.taken);
         assert!(!self.panics, "an app of this test fails on purpose");
-        self.held.drain(..).for_each(|packet| io.drop(packet, LOST));
+        self.held.drain(..).for_each(|packet| io.drop(packet, Self::LOST));
     }
 }
 

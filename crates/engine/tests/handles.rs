@@ -1,9 +1,9 @@
 //! Apps that open links in odd ways: the books balance all the same.
 
-use bellows_engine::testing::Rig;
 use bellows_engine::{App, Io, Port, Ports, Settings};
 use bellows_observe::Imbalance;
 use bellows_packet::Packet;
+use bellows_rig::Rig;
 
 const INPUTS: Ports = Ports::Any { at_least: 0, help: "packets" };
 const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);

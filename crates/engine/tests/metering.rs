@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bellows_engine::{
-    App, Control, Counter, End, Engine, Hop, HopKind, Io, Network, Port, Ports, Schedule, Settings, TraceOrder,
-    WatchError, Watched,
+    App, Control, Counters, End, Engine, Hop, HopKind, Io, Network, Port, Ports, Schedule, Settings, TraceOrder,
+    WatchError, Watched, counters,
 };
 use bellows_observe::Home;
 use bellows_observe::timeline::{Recording, What};
@@ -51,18 +51,22 @@ impl App for Numbers {
 /// Copies even numbers to both outputs, drops those that three divides, and sends the others to the first.
 struct Sort;
 
+counters! { Sort;
+    drop THREE = "three", "numbers that three divides";
+}
+
 impl App for Sort {
     const INPUTS: Ports = INPUT;
     const OUTPUTS: Ports =
         Ports::Named(&[Port::required("one", "packets"), Port::required("other", "copies of even numbers")]);
-    const DROPS: &'static [Counter] = &[Counter::new("three", "numbers that three divides")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let (mut one, mut other) = (io.output(0), io.output(1));
         for packet in &mut io.input(0) {
             let number = u64::from_be_bytes(packet.bytes().try_into().unwrap());
             if number % 3 == 0 {
-                io.drop(packet, 0);
+                io.drop(packet, Self::THREE);
                 continue;
             }
             if number % 2 == 0 {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bellows_engine::{
-    App, AppError, AppSpec, Control, Counter, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Schedule,
-    Settings, Status,
+    App, AppError, AppSpec, Control, Counters, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Schedule,
+    Settings, Status, counters,
 };
 use bellows_packet::{Packet, pool};
 use bellows_testkit::wait::Deadline;
@@ -25,11 +25,13 @@ struct Numbers {
     count: u64,
 }
 
-const MADE: usize = 0;
+counters! { Numbers;
+    count MADE = "made", "packets made";
+}
 
 impl App for Numbers {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets of eight bytes")]);
-    const COUNTERS: &'static [Counter] = &[Counter::new("made", "packets made")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn pull(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
@@ -38,7 +40,7 @@ impl App for Numbers {
             packet.append(&self.next.to_ne_bytes());
             output.push(packet);
             self.next += 1;
-            io.count(MADE, 1);
+            io.count(Self::MADE, 1);
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use bellows_engine::{App, Counter, Engine, Io, Network, Ports, Schedule, Settings};
+use bellows_engine::{App, Counters, Engine, Io, Network, Ports, Schedule, Settings, counters};
 use bellows_observe::Snapshot;
 use bellows_packet::{CAPACITY, Packet};
 use bellows_testkit::wait::Deadline;
@@ -57,7 +57,9 @@ struct Node<const GAIN: usize> {
     slots: usize,
 }
 
-const SIEVED: usize = 0;
+counters! { for[const GAIN: usize] Node<GAIN>;
+    drop SIEVED = "sieved", "packets that were sieved out";
+}
 
 impl<const GAIN: usize> App for Node<GAIN> {
     const INPUTS: Ports = Ports::Any { at_least: 0, help: "" };
@@ -65,7 +67,7 @@ impl<const GAIN: usize> App for Node<GAIN> {
     const PULLS: bool = true;
     const GAIN: usize = GAIN;
     const ENDS: bool = true;
-    const DROPS: &'static [Counter] = &[Counter::new("sieved", "")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn slots(&self) -> usize {
         self.slots
@@ -137,7 +139,7 @@ impl<const GAIN: usize> App for Node<GAIN> {
                     let mut output = io.output(0);
                     for packet in &mut io.input(index) {
                         match number(&packet).is_multiple_of(divisor) {
-                            true => io.drop(packet, SIEVED),
+                            true => io.drop(packet, Self::SIEVED),
                             false => output.push(packet),
                         }
                     }

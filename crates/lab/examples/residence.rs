@@ -9,9 +9,9 @@ use std::error::Error;
 use bellows_apps::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::residence::{Levels, Resident};
-use bellows_lab::stats::median;
 use bellows_lab::supply::{Order, Reach, pair};
 use bellows_lab::traffic::Traffic;
+use bellows_stats::median;
 use bellows_sys::{clock, cpu};
 
 /// Looks at the first line of each packet; if it is chained, where it looks depends on what it saw before.

@@ -3,17 +3,17 @@
 //! It runs on another processor than the measurement, and writes to random lines of twice as much memory as the last-level
 //! cache holds: all that the measured processes have there is pushed out again and again, and the memory is busy.
 
-use std::io::Read;
-use std::process::{Child, ChildStdin, Command};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 
-use crate::processes::{ProcessError, measuring, this_program};
+use crate::audience::Audience;
+use crate::slices::Turn;
+use crate::workers::{ProcessError, Reply, Side, Worker};
 
 /// How a measurement is disturbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,43 +52,47 @@ pub enum BesideError {
     /// There is one processor.
     #[error("nothing can run beside the measurement on another processor: only processor {0} may be used")]
     OneProcessor(usize),
+    /// It cannot run on its processor.
+    #[error("nothing can run beside the measurement on processor {0}: {1}")]
+    Processor(usize, String),
     /// It could not be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
 }
 
-/// A program that disturbs for as long as this lives.
-#[derive(Debug)]
+/// What disturbs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Task {
+    beside: Beside,
+    processor: usize,
+}
+
+/// A worker that disturbs for as long as this lives.
 pub struct Disturbance {
-    child: Child,
-    /// The program ends when this is closed, also if this process is killed.
-    orders: Option<ChildStdin>,
+    _worker: Worker,
     /// On which processor.
     pub processor: usize,
 }
 
 impl Disturbance {
-    /// Starts disturbing what runs on a processor, on another one. `arguments` make this program call [`disturb`].
+    /// Starts disturbing what runs on a processor, on another one. `arguments` make this program take part with
+    /// [`disturb`].
     ///
     /// # Errors
     /// See [`BesideError`].
-    pub fn start(measured: Option<usize>, arguments: &[&str]) -> Result<Disturbance, BesideError> {
+    pub fn start(
+        beside: Beside,
+        measured: Option<usize>,
+        arguments: &[&str],
+        audience: &dyn Audience,
+    ) -> Result<Disturbance, BesideError> {
         let all = cpu::allowed();
         let measured = measured.or_else(|| all.last().copied()).unwrap_or_default();
         let processor = all.into_iter().find(|&cpu| cpu != measured).ok_or(BesideError::OneProcessor(measured))?;
-        let mut command = Command::new(this_program()?);
-        command.args(arguments).args(["--cpu", &processor.to_string()]);
-        let mut child = measuring(&mut command)?;
-        let orders = child.stdin.take();
-        Ok(Disturbance { child, orders, processor })
-    }
-}
-
-impl Drop for Disturbance {
-    fn drop(&mut self) {
-        self.orders = None;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let mut worker = Worker::start(arguments, &Task { beside, processor })?;
+        let Reply { outcome, .. } = worker.reply::<()>(audience)?;
+        outcome.map_err(|why| BesideError::Processor(processor, why))?;
+        Ok(Disturbance { _worker: worker, processor })
     }
 }
 
@@ -105,21 +109,33 @@ fn last_level() -> usize {
 /// The most memory that is written to: caches of many processors together are larger than what one has of them.
 const MOST: usize = 512 << 20;
 
-/// Disturbs until standard input ends, and returns how many lines were written to.
+/// Disturbs until it is told to end.
 ///
 /// # Errors
-/// When there is no such processor.
-pub fn disturb(beside: Beside, processor: Option<usize>) -> Result<u64, std::io::Error> {
-    if let Some(processor) = processor {
-        cpu::pin_to(processor)?;
-    }
+/// When it cannot run on its processor.
+pub fn disturb(task: Task) -> Result<Box<dyn Side>, String> {
+    let Task { beside, processor } = task;
+    cpu::pin_to(processor).map_err(|error| error.to_string())?;
     let is_over = Arc::new(AtomicBool::new(false));
     let end = Arc::clone(&is_over);
-    std::thread::spawn(move || {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        end.store(true, Relaxed);
-    });
-    Ok(thrash(beside, (2 * last_level()).min(MOST), &is_over))
+    // Threads run where the one that starts them does.
+    std::thread::spawn(move || thrash(beside, (2 * last_level()).min(MOST), &end));
+    Ok(Box::new(Thrashing(is_over)))
+}
+
+/// A thread that disturbs.
+struct Thrashing(Arc<AtomicBool>);
+
+impl Side for Thrashing {
+    /// It takes no turns: it works all the time.
+    fn turn(&mut self) -> Turn {
+        Turn::default()
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), String> {
+        self.0.store(true, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 fn thrash(beside: Beside, bytes: usize, is_over: &AtomicBool) -> u64 {
@@ -128,20 +144,20 @@ fn thrash(beside: Beside, bytes: usize, is_over: &AtomicBool) -> u64 {
     let lines = words.len() / LINE;
     let mut random = fastrand::Rng::new();
     let mut written = 0;
-    while !is_over.load(Relaxed) {
+    while !is_over.load(Ordering::Relaxed) {
         let span = match beside {
             Beside::Thrash => Duration::from_millis(100),
             Beside::Bursts => Duration::from_millis(random.u64(5..500)),
         };
         let start = Instant::now();
-        while start.elapsed() < span && !is_over.load(Relaxed) {
+        while start.elapsed() < span && !is_over.load(Ordering::Relaxed) {
             for _ in 0..1_000 {
                 // No line depends on the one before, so that many are on their way at once.
                 words[random.usize(..lines) * LINE] += 1;
             }
             written += 1_000;
         }
-        if beside == Beside::Bursts && !is_over.load(Relaxed) {
+        if beside == Beside::Bursts && !is_over.load(Ordering::Relaxed) {
             std::thread::sleep(span);
         }
     }
@@ -161,7 +177,7 @@ mod tests {
             let end = Arc::clone(&is_over);
             let other = std::thread::spawn(move || thrash(beside, 1 << 20, &is_over));
             std::thread::sleep(Duration::from_millis(30));
-            end.store(true, Relaxed);
+            end.store(true, Ordering::Relaxed);
             assert!(other.join().unwrap() > 0);
         }
         assert!("thrashing".parse::<Beside>().is_err());

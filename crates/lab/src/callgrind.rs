@@ -8,11 +8,11 @@
 //! this program again under valgrind:
 //!
 //! ```no_run
-//! use bellows_lab::{callgrind, processes};
+//! use bellows_lab::{callgrind, workers};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! if std::env::args().any(|argument| argument == "--measure") {
-//!     return Ok(processes::answer(|turns: u64| {
+//!     return Ok(workers::answer(|turns: u64| {
 //!         let numbers: Vec<u64> = (0..turns).collect();
 //!         callgrind::measured(|| numbers.iter().sum::<u64>())
 //!     })?);
@@ -36,7 +36,9 @@ use std::{env, fs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::processes::{Audience, ProcessError, converse, this_program};
+use crate::audience::Audience;
+use crate::processes::converse;
+use crate::workers::{ProcessError, this_program};
 
 /// The caches that are simulated, in words for a report.
 pub const CACHES: &str = "simulated caches: L1 32 KiB each for instructions and data, last level 16 MiB";
@@ -201,7 +203,7 @@ pub fn count<T: Serialize, A: DeserializeOwned>(
         Err(ProcessError::Start(_, error)) if error.kind() == ErrorKind::NotFound => {
             return Err(CallgrindError::NotInstalled);
         }
-        answer => answer?,
+        answer => answer?.0,
     };
     let counts = output.read()?;
     if counts.instructions == 0 { Err(CallgrindError::Nothing) } else { Ok((counts, answer)) }

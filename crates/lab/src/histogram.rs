@@ -11,6 +11,9 @@ const DECADE: [u64; 10] = [100, 125, 160, 200, 250, 315, 400, 500, 630, 800];
 ///
 /// The classes follow one another without a gap, from that of the least time to that of the greatest. Below 100 ns all
 /// times are in one class.
+///
+/// It stands beside [`bellows_observe::Histogram`] because that one's binary classes are made for counting in a few
+/// instructions, and these decimal ones for being read and drawn; a histogram of that kind becomes one of these by `From`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);

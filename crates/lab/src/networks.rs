@@ -7,7 +7,7 @@ use bellows_apps::registry;
 use bellows_config::{Configure, Context, Overrides, load_str};
 use bellows_engine::Network;
 
-use crate::processes::fail;
+use crate::workers::fail;
 
 /// An app of the catalogue.
 pub(crate) fn configured<A: Configure>(config: A::Config) -> A {

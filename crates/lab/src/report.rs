@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use bellows_packet::{Packet, pool};
-use bellows_sys::{clock, cpu};
+use bellows_config::Diagnostics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::beside::BesideError;
 use crate::histogram::{Histogram, span};
-use crate::processes::ProcessError;
+use crate::machine::Machine;
 use crate::residence::MeasureError;
-use crate::stats::{Median, median, quantile};
-use crate::turns::{Circumstances, Session};
+use crate::workers::ProcessError;
+use bellows_stats::{ENOUGH, Median, is_ratio_undecided, median, quantile};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +39,15 @@ pub enum BenchError {
     /// What is asked for excludes every ring.
     #[error("none of these chains fits into a ring with these options")]
     NoRing,
+    /// The network or the apps to measure cannot be read.
+    #[error("{}", .0.render(false))]
+    Diagnosed(Diagnostics),
+    /// What is asked for cannot be measured.
+    #[error("{0}")]
+    Refused(String),
+    /// Something failed that should not have.
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl BenchError {
@@ -47,6 +55,7 @@ impl BenchError {
     pub fn is_mistake(&self) -> bool {
         match self {
             BenchError::Process(error) => error.is_mistake(),
+            BenchError::Failed(_) => false,
             _ => true,
         }
     }
@@ -76,37 +85,6 @@ pub(crate) fn chosen<C: Copy>(
     Ok(chosen)
 }
 
-/// On what the measurement was made.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
-    /// The processor's name.
-    pub cpu: String,
-    /// Frequency of the time-stamp counter, in which clocks are counted.
-    pub tsc_hz: u64,
-    /// Pages under the packet pool: `hugetlb`, `thp` (2 MiB both) or `4k`.
-    pub memory: String,
-    /// Instruction set that the vector loops use.
-    pub simd: String,
-    /// Distance between packet buffers in bytes.
-    pub stride: usize,
-}
-
-impl Machine {
-    /// This one, as it is in this process. Takes a packet, so that there is memory to look at.
-    pub fn here() -> Machine {
-        let packet = Packet::from_bytes(&[0]);
-        let memory = pool::pages().to_string();
-        drop(packet);
-        Machine {
-            cpu: cpu::model(),
-            tsc_hz: clock::ticks_per_second(),
-            memory,
-            simd: bellows_packet::instruction_set().to_owned(),
-            stride: pool::config().stride,
-        }
-    }
-}
-
 /// A ratio of neighbouring turns, with its 95 percent confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
@@ -122,9 +100,9 @@ pub struct Ratio {
 impl Ratio {
     /// The median of what each match of processes found; `None` without any.
     pub fn of(values: &[f64]) -> Option<Ratio> {
-        let Median { value, low, high } = median(values)?;
-        let median = if is_too_wide("ratio", values.len(), value, low, high) { f64::NAN } else { value };
-        Some(Ratio { median, low, high })
+        let found = median(values)?;
+        let median = if is_ratio_undecided(values.len(), &found) { f64::NAN } else { found.value };
+        Some(Ratio { median, low: found.low, high: found.high })
     }
 
     /// It and its interval, in words.
@@ -147,19 +125,17 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The half-width of an interval beyond which a ratio tells nothing: a larger share than most of what is compared differs by.
-pub const WIDEST_RATIO: f64 = 0.03;
-
-/// The same of other figures, as a share of their median; and how wide an interval may always be, in units. What costs next to
+/// The half-width of an interval beyond which a figure that is no ratio tells nothing, as a share of their median; and how wide an interval may always be, in units. What costs next to
 /// nothing has a wide interval in these terms and is known well enough.
 const WIDEST: f64 = 0.1;
 const ALWAYS_FINE: f64 = 0.5;
 
 /// Whether an interval is too wide for a figure. With too few processes there is none.
-fn is_too_wide(unit: &str, processes: usize, value: f64, low: f64, high: f64) -> bool {
-    let half = (high - low) / 2.0;
-    let widest = if unit == "ratio" { WIDEST_RATIO * value.max(1.0) } else { (WIDEST * value).max(ALWAYS_FINE) };
-    processes >= ENOUGH && half > widest
+fn is_too_wide(unit: &str, processes: usize, found: &Median) -> bool {
+    match unit {
+        "ratio" => is_ratio_undecided(processes, found),
+        _ => processes >= ENOUGH && found.half_width() > (WIDEST * found.value).max(ALWAYS_FINE),
+    }
 }
 
 /// One figure.
@@ -207,7 +183,7 @@ impl Measurement {
     /// The median of what each match of processes found; undecided if its interval is too wide. `None` without any.
     pub(crate) fn compared(case: &str, unit: &str, values: &[f64], labels: Vec<(&str, Value)>) -> Option<Measurement> {
         let found = median(values)?;
-        let undecided = is_too_wide(unit, values.len(), found.value, found.low, found.high);
+        let undecided = is_too_wide(unit, values.len(), &found);
         let value = if undecided { f64::NAN } else { found.value };
         Some(Measurement { undecided, ..Measurement::with(case, unit, Median { value, ..found }, labels) })
     }
@@ -290,8 +266,14 @@ impl Measurement {
     }
 }
 
-/// The fewest samples whose extremes hold the true median with a probability of 95 percent.
-pub(crate) const ENOUGH: usize = 6;
+/// What a benchmark whose processes took turns found out beside figures.
+pub(crate) struct Circumstances {
+    pub(crate) machine: Machine,
+    /// The share of the measured time that others had.
+    pub(crate) lost: f64,
+    /// Whether it ended before all was measured.
+    pub(crate) interrupted: bool,
+}
 
 /// The outcome of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -440,13 +422,14 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Shows rows that are finished; before the first ones, what stands above them.
-    pub(crate) fn show(&mut self, session: &mut Session<'_>, bench: &str, processes: usize, results: &[Measurement]) {
+    /// Rows that are finished; before the first ones, what stands above them.
+    pub(crate) fn part(&mut self, bench: &str, machine: Machine, processes: usize, results: &[Measurement]) -> String {
+        let mut text = String::new();
         if !std::mem::replace(&mut self.has_head, true) {
-            let report = Report::new(bench, session.machine(), processes, Vec::new());
-            session.show(&(report.heading() + &report.table_head()));
+            let report = Report::new(bench, machine, processes, Vec::new());
+            text = report.heading() + &report.table_head();
         }
-        session.show(&rows(results));
+        text + &rows(results)
     }
 }
 

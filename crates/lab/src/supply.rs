@@ -54,7 +54,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bellows_engine::{App, Counter, Io, Output, Port, Ports};
+use bellows_engine::{App, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::{CAPACITY, LINE, Packet, ROOM, Template, evict, pool};
 use bellows_sys::memory::{HUGE_PAGE, Pages, Words};
 use fastrand::Rng;
@@ -442,13 +442,13 @@ impl Pace {
     }
 }
 
-/// The position of the counter in [`Supply::COUNTERS`].
-const MISSED: usize = 0;
+counters! { Supply;
+    count MISSED = "missed", "packets that were offered while too many others waited to be sent";
+}
 
 impl App for Supply {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets")]);
-    const COUNTERS: &'static [Counter] =
-        &[Counter::new("missed", "packets that were offered while too many others waited to be sent")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     /// Sends what is due, a burst at most. Hot.
     fn pull(&mut self, io: &Io<Self>) {
@@ -466,7 +466,7 @@ impl App for Supply {
             wanted = wanted.min(due as usize);
             if missed > 0 {
                 self.shared.missed.fetch_add(missed, Relaxed);
-                io.count(MISSED, missed);
+                io.count(Supply::MISSED, missed);
             }
         }
         let sent = self.stock.send(wanted, &mut output);

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use bellows_sys::clock;
 
-use crate::stats::{median, quantile};
+use bellows_stats::{median, quantile};
 
 /// Clocks of the time-stamp counter that one turn takes, of many.
 pub(crate) fn clocks(turns: usize, mut turn: impl FnMut()) -> f64 {
@@ -26,6 +26,14 @@ pub(crate) fn middle(samples: &[f64]) -> f64 {
 /// from process to process than the middle does.
 pub(crate) fn undisturbed(samples: &[f64]) -> f64 {
     quantile(samples, 0.25).unwrap_or(f64::NAN)
+}
+
+/// The half of some rounds in which all that is compared took least together, the quietest first: what disturbs a round
+/// makes it longer, and the choice favours none of those that are compared.
+pub(crate) fn quieter_half<T>(mut rounds: Vec<T>, together: impl Fn(&T) -> f64) -> Vec<T> {
+    rounds.sort_by(|one, other| together(one).total_cmp(&together(other)));
+    rounds.truncate(rounds.len().div_ceil(2));
+    rounds
 }
 
 /// How fast the processor runs at this moment: clocks of the time-stamp counter for a step of a loop whose steps each wait

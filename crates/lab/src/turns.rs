@@ -3,12 +3,12 @@
 //! The speed of a machine changes within seconds: other tenants of a host use its caches and its memory, other programs
 //! its processors. Two processes that are measured one after the other meet different machines. Therefore all processes of
 //! a comparison, its *sides*, are started together, lay out what they measure, and then wait. They take turns of about a
-//! millisecond on one processor: the process that started them writes a line to one side's standard input, the side works
-//! and answers with a line, and the next side follows. Whatever disturbs one side for longer than some milliseconds
+//! millisecond on one processor: the process that started them gives one side its turn, the side works and answers, and the
+//! next side follows. Whatever disturbs one side for longer than some milliseconds
 //! disturbs the others equally, and the ratio of neighbouring turns is free of it.
 //!
 //! - *What a turn times.* A turn begins with work that is not timed and that brings the side's memory back into the caches.
-//!   The timed part consists of slices of some ten microseconds (`sliced`), and the turn's figure is the median slice. A
+//!   The timed part consists of slices of some ten microseconds (`slices`), and the turn's figure is the median slice. A
 //!   slice in which the host took the processor away, or in which the kernel ran another program, is much longer
 //!   than its neighbours: such a gap in the time-stamp counter does not reach the median, and is added up as *lost*
 //!   time. No kernel counter sees the host, and those that exist have ticks of ten milliseconds.
@@ -20,214 +20,17 @@
 //! - *Stages.* A figure that may be compared with itself, before and after something happened to one side, is measured in two
 //!   stages. The ratio of the sides' ratios is then free of what makes the processes different, too.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command};
-use std::thread::JoinHandle;
+use std::process::Command;
 
-use bellows_sys::{clock, cpu};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use bellows_sys::cpu;
+use serde::Serialize;
 
-use crate::processes::{Audience, ProcessError, collected, measuring, this_program};
-use crate::report::Machine;
-use crate::timing::middle;
-
-/// What one side did in one turn.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Turn {
-    /// What it measured.
-    pub figures: Vec<f64>,
-    /// How long all that was timed took, in clocks.
-    pub took: f64,
-    /// The share of that which others had.
-    pub lost: f64,
-}
-
-impl Turn {
-    /// The figures of a turn that consisted of these parts.
-    pub(crate) fn of(figures: Vec<f64>, parts: &[Sliced]) -> Turn {
-        let took: f64 = parts.iter().map(|part| part.took).sum();
-        let lost = parts.iter().map(|part| part.lost).sum::<f64>() / took.max(1.0);
-        Turn { figures, took, lost }
-    }
-}
-
-/// What some slices of the same work took.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Sliced {
-    /// Clocks of a unit of work, in the median slice.
-    pub(crate) clocks: f64,
-    /// Clocks of all slices.
-    took: f64,
-    /// Clocks by which slices were longer that took more than twice as long as the median.
-    lost: f64,
-}
-
-impl Sliced {
-    /// Of slices of so many units of work, which took so many clocks.
-    pub(crate) fn of(slices: &[(u64, f64)]) -> Sliced {
-        let each = |&(units, clocks): &(u64, f64)| clocks / units as f64;
-        let clocks = middle(&slices.iter().map(each).collect::<Vec<f64>>());
-        let long = slices.iter().filter(|slice| each(slice) > 2.0 * clocks);
-        let lost = long.map(|&(units, took)| took - clocks * units as f64).sum();
-        Sliced { clocks, took: slices.iter().map(|(_, took)| took).sum(), lost }
-    }
-}
-
-/// Times some slices of the same work.
-pub(crate) fn sliced(slices: usize, mut slice: impl FnMut()) -> Sliced {
-    sliced_units(slices.max(1) as u64, slices.max(1), |_| slice())
-}
-
-/// Times some units of work in so many slices. Those that have nothing to do are left out.
-pub(crate) fn sliced_units(units: u64, slices: usize, mut work: impl FnMut(u64)) -> Sliced {
-    let cost = clock::cost();
-    let slices = slices as u64;
-    let times: Vec<(u64, f64)> = (0..slices)
-        .map(|slice| units * (slice + 1) / slices - units * slice / slices)
-        .filter(|units| *units > 0)
-        .map(|units| {
-            let start = clock::ticks();
-            work(units);
-            (units, (clock::ticks() - start).saturating_sub(cost) as f64)
-        })
-        .collect();
-    Sliced::of(&times)
-}
-
-/// One side of a comparison, laid out and warm, in a process of its own.
-pub trait Side {
-    /// Takes a turn.
-    fn turn(&mut self) -> Turn;
-
-    /// Does what lies between two stages.
-    fn advance(&mut self) {}
-
-    /// Ends.
-    ///
-    /// # Errors
-    /// What makes all that was measured worthless.
-    fn finish(self: Box<Self>) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-/// What a side says first: on which machine it is, or why it cannot take part.
-#[derive(Debug, Serialize, Deserialize)]
-struct Greeting {
-    machine: Machine,
-    refused: Option<String>,
-}
-
-const TURN: &str = "turn";
-const ADVANCE: &str = "advance";
-
-/// Takes part in a comparison, in a process of its own: reads the task from standard input, lays out what it asks for, and takes a
-/// turn whenever it is told to, until standard input ends.
-///
-/// # Errors
-/// When the task cannot be read or an answer not be written.
-pub fn take_part<T: DeserializeOwned>(
-    lay_out: impl FnOnce(T) -> Result<Box<dyn Side>, String>,
-) -> Result<(), std::io::Error> {
-    let mut lines = std::io::stdin().lock().lines();
-    let Some(task) = lines.next() else { return Ok(()) };
-    let mut answers = std::io::stdout().lock();
-    let laid_out = lay_out(serde_json::from_str(&task?)?);
-    let refused = laid_out.as_ref().err().cloned();
-    say(&mut answers, &Greeting { machine: Machine::here(), refused })?;
-    let Ok(mut side) = laid_out else { return Ok(()) };
-    for line in lines {
-        match line?.as_str() {
-            ADVANCE => {
-                side.advance();
-                say(&mut answers, &())?;
-            }
-            _ => say(&mut answers, &side.turn())?,
-        }
-    }
-    let ended: Result<(), String> = side.finish();
-    say(&mut answers, &ended)
-}
-
-fn say(answers: &mut impl Write, answer: &impl Serialize) -> Result<(), std::io::Error> {
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    answers.write_all(&line)?;
-    answers.flush()
-}
-
-/// A side as the process sees it that lets it take turns.
-struct Player {
-    child: Child,
-    /// Closed to end it.
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
-    /// What it writes to its standard error.
-    said: Option<JoinHandle<String>>,
-}
-
-impl Player {
-    fn start(mut command: Command, task: &str) -> Result<Player, ProcessError> {
-        let mut child = measuring(&mut command)?;
-        let (orders, answers, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(answers), Some(errors)) = (answers, errors) else { unreachable!("both are pipes") };
-        let said = Some(collected(errors));
-        let mut player = Player { child, orders, answers: BufReader::new(answers), said };
-        player.order(task);
-        Ok(player)
-    }
-
-    /// Sends a line. A side that has ended is noticed when it does not answer.
-    fn order(&mut self, order: &str) {
-        if let Some(orders) = &mut self.orders {
-            let _ = orders.write_all(format!("{order}\n").as_bytes()).and_then(|()| orders.flush());
-        }
-    }
-
-    fn answer<A: DeserializeOwned>(&mut self) -> Result<A, ProcessError> {
-        let mut line = String::new();
-        match self.answers.read_line(&mut line) {
-            Ok(length) if length > 0 => serde_json::from_str(&line).map_err(ProcessError::Answer),
-            _ => Err(self.failure()),
-        }
-    }
-
-    /// Why there is no answer.
-    fn failure(&mut self) -> ProcessError {
-        self.orders = None;
-        match self.child.wait() {
-            Ok(status) => ProcessError::Failed(status, self.said()),
-            Err(error) => ProcessError::Start("a measuring process".into(), error),
-        }
-    }
-
-    fn said(&mut self) -> String {
-        self.said.take().and_then(|said| said.join().ok()).unwrap_or_default().trim().to_owned()
-    }
-
-    /// Ends it. Returns what it wrote to its standard error.
-    fn finish(mut self) -> Result<String, ProcessError> {
-        self.orders = None;
-        let ended: Result<(), String> = self.answer()?;
-        match (self.child.wait(), ended) {
-            (Ok(status), Ok(())) if status.success() => Ok(self.said()),
-            (Ok(status), ended) => {
-                let said = self.said();
-                Err(ProcessError::Failed(status, ended.err().unwrap_or(said)))
-            }
-            (Err(error), _) => Err(ProcessError::Start("a measuring process".into(), error)),
-        }
-    }
-}
-
-impl Drop for Player {
-    /// One that has not ended by itself has nobody left to work for.
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::audience::Audience;
+use crate::machine::Machine;
+use crate::report::Circumstances;
+use crate::slices::Turn;
+use crate::timing::{middle, quieter_half};
+use crate::workers::{ProcessError, Reply, Worker};
 
 /// All that one side did.
 #[derive(Clone, Debug)]
@@ -248,7 +51,7 @@ pub(crate) struct Match {
 
 impl Match {
     fn of(sides: Vec<Record>, stages: usize) -> Match {
-        let quiet = (0..stages).map(|stage| quieter_half(&sides, stage)).collect();
+        let quiet = (0..stages).map(|stage| quiet_rounds(&sides, stage)).collect();
         Match { sides, quiet }
     }
 
@@ -281,7 +84,7 @@ impl Match {
 }
 
 /// The half of a stage's rounds in which all sides together took least. Each side counts equally, however long its turns are.
-fn quieter_half(sides: &[Record], stage: usize) -> Vec<usize> {
+fn quiet_rounds(sides: &[Record], stage: usize) -> Vec<usize> {
     let sides: Vec<(&[Turn], f64)> = sides
         .iter()
         .map(|side| side.stages[stage].as_slice())
@@ -290,10 +93,7 @@ fn quieter_half(sides: &[Record], stage: usize) -> Vec<usize> {
         .collect();
     let rounds = sides.iter().map(|(turns, _)| turns.len()).min().unwrap_or(0);
     let together = |round: usize| sides.iter().map(|(turns, usual)| turns[round].took / usual).sum::<f64>();
-    let mut order: Vec<(usize, f64)> = (0..rounds).map(|round| (round, together(round))).collect();
-    order.sort_by(|one, other| one.1.total_cmp(&other.1));
-    order.truncate(rounds.div_ceil(2));
-    order.into_iter().map(|(round, _)| round).collect()
+    quieter_half((0..rounds).collect(), |&round| together(round))
 }
 
 /// The order of some sides in a round: each goes first in turn, and each order occurs backwards too.
@@ -321,16 +121,7 @@ pub(crate) struct Session<'a> {
     interrupted: bool,
 }
 
-/// What a session found out beside figures.
-pub(crate) struct Circumstances {
-    pub(crate) machine: Machine,
-    /// The share of the measured time that others had.
-    pub(crate) lost: f64,
-    /// Whether it ended before all was measured.
-    pub(crate) interrupted: bool,
-}
-
-/// Another program that takes part in a match, by the same lines.
+/// Another program that takes part in a match, by the same [protocol](crate::workers). Its task is `null`.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) program: String,
@@ -406,47 +197,41 @@ impl<'a> Session<'a> {
         turns: &[usize],
         number: usize,
     ) -> Result<Option<Match>, ProcessError> {
-        let program = this_program()?;
         let count = tasks.len() + peers.len();
-        let mut players: Vec<Option<Player>> = (0..count).map(|_| None).collect();
+        let mut workers: Vec<Option<Worker>> = (0..count).map(|_| None).collect();
         // Whoever is started first gets other memory: each in turn.
         for index in order(count, number) {
-            let player = match tasks.get(index) {
-                Some(task) => {
-                    let mut command = Command::new(&program);
-                    command.args(self.arguments);
-                    Player::start(command, &serde_json::to_string(task).map_err(ProcessError::Answer)?)?
-                }
+            workers[index] = Some(match tasks.get(index) {
+                Some(task) => Worker::start(self.arguments, task)?,
                 None => {
                     let Peer { program, arguments } = &peers[index - tasks.len()];
-                    let mut command = Command::new(program);
-                    command.args(arguments);
-                    Player::start(command, "begin")?
+                    Worker::run(Command::new(program).args(arguments), &())?
                 }
-            };
-            players[index] = Some(player);
+            });
         }
-        let mut players: Vec<Player> = players.into_iter().flatten().collect();
+        let mut workers: Vec<Worker> = workers.into_iter().flatten().collect();
         let mut sides = Vec::new();
-        for (index, player) in players.iter_mut().enumerate() {
-            let refused = match tasks.get(index) {
-                Some(_) => {
-                    let Greeting { machine, refused } = player.answer()?;
-                    self.machine.get_or_insert(machine);
-                    refused
+        for worker in &mut workers {
+            let Reply { machine, outcome } = match worker.reply::<()>(self.audience) {
+                Err(ProcessError::Interrupted) => {
+                    self.interrupted = true;
+                    return Ok(None);
                 }
-                None => player.answer::<()>().map(|()| None)?,
+                reply => reply?,
             };
-            sides.push(Record { refused, stages: vec![Vec::new(); turns.len()] });
+            if let Some(machine) = machine {
+                self.machine.get_or_insert(machine);
+            }
+            sides.push(Record { refused: outcome.err(), stages: vec![Vec::new(); turns.len()] });
         }
         let audience: &dyn Audience = &*self.audience;
-        if !take_turns(&mut players, &mut sides, turns, self.cpu, audience)? {
+        if !take_turns(&mut workers, &mut sides, turns, self.cpu, audience)? {
             self.interrupted = true;
             return Ok(None);
         }
-        for (player, side) in players.into_iter().zip(&sides) {
+        for (worker, side) in workers.into_iter().zip(&sides) {
             if side.refused.is_none() {
-                let said = player.finish()?;
+                let said = worker.finish()?;
                 if !said.is_empty() {
                     self.audience.said(&said);
                 }
@@ -460,7 +245,7 @@ impl<'a> Session<'a> {
 ///
 /// Whoever hands out the turns is on the sides' processor, where waking a side is cheapest: it sleeps while they work.
 fn take_turns(
-    players: &mut [Player],
+    workers: &mut [Worker],
     sides: &mut [Record],
     turns: &[usize],
     processor: Option<usize>,
@@ -468,7 +253,7 @@ fn take_turns(
 ) -> Result<bool, ProcessError> {
     let before = cpu::allowed();
     let pinned = processor.or_else(|| before.last().copied()).is_some_and(|processor| cpu::pin_to(processor).is_ok());
-    let result = play(players, sides, turns, audience);
+    let result = play(workers, sides, turns, audience);
     if pinned {
         let _ = cpu::allow(&before);
     }
@@ -476,7 +261,7 @@ fn take_turns(
 }
 
 fn play(
-    players: &mut [Player],
+    workers: &mut [Worker],
     sides: &mut [Record],
     turns: &[usize],
     audience: &dyn Audience,
@@ -484,18 +269,16 @@ fn play(
     let takes_part: Vec<bool> = sides.iter().map(|side| side.refused.is_none()).collect();
     for (stage, &turns) in turns.iter().enumerate() {
         if stage > 0 {
-            for (player, _) in players.iter_mut().zip(&takes_part).filter(|(_, takes_part)| **takes_part) {
-                player.order(ADVANCE);
-                player.answer::<()>()?;
+            for (worker, _) in workers.iter_mut().zip(&takes_part).filter(|(_, takes_part)| **takes_part) {
+                worker.advance()?;
             }
         }
         for round in 0..turns {
             if audience.is_enough() {
                 return Ok(false);
             }
-            for side in order(players.len(), round).filter(|&side| takes_part[side]) {
-                players[side].order(TURN);
-                sides[side].stages[stage].push(players[side].answer()?);
+            for side in order(workers.len(), round).filter(|&side| takes_part[side]) {
+                sides[side].stages[stage].push(workers[side].turn()?);
             }
         }
     }
@@ -512,30 +295,6 @@ mod tests {
 
     fn side(turns: &[f64]) -> Record {
         Record { refused: None, stages: vec![turns.iter().copied().map(turn).collect()] }
-    }
-
-    #[test]
-    fn time_that_others_had_does_not_reach_the_median_slice() {
-        let mut slices = vec![(1, 100.0); 30];
-        slices.extend([(1, 5_000.0), (2, 410.0), (1, 110.0)]);
-        let sliced = Sliced::of(&slices);
-        assert_eq!((sliced.clocks, sliced.lost), (100.0, 4_900.0 + 210.0));
-        let turn = Turn::of(vec![sliced.clocks], &[sliced, Sliced::of(&[(1, 100.0); 10])]);
-        assert_eq!(turn.took, 3_000.0 + 5_520.0 + 1_000.0);
-        assert!((turn.lost - 5_110.0 / 9_520.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn every_slice_is_worked_off() {
-        let mut worked = 0;
-        assert!(sliced(7, || worked += 1).clocks >= 0.0);
-        assert_eq!(worked, 7);
-        let mut slices = Vec::new();
-        sliced_units(7, 3, |units| slices.push(units));
-        assert_eq!(slices, [2, 2, 3]);
-        slices.clear();
-        sliced_units(2, 20, |units| slices.push(units));
-        assert_eq!(slices, [1, 1]);
     }
 
     #[test]

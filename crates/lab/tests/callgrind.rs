@@ -8,9 +8,9 @@ use std::process::Command;
 use bellows_apps::sink::Sink;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::callgrind::{self, Counts};
-use bellows_lab::processes;
 use bellows_lab::residence::{Levels, Resident};
 use bellows_lab::supply::{Order, pair};
+use bellows_lab::workers;
 use bellows_packet::{Template, Vector, free_all, push_filled};
 use bellows_testkit::programs::has_program;
 use serde::{Deserialize, Serialize};
@@ -123,7 +123,7 @@ fn count(task: Task) -> Counts {
 
 fn main() {
     if std::env::args().any(|argument| argument == "--measure") {
-        return processes::answer(measure).expect("a task and someone who waits for its answer");
+        return workers::answer(measure).expect("a task and someone who waits for its answer");
     }
     if std::env::args().any(|argument| argument == "--ask") {
         let counts = [Task::Breaths(20), Task::Look(Resident::L2)].map(count);

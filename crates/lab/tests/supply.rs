@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_apps::sink::Sink;
-use bellows_engine::testing::Rig;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Settings};
 use bellows_lab::residence::{Levels, Resident};
 use bellows_lab::supply::{Handle, Order, Supply, SupplyError, pair};
 use bellows_packet::{HEADROOM, Meta, Packet, pool};
+use bellows_rig::Rig;
 use proptest::prelude::*;
 
 const BURST: usize = 32;

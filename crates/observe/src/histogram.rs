@@ -3,6 +3,7 @@
 //! A class is a sixteenth of an octave, so that a quantile is known to 6 percent, from 16 clocks up to an hour; counting a
 //! time takes a few instructions. The idea is that of HdrHistogram (Tene 2012).
 
+use bellows_stats::nearest_rank;
 use serde::{Deserialize, Serialize};
 
 use crate::slab::Slab;
@@ -80,7 +81,7 @@ impl Histogram {
 
     /// A time that at least a share `part` of all do not exceed, within 6 percent; `None` if there are none.
     pub fn quantile(&self, part: f64) -> Option<u64> {
-        let rank = ((self.count() as f64 * part).ceil() as u64).max(1);
+        let rank = nearest_rank(self.count(), part);
         let mut below = 0u64;
         for &(longest, count) in &self.classes {
             below = below.saturating_add(count);

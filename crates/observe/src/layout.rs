@@ -8,21 +8,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::counter::Counter;
 
-/// Counters that lie one behind the other: for each its symbol, which is its position, its name in reports, and what it counts.
+/// Counters that lie one behind the other: for each its symbol, which is its position, its name in reports, what it counts,
+/// and its unit if that is not packets.
 macro_rules! counters {
-    ($list:ident: $($symbol:ident = $name:literal, $help:literal $(, $asked:ident)?;)*) => {
+    ($list:ident: $($symbol:ident = $name:literal, $help:literal $(, in $unit:literal)? $(, [$asked:ident])?;)*) => {
+        positions! { from 0; $($symbol, concat!("The counter `", $name, "`: ", $help, ".");)* }
+
+        /// All of them.
+        pub const $list: &[Counter] = &[$(Counter::new($name, $help)$(.in_unit($unit))?$(.$asked())?,)*];
+    };
+}
+
+/// Positions of cells that lie one behind the other, from the first on, and how many there are.
+macro_rules! positions {
+    (from $first:expr; $($symbol:ident, $help:expr;)*) => {
         #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "numbers the symbols")]
         enum Position {
             $($symbol,)*
         }
 
         $(
-            #[doc = concat!("The counter `", $name, "`.")]
-            pub const $symbol: usize = Position::$symbol as usize;
+            #[doc = $help]
+            pub const $symbol: usize = $first + Position::$symbol as usize;
         )*
-
-        /// All of them.
-        pub const $list: &[Counter] = &[$(Counter::new($name, $help)$(.$asked())?,)*];
     };
 }
 
@@ -31,24 +39,24 @@ pub mod engine {
     use super::Counter;
 
     counters! { COUNTERS:
-        BREATHS = "breaths", "breaths taken";
-        IDLE_BREATHS = "idle_breaths", "breaths in which no packet moved";
-        NAPS = "naps", "times the engine slept";
-        NAP_NANOS = "nap_nanos", "time slept, in nanoseconds";
-        RELOADS = "reloads", "configurations swapped in while running";
+        BREATHS = "breaths", "breaths taken", in "breaths";
+        IDLE_BREATHS = "idle_breaths", "breaths in which no packet moved", in "breaths";
+        NAPS = "naps", "times the engine slept", in "times";
+        NAP_NANOS = "nap_nanos", "time slept, in nanoseconds", in "nanoseconds";
+        RELOADS = "reloads", "configurations swapped in while running", in "reloads";
         FORGOTTEN_DROPS = "forgotten_drops",
             "packets dropped in apps and links that reloads removed and that are not listed any more";
-        STARTED = "started", "when the run began, in nanoseconds since the Unix epoch";
-        UPDATED = "updated", "when the gauges were last written, in nanoseconds since the Unix epoch";
-        BUFFERS = "buffers", "packet buffers in the pool";
-        BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets";
-        METERED = "metered_breaths", "breaths in which the clocks of every call were booked";
-        ALIVE = "alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch";
-        DOING = "doing", "what the engine is doing: see the module `doing`";
+        STARTED = "started", "when the run began, in nanoseconds since the Unix epoch", in "nanoseconds";
+        UPDATED = "updated", "when the gauges were last written, in nanoseconds since the Unix epoch", in "nanoseconds";
+        BUFFERS = "buffers", "packet buffers in the pool", in "buffers";
+        BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets", in "buffers";
+        METERED = "metered_breaths", "breaths in which the clocks of every call were booked", in "breaths";
+        ALIVE = "alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch", in "nanoseconds";
+        DOING = "doing", "what the engine is doing: see the module `doing`", in "activity and app";
         SLOW_BREATHS = "slow_breaths",
-            "breaths, and what was done between two of them, that took longer than `breath_limit` in [engine]";
+            "breaths, and what was done between two of them, that took longer than `breath_limit` in [engine]", in "breaths";
         STANDSTILLS = "standstills",
-            "times that no breath was taken for longer than that because the process or the machine stood still";
+            "times that no breath was taken for longer than that because the process or the machine stood still", in "times";
     }
 
     /// The name of [`DOING`], which is no number for people: a snapshot tells it in words.
@@ -97,10 +105,10 @@ pub mod link {
 
     counters! { COUNTERS:
         PACKETS = "packets", "packets sent";
-        BYTES = "bytes", "bytes sent";
+        BYTES = "bytes", "bytes sent", in "bytes";
         DROPS = "txdrop", "a link out of the app was full";
         WAITING = "waiting", "packets that were sent and wait to be received";
-        WAITING_BYTES = "waiting_bytes", "bytes that were sent and wait to be received";
+        WAITING_BYTES = "waiting_bytes", "bytes that were sent and wait to be received", in "bytes";
         REMOVED = "removed", "packets that waited in a link when a reload removed it";
     }
 }
@@ -121,41 +129,26 @@ pub mod account {
 
     /// Calls at each entry.
     pub const CALLS: usize = 0;
-    /// Naps that the app ended.
-    pub const NAPS: usize = ENTRIES;
-    /// Whether it has panicked and is called no more.
-    pub const FAILED: usize = ENTRIES + 1;
-    /// How often it has panicked.
-    pub const PANICS: usize = ENTRIES + 2;
 
-    /// Buffers that it took from the pool.
-    pub const TAKEN: usize = ENTRIES + 3;
-    /// Buffers that it gave back.
-    pub const FREED: usize = ENTRIES + 4;
-    /// Drops of packets that never had a buffer.
-    pub const UNMADE: usize = ENTRIES + 5;
-    /// Packets that it got from others than links and the pool.
-    pub const BROUGHT_IN: usize = ENTRIES + 6;
-    /// Packets that it gave to others than links and the pool.
-    pub const HANDED_OFF: usize = ENTRIES + 7;
-    /// Packets inside it when the gauges were written.
-    pub const HELD: usize = ENTRIES + 8;
-    /// Packets that were nowhere then, in two's complement.
-    pub const LEAKED: usize = ENTRIES + 9;
-    /// Freed packets that were in no count then, in two's complement.
-    pub const UNCOUNTED: usize = ENTRIES + 10;
-
-    /// Packets received through links of the app that reloads removed.
-    pub const PAST_IN: usize = ENTRIES + 11;
-    /// Bytes received through them.
-    pub const PAST_IN_BYTES: usize = ENTRIES + 12;
-    /// Packets sent through links of the app that reloads removed.
-    pub const PAST_OUT: usize = ENTRIES + 13;
-    /// Bytes sent through them.
-    pub const PAST_OUT_BYTES: usize = ENTRIES + 14;
-    /// Packets dropped because they were full.
-    pub const PAST_TXDROP: usize = ENTRIES + 15;
-    const EXACT: usize = ENTRIES + 16;
+    positions! { from ENTRIES;
+        NAPS, "Naps that the app ended.";
+        FAILED, "Whether it has panicked and is called no more.";
+        PANICS, "How often it has panicked.";
+        TAKEN, "Buffers that it took from the pool.";
+        FREED, "Buffers that it gave back.";
+        UNMADE, "Drops of packets that never had a buffer.";
+        BROUGHT_IN, "Packets that it got from others than links and the pool.";
+        HANDED_OFF, "Packets that it gave to others than links and the pool.";
+        HELD, "Packets inside it when the gauges were written.";
+        LEAKED, "Packets that were nowhere then, in two's complement.";
+        UNCOUNTED, "Freed packets that were in no count then, in two's complement.";
+        PAST_IN, "Packets received through links of the app that reloads removed.";
+        PAST_IN_BYTES, "Bytes received through them.";
+        PAST_OUT, "Packets sent through links of the app that reloads removed.";
+        PAST_OUT_BYTES, "Bytes sent through them.";
+        PAST_TXDROP, "Packets dropped because they were full.";
+        EXACT, "The first cell behind the exact numbers.";
+    }
 
     /// What the instrumented breaths book for each call, by name: calls, packets and clocks of those that took no longer than
     /// could be expected, calls and clocks of the others. Then come the packets of calls in which events were counted.
@@ -200,8 +193,8 @@ pub mod common {
 
     counters! { DROPS:
         NO_BUFFER = "no_buffer", "the pool had no buffer for a packet or a copy";
-        UNLINKED = "unlinked", "the output is not linked", asked;
+        UNLINKED = "unlinked", "the output is not linked", [asked];
         APP_FAILED = "app_failed", "the app has panicked: packets inside it, and those that came since";
-        REMOVED = "removed", "packets inside the app when a reload removed or replaced it", asked;
+        REMOVED = "removed", "packets inside the app when a reload removed or replaced it", [asked];
     }
 }

@@ -11,7 +11,11 @@
 //! | `histogram` | how times are spread |
 //! | `snapshot` | all counters at one moment, by name |
 //! | [`timeline`] | what the engine did lately, event by event |
+//! | [`listing`] | a breath, explained |
+//! | `trace` | what those see who watch single packets |
+//! | `succession` | how counters go over from one configuration to the next |
 //! | `slow` | breaths that took longer than they may |
+//! | `watchdog` | finds them, and says in which app they were |
 //! | `home` | the folders of engines, running and crashed |
 //! | `cells` | memory that one writes and others read |
 
@@ -20,18 +24,22 @@ mod counter;
 mod histogram;
 mod home;
 pub mod layout;
+pub mod listing;
 mod slab;
 mod slow;
 mod snapshot;
+mod succession;
 pub mod timeline;
+mod trace;
+mod watchdog;
 
 pub use counter::{Counter, PROGRESS, PROGRESS_TOTAL};
 pub use histogram::{Histogram, record};
 pub use home::{Home, HomeError, POST_MORTEMS, SearchPath};
 pub use layout::Activity;
-pub use slab::{
-    AppEntry, AppOutline, Directory, Doing, LinkEntry, MOST_GONE, Pulse, ReadError, Removed, Slab, counter_help,
-    drop_help,
-};
+pub use slab::{AppEntry, AppOutline, Directory, Doing, LinkEntry, Pulse, ReadError, Slab, counter_help, drop_help};
 pub use slow::{SlowBreath, SlowBreaths};
 pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};
+pub use succession::Succession;
+pub use trace::{Hop, HopKind, MAX_TRACED, TapRecord, TraceOrder};
+pub use watchdog::{Pace, Watchdog};

@@ -200,7 +200,7 @@ impl Directory {
 
     /// Lays out the counters of a network: of its apps, its links, what reloads have removed from it, and the
     /// events that are counted.
-    pub fn lay_out<'a>(
+    pub(crate) fn lay_out<'a>(
         apps: impl Iterator<Item = AppOutline<'a>>,
         links: impl Iterator<Item = (String, String)>,
         removed: &Removed<'_>,
@@ -283,15 +283,12 @@ impl Directory {
 
 /// The apps and links that are no more in a configuration, as the directories of those before it describe them.
 #[derive(Default)]
-pub struct Removed<'a> {
+pub(crate) struct Removed<'a> {
     /// The apps.
-    pub apps: Vec<&'a AppEntry>,
+    pub(crate) apps: Vec<&'a AppEntry>,
     /// The links.
-    pub links: Vec<&'a LinkEntry>,
+    pub(crate) links: Vec<&'a LinkEntry>,
 }
-
-/// How many apps and how many links that are gone a directory lists.
-pub const MOST_GONE: usize = 128;
 
 /// One generation of counters.
 pub struct Slab {

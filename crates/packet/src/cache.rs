@@ -11,7 +11,8 @@ use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::arena::Fixed;
+use bellows_arena::Fixed;
+
 use crate::bulk::kernels;
 use crate::mark::{Passage, end_marks};
 use crate::packet::{LARGE, MARKED, META, OFFLOAD, Packet};

@@ -4,8 +4,8 @@
 //! - [`pool`] is the process's one reservation of buffers; each thread keeps a cache of free ones, in
 //!   *magazines* that it trades with the others through a global depot.
 //! - [`Vector`] is an array of up to 1,024 packets: what a link holds.
-//! - [`Fixed`] owns a value or a table at an address that does not change. It, the vectors and the magazines lie in
-//!   the *arena*, at places that are the same in each process that does the same.
+//!
+//! Vectors and magazines lie in the [arena](bellows_arena), at places that are the same in each process that does the same.
 //!
 //! # A buffer
 //!
@@ -21,7 +21,6 @@
 //! 2,048 bytes of data, and 73,600 for jumbo frames and 64 KiB segments. The length of a buffer is an odd
 //! number of cache lines, so that packets spread over the sets of every cache by themselves.
 
-mod arena;
 mod bulk;
 mod cache;
 mod evict;
@@ -32,7 +31,7 @@ pub mod pool;
 mod share;
 mod vector;
 
-pub use arena::Fixed;
+pub use bellows_sys::cache::LINE;
 pub use bulk::instruction_set;
 pub use cache::{BufferUse, Fresh, Template, buffer_use, free_all, push_copies, push_filled, tidy};
 pub use evict::evict;
@@ -41,9 +40,6 @@ pub use offload::Offload;
 pub use packet::{Meta, Packet, prefetch, prefetch_to_write};
 pub use share::LargeShare;
 pub use vector::{CAPACITY, Drain, Memory, Vector};
-
-/// Bytes in a cache line.
-pub const LINE: usize = 64;
 
 /// Bytes in front of a new packet's data, for headers that are put on later.
 pub const HEADROOM: usize = 128;

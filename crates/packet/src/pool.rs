@@ -4,14 +4,14 @@
 //! committed by the kernel as buffers are first used. [`init`] sizes the pool; the first packet made without it
 //! gets [`Config::default`].
 
-use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bellows_arena::Fixed;
+pub(crate) use bellows_arena::pointer;
 use bellows_sys::memory::{Pages, Reservation};
 
-use crate::arena::Fixed;
 use crate::cache::{Magazine, Tally};
 use crate::share::{AccountNumber, Accounts};
 use crate::{DATA_OFFSET, LARGE_STRIDE, LINE, ROOM};
@@ -200,17 +200,6 @@ fn make_default() -> &'static Pool {
         assert!(POOL.get().is_some(), "{error}");
     }
     POOL.get().expect("the pool was made just now")
-}
-
-/// Turns an address in a reservation, the pool's or the arena's, into a pointer.
-///
-/// Whoever makes one of these exposes its provenance.
-#[inline(always)]
-pub(crate) fn pointer(address: usize) -> NonNull<u8> {
-    let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
-    debug_assert!(!pointer.is_null());
-    // SAFETY: the lists of both hold addresses inside a mapping, which never begins at 0.
-    unsafe { NonNull::new_unchecked(pointer) }
 }
 
 /// What the pool holds now. Exact when no other thread takes or frees packets meanwhile.

@@ -6,7 +6,8 @@ use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::ptr::NonNull;
 
-use crate::arena;
+use bellows_arena as arena;
+
 use crate::cache::free_all;
 use crate::packet::{Packet, prefetch};
 

@@ -3,7 +3,8 @@
 use std::env;
 use std::process::Command;
 
-use bellows_packet::{Fixed, Packet, Vector};
+use bellows_arena::Fixed;
+use bellows_packet::{Packet, Vector};
 
 const HUGE_PAGE: usize = 2 << 20;
 

@@ -1,5 +1,8 @@
 //! Putting data out of the processor's caches, for measurements that are to find it in memory.
 
+/// Bytes in a line of the caches, on every processor that Bellows knows.
+pub const LINE: usize = 64;
+
 /// Puts values out of every cache, into memory: all lines that hold a byte of them. The values do not change. Returns
 /// when it is done.
 ///
@@ -22,8 +25,7 @@ mod x86 {
     use std::arch::asm;
     use std::arch::x86_64::{__cpuid, __cpuid_count};
 
-    /// Bytes that one instruction evicts, on every processor there has been.
-    const LINE: usize = 64;
+    use super::LINE;
 
     pub(super) fn evict<'a, T: 'a>(slices: impl IntoIterator<Item = &'a [T]>) {
         let evict_line: unsafe fn(usize) = if has_clflushopt() { clflushopt } else { clflush };

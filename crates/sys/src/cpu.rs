@@ -50,6 +50,20 @@ pub fn thread_faults() -> Faults {
     Faults { minor: count(usage.ru_minflt), major: count(usage.ru_majflt) }
 }
 
+/// Reads the number of a processor that the process may run on.
+///
+/// # Errors
+/// Which ones it may run on, if that is none of them.
+pub fn parse(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|_| "give the number of a processor, counted from 0".to_owned())?;
+    let allowed = allowed();
+    if allowed.contains(&number) {
+        return Ok(number);
+    }
+    let allowed = ranges(&allowed);
+    Err(format!("there is no processor {number} for this process; it may use {allowed}"))
+}
+
 /// The processors on which the calling thread may run, in ascending order.
 pub fn allowed() -> Vec<usize> {
     match rustix::thread::sched_getaffinity(None) {

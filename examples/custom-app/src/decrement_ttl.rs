@@ -1,7 +1,7 @@
 //! `decrement-ttl`: what a router does to the time to live.
 
 use bellows_config::{Configure, Context, Mistake};
-use bellows_engine::{App, Counter, Io, Port, Ports};
+use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_wire::{EtherType, EthernetFrame, Ipv4Packet, Ipv6Packet, checksum};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,27 +29,25 @@ pub struct DecrementTtl {
     by: u8,
 }
 
-/// The position in [`App::DROPS`].
-const EXPIRED: usize = 0;
-
-/// The position in [`App::COUNTERS`].
-const NOT_IP: usize = 0;
+counters! { DecrementTtl;
+    drop EXPIRED = "expired", "packets that had no hop left";
+    count NOT_IP = "not_ip", "frames that passed as they were";
+}
 
 impl App for DecrementTtl {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "Ethernet frames")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the frames that may go on")]);
-    const DROPS: &'static [Counter] = &[Counter::new("expired", "packets that had no hop left")];
-    const COUNTERS: &'static [Counter] = &[Counter::new("not_ip", "frames that passed as they were")];
     const PREFETCH: usize = 8;
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         for mut packet in &mut io.input(0) {
             match age(packet.bytes_mut(), self.by) {
-                Some(Age::Expired) => io.drop(packet, EXPIRED),
+                Some(Age::Expired) => io.drop(packet, DecrementTtl::EXPIRED),
                 Some(Age::Alive) => output.push(packet),
                 None => {
-                    io.count(NOT_IP, 1);
+                    io.count(DecrementTtl::NOT_IP, 1);
                     output.push(packet);
                 }
             }
@@ -100,7 +98,7 @@ fn age(frame: &mut [u8], by: u8) -> Option<Age> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use bellows_wire::{IpProtocol, Ipv4Header};
 
     /// A frame whose checksum was computed from scratch.

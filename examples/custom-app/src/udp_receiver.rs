@@ -117,8 +117,8 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use bellows_engine::testing::Rig;
     use bellows_engine::{Engine, Network, Settings};
+    use bellows_rig::Rig;
 
     /// A receiver at a loopback address that no other process of the tests has, and a socket that sends to it.
     fn receiver(port: u16) -> (UdpReceiver, UdpSocket) {

@@ -1,6 +1,7 @@
 //! What the windows say: medians with intervals, ratios, and which side limits.
 
 use std::fmt::Write;
+use std::ops::Deref;
 
 use super::bench::{Point, Row, Window};
 use super::{Cell, Direction, Memory};
@@ -8,46 +9,32 @@ use super::{Cell, Direction, Memory};
 /// From this part of the time on a side is always at work.
 const BUSY: f64 = 0.9;
 
-/// A median and its 95 percent confidence interval.
+/// A median with its 95 percent confidence interval, which is not a number without samples, and the number of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Median {
-    value: f64,
-    low: f64,
-    high: f64,
-    /// Of how many samples.
+    found: bellows_stats::Median,
     count: usize,
 }
 
-/// The half-width of an interval beyond which a ratio tells nothing, and the fewest windows that have an interval: as in
-/// the reports of `bellows bench`.
-const WIDEST_RATIO: f64 = 0.03;
-const ENOUGH: usize = 6;
+impl Deref for Median {
+    type Target = bellows_stats::Median;
+
+    fn deref(&self) -> &bellows_stats::Median {
+        &self.found
+    }
+}
 
 impl Median {
-    /// The interval is that by order statistics, which assumes nothing about the distribution; with fewer than six samples
-    /// it spans all of them.
     fn of(samples: impl Iterator<Item = f64>) -> Median {
-        let mut sorted: Vec<f64> = samples.filter(|sample| sample.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let Some(last) = sorted.len().checked_sub(1) else {
-            return Median { value: f64::NAN, low: f64::NAN, high: f64::NAN, count: 0 };
-        };
-        let skip = skipped(sorted.len());
-        Median {
-            value: (sorted[last / 2] + sorted[sorted.len() / 2]) / 2.0,
-            low: sorted[skip],
-            high: sorted[last - skip],
-            count: sorted.len(),
-        }
-    }
-
-    fn half_width(&self) -> f64 {
-        (self.high - self.low) / 2.0
+        let samples: Vec<f64> = samples.filter(|sample| sample.is_finite()).collect();
+        let unknown = bellows_stats::Median { value: f64::NAN, low: f64::NAN, high: f64::NAN };
+        let found = bellows_stats::median(&samples).unwrap_or(unknown);
+        Median { found, count: samples.len() }
     }
 
     /// Whether the machine was too disturbed to tell a ratio.
     fn is_undecided(&self) -> bool {
-        self.count >= ENOUGH && self.half_width() > WIDEST_RATIO * self.value.max(1.0)
+        bellows_stats::is_ratio_undecided(self.count, &self.found)
     }
 
     /// A ratio with its interval.
@@ -57,21 +44,6 @@ impl Median {
             false => format!("{:.3} ({:.2} – {:.2})", self.value, self.low, self.high),
         }
     }
-}
-
-/// How many samples at each end lie outside of the interval: the most for which both tails of a binomial distribution with
-/// probability one half stay within 5 percent together.
-fn skipped(count: usize) -> usize {
-    let mut term = 0.5f64.powi(count.min(1_000) as i32);
-    let mut tail = 0.0;
-    for below in 0..count / 2 {
-        tail += term;
-        if tail > 0.025 {
-            return below.saturating_sub(1);
-        }
-        term *= (count - below) as f64 / (below + 1) as f64;
-    }
-    (count / 2).saturating_sub(1)
 }
 
 /// The windows of a row in which both back ends had their processors.
@@ -318,9 +290,6 @@ mod tests {
 
     #[test]
     fn medians_have_the_intervals_of_the_sign_test() {
-        for (count, skip) in [(1, 0), (5, 0), (6, 0), (8, 0), (9, 1), (12, 2), (15, 3), (25, 7), (100, 39)] {
-            assert_eq!(skipped(count), skip, "{count} samples");
-        }
         let median = Median::of((1..=9).map(f64::from));
         assert_eq!((median.value, median.low, median.high), (5.0, 2.0, 8.0));
         assert_eq!(Median::of([1.0, 4.0].into_iter()).value, 2.5);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use bellows_capture::{Budget, Found, LinkType, Progress, Reader};
 use bellows_config::{Configure, Context, Mistake, Resource, TrafficRate};
-use bellows_engine::{App, AppError, Counter, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports};
+use bellows_engine::{App, AppError, Counters, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports, counters};
 use bellows_packet::{LARGEST_ROOM, Meta, Packet, ROOM, pool};
 use bellows_sys::way_out;
 use rustix::fs::OFlags;
@@ -221,20 +221,16 @@ enum Waiting {
     Bytes(Box<[u8]>, Meta),
 }
 
-const TOO_LONG: usize = 0;
-
-const SENT: usize = 0;
-const TOTAL: usize = 1;
-const DAMAGED: usize = 2;
+counters! { PcapReader;
+    drop TOO_LONG = "too_long", "packets longer than the largest buffer";
+    gauge SENT = PROGRESS, "bytes of the file that were read, over all passes", in "bytes";
+    gauge TOTAL = PROGRESS_TOTAL, "bytes to read in all; 0 if there is no end", in "bytes";
+    gauge DAMAGED = "damaged", "1 once the file was found to be damaged", in "1 or 0";
+}
 
 impl App for PcapReader {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets of the file")]);
-    const DROPS: &'static [Counter] = &[Counter::new("too_long", "packets longer than the largest buffer")];
-    const COUNTERS: &'static [Counter] = &[
-        Counter::new(PROGRESS, "bytes of the file that were read, over all passes"),
-        Counter::new(PROGRESS_TOTAL, "bytes to read in all; 0 if there is no end"),
-        Counter::new("damaged", "1 once the file was found to be damaged"),
-    ];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn pull(&mut self, io: &Io<Self>) {
         if self.exhausted() {
@@ -268,8 +264,8 @@ impl App for PcapReader {
         }
         drop(output);
         let (sent, total) = reading.progress(self.repeat);
-        io.set(SENT, sent);
-        io.set(TOTAL, total);
+        io.set(PcapReader::SENT, sent);
+        io.set(PcapReader::TOTAL, total);
     }
 
     /// A packet is due.
@@ -415,7 +411,7 @@ impl Reading {
             } else if let Some(large) = Packet::from_bytes(record.data) {
                 packet = large;
             } else if exceeds_buffers(record.data.len()) {
-                io.drop(packet, TOO_LONG);
+                io.drop(packet, PcapReader::TOO_LONG);
                 continue;
             } else {
                 let bytes = record.data.into();
@@ -479,7 +475,7 @@ impl Reading {
 
     #[cold]
     fn fail(&mut self, io: &Io<PcapReader>, error: bellows_capture::Error) {
-        io.set(DAMAGED, 1);
+        io.set(PcapReader::DAMAGED, 1);
         self.error = Some(error);
     }
 

@@ -17,7 +17,7 @@ use bellows_sys::wake::{Event, sleep_until_readable};
 use bellows_sys::way_out;
 use rustix::fs::{Access, OFlags, access};
 
-use super::{DAMAGED, PcapReader, SENT, TOO_LONG, exceeds_buffers};
+use super::{PcapReader, exceeds_buffers};
 
 /// Bytes that packets take which wait for the engine; the thread reads no more meanwhile.
 const MOST_WAITING: usize = 1 << 20;
@@ -342,7 +342,7 @@ impl Pipe {
             self.next += 1;
             self.seen = self.seen.wrapping_add(1);
             if is_too_long {
-                io.drop(packet, TOO_LONG);
+                io.drop(packet, PcapReader::TOO_LONG);
             } else {
                 output.push(packet);
                 left -= 1;
@@ -353,7 +353,7 @@ impl Pipe {
         if self.is_watching {
             io.slot(0).expect(self.seen);
         }
-        io.set(SENT, self.batch.consumed);
+        io.set(PcapReader::SENT, self.batch.consumed);
     }
 
     /// Takes what the thread has put in. False if that is nothing, or the thread is just putting something in.
@@ -377,7 +377,7 @@ impl Pipe {
             self.is_over = true;
             self.seen = self.seen.wrapping_add(1);
             if let Err(error) = end {
-                io.set(DAMAGED, 1);
+                io.set(PcapReader::DAMAGED, 1);
                 self.error = Some(error.into());
             }
         }

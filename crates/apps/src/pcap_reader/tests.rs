@@ -1,6 +1,6 @@
 use bellows_capture::{Interface, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::Settings;
-use bellows_engine::testing::Rig;
+use bellows_rig::Rig;
 use bellows_testkit::scratch;
 use proptest::prelude::*;
 use rustix::fs::{CWD, Mode, mkfifoat};

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bellows_capture::{OutputFormat, WriterOptions};
 use bellows_config::access::{FileGroup, FileMode, file_access};
 use bellows_config::{Bytes, Configure, Context, Mistake, Resource};
-use bellows_engine::{App, AppError, Counter, Io, Port, Ports};
+use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
 use bellows_sys::access::FileAccess;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -151,14 +151,6 @@ pub struct PcapWriter {
     will_flush: bool,
 }
 
-const LINK_TYPE: usize = 0;
-const TIMESTAMP: usize = 1;
-const WRITE_FAILED: usize = 2;
-
-const FILES: usize = 0;
-const CUT: usize = 1;
-const WRITTEN: usize = 2;
-
 /// The path that stands for standard output.
 const STDOUT: &str = "-";
 
@@ -176,19 +168,19 @@ pub fn has_stdout() -> bool {
     STDOUT_IS_TAKEN.load(Relaxed)
 }
 
+counters! { PcapWriter;
+    drop LINK_TYPE = "link_type", "packets of a link type or port that the file has no room for";
+    drop TIMESTAMP = "timestamp", "packets of a time that the file cannot express";
+    drop WRITE_FAILED = "write_failed", "packets that were lost because the file could not be written";
+    gauge FILES = "full_files", "files that were full and gave way to another", in "files";
+    count CUT = "cut", "packets of which only the first bytes were written";
+    gauge WRITTEN = "written", "packets that are in the files; up to a second behind while the network runs";
+}
+
 impl App for PcapWriter {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets to write")]);
     const PREFETCH: usize = 8;
-    const DROPS: &'static [Counter] = &[
-        Counter::new("link_type", "packets of a link type or port that the file has no room for"),
-        Counter::new("timestamp", "packets of a time that the file cannot express"),
-        Counter::new("write_failed", "packets that were lost because the file could not be written"),
-    ];
-    const COUNTERS: &'static [Counter] = &[
-        Counter::new("full_files", "files that were full and gave way to another"),
-        Counter::new("cut", "packets of which only the first bytes were written"),
-        Counter::new("written", "packets that are in the files; up to a second behind while the network runs"),
-    ];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
         let flush_every = if self.is_stdout() { FLUSH_STDOUT_EVERY } else { FLUSH_EVERY };
@@ -210,17 +202,17 @@ impl App for PcapWriter {
             match output.write(packet.bytes(), timestamp, meta, self.rotation) {
                 Ok(Written::Whole) => {}
                 Ok(Written::Cut) => cut += 1,
-                Err(Refusal::LinkType) => io.drop(packet, LINK_TYPE),
-                Err(Refusal::Timestamp) => io.drop(packet, TIMESTAMP),
-                Err(Refusal::Failed) => io.drop(packet, WRITE_FAILED),
+                Err(Refusal::LinkType) => io.drop(packet, PcapWriter::LINK_TYPE),
+                Err(Refusal::Timestamp) => io.drop(packet, PcapWriter::TIMESTAMP),
+                Err(Refusal::Failed) => io.drop(packet, PcapWriter::WRITE_FAILED),
             }
             if !output.accepts() {
                 break;
             }
         }
         drop(input);
-        io.set(FILES, output.full_files());
-        io.count(CUT, cut);
+        io.set(PcapWriter::FILES, output.full_files());
+        io.count(PcapWriter::CUT, cut);
         if !self.will_flush {
             self.will_flush = true;
             io.wake_at(io.now().saturating_add(flush_every));
@@ -237,7 +229,7 @@ impl App for PcapWriter {
                 io.wake_at(io.now().saturating_add(FLUSH_EVERY));
             }
             account(io, output);
-            io.set(WRITTEN, output.written());
+            io.set(PcapWriter::WRITTEN, output.written());
         }
     }
 
@@ -251,7 +243,7 @@ impl App for PcapWriter {
         if let Some(output) = &mut self.output {
             output.end();
             account(io, output);
-            io.set(WRITTEN, output.written());
+            io.set(PcapWriter::WRITTEN, output.written());
         }
     }
 
@@ -300,7 +292,7 @@ fn account(io: &Io<PcapWriter>, output: &mut Output) {
     }
     let lost = output.take_untold();
     if lost > 0 {
-        io.lost(lost, WRITE_FAILED);
+        io.lost(lost, PcapWriter::WRITE_FAILED);
     }
 }
 

@@ -2,8 +2,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use bellows_capture::{LinkType, Reader};
-use bellows_engine::testing::Rig;
 use bellows_packet::{Meta, Packet};
+use bellows_rig::Rig;
 use bellows_testkit::scratch::{TempDir, scratch};
 use bellows_testkit::skip;
 

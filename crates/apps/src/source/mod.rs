@@ -9,7 +9,7 @@ mod order;
 use std::net::IpAddr;
 
 use bellows_config::{Configure, Context, Mistake, TrafficRate};
-use bellows_engine::{App, AppError, Counter, Io, Port, Ports};
+use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -150,15 +150,13 @@ pub struct Source {
     made: u64,
 }
 
-/// Position in [`Source::COUNTERS`].
-const SKIPPED: usize = 0;
+counters! { Source;
+    count SKIPPED = "skipped", "packets of the rate that were due more than a tenth of a second ago, and never made";
+}
 
 impl App for Source {
-    const COUNTERS: &'static [Counter] = &[Counter::new(
-        "skipped",
-        "packets of the rate that were due more than a tenth of a second ago, and never made",
-    )];
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets")]);
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn pull(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
@@ -174,7 +172,7 @@ impl App for Source {
             pace.sent(due);
             match pace.take_skipped(self.frames.mean_length()) {
                 0 => {}
-                skipped => io.count(SKIPPED, skipped),
+                skipped => io.count(Source::SKIPPED, skipped),
             }
             if pace.next() > io.now() && self.made < self.count {
                 io.wake_at(pace.next());
@@ -235,7 +233,7 @@ impl Configure for Source {
 mod tests {
     use super::*;
     use bellows_engine::Settings;
-    use bellows_engine::testing::Rig;
+    use bellows_rig::Rig;
     use bellows_wire::verify_checksums;
     use proptest::prelude::*;
 

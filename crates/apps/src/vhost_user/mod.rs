@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Configure, Context, Mistake, Resource};
-use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status};
+use bellows_engine::{App, AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_packet::Vector;
-use bellows_virtio::ring::{Direction, Doorbell, RingError};
+use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
 use bellows_virtio::vhost::{self, Backend, BackendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -97,48 +97,34 @@ fn one() -> u16 {
     1
 }
 
-/// Positions in [`App::DROPS`].
-mod dropped {
-    pub(super) const NO_DRIVER: usize = 0;
-    pub(super) const TOO_LONG: usize = 1;
-    pub(super) const BAD_OFFLOAD: usize = 2;
-    pub(super) const QUEUE_FULL: usize = 3;
-    pub(super) const DISABLED: usize = 4;
-    pub(super) const POOL_LOW: usize = 5;
+counters! { VhostUser;
+    drop NO_DRIVER = "no_driver", "packets for which there was no driver, or none that receives";
+    drop TOO_LONG = "too_long", "packets that fit into no buffer of the driver";
+    drop BAD_OFFLOAD = "bad_offload", "packets whose offload is not true of them, so that it cannot be done either";
+    drop QUEUE_FULL = "queue_full", "packets whose queue was full while others were not";
+    drop DISABLED = "disabled", "packets from a queue that the driver has disabled";
+    drop POOL_LOW = "pool_low", "packets for a driver that took none while they held much of what the pool had left";
+    count EMPTY = "guest_empty", "buffers from the driver with a header and no packet", in "buffers";
+    count OVERSIZE = "guest_oversize", "packets from the driver longer than 73,600 bytes";
+    count BAD_HEADER = "guest_bad_header",
+        "packets from the driver whose header asks for what cannot be, or is not true of them";
+    count NO_LARGE_BUFFER = "guest_no_large_buffer",
+        "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers \
+          (`large_packets` in [engine])";
+    table ERRORS = RING_ERRORS;
 }
 
-/// Positions in [`App::COUNTERS`], before those of the errors.
-mod counted {
-    /// (The first are buffers without a packet.)
-    pub(super) const OVERSIZE: usize = 1;
-    pub(super) const BAD_HEADER: usize = 2;
-    pub(super) const NO_LARGE_BUFFER: usize = 3;
-    pub(super) const ERRORS: usize = 4;
-}
-
-const COUNTERS: usize = counted::ERRORS + RingError::ALL.len();
-
-/// The app's own counters: a name for each error that stops a ring.
-const fn counters() -> [Counter; COUNTERS] {
-    let mut counters = [Counter::new("guest_empty", "buffers from the driver with a header and no packet"); COUNTERS];
-    counters[counted::OVERSIZE] = Counter::new("guest_oversize", "packets from the driver longer than 73,600 bytes");
-    counters[counted::BAD_HEADER] = Counter::new(
-        "guest_bad_header",
-        "packets from the driver whose header asks for what cannot be, or is not true of them",
-    );
-    counters[counted::NO_LARGE_BUFFER] = Counter::new(
-        "guest_no_large_buffer",
-        "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers (`large_packets` in \
-         [engine])",
-    );
+/// A counter for each error that stops a ring.
+const RING_ERRORS: [Counter; RingError::ALL.len()] = {
+    let mut counters = [Counter::new("", "").in_unit("errors"); RingError::ALL.len()];
     let mut index = 0;
-    while index < RingError::ALL.len() {
+    while index < counters.len() {
         let error = RingError::ALL[index];
-        counters[counted::ERRORS + index] = Counter::new(error.name(), error.text());
+        counters[index] = Counter::new(error.name(), error.text()).in_unit("errors");
         index += 1;
     }
     counters
-}
+};
 
 /// The slots: one for the control thread, two for each pair.
 const CONTROL: usize = 0;
@@ -159,12 +145,12 @@ struct Pair {
     transmit: Option<Arc<Doorbell>>,
     receive: Option<Arc<Doorbell>>,
     /// What the app has counted of this transmit ring: empty, too long, bad header, no large buffer.
-    told: [u64; counted::ERRORS],
+    told: RingCounters,
 }
 
 impl Pair {
     fn new() -> Pair {
-        Pair { outgoing: Outgoing::new(), transmit: None, receive: None, told: [0; counted::ERRORS] }
+        Pair { outgoing: Outgoing::new(), transmit: None, receive: None, told: RingCounters::default() }
     }
 }
 
@@ -214,15 +200,7 @@ impl App for VhostUser {
     // What goes to the driver does not come back.
     const GAIN: usize = 0;
     const ENDS: bool = true;
-    const DROPS: &'static [Counter] = &[
-        Counter::new("no_driver", "packets for which there was no driver, or none that receives"),
-        Counter::new("too_long", "packets that fit into no buffer of the driver"),
-        Counter::new("bad_offload", "packets whose offload is not true of them, so that it cannot be done either"),
-        Counter::new("queue_full", "packets whose queue was full while others were not"),
-        Counter::new("disabled", "packets from a queue that the driver has disabled"),
-        Counter::new("pool_low", "packets for a driver that took none while they held much of what the pool had left"),
-    ];
-    const COUNTERS: &'static [Counter] = &counters();
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn slots(&self) -> usize {
         1 + 2 * usize::from(self.config.queues)
@@ -310,9 +288,9 @@ impl App for VhostUser {
 }
 
 impl Sender for VhostUser {
-    const TOO_LONG: usize = dropped::TOO_LONG;
-    const BAD_OFFLOAD: usize = dropped::BAD_OFFLOAD;
-    const POOL_LOW: usize = dropped::POOL_LOW;
+    const TOO_LONG: DropReason<VhostUser> = VhostUser::TOO_LONG;
+    const BAD_OFFLOAD: DropReason<VhostUser> = VhostUser::BAD_OFFLOAD;
+    const POOL_LOW: DropReason<VhostUser> = VhostUser::POOL_LOW;
 }
 
 impl Running {
@@ -357,7 +335,7 @@ impl Running {
             if !same(&transmit, &pair.transmit) {
                 watch(io, transmit_slot(index), transmit.as_ref());
                 pair.transmit = transmit;
-                pair.told = [0; counted::ERRORS];
+                pair.told = RingCounters::default();
             }
             let receive = self.port.receive()[index].as_ref().map(|ring| ring.doorbell());
             if !same(&receive, &pair.receive) {
@@ -386,10 +364,10 @@ impl Running {
                 let (ready, rest) = from.finisher.empty();
                 for mut stranded in [ready, waiting] {
                     self.pairs[running].outgoing.waiting.append(&mut stranded, usize::MAX);
-                    stranded.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
+                    stranded.drain(usize::MAX).for_each(|packet| io.drop(packet, VhostUser::QUEUE_FULL));
                 }
                 // Some segments of it have gone, so it cannot begin anew.
-                rest.into_iter().for_each(|packet| io.drop(packet, dropped::QUEUE_FULL));
+                rest.into_iter().for_each(|packet| io.drop(packet, VhostUser::QUEUE_FULL));
             }
         }
     }
@@ -411,14 +389,12 @@ impl Running {
                 Ok(used) => {
                     let brought = self.packets.len();
                     if used != brought {
-                        let counters = ring.counters();
-                        let now = [counters.empty, counters.too_long, counters.bad_header, counters.no_large_buffer];
-                        count_strange(io, &mut pair.told, now);
+                        count_strange(io, &mut pair.told, &ring.counters());
                     }
                     // What was looked at counts, whether it was a packet or not.
                     left = left.saturating_sub(ring.spent().max(brought));
                     if ring.is_discarding() {
-                        self.packets.drain(usize::MAX).for_each(|packet| io.drop(packet, dropped::DISABLED));
+                        self.packets.drain(usize::MAX).for_each(|packet| io.drop(packet, VhostUser::DISABLED));
                     }
                     virtio::deliver(&mut self.packets, &mut output, linked);
                 }
@@ -446,13 +422,13 @@ impl Running {
                 return;
             }
             let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
-            self.void.swallow(io, queues, &mut input, dropped::NO_DRIVER);
+            self.void.swallow(io, queues, &mut input, VhostUser::NO_DRIVER);
             return;
         }
         if rings > 1 {
             let running = self.pairs.iter_mut().filter(|pair| pair.receive.is_some());
             let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.outgoing.waiting).collect();
-            virtio::share_out(io, &mut input, &mut queues, dropped::QUEUE_FULL);
+            virtio::share_out(io, &mut input, &mut queues, VhostUser::QUEUE_FULL);
         }
         for index in 0..self.pairs.len() {
             if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
@@ -492,7 +468,7 @@ impl Running {
     #[cold]
     fn fail(&mut self, io: &Io<VhostUser>, direction: Direction, pair: usize, error: RingError) {
         let position = RingError::ALL.iter().position(|known| *known == error).unwrap_or(0);
-        io.count(counted::ERRORS + position, 1);
+        io.count(VhostUser::ERRORS.row(position), 1);
         self.port.fail(direction, pair, error);
         self.attach(io);
     }
@@ -500,11 +476,12 @@ impl Running {
 
 /// Counts what a ring dropped because of what the driver put there.
 #[cold]
-fn count_strange(io: &Io<VhostUser>, told: &mut [u64; counted::ERRORS], now: [u64; counted::ERRORS]) {
-    for (index, (now, told)) in now.into_iter().zip(told).enumerate() {
-        io.count(index, now.saturating_sub(*told));
-        *told = now;
-    }
+fn count_strange(io: &Io<VhostUser>, told: &mut RingCounters, now: &RingCounters) {
+    io.count(VhostUser::EMPTY, now.empty.saturating_sub(told.empty));
+    io.count(VhostUser::OVERSIZE, now.too_long.saturating_sub(told.too_long));
+    io.count(VhostUser::BAD_HEADER, now.bad_header.saturating_sub(told.bad_header));
+    io.count(VhostUser::NO_LARGE_BUFFER, now.no_large_buffer.saturating_sub(told.no_large_buffer));
+    *told = *now;
 }
 
 /// Whether two doorbells are those of one ring.

@@ -1,7 +1,7 @@
 //! Work that a packet's sender has left to others, done here for a receiver that does not take the packet as it is:
 //! because it has not agreed to, or because what the sender said is not true of the packet any more.
 
-use bellows_engine::{App, Io};
+use bellows_engine::{App, DropReason, Io};
 use bellows_packet::{Offload, Packet, Vector};
 use bellows_virtio::Features;
 use bellows_wire::offload::{Checksums, Kind, SuperFrame, Transport};
@@ -132,7 +132,7 @@ impl Finisher {
     ///
     /// What asks for nothing that can be done is dropped, as `bad_offload`.
     #[cold]
-    pub(crate) fn begin<A: App>(&mut self, io: &Io<A>, packet: Packet, bad_offload: usize) {
+    pub(crate) fn begin<A: App>(&mut self, io: &Io<A>, packet: Packet, bad_offload: DropReason<A>) {
         if let Err(packet) = self.accept(packet) {
             io.drop(packet, bad_offload);
         }

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicU32;
 
 use bellows_config::access::{FileGroup, FileMode, file_access};
 use bellows_config::{Mistake, Resource};
-use bellows_engine::{App, AppError, Input, Io, Output, Watched};
+use bellows_engine::{App, AppError, DropReason, Input, Io, Output, Watched};
 use bellows_packet::Vector;
 use bellows_sys::access::FileAccess;
 use bellows_sys::socket::Peer;
@@ -168,7 +168,12 @@ pub(crate) fn deliver(packets: &mut Vector, output: &mut Output<'_>, is_linked: 
 
 /// Shares packets out to several queues, those of one flow to one queue. Packets stay in the link when all queues are full; in
 /// a lossless network when the next one's is. Otherwise what finds its queue full is dropped for the given reason.
-pub(crate) fn share_out<A: App>(io: &Io<A>, input: &mut Input<'_, A>, queues: &mut [&mut Vector], queue_full: usize) {
+pub(crate) fn share_out<A: App>(
+    io: &Io<A>,
+    input: &mut Input<'_, A>,
+    queues: &mut [&mut Vector],
+    queue_full: DropReason<A>,
+) {
     queues.iter_mut().for_each(|queue| queue.compact());
     while let Some(next) = input.packets().first() {
         let index = flow::share(flow::hash(next.bytes()).unwrap_or(0), queues.len());

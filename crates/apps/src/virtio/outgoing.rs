@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellows_engine::{App, Input, Io};
+use bellows_engine::{App, DropReason, Input, Io};
 use bellows_packet::{Packet, Vector, pool};
 use bellows_virtio::driver::{DeviceError, Rejection, TransmitQueue};
 use bellows_virtio::ring::{ReceiveRing, RingError, Stop, Taken};
@@ -10,14 +10,14 @@ use bellows_virtio::ring::{ReceiveRing, RingError, Stop, Taken};
 use super::bell::{QueueBell, watch};
 use super::finish::{Able, Finisher};
 
-/// An app that sends packets to the other side: why it drops some, as positions in [`App::DROPS`].
+/// An app that sends packets to the other side: why it drops some.
 pub(crate) trait Sender: App {
     /// They fit into nothing that the other side has.
-    const TOO_LONG: usize;
+    const TOO_LONG: DropReason<Self>;
     /// Their offload is not true of them.
-    const BAD_OFFLOAD: usize;
+    const BAD_OFFLOAD: DropReason<Self>;
     /// The other side took none while they held much of what the pool had left.
-    const POOL_LOW: usize;
+    const POOL_LOW: DropReason<Self>;
 }
 
 /// A queue that takes packets to the other side.
@@ -112,7 +112,7 @@ impl Void {
         io: &Io<A>,
         queues: impl Iterator<Item = &'q mut Outgoing>,
         input: &mut Input<'_, A>,
-        reason: usize,
+        reason: DropReason<A>,
     ) {
         let mut most = io.burst() + input.len().saturating_sub(self.before);
         for queue in queues {
@@ -136,7 +136,7 @@ impl Outgoing {
     }
 
     /// Drops packets that it holds, so many at most; returns how many.
-    fn drop_some<A: App>(&mut self, io: &Io<A>, most: usize, reason: usize) -> usize {
+    fn drop_some<A: App>(&mut self, io: &Io<A>, most: usize, reason: DropReason<A>) -> usize {
         let (mut ready, rest) = self.finisher.empty();
         let mut dropped = 0;
         for packet in rest.into_iter().chain(ready.drain(usize::MAX)).chain(self.waiting.drain(most)) {

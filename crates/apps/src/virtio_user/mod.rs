@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode, User};
 use bellows_config::{Configure, Context, Mistake, Resource};
-use bellows_engine::{App, AppError, Counter, Input, Io, Port, Ports, Status};
+use bellows_engine::{App, AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
@@ -99,41 +99,30 @@ fn usual_size() -> u16 {
     256
 }
 
-/// Positions in [`App::DROPS`].
-mod dropped {
-    pub(super) const NO_DEVICE: usize = 0;
-    pub(super) const TOO_LONG: usize = 1;
-    pub(super) const BAD_OFFLOAD: usize = 2;
-    pub(super) const QUEUE_FULL: usize = 3;
-    pub(super) const POOL_LOW: usize = 4;
+counters! { VirtioUser;
+    drop NO_DEVICE = "no_device", "packets for which there was no device";
+    drop TOO_LONG = "too_long", "packets that do not fit into the ring";
+    drop BAD_OFFLOAD = "bad_offload", "packets whose offload is not true of them, so that it cannot be done either";
+    drop QUEUE_FULL = "queue_full", "packets whose queue was full while others were not";
+    drop POOL_LOW = "pool_low", "packets for a device that took none while they held much of what the pool had left";
+    count EMPTY = "device_empty", "buffers from the device with a header and no packet", in "buffers";
+    count OVERSIZE = "device_oversize", "packets from the device longer than 73,600 bytes";
+    count BAD_HEADER = "device_bad_header",
+        "packets from the device whose header asks for what cannot be, or is not true of them";
+    table ERRORS = DEVICE_ERRORS;
 }
 
-/// Positions in [`App::COUNTERS`], before those of the errors.
-mod counted {
-    pub(super) const EMPTY: usize = 0;
-    pub(super) const OVERSIZE: usize = 1;
-    pub(super) const BAD_HEADER: usize = 2;
-    pub(super) const ERRORS: usize = 3;
-}
-
-const COUNTERS: usize = counted::ERRORS + DeviceError::ALL.len();
-
-/// The app's own counters: a name for each error that ends a connection.
-const fn counters() -> [Counter; COUNTERS] {
-    let mut counters = [Counter::new("device_empty", "buffers from the device with a header and no packet"); COUNTERS];
-    counters[counted::OVERSIZE] = Counter::new("device_oversize", "packets from the device longer than 73,600 bytes");
-    counters[counted::BAD_HEADER] = Counter::new(
-        "device_bad_header",
-        "packets from the device whose header asks for what cannot be, or is not true of them",
-    );
+/// A counter for each error that ends a connection.
+const DEVICE_ERRORS: [Counter; DeviceError::ALL.len()] = {
+    let mut counters = [Counter::new("", ""); DeviceError::ALL.len()];
     let mut index = 0;
-    while index < DeviceError::ALL.len() {
+    while index < counters.len() {
         let error = DeviceError::ALL[index];
-        counters[counted::ERRORS + index] = Counter::new(error.name(), error.text());
+        counters[index] = Counter::new(error.name(), error.text()).in_unit("errors");
         index += 1;
     }
     counters
-}
+};
 
 /// The slots: one for the control thread, two for each pair.
 const CONTROL: usize = 0;
@@ -180,8 +169,8 @@ struct Running {
     /// What each pair may have finished in a breath.
     share: Budget,
     totals: Arc<Totals>,
-    /// What the app's counters have been told of this driver's queues: empty, too long, bad header, and without a buffer.
-    told: [u64; 4],
+    /// What the app's counters have been told of this driver's queues.
+    told: QueueCounters,
     void: Void,
 }
 
@@ -200,14 +189,7 @@ impl App for VirtioUser {
     // What goes to the device does not come back.
     const GAIN: usize = 0;
     const ENDS: bool = true;
-    const DROPS: &'static [Counter] = &[
-        Counter::new("no_device", "packets for which there was no device"),
-        Counter::new("too_long", "packets that do not fit into the ring"),
-        Counter::new("bad_offload", "packets whose offload is not true of them, so that it cannot be done either"),
-        Counter::new("queue_full", "packets whose queue was full while others were not"),
-        Counter::new("pool_low", "packets for a device that took none while they held much of what the pool had left"),
-    ];
-    const COUNTERS: &'static [Counter] = &counters();
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn slots(&self) -> usize {
         1 + 2 * usize::from(self.config.pairs)
@@ -294,9 +276,9 @@ impl App for VirtioUser {
 }
 
 impl Sender for VirtioUser {
-    const TOO_LONG: usize = dropped::TOO_LONG;
-    const BAD_OFFLOAD: usize = dropped::BAD_OFFLOAD;
-    const POOL_LOW: usize = dropped::POOL_LOW;
+    const TOO_LONG: DropReason<VirtioUser> = VirtioUser::TOO_LONG;
+    const BAD_OFFLOAD: DropReason<VirtioUser> = VirtioUser::BAD_OFFLOAD;
+    const POOL_LOW: DropReason<VirtioUser> = VirtioUser::POOL_LOW;
 }
 
 impl Running {
@@ -320,7 +302,7 @@ impl Running {
             first: 0,
             share,
             totals,
-            told: [0; 4],
+            told: QueueCounters::default(),
             void: Void::default(),
         })
     }
@@ -392,13 +374,13 @@ impl Running {
         let mut input = io.input(0);
         let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
             let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
-            self.void.swallow(io, queues, &mut input, dropped::NO_DEVICE);
+            self.void.swallow(io, queues, &mut input, VirtioUser::NO_DEVICE);
             return;
         };
         if queues > 1 {
             let mut places: Vec<&mut Vector> =
                 self.pairs.iter_mut().take(queues).map(|pair| &mut pair.outgoing.waiting).collect();
-            virtio::share_out(io, &mut input, &mut places, dropped::QUEUE_FULL);
+            virtio::share_out(io, &mut input, &mut places, VirtioUser::QUEUE_FULL);
         }
         for index in 0..queues {
             if let Err(error) = self.push_pair(io, index, &mut input, queues == 1) {
@@ -445,30 +427,35 @@ impl Running {
 
     /// Counts what was dropped because of what the device sent.
     #[cold]
-    fn count_strange(&mut self, io: &Io<VirtioUser>, now: [u64; 4]) {
-        let new = |index: usize| now[index].saturating_sub(self.told[index]);
-        for index in [counted::EMPTY, counted::OVERSIZE, counted::BAD_HEADER] {
-            io.count(index, new(index));
-        }
-        io.missed(new(3) as usize);
-        self.told = now;
+    fn count_strange(&mut self, io: &Io<VirtioUser>, now: QueueCounters) {
+        let told = std::mem::replace(&mut self.told, now);
+        io.count(VirtioUser::EMPTY, now.empty.saturating_sub(told.empty));
+        io.count(VirtioUser::OVERSIZE, now.too_long.saturating_sub(told.too_long));
+        io.count(VirtioUser::BAD_HEADER, now.bad_header.saturating_sub(told.bad_header));
+        io.missed(now.no_buffer.saturating_sub(told.no_buffer) as usize);
     }
 
     /// The device has done what it must not.
     #[cold]
     fn fail(&mut self, io: &Io<VirtioUser>, error: DeviceError) {
         let position = DeviceError::ALL.iter().position(|known| *known == error).unwrap_or(0);
-        io.count(counted::ERRORS + position, 1);
+        io.count(VirtioUser::ERRORS.row(position), 1);
         self.port.fail();
         self.attach(io);
     }
 }
 
-/// What queues have dropped, in the order of the app's counters, and for want of buffers.
-fn strange(queues: &[QueuePair]) -> [u64; 4] {
-    queues.iter().fold([0; 4], |sums, queues| {
+/// What queues have dropped, and could not receive for want of buffers. The other counts are 0.
+fn strange(queues: &[QueuePair]) -> QueueCounters {
+    queues.iter().fold(QueueCounters::default(), |sums, queues| {
         let QueueCounters { empty, too_long, bad_header, no_buffer, .. } = queues.receive.counters();
-        [sums[0] + empty, sums[1] + too_long, sums[2] + bad_header, sums[3] + no_buffer]
+        QueueCounters {
+            empty: sums.empty + empty,
+            too_long: sums.too_long + too_long,
+            bad_header: sums.bad_header + bad_header,
+            no_buffer: sums.no_buffer + no_buffer,
+            ..sums
+        }
     })
 }
 

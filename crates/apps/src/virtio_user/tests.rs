@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bellows_engine::Settings;
-use bellows_engine::testing::Rig;
 use bellows_packet::{Offload, Packet, pool};
+use bellows_rig::Rig;
 use bellows_wire::verify_checksums;
 use fastrand::Rng;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long)]
     name: Option<String>,
     /// Run on this processor, counted from 0
-    #[arg(long, value_name = "N", value_parser = crate::arguments::processor)]
+    #[arg(long, value_name = "N", value_parser = bellows_sys::cpu::parse)]
     cpu: Option<usize>,
     /// Write /tmp/perf-PID.map, so that `perf` can name generated code
     #[arg(long)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bellows_config::{Configure, Context, Diagnostics, Duration, Loaded, Mistake, Overrides, Rate, Registry, load_str};
-use bellows_engine::{App, Counter, Port, Ports};
+use bellows_engine::{App, Counters, Port, Ports, counters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,9 +56,13 @@ fn sixty() -> u32 {
 
 pub struct Source;
 
+counters! { Source;
+    drop NO_BUFFER = "no_buffer", "packets for which the pool had no buffer";
+}
+
 impl App for Source {
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the packets that are made")]);
-    const DROPS: &'static [Counter] = &[Counter::new("no_buffer", "packets for which the pool had no buffer")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 }
 
 impl Configure for Source {
@@ -116,13 +120,17 @@ fn second() -> Duration {
 
 pub struct Writer;
 
+counters! { Writer;
+    count WRITTEN_BYTES = "written_bytes", "bytes written to the file", in "bytes";
+}
+
 impl App for Writer {
     const INPUTS: Ports = Ports::Named(&[
         Port::required("input", "packets to write"),
         Port::optional("control", "a packet here closes the file"),
     ]);
     const PREFETCH: usize = 4;
-    const COUNTERS: &'static [Counter] = &[Counter::new("written_bytes", "bytes written to the file")];
+    const COUNTERS: Counters<Self> = Self::COUNTED;
 }
 
 impl Configure for Writer {

@@ -1,0 +1,506 @@
+//! Memory at places that do not differ from one process to the next.
+//!
+//! What a loop costs depends on where its tables, vectors and lists of free buffers lie: which sets of the caches they
+//! share, and how many pages they spread over. A general allocator's choice differs between processes. Here blocks are
+//! taken one after the other, at whole pages, from a reservation that begins at a huge page: a program that asks for
+//! the same blocks in the same order finds each at the same place in its huge page.
+//!
+//! Blocks are taken when vectors, magazines and tables are made, which is seldom: one lock guards all of it.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZero;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use bellows_sys::cache::LINE;
+use bellows_sys::memory::Reservation;
+
+/// Blocks begin and end at multiples of this.
+const PAGE: usize = 4096;
+
+/// Address space reserved at a time. Not more, because huge pages from the system's reserve are set aside at once.
+const STEP: usize = 16 << 20;
+
+/// Blocks longer than this get a reservation of their own, so that little of one is left over when the next is made.
+const LONGEST_SHARED: usize = STEP / 4;
+
+static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| Mutex::new(Arena::new()));
+
+fn arena() -> MutexGuard<'static, Arena> {
+    ARENA.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Turns an address in a reservation, the arena's or another one, into a pointer.
+///
+/// Whoever makes the reservation exposes its provenance. The address must not be 0.
+#[inline(always)]
+pub fn pointer(address: usize) -> NonNull<u8> {
+    let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    debug_assert!(!pointer.is_null());
+    // SAFETY: a mapping never begins at 0, and the lists of addresses are of places in mappings.
+    unsafe { NonNull::new_unchecked(pointer) }
+}
+
+/// Takes a zeroed block of at least `size` bytes, which must not be 0, at the start of a page.
+///
+/// Like an allocator it never unwinds: who calls it with packets in registers needs no way out for them.
+#[cold]
+#[inline(never)]
+pub extern "C" fn take(size: usize) -> NonNull<u8> {
+    let length = length(size);
+    let taken = arena().take(length);
+    match taken {
+        Some(Block { address, used: false }) => pointer(address),
+        Some(Block { address, used: true }) => {
+            let block = pointer(address);
+            // SAFETY: the arena gave these `length` bytes of a mapping to this caller alone.
+            unsafe { block.write_bytes(0, length) };
+            block
+        }
+        None => take_from_allocator(size),
+    }
+}
+
+fn take_from_allocator(size: usize) -> NonNull<u8> {
+    let Ok(layout) = Layout::from_size_align(size, PAGE) else { handle_alloc_error(Layout::new::<[u8; PAGE]>()) };
+    // SAFETY: the size is not 0.
+    NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// Gives a block back. Never unwinds, as above.
+///
+/// # Safety
+/// The block came from [`take`] with this size, has not been given back, and is not used any more.
+#[cold]
+#[inline(never)]
+pub unsafe extern "C" fn give(block: NonNull<u8>, size: usize) {
+    let address = block.addr().get();
+    let mut arena = arena();
+    if arena.owns(address) {
+        return arena.blocks.give(address, length(size));
+    }
+    drop(arena);
+    // SAFETY: what does not lie in a reservation came from take_from_allocator(), with this layout.
+    unsafe { dealloc(block.as_ptr(), Layout::from_size_align_unchecked(size, PAGE)) };
+}
+
+/// The length of the block for so many bytes: whole pages, in steps of at most a quarter.
+///
+/// Not powers of two: vectors, of a little more than four pages, would then lie eight pages apart, and those of a long
+/// chain would share an eighth of the second-level cache.
+fn length(size: usize) -> usize {
+    let pages = size.div_ceil(PAGE);
+    pages.next_multiple_of((pages.next_power_of_two() / 8).max(1)) * PAGE
+}
+
+struct Arena {
+    blocks: Blocks,
+    reservations: Vec<Reservation>,
+    /// Whether every block comes from the global allocator, which memory checkers watch.
+    off: bool,
+}
+
+impl Arena {
+    fn new() -> Arena {
+        let off = std::env::var_os("BELLOWS_ARENA").is_some_and(|value| value == "off");
+        Arena { blocks: Blocks::default(), reservations: Vec::new(), off }
+    }
+
+    /// `None` if the system gives no memory in this way.
+    fn take(&mut self, length: usize) -> Option<Block> {
+        self.blocks.take(length).or_else(|| self.reserve(length))
+    }
+
+    /// Makes a reservation and takes its first block.
+    fn reserve(&mut self, length: usize) -> Option<Block> {
+        if self.off {
+            return None;
+        }
+        let shared = length <= LONGEST_SHARED;
+        let reservation = Reservation::new(if shared { STEP } else { length }).ok()?;
+        let start = reservation.start().as_ptr().expose_provenance();
+        if shared {
+            self.blocks.fresh = start + length..start + reservation.length();
+        }
+        self.reservations.push(reservation);
+        Some(Block { address: start, used: false })
+    }
+
+    fn owns(&self, address: usize) -> bool {
+        self.reservations.iter().any(|reservation| {
+            let start = reservation.start().addr().get();
+            (start..start + reservation.length()).contains(&address)
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Block {
+    address: usize,
+    /// Whether somebody had it before; it is zeroed if not.
+    used: bool,
+}
+
+/// Which addresses are free: all that decides where a block lies.
+#[derive(Default)]
+struct Blocks {
+    /// Handed out to nobody yet.
+    fresh: Range<usize>,
+    /// Given back, by length, the last first.
+    free: BTreeMap<usize, Vec<usize>>,
+}
+
+impl Blocks {
+    fn take(&mut self, length: usize) -> Option<Block> {
+        if let Some(address) = self.free.get_mut(&length).and_then(Vec::pop) {
+            return Some(Block { address, used: true });
+        }
+        let address = self.fresh.start;
+        (length <= self.fresh.len()).then(|| self.fresh.start += length)?;
+        Some(Block { address, used: false })
+    }
+
+    fn give(&mut self, address: usize, length: usize) {
+        self.free.entry(length).or_default().push(address);
+    }
+}
+
+/// How far into its page a small block's content begins.
+///
+/// Blocks begin at pages; if all that is small began there, too, it would share a few sets of the first-level cache.
+/// Seven lines are between the contents of one page and the next, so that the first 32 pages take turns. A block from the
+/// global allocator has no room for that.
+fn colour(block: NonNull<u8>, size: usize) -> usize {
+    let address = block.addr().get();
+    if size > PAGE / 2 || !arena().owns(address) { 0 } else { address / PAGE * 7 % 32 * LINE }
+}
+
+/// A value, or a slice of them, that stays where it is: in a block of the arena.
+///
+/// It is owned and dropped like the content of a [`Box`], with two differences. It lies at the same place of a huge page
+/// in every process that makes the same vectors and `Fixed` values in the same order. And moving the owner says nothing
+/// about the content: pointers from [`Fixed::pointer`] stay valid until the owner is dropped, wherever it is moved
+/// meanwhile. Generated code can have the address in it.
+///
+/// ```
+/// use bellows_arena::Fixed;
+///
+/// let squares: Fixed<[u64]> = (0..100).map(|number| number * number).collect();
+/// let place = Fixed::pointer(&squares);
+/// let moved = Box::new(squares);
+/// assert_eq!(moved[9], 81);
+/// assert_eq!(Fixed::pointer(&moved), place);
+/// assert_eq!(place.cast::<u8>().addr().get() % 64, 0);
+/// ```
+///
+/// What is aligned to more than a page is refused at compile time:
+///
+/// ```compile_fail
+/// #[repr(align(8192))]
+/// struct TwoPages([u8; 8192]);
+///
+/// bellows_arena::Fixed::new(TwoPages([0; 8192]));
+/// ```
+///
+/// Each takes a page at least; a slice without elements, or of elements without size, takes none.
+pub struct Fixed<T: ?Sized> {
+    content: NonNull<T>,
+    _owned: PhantomData<T>,
+}
+
+// SAFETY: the content is owned as by a box, and blocks can be given back on any thread.
+unsafe impl<T: ?Sized + Send> Send for Fixed<T> {}
+// SAFETY: through a shared reference there is only a shared reference to the content.
+unsafe impl<T: ?Sized + Sync> Sync for Fixed<T> {}
+
+impl<T> Fixed<T> {
+    /// Moves a value into the arena.
+    pub fn new(value: T) -> Fixed<T> {
+        let content = place::<T>(1);
+        // SAFETY: the block is large enough and aligned for one T and holds none yet.
+        unsafe { content.write(value) };
+        Fixed { content, _owned: PhantomData }
+    }
+
+    /// A value of zeros.
+    ///
+    /// # Safety
+    /// All bytes zero must be a valid `T`.
+    pub unsafe fn zeroed() -> Fixed<T> {
+        Fixed { content: place::<T>(1), _owned: PhantomData }
+    }
+}
+
+impl<T: ?Sized> Fixed<T> {
+    /// Where the content lies, until `this` is dropped.
+    ///
+    /// Going through the pointer is subject to the rules for references that exist at that time: no use of it while
+    /// somebody holds a `&mut T` from [`DerefMut`], no write while somebody holds a `&T`.
+    pub fn pointer(this: &Fixed<T>) -> NonNull<T> {
+        this.content
+    }
+}
+
+/// Zeroed memory for `count` values; no memory, but an aligned address, if they have no size.
+fn place<T>(count: usize) -> NonNull<T> {
+    const { assert!(align_of::<T>() <= LINE || size_of::<T>() > PAGE / 2, "small values are aligned to a line only") };
+    const { assert!(align_of::<T>() <= PAGE, "blocks begin at pages") };
+    match size_of::<T>() * count {
+        0 => NonNull::without_provenance(const { NonZero::new(PAGE).unwrap() }),
+        size => {
+            let block = take(size);
+            // SAFETY: a block of the arena's is a page at least, and a small one's content ends before that does.
+            unsafe { block.add(colour(block, size)).cast() }
+        }
+    }
+}
+
+impl<T> From<Vec<T>> for Fixed<[T]> {
+    fn from(mut values: Vec<T>) -> Fixed<[T]> {
+        let (count, first) = (values.len(), place::<T>(values.len()));
+        // SAFETY: the values are moved into memory that has room for them (a vector's size does not overflow), and the
+        // vector does not own them any more.
+        unsafe {
+            first.copy_from_nonoverlapping(NonNull::new_unchecked(values.as_mut_ptr()), count);
+            values.set_len(0);
+        }
+        Fixed { content: NonNull::slice_from_raw_parts(first, count), _owned: PhantomData }
+    }
+}
+
+impl<T> FromIterator<T> for Fixed<[T]> {
+    fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Fixed<[T]> {
+        values.into_iter().collect::<Vec<T>>().into()
+    }
+}
+
+impl<T: ?Sized> Deref for Fixed<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the content is valid until drop, and borrowed as the owner is.
+        unsafe { self.content.as_ref() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for Fixed<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, exclusively.
+        unsafe { self.content.as_mut() }
+    }
+}
+
+impl<T: ?Sized> Drop for Fixed<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let size = size_of_val(&**self);
+        // SAFETY: the content is dropped once, here, and not used after; its block was taken with this size, and none
+        // for the size 0.
+        unsafe {
+            self.content.drop_in_place();
+            if size > 0 {
+                let content = self.content.cast::<u8>();
+                give(content.sub(content.addr().get() % PAGE), size);
+            }
+        }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Fixed<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use std::rc::Rc;
+
+    /// Takes a block of so many bytes, or gives back one of those taken.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Take(usize),
+        Give(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (1usize..9 * PAGE).prop_map(Step::Take),
+            2 => any::<usize>().prop_map(Step::Give),
+        ];
+        vec(step, 1..80)
+    }
+
+    /// Free blocks in the order in which they were given back, and where the untouched addresses begin.
+    #[derive(Default)]
+    struct Model {
+        free: Vec<(usize, usize)>,
+        next: usize,
+    }
+
+    impl Model {
+        fn take(&mut self, length: usize) -> Block {
+            if let Some(last) = self.free.iter().rposition(|block| block.1 == length) {
+                return Block { address: self.free.remove(last).0, used: true };
+            }
+            self.next += length;
+            Block { address: self.next - length, used: false }
+        }
+    }
+
+    const SPACE: usize = 40 * PAGE;
+
+    proptest! {
+        /// Wherever the space begins, the same requests get the same places in it, those that a naive list gives.
+        #[test]
+        fn places_follow_from_the_requests(steps in steps(), base in 0usize..1 << 30) {
+            let base = base * PAGE;
+            let mut blocks = Blocks { fresh: base..base + SPACE, ..Blocks::default() };
+            let (mut model, mut taken) = (Model::default(), Vec::new());
+            for step in steps {
+                match step {
+                    Step::Take(size) => {
+                        let length = length(size);
+                        let Some(block) = blocks.take(length) else {
+                            prop_assert!(model.next + length > SPACE);
+                            prop_assert!(model.free.iter().all(|free| free.1 != length));
+                            continue;
+                        };
+                        let place = Block { address: block.address - base, ..block };
+                        prop_assert_eq!(place, model.take(length));
+                        prop_assert_eq!(place.address % PAGE, 0);
+                        prop_assert!(place.address + length <= SPACE);
+                        prop_assert!(taken.iter().all(|&(other, end)| place.address >= end || place.address + length <= other));
+                        taken.push((place.address, place.address + length));
+                    }
+                    Step::Give(which) if !taken.is_empty() => {
+                        let (place, end) = taken.swap_remove(which % taken.len());
+                        blocks.give(base + place, end - place);
+                        model.free.push((place, end - place));
+                    }
+                    Step::Give(_) => {}
+                }
+            }
+        }
+
+        /// Blocks begin at pages, are zeroed whatever their last owner left, and belong to one owner at a time.
+        #[test]
+        fn blocks_are_zeroed_and_nobody_elses(steps in steps()) {
+            let mut taken: Vec<(NonNull<u8>, usize, u8)> = Vec::new();
+            // SAFETY: only for blocks that are taken, with the size that they were taken with.
+            let bytes = |block: NonNull<u8>, size| unsafe { std::slice::from_raw_parts_mut(block.as_ptr(), size) };
+            for (number, step) in steps.into_iter().chain((0..80).map(|_| Step::Give(0))).enumerate() {
+                match step {
+                    Step::Take(size) => {
+                        let block = take(size);
+                        prop_assert_eq!(block.addr().get() % PAGE, 0);
+                        prop_assert!(bytes(block, size).iter().all(|&byte| byte == 0));
+                        bytes(block, size).fill(number as u8 | 0x80);
+                        taken.push((block, size, number as u8 | 0x80));
+                    }
+                    Step::Give(which) if !taken.is_empty() => {
+                        let (block, size, mark) = taken.swap_remove(which % taken.len());
+                        prop_assert!(bytes(block, size).iter().all(|&byte| byte == mark));
+                        // SAFETY: taken above, and removed from the list of those taken.
+                        unsafe { give(block, size) };
+                    }
+                    Step::Give(_) => {}
+                }
+            }
+        }
+
+        /// A block is never more than a quarter longer than it must be, beyond whole pages.
+        #[test]
+        fn lengths_are_whole_pages_and_little_is_wasted(size in 1usize..1 << 40) {
+            let (length, pages) = (length(size), size.next_multiple_of(PAGE));
+            prop_assert!(length % PAGE == 0 && length >= size);
+            prop_assert!(length - pages < pages / 4 + PAGE);
+        }
+
+        /// A table holds what a vector holds, drops each element once, and can be changed in place.
+        #[test]
+        fn tables_hold_what_vectors_hold(numbers in vec(any::<u32>(), 0..3_000)) {
+            let alive = Rc::new(());
+            let mut table: Fixed<[(u32, Rc<()>)]> = numbers.iter().map(|&number| (number, Rc::clone(&alive))).collect();
+            prop_assert_eq!(Rc::strong_count(&alive), numbers.len() + 1);
+            table.iter_mut().for_each(|entry| entry.0 ^= 1);
+            let expected: Vec<u32> = numbers.iter().map(|number| number ^ 1).collect();
+            prop_assert_eq!(table.iter().map(|entry| entry.0).collect::<Vec<_>>(), expected);
+            drop(table);
+            prop_assert_eq!(Rc::strong_count(&alive), 1);
+        }
+    }
+
+    #[test]
+    fn a_block_longer_than_a_reservation_has_one_of_its_own() {
+        let mut arena = Arena { off: false, ..Arena::new() };
+        let first = arena.take(PAGE).unwrap();
+        let long = arena.take(2 * STEP).unwrap();
+        let second = arena.take(PAGE).unwrap();
+        assert_eq!((second.address - first.address, arena.reservations.len()), (PAGE, 2));
+        arena.blocks.give(long.address, 2 * STEP);
+        assert_eq!(arena.take(2 * STEP), Some(Block { used: true, ..long }));
+    }
+
+    #[test]
+    fn a_spent_reservation_is_followed_by_another() {
+        let mut arena = Arena { off: false, ..Arena::new() };
+        let blocks: Vec<Block> = (0..9).map(|_| arena.take(LONGEST_SHARED).unwrap()).collect();
+        assert_eq!(arena.reservations.len(), 3);
+        assert!(blocks.iter().all(|block| arena.owns(block.address) && !block.used));
+    }
+
+    #[test]
+    fn without_reservations_blocks_come_from_the_allocator() {
+        let mut arena = Arena { off: true, ..Arena::new() };
+        assert_eq!(arena.take(PAGE), None);
+        let block = take_from_allocator(5);
+        assert_eq!(block.addr().get() % PAGE, 0);
+        assert!(!super::arena().owns(block.addr().get()));
+        // SAFETY: taken above with this size.
+        unsafe { give(block, 5) };
+    }
+
+    #[test]
+    fn what_has_no_size_takes_no_memory_and_is_dropped_all_the_same() {
+        thread_local! { static DROPPED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) } }
+        struct Empty;
+        impl Drop for Empty {
+            fn drop(&mut self) {
+                DROPPED.set(DROPPED.get() + 1);
+            }
+        }
+        drop(Fixed::from_iter([Empty, Empty]));
+        drop(Fixed::new(Empty));
+        assert_eq!(DROPPED.get(), 3);
+        let none: Fixed<[String]> = Vec::new().into();
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn one_value_of_any_alignment_can_be_fixed() {
+        #[repr(align(4096))]
+        #[derive(Debug, PartialEq)]
+        struct Page([u8; 4096]);
+        let mut page = Fixed::new(Page([7; 4096]));
+        page.0[0] = 8;
+        assert_eq!((page.0[0], page.0[4095]), (8, 7));
+        assert_eq!(format!("{:?}", Fixed::new("text")), "\"text\"");
+    }
+
+    #[test]
+    fn a_table_can_be_dropped_by_another_thread() {
+        let table: Fixed<[String]> = ["a", "b"].map(str::to_owned).into_iter().collect();
+        let joined = std::thread::spawn(move || table.concat()).join().unwrap();
+        assert_eq!(joined, "ab");
+    }
+}

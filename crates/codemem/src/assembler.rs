@@ -1,0 +1,252 @@
+//! Writing machine code from front to back, and reading it again.
+
+use std::error::Error;
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, Encoder, Formatter, Instruction, MemoryOperand, Mnemonic, NasmFormatter, Register,
+};
+
+/// What writing an instruction comes to: an error if it cannot be encoded.
+pub type Written = Result<(), Box<dyn Error>>;
+
+/// A place in the code to jump to, known or still to come.
+#[derive(Default)]
+pub struct Label {
+    position: Option<usize>,
+    /// Where jumps to it end whose distance is still to be written, and in how many bytes.
+    jumps: Vec<(usize, usize)>,
+}
+
+/// Where a part of the code begins, and what it serves.
+pub struct Mark<T> {
+    /// Bytes from the start of the code.
+    pub offset: usize,
+    /// What the part serves.
+    pub part: T,
+}
+
+/// Writes code for an address from front to back, and notes what its parts serve.
+pub struct Assembler<T> {
+    encoder: Encoder,
+    address: usize,
+    position: usize,
+    marks: Vec<Mark<T>>,
+    /// Distances of jumps, known since their targets are: where, how many bytes, and what.
+    distances: Vec<(usize, usize, isize)>,
+}
+
+/// Memory at so many bytes from where a register points.
+pub fn memory(base: Register, displacement: usize) -> MemoryOperand {
+    match displacement {
+        0 => MemoryOperand::with_base(base),
+        _ => MemoryOperand::with_base_displ(base, displacement as i64),
+    }
+}
+
+impl<T> Assembler<T> {
+    /// One that writes code which will lie at this address.
+    pub fn new(address: usize) -> Assembler<T> {
+        Assembler { encoder: Encoder::new(64), address, position: 0, marks: Vec::new(), distances: Vec::new() }
+    }
+
+    /// How many bytes have been written.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Here begins a part of the code.
+    pub fn mark(&mut self, part: T) {
+        self.marks.push(Mark { offset: self.position, part });
+    }
+
+    /// Writes an instruction.
+    pub fn put(&mut self, instruction: Instruction) -> Written {
+        self.position += self.encoder.encode(&instruction, (self.address + self.position) as u64)?;
+        Ok(())
+    }
+
+    /// An instruction of one register.
+    pub fn register(&mut self, op: Code, operand: Register) -> Written {
+        self.put(Instruction::with1(op, operand)?)
+    }
+
+    /// An instruction of two registers.
+    pub fn registers(&mut self, op: Code, to: Register, from: Register) -> Written {
+        self.put(Instruction::with2(op, to, from)?)
+    }
+
+    /// An instruction that reads memory.
+    pub fn load(&mut self, op: Code, to: Register, from: MemoryOperand) -> Written {
+        self.put(Instruction::with2(op, to, from)?)
+    }
+
+    /// An instruction that writes a register to memory.
+    pub fn store(&mut self, op: Code, to: MemoryOperand, from: Register) -> Written {
+        self.put(Instruction::with2(op, to, from)?)
+    }
+
+    /// An instruction of memory and a number.
+    pub fn immediate(&mut self, op: Code, to: MemoryOperand, value: i32) -> Written {
+        self.put(Instruction::with2(op, to, value)?)
+    }
+
+    /// A direct call of a function, which must be within 2 GiB.
+    pub fn call(&mut self, function: usize) -> Written {
+        self.put(Instruction::with_branch(Code::Call_rel32_64, function as u64)?)
+    }
+
+    /// A jump; with a short one, the label must be within 127 bytes.
+    pub fn jump(&mut self, op: Code, label: &mut Label) -> Written {
+        let known = label.position.map(|position| self.address + position);
+        self.put(Instruction::with_branch(op, known.unwrap_or(self.address + self.position) as u64)?)?;
+        if known.is_none() {
+            let is_short = matches!(op, Code::Je_rel8_64 | Code::Jne_rel8_64 | Code::Jmp_rel8_64);
+            label.jumps.push((self.position, if is_short { 1 } else { 4 }));
+        }
+        Ok(())
+    }
+
+    /// The label is here.
+    pub fn place(&mut self, label: &mut Label) {
+        label.position = Some(self.position);
+        let here = self.position as isize;
+        self.distances.extend(label.jumps.drain(..).map(|(end, width)| (end - width, width, here - end as isize)));
+    }
+
+    /// A label that is here.
+    pub fn here(&self) -> Label {
+        Label { position: Some(self.position), jumps: Vec::new() }
+    }
+
+    /// Goes on at a multiple of so many bytes, with few long instructions that do nothing.
+    pub fn align(&mut self, alignment: usize) -> Written {
+        let any = |index, bytes| MemoryOperand::new(Register::RAX, index, 1, 0, bytes, false, Register::None);
+        let longest = Instruction::with1(Code::Nop_rm32, any(Register::RAX, 8))?;
+        let long = Instruction::with1(Code::Nop_rm32, any(Register::RAX, 1))?;
+        loop {
+            match self.position.next_multiple_of(alignment) - self.position {
+                0 => return Ok(()),
+                8.. => self.put(longest)?,
+                5.. => self.put(long)?,
+                _ => self.put(Instruction::with(Code::Nopd))?,
+            }
+        }
+    }
+
+    /// The code with all its jumps, and its parts.
+    ///
+    /// # Errors
+    /// If a label is too far away for a jump to it.
+    pub fn finish(mut self) -> Result<(Vec<u8>, Vec<Mark<T>>), Box<dyn Error>> {
+        let mut code = self.encoder.take_buffer();
+        for (position, width, distance) in self.distances.drain(..) {
+            match width {
+                1 => code[position] = i8::try_from(distance)? as u8,
+                _ => code[position..position + 4].copy_from_slice(&i32::try_from(distance)?.to_le_bytes()),
+            }
+        }
+        Ok((code, self.marks))
+    }
+}
+
+/// One instruction of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Where it lies.
+    pub address: usize,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The instruction, as NASM writes it.
+    pub text: String,
+    /// What the part serves that begins here.
+    pub label: Option<String>,
+}
+
+/// Code, instruction by instruction. `name` names its parts, `function` the functions that it calls, by address.
+pub fn listing<T>(
+    code: &[u8],
+    address: usize,
+    marks: &[Mark<T>],
+    name: impl Fn(&T) -> String,
+    function: impl Fn(usize) -> Option<String>,
+) -> Vec<Line> {
+    let mut decoder = Decoder::with_ip(64, code, address as u64, DecoderOptions::NONE);
+    let mut formatter = NasmFormatter::new();
+    formatter.options_mut().set_space_after_operand_separator(true);
+    let mut marks = marks.iter().peekable();
+    let mut lines = Vec::new();
+    while decoder.can_decode() {
+        let offset = decoder.position();
+        let instruction = decoder.decode();
+        let mut label = None;
+        while let Some(mark) = marks.next_if(|mark| mark.offset <= offset) {
+            label = Some(name(&mark.part));
+        }
+        let mut text = String::new();
+        formatter.format(&instruction, &mut text);
+        if instruction.mnemonic() == Mnemonic::Call
+            && let Some(name) = function(instruction.near_branch_target() as usize)
+        {
+            text = format!("call {name}");
+        }
+        let bytes = code[offset..offset + instruction.len()].to_vec();
+        lines.push(Line { address: address + offset, bytes, text, label });
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Jumps forward and back, short and near, go where their labels are.
+    #[test]
+    fn jumps_reach_their_labels() {
+        let mut writer = Assembler::<()>::new(0x10_0000);
+        let [mut start, mut short, mut near] = [Label::default(), Label::default(), Label::default()];
+        writer.place(&mut start);
+        writer.jump(Code::Je_rel8_64, &mut short).unwrap();
+        writer.jump(Code::Jne_rel32_64, &mut near).unwrap();
+        writer.jump(Code::Je_rel8_64, &mut short).unwrap();
+        writer.place(&mut short);
+        (0..200).for_each(|_| writer.put(Instruction::with(Code::Nopd)).unwrap());
+        writer.place(&mut near);
+        writer.jump(Code::Jmp_rel32_64, &mut start).unwrap();
+        let (code, _) = writer.finish().unwrap();
+        let targets: Vec<u64> = Decoder::with_ip(64, &code, 0x10_0000, DecoderOptions::NONE)
+            .iter()
+            .filter(|instruction| instruction.mnemonic() != Mnemonic::Nop)
+            .map(|instruction| instruction.near_branch_target())
+            .collect();
+        let at = |label: &Label| 0x10_0000 + label.position.unwrap() as u64;
+        assert_eq!(targets, [at(&short), at(&near), at(&short), at(&start)]);
+
+        let mut writer = Assembler::<()>::new(0x10_0000);
+        let mut far = Label::default();
+        writer.jump(Code::Je_rel8_64, &mut far).unwrap();
+        (0..128).for_each(|_| writer.put(Instruction::with(Code::Nopd)).unwrap());
+        writer.place(&mut far);
+        assert!(writer.finish().is_err(), "128 bytes are too far for a short jump");
+    }
+
+    #[test]
+    fn a_listing_names_parts_and_calls() {
+        let mut writer = Assembler::new(0x10_0000);
+        writer.mark("begin");
+        writer.registers(Code::Xor_r32_rm32, Register::EAX, Register::EAX).unwrap();
+        writer.align(16).unwrap();
+        writer.mark("end");
+        writer.call(0x10_2000).unwrap();
+        writer.put(Instruction::with(Code::Retnq)).unwrap();
+        let (code, marks) = writer.finish().unwrap();
+        let name = |address| (address == 0x10_2000).then(|| "helper".to_owned());
+        let lines = listing(&code, 0x10_0000, &marks, |part| format!("the {part}"), name);
+        let labels: Vec<(usize, &str)> =
+            lines.iter().filter_map(|line| Some((line.address, line.label.as_deref()?))).collect();
+        assert_eq!(labels, [(0x10_0000, "the begin"), (0x10_0010, "the end")]);
+        assert_eq!((&*lines[0].text, &lines[0].bytes[..]), ("xor eax, eax", &[0x33, 0xc0][..]));
+        let last: Vec<&str> = lines.iter().rev().take(2).map(|line| &*line.text).collect();
+        assert_eq!(last, ["ret", "call helper"]);
+        assert_eq!(lines.iter().map(|line| line.bytes.len()).sum::<usize>(), code.len());
+    }
+}

@@ -1,0 +1,267 @@
+//! An app of any type, as the engine holds and calls it.
+
+use std::any::{Any, TypeId};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bellows_observe::layout::account;
+
+use super::io::Io;
+use super::{App, AppError, Status};
+use crate::panics::contain;
+use crate::runtime::node::Node;
+
+/// Which of its three entries an app is called at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Pull,
+    Push,
+    Tick,
+}
+
+/// A call of one app at one entry, as a schedule makes it. If the app panics, the thread's state says so.
+///
+/// By the C calling convention, because generated code calls it.
+///
+/// Safety: [`Node::app`] leads to an app of the type that the function was made for, which nothing else refers to during
+/// the call.
+pub(crate) type Call = unsafe extern "C" fn(&Node);
+
+/// What the nested loop calls of an app, whatever its type.
+pub(crate) trait NestedCall: Sync {
+    /// Calls the app if it has anything to do: it looks for itself.
+    ///
+    /// Safety: as for [`Call`].
+    unsafe fn breathe(&self, entry: Entry, node: &Node);
+}
+
+struct Caller<A>(PhantomData<fn(A)>);
+
+impl<A: App> NestedCall for Caller<A> {
+    unsafe fn breathe(&self, entry: Entry, node: &Node) {
+        let has_work = match entry {
+            Entry::Pull => node.is_ready_to_pull(),
+            Entry::Push => node.has_input(),
+            Entry::Tick => true,
+        };
+        if has_work {
+            // SAFETY: the function was made for A; the rest is the caller's promise.
+            unsafe { call_of::<A>(entry, node.state().lossless)(node) }
+        }
+    }
+}
+
+fn call_of<A: App>(entry: Entry, lossless: bool) -> Call {
+    match (entry, lossless) {
+        (Entry::Pull, false) => pull::<A>,
+        (Entry::Push, false) => push::<A>,
+        (Entry::Tick, false) => tick::<A>,
+        (Entry::Pull, true) => pull_lossless::<A>,
+        (Entry::Push, true) => push_lossless::<A>,
+        (Entry::Tick, true) => tick_lossless::<A>,
+    }
+}
+
+/// An app of any type.
+pub(crate) trait DynApp: Send {
+    fn nested_call(&self) -> &'static dyn NestedCall;
+    fn entry(&self, entry: Entry, lossless: bool) -> Call;
+    fn type_id(&self) -> TypeId;
+    fn type_name(&self) -> &'static str;
+    fn slots(&self) -> usize;
+    fn held(&self) -> usize;
+    fn exhausted(&self) -> bool;
+    fn start(&mut self, old: Option<&mut dyn DynApp>) -> Result<(), AppError>;
+    fn begin(&mut self);
+    fn end(&mut self, node: &Node);
+    fn status(&self) -> Option<Arc<dyn Status>>;
+    fn give_back(&mut self, old: &mut dyn DynApp);
+    fn stop(&mut self) -> Result<(), AppError>;
+    fn as_any(&mut self) -> &mut dyn Any;
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn pull<A: App>(node: &Node) {
+    // SAFETY: the caller's promise.
+    let app = unsafe { &mut *node.app.get().cast::<A>() };
+    node.begin_call(account::PULL);
+    if contain(|| app.pull(&Io::new(node))).is_none() {
+        node.report_panic();
+    }
+    node.end_call();
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn push<A: App>(node: &Node) {
+    // SAFETY: the caller's promise.
+    let app = unsafe { &mut *node.app.get().cast::<A>() };
+    node.begin_call(account::PUSH);
+    if contain(|| app.push(&Io::new(node))).is_none() {
+        node.report_panic();
+    }
+    node.end_call();
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn tick<A: App>(node: &Node) {
+    // SAFETY: the caller's promise.
+    let app = unsafe { &mut *node.app.get().cast::<A>() };
+    node.begin_call(account::TICK);
+    if contain(|| app.tick(&Io::new(node))).is_none() {
+        node.report_panic();
+    }
+    node.end_call();
+}
+
+/// In a lossless network: gives the app no more packets than fit on every output of what it makes of them.
+///
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn pull_lossless<A: App>(node: &Node) {
+    node.admit();
+    // SAFETY: the caller's promise.
+    unsafe { pull::<A>(node) }
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn push_lossless<A: App>(node: &Node) {
+    if node.admit() > 0 {
+        // SAFETY: the caller's promise.
+        unsafe { push::<A>(node) }
+    }
+}
+
+/// Safety: as for [`Call`], for the type A.
+unsafe extern "C" fn tick_lossless<A: App>(node: &Node) {
+    node.admit();
+    // SAFETY: the caller's promise.
+    unsafe { tick::<A>(node) }
+}
+
+impl<A: App> DynApp for A {
+    fn nested_call(&self) -> &'static dyn NestedCall {
+        &Caller::<A>(PhantomData)
+    }
+
+    fn entry(&self, entry: Entry, lossless: bool) -> Call {
+        call_of::<A>(entry, lossless)
+    }
+
+    fn type_id(&self) -> TypeId {
+        TypeId::of::<A>()
+    }
+
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<A>()
+    }
+
+    fn slots(&self) -> usize {
+        App::slots(self)
+    }
+
+    fn held(&self) -> usize {
+        App::held(self)
+    }
+
+    fn exhausted(&self) -> bool {
+        App::exhausted(self)
+    }
+
+    fn start(&mut self, old: Option<&mut dyn DynApp>) -> Result<(), AppError> {
+        App::start(self, old.and_then(|old| old.as_any().downcast_mut::<A>()))
+    }
+
+    fn begin(&mut self) {
+        App::begin(self);
+    }
+
+    fn end(&mut self, node: &Node) {
+        App::end(self, &Io::new(node));
+    }
+
+    fn status(&self) -> Option<Arc<dyn Status>> {
+        App::status(self)
+    }
+
+    fn give_back(&mut self, old: &mut dyn DynApp) {
+        if let Some(old) = old.as_any().downcast_mut::<A>() {
+            App::give_back(self, old);
+        }
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        App::stop(self)
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// The owner of an app, to which [`Node::app`] may lead at the same time: unlike a box it does not claim to be the only
+/// way to it.
+pub(crate) struct AppBox(NonNull<dyn DynApp>);
+
+// SAFETY: the value owns the app, which may be sent.
+unsafe impl Send for AppBox {}
+
+impl AppBox {
+    pub(crate) fn address(&self) -> *mut () {
+        self.0.as_ptr().cast()
+    }
+}
+
+impl From<Box<dyn DynApp>> for AppBox {
+    fn from(app: Box<dyn DynApp>) -> AppBox {
+        AppBox(NonNull::from(Box::leak(app)))
+    }
+}
+
+impl Deref for AppBox {
+    type Target = dyn DynApp;
+
+    fn deref(&self) -> &(dyn DynApp + 'static) {
+        // SAFETY: the pointer came from a box and lives as long as the value; calls through a node, the only other way to
+        // the app, are made in breaths, during which nobody holds this reference (Engine is borrowed exclusively).
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for AppBox {
+    fn deref_mut(&mut self) -> &mut (dyn DynApp + 'static) {
+        // SAFETY: as above.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for AppBox {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from Box::leak, and this is its owner's end.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// Stands in for an app that panicked: drops what comes in.
+pub(crate) struct Failed;
+
+impl App for Failed {
+    const PULLS: bool = false;
+
+    fn push(&mut self, io: &Io<Self>) {
+        io.fail_inputs();
+    }
+}
+
+/// Starts an app; a panic is a reason like others why it cannot.
+pub(crate) fn start_contained(app: &mut dyn DynApp, old: Option<&mut dyn DynApp>) -> Result<(), AppError> {
+    contain(|| app.start(old)).unwrap_or_else(|| Err("it panicked when it was to start".into()))
+}
+
+/// Stops an app; a panic is a reason like others why it could not finish.
+pub(crate) fn stop_contained(app: &mut dyn DynApp) -> Result<(), String> {
+    match contain(|| app.stop()) {
+        Some(result) => result.map_err(|error| error.to_string()),
+        None => Err("it panicked when it was to stop".to_owned()),
+    }
+}

@@ -1,0 +1,316 @@
+//! The ways to take a breath.
+//!
+//! A breath pulls each app that brings packets in, then pushes each app whose inputs hold some, in topological
+//! order. Every schedule does just that; they differ in how the calls are found.
+
+#[cfg(target_arch = "x86_64")]
+mod native;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_native.rs"]
+mod native;
+pub(crate) mod sampled;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use bellows_codemem::Symbol;
+use bellows_observe::listing::{self, Listing};
+
+use self::native::Native;
+use self::sampled::{sampled_pull, sampled_push};
+use crate::app::erased::{AppBox, Call, Entry, NestedCall};
+use crate::network::topology::Topology;
+use crate::runtime::links::LinkTable;
+use crate::runtime::node::Node;
+use crate::runtime::slots::Slot;
+use crate::runtime::state::ThreadState;
+use crate::settings::{Schedule, Settings};
+
+/// One call of a breath.
+#[derive(Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) call: Call,
+    /// The app's position in the network.
+    pub(crate) app: usize,
+    /// What is tested before: the first of the app's slots (to pull; with none it is always called), or of the words that
+    /// say how many packets its links hold (to push), and how many.
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+}
+
+/// What a breath is compiled from.
+pub(crate) struct Layout<'a> {
+    pub(crate) topology: &'a Arc<Topology>,
+    pub(crate) apps: &'a [AppBox],
+    pub(crate) nodes: &'a [Node],
+    pub(crate) pulls: &'a [usize],
+    pub(crate) pushes: &'a [usize],
+    /// For each app the numbers of the links that it empties.
+    pub(crate) words: &'a [Range<usize>],
+    /// For each number the position of the link that has it in the topology.
+    pub(crate) links: &'a [Option<usize>],
+}
+
+impl Layout<'_> {
+    /// The pulls of a breath.
+    fn pulls(&self, lossless: bool) -> Vec<Step> {
+        let step = |&app: &usize| Step {
+            call: self.apps[app].entry(Entry::Pull, lossless),
+            app,
+            first: self.nodes[app].first_slot,
+            count: self.nodes[app].slots,
+        };
+        self.pulls.iter().map(step).collect()
+    }
+
+    /// The pushes of a breath.
+    fn pushes(&self, lossless: bool) -> Vec<Step> {
+        let step = |&app: &usize| Step {
+            call: self.apps[app].entry(Entry::Push, lossless),
+            app,
+            first: self.words[app].start,
+            count: self.words[app].len(),
+        };
+        self.pushes.iter().map(step).collect()
+    }
+}
+
+/// What a stretch of a breath's code serves.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no code is generated there"))]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stretch {
+    /// The function's beginning.
+    Entry,
+    /// The test before a pull, or the call itself where there is no test: its position among the pulls.
+    Pull(usize),
+    /// The call of a pull that has slots.
+    CallPull(usize),
+    /// What is looked at after the pulls.
+    PullsDone,
+    /// The test of the links of several pushes at once: the positions of the first and the last among the pushes.
+    Links(usize, usize),
+    /// A push: its position among the pushes.
+    Push(usize),
+    /// The end of a breath.
+    Tail,
+    /// The end of a breath in which an app was called.
+    BusyTail,
+    /// The function's end.
+    Leave,
+    /// The end of a breath in which a pull panicked.
+    Halfway,
+}
+
+/// How the breaths of one configuration are taken.
+pub(crate) struct Breath {
+    /// The schedule in use.
+    pub(crate) schedule: Schedule,
+    /// Why it is not the one that was asked for.
+    pub(crate) refusal: Option<String>,
+    pulls: Vec<Step>,
+    pushes: Vec<Step>,
+    native: Option<Native>,
+    /// What the nested loop calls, for each app.
+    nested: Vec<&'static dyn NestedCall>,
+    /// What explains the steps: apps and links, the types of the apps, and the links by their numbers.
+    topology: Arc<Topology>,
+    types: Vec<&'static str>,
+    links: Vec<Option<usize>>,
+}
+
+impl Breath {
+    /// Compiles the breath of a configuration.
+    pub(crate) fn compile(layout: &Layout<'_>, settings: &Settings) -> Breath {
+        let schedule = settings.schedule;
+        let (pulls, pushes) = (layout.pulls(settings.lossless), layout.pushes(settings.lossless));
+        let assemble = || Native::assemble(layout, &pulls, &pushes, settings.perf_map);
+        let native = (schedule == Schedule::Native).then(assemble).transpose();
+        let (schedule, refusal, native) = match native {
+            Ok(native) => (schedule, None, native),
+            Err(refusal) => (Schedule::Flat, Some(refusal), None),
+        };
+        let nested = layout.apps.iter().map(|app| app.nested_call()).collect();
+        let types = layout.apps.iter().map(|app| app.type_name()).collect();
+        let (topology, links) = (Arc::clone(layout.topology), layout.links.to_vec());
+        Breath { schedule, refusal, pulls, pushes, native, nested, topology, types, links }
+    }
+
+    fn app(&self, step: &Step) -> &str {
+        &self.topology.apps[step.app].name
+    }
+
+    /// The links whose packets an app pushes.
+    fn links(&self, step: &Step) -> Vec<String> {
+        let spec = |number: &Option<usize>| number.map(|link| self.topology.links[link].to_string());
+        self.links[step.first..][..step.count].iter().filter_map(spec).collect()
+    }
+
+    /// What a stretch of the code serves, in words.
+    fn name(&self, stretch: Stretch) -> String {
+        match stretch {
+            Stretch::Entry => "entry".to_owned(),
+            Stretch::Pull(pull) => format!("pull {}", self.app(&self.pulls[pull])),
+            Stretch::CallPull(pull) => format!("call pull {}", self.app(&self.pulls[pull])),
+            Stretch::PullsDone => "pulls done".to_owned(),
+            Stretch::Links(first, last) => {
+                let [first, last] = [first, last].map(|push| self.app(&self.pushes[push]));
+                format!("test links into {first} to {last}")
+            }
+            Stretch::Push(push) => {
+                let step = &self.pushes[push];
+                format!("push {} [{}]", self.app(step), self.links(step).join(", "))
+            }
+            Stretch::Tail => "tail".to_owned(),
+            Stretch::BusyTail => "tail of a breath with calls".to_owned(),
+            Stretch::Leave => "leave".to_owned(),
+            Stretch::Halfway => "a pull panicked".to_owned(),
+        }
+    }
+
+    fn calls(&self) -> Vec<listing::Call> {
+        let call = |entry: &str, step: &Step, tests: Vec<String>| listing::Call {
+            entry: entry.to_owned(),
+            app: self.app(step).to_owned(),
+            function: format!("{}::{entry}", self.types[step.app]),
+            tests,
+        };
+        let pull = |step: &Step| call("pull", step, (0..step.count).map(|slot| format!("slot {slot}")).collect());
+        let push = |step: &Step| call("push", step, self.links(step));
+        self.pulls.iter().map(pull).chain(self.pushes.iter().map(push)).collect()
+    }
+
+    /// The breath, explained.
+    pub(crate) fn listing(&self) -> Listing {
+        let calls = self.calls();
+        let steps = self.pulls.iter().chain(&self.pushes).zip(&calls);
+        let functions: HashMap<usize, &str> = steps.map(|(step, call)| (step.call as usize, &*call.function)).collect();
+        let function = |address: usize| functions.get(&address).map(|name| (*name).to_owned());
+        let code = self.native.as_ref().map(|native| native.listing(|stretch| self.name(stretch), function));
+        Listing {
+            schedule: self.schedule.to_string(),
+            refusal: self.refusal.clone(),
+            assembling_nanos: self.native.as_ref().map_or(0, |native| native.assembling().as_nanos() as u64),
+            code: code.unwrap_or_default(),
+            calls,
+        }
+    }
+
+    /// The stretches of the code, for `perf`.
+    pub(crate) fn symbols(&self) -> Vec<Symbol> {
+        self.native.as_ref().map(|native| native.symbols(|stretch| self.name(stretch))).unwrap_or_default()
+    }
+
+    /// Takes up to `most` breaths, but at least one; ends after one that was interrupted, or when `attention` is not 0.
+    /// Returns how many.
+    ///
+    /// # Safety
+    /// This breath was compiled for the apps that sit in the places of this world, which is seated on this state.
+    pub(crate) unsafe fn take(
+        &self,
+        state: &ThreadState,
+        nodes: &[Node],
+        table: &LinkTable,
+        attention: &AtomicU32,
+        most: u64,
+    ) -> u64 {
+        if let Some(native) = &self.native {
+            // SAFETY: the caller's promise.
+            return unsafe { native.take(state, table, attention, most) };
+        }
+        let mut taken = 0;
+        loop {
+            match self.schedule {
+                // SAFETY: the caller's promise.
+                Schedule::Nested => unsafe { self.nested(state, nodes) },
+                // SAFETY: as above.
+                _ => unsafe { self.flat(state, nodes, table) },
+            }
+            taken += 1;
+            if taken >= most || state.interrupt.get() != 0 || attention.load(Relaxed) != 0 {
+                return taken;
+            }
+        }
+    }
+
+    /// Takes one instrumented breath.
+    ///
+    /// # Safety
+    /// As for [`Breath::take`].
+    pub(crate) unsafe fn take_sampled(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable) {
+        match &self.native {
+            // SAFETY: the caller's promise.
+            Some(native) => unsafe { native.take_sampled(state, table) },
+            None => self.walk(state, nodes, table, |node, call, entry| {
+                let sampled = if entry == Entry::Pull { sampled_pull } else { sampled_push };
+                // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+                unsafe { sampled(node, call) }
+            }),
+        }
+    }
+
+    /// Safety: as for [`Breath::take`].
+    #[inline(always)]
+    unsafe fn flat(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable) {
+        // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+        self.walk(state, nodes, table, |node, call, _| unsafe { call(node) });
+    }
+
+    /// Goes over one breath's calls, each with the node of its app.
+    #[inline(always)]
+    fn walk(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable, mut call: impl FnMut(&Node, Call, Entry)) {
+        let slots = &table.slots;
+        for step in &self.pulls {
+            if step.count == 0 || slots[step.first..][..step.count].iter().any(Slot::is_ready) {
+                call(&nodes[step.app], step.call, Entry::Pull);
+            }
+        }
+        if state.failures.get() > 0 {
+            state.halfway.set(true);
+            return;
+        }
+        self.walk_pushes(nodes, table, &mut call);
+        state.end_breath();
+    }
+
+    #[inline(always)]
+    fn walk_pushes(&self, nodes: &[Node], table: &LinkTable, call: &mut impl FnMut(&Node, Call, Entry)) {
+        let waiting = &table.waiting;
+        for step in &self.pushes {
+            if waiting[step.first..][..step.count].iter().any(|waiting| waiting.get() > 0) {
+                call(&nodes[step.app], step.call, Entry::Push);
+            }
+        }
+    }
+
+    /// Finishes a breath that ended halfway. Who watches packets sees these, too.
+    ///
+    /// # Safety
+    /// As for [`Breath::take`].
+    #[cold]
+    pub(crate) unsafe fn finish(&self, state: &ThreadState, nodes: &[Node], table: &LinkTable) {
+        // SAFETY: walk() hands out calls with their nodes; the rest is the caller's promise.
+        self.walk_pushes(nodes, table, &mut |node, call, _| unsafe { sampled_push(node, call) });
+        state.end_breath();
+    }
+
+    /// The textbook's loop.
+    ///
+    /// Safety: as for [`Breath::take`].
+    unsafe fn nested(&self, state: &ThreadState, nodes: &[Node]) {
+        for step in &self.pulls {
+            // SAFETY: node and app belong together; the rest is the caller's promise.
+            unsafe { self.nested[step.app].breathe(Entry::Pull, &nodes[step.app]) }
+        }
+        if state.failures.get() > 0 {
+            state.halfway.set(true);
+            return;
+        }
+        for step in &self.pushes {
+            // SAFETY: as above.
+            unsafe { self.nested[step.app].breathe(Entry::Push, &nodes[step.app]) }
+        }
+        state.end_breath();
+    }
+}

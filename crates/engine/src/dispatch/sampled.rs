@@ -1,0 +1,159 @@
+//! Calls of apps in instrumented breaths: what is booked for each.
+//!
+//! The instrumented body of a breath makes every call through [`sampled`], which takes the clock before and after it and
+//! counts the packets that it moved. Which breaths are instrumented, and which of these book, the thread's
+//! [sampler](crate::runtime::sampling) knows.
+
+use bellows_observe::layout::{account, link};
+use bellows_packet::Mark;
+use bellows_pmu::Reading;
+use bellows_sys::clock;
+use bellows_watch::{self as watch, Network};
+use bellows_wiring::OPEN;
+
+use crate::app::erased::Call;
+use crate::runtime::node::Node;
+
+/// A call in an instrumented breath.
+///
+/// Safety: as for the [`Call`] that it makes.
+pub(crate) type SampledCall = unsafe extern "C" fn(&Node, Call);
+
+/// Makes a call and books it as a pull.
+///
+/// Safety: as for the [`Call`] that it makes.
+pub(crate) unsafe extern "C" fn sampled_pull(node: &Node, call: Call) {
+    // SAFETY: the caller's promise.
+    unsafe { sampled(node, call, account::PULL) }
+}
+
+/// Makes a call and books it as a push.
+///
+/// Safety: as for the [`Call`] that it makes.
+pub(crate) unsafe extern "C" fn sampled_push(node: &Node, call: Call) {
+    // SAFETY: the caller's promise.
+    unsafe { sampled(node, call, account::PUSH) }
+}
+
+/// Makes a call and books it as a tick.
+///
+/// Safety: as for the [`Call`] that it makes.
+pub(crate) unsafe extern "C" fn sampled_tick(node: &Node, call: Call) {
+    // SAFETY: the caller's promise.
+    unsafe { sampled(node, call, account::TICK) }
+}
+
+/// Safety: as for the [`Call`] that it makes.
+#[inline(always)]
+unsafe fn sampled(node: &Node, call: Call, entry: usize) {
+    let sampler = &node.state().sampler;
+    let before = Before::of(node, entry);
+    if sampler.watching.get() {
+        sampler.before_watched(node.links(), &watched(node, entry));
+    }
+    let counted = sampler.reading();
+    let start = clock::ticks();
+    // SAFETY: the caller's promise.
+    unsafe { call(node) }
+    let end = clock::ticks();
+    let counted = counted.zip(sampler.reading());
+    after(node, entry, start, end, before, counted);
+}
+
+/// How many packets had passed an app before a call.
+struct Before {
+    calls: u64,
+    packets: u64,
+    dropped: u64,
+}
+
+impl Before {
+    #[inline]
+    fn of(node: &Node, entry: usize) -> Before {
+        Before { calls: node.calls[entry].get(), packets: passed(node, entry), dropped: dropped(node) }
+    }
+}
+
+/// A number that changes by one with each packet that a call takes (a push) or sends (a pull or tick).
+#[inline]
+fn passed(node: &Node, entry: usize) -> u64 {
+    let table = node.links();
+    if entry == account::PUSH {
+        let waiting = |&link: &u32| table.waiting.get(link as usize).map_or(0, |waiting| u64::from(waiting.get()));
+        return node.inputs.iter().map(waiting).sum::<u64>().wrapping_neg();
+    }
+    node.outputs.iter().map(|&link| table.sent(link)).fold(0, u64::wrapping_add)
+}
+
+/// How many packets an app has dropped for any reason.
+#[inline]
+fn dropped(node: &Node) -> u64 {
+    let table = node.links();
+    let own = (node.cell..node.own_counters).map(|cell| table.slab.get(cell));
+    let full = |&link: &u32| table.links.get(link as usize).map_or(0, |to| table.slab.get(to.cell + link::DROPS));
+    own.chain(node.outputs.iter().map(full)).fold(0, u64::wrapping_add)
+}
+
+/// Whether what an app sends in a call has come into the network with it.
+fn brings_in(node: &Node, entry: usize) -> bool {
+    entry == account::PULL || entry == account::TICK && node.inputs.is_empty()
+}
+
+/// A call, as those who watch packets see it.
+fn watched(node: &Node, entry: usize) -> watch::Call<'_> {
+    watch::Call { app: node.index, outputs: &node.outputs, brings_in: brings_in(node, entry) }
+}
+
+#[inline(never)]
+fn after(node: &Node, entry: usize, start: u64, end: u64, before: Before, counted: Option<(Reading, Reading)>) {
+    let sampler = &node.state().sampler;
+    sampler.note_call();
+    if node.calls[entry].get() == before.calls {
+        // In a lossless network, an app whose outputs have no room is not called after all.
+        return;
+    }
+    let packets = passed(node, entry).wrapping_sub(before.packets);
+    if sampler.is_booking() {
+        let clocks = sampler.clocks(start, end);
+        let slab = &node.links().slab;
+        let first = node.account + account::samples(entry, sampler.events().len());
+        if node.usual[entry].is_exceeded_by(clocks, packets) {
+            slab.add(first + account::OUTLIERS, 1);
+            slab.add(first + account::OUTLIERS + 1, clocks);
+        } else {
+            slab.add(first, 1);
+            slab.add(first + 1, packets);
+            slab.add(first + 2, clocks);
+            if let Some((from, to)) = counted {
+                sampler.book_events(slab, node.account, entry, packets, &to.since(&from));
+            }
+        }
+        sampler.on_timeline(|timeline| {
+            timeline.call(node.name, entry, start, clocks, packets);
+            let drops = dropped(node).wrapping_sub(before.dropped);
+            if drops > 0 {
+                timeline.drops(node.name, end, drops);
+            }
+        });
+    }
+    if sampler.is_marking() && packets > 0 && brings_in(node, entry) {
+        mark_one(node, start);
+    }
+    if sampler.watching.get() {
+        sampler.after_watched(node.links(), &watched(node, entry), start, end);
+    }
+}
+
+/// Marks the last of the packets that an app has just brought in, so that its end will be noted.
+fn mark_one(node: &Node, born: u64) {
+    let table = node.links();
+    let holds = |link: &&u32| **link != OPEN && table.waiting[**link as usize].get() > 0;
+    let mut holding = node.outputs.iter().filter(holds);
+    // If several hold packets, those of one may have been there before.
+    let (Some(&link), None) = (holding.next(), holding.next()) else { return };
+    table.with_packets(link, |packets| {
+        if let Some(packet) = packets.last_mut().filter(|packet| !packet.is_marked()) {
+            packet.mark(Mark { born, id: 0 });
+        }
+    });
+}

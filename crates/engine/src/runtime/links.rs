@@ -1,0 +1,157 @@
+//! The links of a thread: their packets, how many each holds, and the counters beside them.
+
+use std::cell::{Cell, RefCell};
+use std::mem;
+use std::sync::Arc;
+
+use bellows_arena::Fixed;
+use bellows_observe::Slab;
+use bellows_observe::layout::link as counters;
+use bellows_packet::{Memory, Packet, Vector, free_all, passages, settle_passages};
+use bellows_watch::Network;
+
+use super::slots::Slot;
+
+/// A packet dropped because a link was full; other reasons are numbered as the app's drop counters.
+pub(crate) const TXDROP: u32 = u32::MAX;
+
+/// A link: one vector, filled by one app and emptied by one app.
+///
+/// It has memory only while it holds packets; see [`SpareVectors`].
+pub(crate) struct Link {
+    pub(crate) vector: Cell<Vector>,
+    /// The bytes in it, as far as they are in the counters.
+    pub(crate) bytes: Cell<u64>,
+    /// The first of its counters.
+    pub(crate) cell: usize,
+    /// Its position in the network.
+    pub(crate) index: usize,
+}
+
+/// Vectors without a link, the last used on top: a chain of any length lives in a few hot ones.
+pub(crate) struct SpareVectors(RefCell<Vec<Memory>>);
+
+impl SpareVectors {
+    pub(crate) fn new() -> SpareVectors {
+        SpareVectors(RefCell::new(Vec::with_capacity(64)))
+    }
+
+    /// Memory for a link that gets its first packets.
+    #[inline]
+    pub(crate) fn borrow(&self) -> Vector {
+        self.0.borrow_mut().pop().map_or_else(new_vector, Vector::from)
+    }
+
+    /// Takes back the memory of a link that has been emptied.
+    #[inline]
+    fn give_back(&self, vector: Vector) {
+        if let Some(memory) = vector.into_memory() {
+            self.0.borrow_mut().push(memory);
+        }
+    }
+}
+
+#[cold]
+fn new_vector() -> Vector {
+    Vector::new()
+}
+
+/// All links and slots of a thread, and the counters of links and apps.
+///
+/// Links are numbered in the order in which a breath empties them, those that one app empties side by side, with gaps so
+/// that eight can be tested at once; see [`number_links`](bellows_wiring::number_links).
+pub(crate) struct LinkTable {
+    pub(crate) links: Fixed<[Link]>,
+    /// How many packets each link holds: together, so that many can be tested at once.
+    pub(crate) waiting: Fixed<[Cell<u32>]>,
+    pub(crate) slots: Fixed<[Slot]>,
+    pub(crate) slab: Arc<Slab>,
+}
+
+impl LinkTable {
+    /// Takes the packets out of a link, with the memory they are in.
+    #[inline(always)]
+    pub(crate) fn take(&self, number: u32) -> Vector {
+        self.links.get(number as usize).map_or(Vector::none(), |link| link.vector.replace(Vector::none()))
+    }
+
+    /// Puts into a link what is to wait there.
+    #[inline(always)]
+    pub(crate) fn put(&self, number: u32, vector: Vector, spare: &SpareVectors) {
+        let Some(link) = self.links.get(number as usize) else { return };
+        let other = link.vector.replace(Vector::none());
+        let vector = if other.is_none() { vector } else { self.join(number, other, vector, spare) };
+        self.waiting[number as usize].set(vector.len() as u32);
+        if vector.is_empty() {
+            link.bytes.set(0);
+            spare.give_back(vector);
+        } else {
+            link.bytes.set(vector.bytes());
+            mem::forget(link.vector.replace(vector));
+        }
+    }
+
+    /// An app had two handles on one link open at a time: what the one left goes behind what the other did.
+    #[cold]
+    pub(crate) fn join(&self, number: u32, mut first: Vector, mut second: Vector, spare: &SpareVectors) -> Vector {
+        first.append(&mut second, usize::MAX);
+        self.slab.add(self.links[number as usize].cell + counters::DROPS, second.len() as u64);
+        dropping(TXDROP as usize, || free_all(&mut second));
+        spare.give_back(second);
+        first
+    }
+
+    /// How many packets and bytes wait in a link.
+    pub(crate) fn waiting_in(&self, number: usize) -> (u64, u64) {
+        (self.waiting[number].get().into(), self.links[number].bytes.get())
+    }
+}
+
+impl Network for LinkTable {
+    fn app(&self, name: &str) -> Option<usize> {
+        self.slab.directory.apps.iter().position(|app| app.name == name)
+    }
+
+    fn link(&self, link: &str) -> Option<u32> {
+        let (from, to) = link.split_once(" -> ")?;
+        let entry = self.slab.directory.links.iter().find(|entry| entry.from == from && entry.to == to)?;
+        // Numbers without a link have no counters.
+        self.links.iter().position(|link| link.cell == entry.cell).map(|number| number as u32)
+    }
+
+    fn app_name(&self, app: usize) -> &str {
+        &self.slab.directory.apps[app].name
+    }
+
+    fn output_name(&self, number: u32) -> &str {
+        let from = &*self.slab.directory.links[self.links[number as usize].index].from;
+        from.rsplit_once('.').map_or(from, |(_, port)| port)
+    }
+
+    fn drop_reason(&self, app: usize, reason: u32) -> &str {
+        self.slab.directory.apps[app].drops.get(reason as usize).map_or("txdrop", |name| name)
+    }
+
+    fn sent(&self, number: u32) -> u64 {
+        self.links.get(number as usize).map_or(0, |link| self.slab.get(link.cell + counters::PACKETS))
+    }
+
+    fn with_packets(&self, number: u32, look: impl FnOnce(&mut [Packet])) {
+        let link = &self.links[number as usize].vector;
+        let mut vector = link.replace(Vector::none());
+        look(vector.as_mut_slice());
+        mem::forget(link.replace(vector));
+    }
+}
+
+/// Does what frees packets that are dropped for a reason: the position of its counter among the app's drops, or
+/// [`TXDROP`]. Those that are marked are noted with it.
+#[inline]
+pub(crate) fn dropping<T>(reason: usize, free: impl FnOnce() -> T) -> T {
+    let before = passages();
+    let result = free();
+    if passages() != before {
+        settle_passages(before, reason as u32);
+    }
+    result
+}

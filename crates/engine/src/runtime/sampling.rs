@@ -1,0 +1,298 @@
+//! What the instrumented breaths know and find out.
+//!
+//! Instrumented breaths are drawn at random, so that what they book stands for all; while somebody
+//! [watches](bellows_watch) packets, all breaths are instrumented, but only those that were drawn book. What they do in each
+//! call is in [`dispatch::sampled`](crate::dispatch).
+
+use std::cell::{Cell, RefCell};
+
+use bellows_observe::Slab;
+use bellows_observe::layout::{account, histogram};
+use bellows_observe::record;
+use bellows_observe::timeline::Timeline;
+use bellows_packet::{Fate, Passage, take_passages};
+use bellows_pmu::{Counts, Event, Group, OpenError, Reading};
+use bellows_sys::clock;
+use bellows_watch::{Call, Watch};
+
+use super::links::LinkTable;
+use super::random::Random;
+
+/// Breaths from one that books to the next, on average.
+pub(crate) const EVERY: u64 = 128;
+
+/// Breaths from one that is drawn to the next, on average: most of them book, the others mark packets.
+const DRAWN_EVERY: u64 = EVERY * (MARK_EVERY - 1) / MARK_EVERY;
+
+/// One in so many breaths that were drawn counts events: reading their counters takes longer than reading the clock.
+const COUNT_EVERY: u64 = 4;
+
+/// One in so many breaths that were drawn marks packets, to see how long they stay, and books nothing: a vector with a marked
+/// packet takes longer to copy and to free.
+const MARK_EVERY: u64 = 8;
+
+/// What a call usually takes: clocks for each packet and the call itself, in 16ths; 0 before the first one.
+#[derive(Default)]
+pub(crate) struct Usual(Cell<u64>);
+
+/// A call that takes so many times what is usual, and more than so many nanoseconds, is an outlier.
+const UNUSUAL: u64 = 16;
+const LEAST_UNUSUAL: u64 = 5_000;
+
+impl Usual {
+    /// Takes a call in. True if it is an outlier: the system has interrupted it, most likely, and one such call would hide
+    /// what thousands of others cost.
+    pub(crate) fn is_exceeded_by(&self, clocks: u64, packets: u64) -> bool {
+        let usual = self.0.get();
+        let weight = packets + 1;
+        let each = 16 * clocks / weight;
+        if usual == 0 {
+            self.0.set(each.max(1));
+            return false;
+        }
+        // Whatever happens is usual once it happens often.
+        self.0.set(usual - usual / 16 + each.min(2 * usual) / 16 + 1);
+        each > UNUSUAL * usual && clock::ticks_to_nanos(clocks) > LEAST_UNUSUAL
+    }
+}
+
+/// What instrumented breaths need to know, and what they have found out so far.
+pub(crate) struct Sampler {
+    /// Clocks that reading the clock twice takes.
+    clock_cost: u64,
+    /// Whether the calls of this breath are booked, or whether packets are marked in it; neither if it was not drawn.
+    booking: Cell<bool>,
+    marking: Cell<bool>,
+    /// When the breath began that is being taken, and how many of its calls took the clock.
+    start: Cell<Option<u64>>,
+    calls: Cell<u64>,
+    random: RefCell<Random>,
+    /// What is counted, and what counting nothing counts.
+    events: Vec<Event>,
+    overhead: Vec<u64>,
+    /// Whether events are counted in this breath.
+    counting: Cell<bool>,
+    pub(crate) timeline: RefCell<Option<Timeline>>,
+    /// Whether somebody watches packets.
+    pub(crate) watching: Cell<bool>,
+    pub(crate) watch: RefCell<Watch>,
+    passages: RefCell<Vec<Passage>>,
+}
+
+thread_local! {
+    /// The counters of this thread: they cannot go to another one, as an engine can.
+    static GROUP: RefCell<Option<Group>> = const { RefCell::new(None) };
+}
+
+/// Opens counters for this thread, in place of those that it has for other events.
+fn open(events: &[Event]) -> Result<(), OpenError> {
+    GROUP.with_borrow_mut(|group| {
+        if group.as_ref().is_none_or(|group| group.events() != events) {
+            *group = Some(Group::open(events)?);
+        }
+        Ok(())
+    })
+}
+
+/// What has been counted on this thread; nothing if its counters are for other events, and cannot be opened.
+#[inline(never)]
+fn read(events: &[Event]) -> Option<Reading> {
+    open(events).ok()?;
+    GROUP.with_borrow(|group| group.as_ref().map(Group::reading))
+}
+
+/// What two readings count that follow one upon the other: the least of many.
+fn overhead(events: &[Event]) -> Vec<u64> {
+    let once = || {
+        let before = read(events)?;
+        let counts = read(events)?.since(&before);
+        Some(counts.iter().map(|count| count.unwrap_or(0)).collect::<Vec<u64>>())
+    };
+    let least = |least: Vec<u64>, counts: Vec<u64>| least.into_iter().zip(counts).map(|(a, b)| a.min(b)).collect();
+    (0..100).filter_map(|_| once()).reduce(least).unwrap_or_default()
+}
+
+impl Sampler {
+    /// One that counts these events, on the thread that takes the breaths.
+    ///
+    /// # Errors
+    /// When they cannot be counted on this thread.
+    pub(crate) fn new(events: &[Event]) -> Result<Sampler, OpenError> {
+        if !events.is_empty() {
+            open(events)?;
+        }
+        // What other engines of this thread have left behind.
+        take_passages(&mut Vec::new());
+        Ok(Sampler {
+            clock_cost: clock::cost(),
+            booking: Cell::new(false),
+            marking: Cell::new(false),
+            start: Cell::new(None),
+            calls: Cell::new(0),
+            random: RefCell::new(Random::new()),
+            overhead: if events.is_empty() { Vec::new() } else { overhead(events) },
+            events: events.to_vec(),
+            counting: Cell::new(false),
+            timeline: RefCell::new(None),
+            watching: Cell::new(false),
+            watch: RefCell::default(),
+            passages: RefCell::new(Vec::with_capacity(64)),
+        })
+    }
+
+    /// Whether the calls of the breath that has begun are booked.
+    pub(crate) fn is_booking(&self) -> bool {
+        self.booking.get()
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// What has been counted, if anything is in this breath.
+    #[inline]
+    pub(crate) fn reading(&self) -> Option<Reading> {
+        if self.counting.get() { read(&self.events) } else { None }
+    }
+
+    /// How many breaths to take until the next one that is drawn: evenly spread, so that one in [`DRAWN_EVERY`] is.
+    pub(crate) fn draw(&self) -> u64 {
+        self.random.borrow_mut().below(2 * DRAWN_EVERY - 1)
+    }
+
+    /// Begins an instrumented breath, unless it has begun with its ticks; returns the clock at its beginning.
+    pub(crate) fn begin_breath(&self, is_drawn: bool) -> u64 {
+        self.start.get().unwrap_or_else(|| {
+            let mut random = self.random.borrow_mut();
+            let marks = is_drawn && random.below(MARK_EVERY) == 0;
+            let books = is_drawn && !marks;
+            self.marking.set(marks);
+            self.booking.set(books);
+            self.counting.set(books && !self.events.is_empty() && random.below(COUNT_EVERY) == 0);
+            self.calls.set(0);
+            let start = clock::ticks();
+            self.start.set(Some(start));
+            start
+        })
+    }
+
+    /// A call has taken the clock.
+    pub(crate) fn note_call(&self) {
+        self.calls.set(self.calls.get() + 1);
+    }
+
+    /// Whether one of the packets that come into the network in this breath is to be marked.
+    pub(crate) fn is_marking(&self) -> bool {
+        self.marking.get()
+    }
+
+    /// Clocks from one moment to another, less what it takes to find out.
+    pub(crate) fn clocks(&self, start: u64, end: u64) -> u64 {
+        end.wrapping_sub(start).saturating_sub(self.clock_cost)
+    }
+
+    /// Has those who watch prepare for a call.
+    #[cold]
+    pub(crate) fn before_watched(&self, links: &LinkTable, call: &Call<'_>) {
+        self.with_passages(links, |watch, passages| watch.before(links, call, passages));
+    }
+
+    /// Shows those who watch what came of a call.
+    pub(crate) fn after_watched(&self, links: &LinkTable, call: &Call<'_>, start: u64, end: u64) {
+        self.with_passages(links, |watch, passages| watch.after(links, call, start, end, passages));
+    }
+
+    /// Takes in what became of the packets in an app that has failed.
+    pub(crate) fn after_failure(&self, links: &LinkTable, app: usize) {
+        self.with_passages(links, |watch, passages| watch.failed(links, app, passages));
+    }
+
+    /// Shows those who watch what became of packets since the last time.
+    fn with_passages(&self, links: &LinkTable, show: impl FnOnce(&mut Watch, &[Passage])) {
+        let mut passages = self.passages.borrow_mut();
+        take_passages(&mut passages);
+        show(&mut self.watch.borrow_mut(), &passages);
+        count_latencies(links, &mut passages);
+    }
+
+    /// Books what was counted in a call of an app, from the first cell of its account on.
+    pub(crate) fn book_events(&self, slab: &Slab, account: usize, entry: usize, packets: u64, counts: &Counts) {
+        let events = self.events.len();
+        slab.add(account + account::samples(entry, events) + account::COUNTED, packets);
+        for (event, (sample, &overhead)) in counts.samples().iter().zip(&self.overhead).enumerate() {
+            let cell = account + account::event(entry, events, event);
+            let overhead = if sample.running > 0 { overhead } else { 0 };
+            // Less than none is booked as well, so that the sum is right.
+            slab.add(cell, sample.count.wrapping_sub(overhead));
+            slab.add(cell + 1, sample.enabled);
+            slab.add(cell + 2, sample.running);
+        }
+    }
+
+    /// Ends an instrumented breath; returns the clock at its end.
+    pub(crate) fn end_breath(&self, links: &LinkTable, moved: bool) -> u64 {
+        let end = clock::ticks();
+        let Some(start) = self.start.take() else { return end };
+        let duration = end.wrapping_sub(start).saturating_sub(self.calls.get() * self.clock_cost);
+        let mut passages = self.passages.borrow_mut();
+        take_passages(&mut passages);
+        count_latencies(links, &mut passages);
+        if !self.booking.take() {
+            return end;
+        }
+        // A breath in which events were counted, or packets watched, took longer than it would have.
+        let counts = moved && !self.counting.take() && !self.watching.get();
+        if counts {
+            record(&links.slab, links.slab.directory.histogram(histogram::BREATH), duration);
+        }
+        if let Some(timeline) = &mut *self.timeline.borrow_mut() {
+            timeline.end_breath(start, duration, counts, EVERY);
+        }
+        end
+    }
+
+    /// Writes to the timeline, if there is one.
+    pub(crate) fn on_timeline(&self, write: impl FnOnce(&mut Timeline)) {
+        if let Some(timeline) = &mut *self.timeline.borrow_mut() {
+            write(timeline);
+        }
+    }
+}
+
+/// Counts how long packets stayed that have come to their end, those that are followed left out, and forgets them.
+fn count_latencies(links: &LinkTable, passages: &mut Vec<Passage>) {
+    for passage in passages.drain(..).filter(|passage| passage.fate == Fate::Freed && passage.mark.id == 0) {
+        let stayed = passage.at.saturating_sub(passage.mark.born);
+        record(&links.slab, links.slab.directory.histogram(histogram::LATENCY), stayed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_interrupted_is_an_outlier_and_a_larger_one_is_not() {
+        clock::calibrate();
+        let micro = clock::ticks_per_second() / 1_000_000;
+        let usual = Usual::default();
+        for packets in [1, 128, 0, 3] {
+            assert!(!usual.is_exceeded_by(micro + packets * micro / 2, packets));
+        }
+        assert!(usual.is_exceeded_by(1_000 * micro, 1));
+        assert!(!usual.is_exceeded_by(200 * micro, 1_024));
+        let short = Usual::default();
+        assert!(!short.is_exceeded_by(10, 0) && !short.is_exceeded_by(micro, 0), "too short to matter");
+    }
+
+    #[test]
+    fn what_is_slow_from_now_on_is_soon_usual() {
+        clock::calibrate();
+        let usual = Usual::default();
+        assert!(!usual.is_exceeded_by(100, 0));
+        let slow = clock::ticks_per_second() / 1_000;
+        let outliers = (0..1_000).filter(|_| usual.is_exceeded_by(slow, 0)).count();
+        assert!((50..300).contains(&outliers), "{outliers}");
+        assert!((0..1_000).all(|_| !usual.is_exceeded_by(100, 0)) && usual.is_exceeded_by(slow, 0));
+    }
+}

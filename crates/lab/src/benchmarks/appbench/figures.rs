@@ -1,0 +1,398 @@
+//! What the answers of many processes say together.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::rounds::{CLOCKS, CYCLES, Comparison, Tally};
+use super::signature::{self, Point};
+use super::text::Title;
+use super::{Account, Cell, Counters, Options, Plan};
+use crate::report::Measurement;
+use crate::supply::Reach;
+use bellows_stats::{ENOUGH, Median, median};
+
+/// What one event comes to.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(super) event: String,
+    pub(super) reference: Option<Median>,
+    pub(super) production: Median,
+    pub(crate) difference: Option<Median>,
+}
+
+/// What the live accounting says of one app, for each packet that comes to what is measured.
+#[derive(Clone, Debug)]
+pub(super) struct Booked {
+    pub(super) app: String,
+    pub(super) reference: Option<Median>,
+    pub(super) production: Option<Median>,
+    /// Packets a call, in the production.
+    pub(super) vector: Option<Median>,
+}
+
+/// What was found out under one set of conditions.
+#[derive(Clone, Debug)]
+pub(crate) struct Sheet {
+    pub(super) cell: Cell,
+    pub(super) processes: usize,
+    /// Packets of each run in all processes.
+    pub(super) packets: u64,
+    pub(super) lines: Vec<Line>,
+    pub(super) booked: Vec<Booked>,
+    /// What the live accounting says of the apps that are measured, and what the difference is more than that.
+    pub(super) accounted: Option<Median>,
+    pub(super) gap: Option<Median>,
+    /// Of a hundred packets that came, how many left, and how many were dropped for which reason.
+    pub(super) left: f64,
+    pub(super) drops: BTreeMap<String, f64>,
+    /// In how many of 100 breaths of the production a packet moved.
+    pub(super) busy: f64,
+    /// Of a hundred packets that were offered, how many were not taken in time.
+    pub(super) missed: f64,
+    pub(super) reach: Option<Reach>,
+    pub(super) measured: Vec<String>,
+    pub(super) no_pmu: Option<String>,
+}
+
+/// Where fewer breaths than these of 100 move a packet, clocks a packet are those of waiting for packets.
+const BUSY: f64 = 95.0;
+
+/// The order of events in a table: those that every processor counts first, then by name.
+fn rank(event: &str) -> (usize, &str) {
+    const FIRST: [&str; 5] = [CLOCKS, "cycles", "ref_cycles", CYCLES, "instructions"];
+    (FIRST.iter().position(|first| *first == event).unwrap_or(FIRST.len()), event)
+}
+
+impl Sheet {
+    pub(crate) fn of(cell: Cell, answers: Vec<Comparison>) -> Sheet {
+        let productions: Vec<&Tally> = answers.iter().filter_map(|answer| answer.production.as_ref()).collect();
+        let mut events: Vec<String> =
+            productions.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
+        events.sort_by(|one, other| rank(one).cmp(&rank(other)));
+        let busy = median(&answers.iter().map(|answer| 100.0 * answer.busy).collect::<Vec<f64>>());
+        let busy = busy.map_or(100.0, |busy| busy.value);
+        events.retain(|_| busy >= BUSY);
+        let lines: Vec<Line> = events.into_iter().filter_map(|event| Line::of(event, &answers)).collect();
+        let total = |of: fn(&Tally) -> u64| productions.iter().map(|tally| of(tally)).sum::<u64>();
+        let came = total(|tally| tally.came).max(1) as f64;
+        let mut dropped: BTreeMap<&String, u64> = BTreeMap::new();
+        for (reason, count) in productions.iter().flat_map(|tally| &tally.drops) {
+            *dropped.entry(reason).or_default() += count;
+        }
+        let drops = dropped.into_iter().map(|(reason, count)| (reason.clone(), 100.0 * count as f64 / came)).collect();
+        let figures = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
+            let all: Option<Vec<f64>> = answers.iter().map(of).collect();
+            median(&all?)
+        };
+        Sheet {
+            cell,
+            processes: answers.len(),
+            packets: total(|tally| tally.packets),
+            booked: booked(&answers),
+            accounted: figures(&Comparison::accounted),
+            gap: figures(&|answer| Some(answer.difference(CLOCKS)? - answer.accounted()?))
+                .filter(|_| !lines.is_empty()),
+            lines,
+            busy,
+            missed: 100.0 * total(|tally| tally.missed) as f64 / (came + total(|tally| tally.missed) as f64),
+            reach: answers.iter().find_map(|answer| answer.reach),
+            measured: answers.first().map(|answer| answer.measured.clone()).unwrap_or_default(),
+            left: 100.0 * total(|tally| tally.left) as f64 / came,
+            drops,
+            no_pmu: answers.iter().find_map(|answer| answer.no_pmu.clone()),
+        }
+    }
+
+    /// The conditions.
+    pub(crate) fn cell(&self) -> Cell {
+        self.cell
+    }
+
+    /// The clocks.
+    pub(crate) fn clocks(&self) -> Option<&Line> {
+        self.lines.iter().find(|line| line.event == CLOCKS)
+    }
+
+    /// What the app costs here, in the terms of a missing prefetch.
+    fn point(&self, own: usize) -> Option<Point> {
+        let of = |app: &&Booked| self.measured.contains(&app.app);
+        let neighbours = self.booked.iter().filter(|app| !of(app)).filter_map(|app| Some(app.production?.value));
+        // Only a fixed load leaves packets to wait for one another.
+        let loaded = self.lines.is_empty();
+        Some(Point {
+            resident: self.cell.residence.map(|residence| residence.level),
+            distance: self.cell.prefetch.unwrap_or(own),
+            cost: if loaded { self.accounted? } else { self.clocks()?.difference? },
+            vector: self.booked.iter().find(of).and_then(|app| Some(app.vector?.value)).filter(|_| loaded),
+            neighbours: loaded.then(|| neighbours.sum()),
+        })
+    }
+
+    /// Where the packets come from and how far ahead they are fetched, in words.
+    pub(super) fn conditions(&self) -> String {
+        let resident = self.cell.residence.map(|residence| residence.level.to_string());
+        let prefetch = self.cell.prefetch.map(|distance| format!("prefetch {distance}"));
+        resident.into_iter().chain(prefetch).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether an interval means anything.
+    pub(super) fn is_certain(&self) -> bool {
+        self.processes >= ENOUGH
+    }
+
+    /// The figures of a report.
+    pub(super) fn results(&self, title: &Title) -> Vec<Measurement> {
+        let figure = |case: &str, unit: &str, figure: Median, labels: Vec<(&str, Value)>| {
+            let labels = [title.labels(), self.cell.labels(), labels].concat();
+            Measurement::with(case, unit, figure, labels)
+        };
+        let mut results = Vec::new();
+        for line in &self.lines {
+            let unit = if line.event == CLOCKS { "clocks/packet" } else { "events/packet" };
+            let runs =
+                [("reference", line.reference), ("production", Some(line.production)), ("difference", line.difference)];
+            let known = runs.into_iter().filter_map(|(run, found)| Some((run, found?)));
+            results.extend(known.map(|(run, found)| {
+                figure(&line.event, unit, found, vec![("run", run.into()), ("packets", self.packets.into())])
+            }));
+        }
+        for (case, found) in [("account", self.accounted), ("gap", self.gap)] {
+            results.extend(found.map(|found| figure(case, "clocks/packet", found, Vec::new())));
+        }
+        for app in &self.booked {
+            for (run, found) in [("reference", app.reference), ("production", app.production)] {
+                let labels = vec![("run", run.into()), ("booked", json!(app.app))];
+                results.extend(found.map(|found| figure("account", "clocks/packet", found, labels)));
+            }
+            let labels = vec![("run", "production".into()), ("booked", json!(app.app))];
+            results.extend(app.vector.map(|found| figure("vector", "packets/call", found, labels)));
+        }
+        results
+    }
+}
+
+impl Cell {
+    fn labels(self) -> Vec<(&'static str, Value)> {
+        let resident = self.residence.map(|residence| ("resident", json!(residence.level)));
+        resident.into_iter().chain(self.prefetch.map(|distance| ("prefetch", distance.into()))).collect()
+    }
+}
+
+impl Line {
+    fn of(event: String, answers: &[Comparison]) -> Option<Line> {
+        let all = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
+            median(&answers.iter().filter_map(of).collect::<Vec<f64>>())
+        };
+        let cost = |tally: Option<&Tally>| tally.and_then(|tally| tally.costs.get(&event).copied());
+        Some(Line {
+            reference: all(&|answer| cost(answer.reference.as_ref())),
+            production: all(&|answer| cost(answer.production.as_ref()))?,
+            difference: all(&|answer| answer.difference(&event)),
+            event,
+        })
+    }
+}
+
+impl Comparison {
+    /// What one event comes to more in the production.
+    fn difference(&self, event: &str) -> Option<f64> {
+        let cost = |tally: &Option<Tally>| tally.as_ref()?.costs.get(event).copied();
+        Some(cost(&self.production)? - cost(&self.reference)?)
+    }
+
+    /// What the live accounting says of the apps that are measured.
+    fn accounted(&self) -> Option<f64> {
+        let production = self.production.as_ref()?;
+        let measured = production.booked.accounts.iter().filter(|account| self.measured.contains(&account.app));
+        production.a_packet(measured.map(|account| account.clocks).sum())
+    }
+}
+
+impl Tally {
+    /// Clocks of the accounts, for each packet that came to what is measured.
+    fn a_packet(&self, clocks: u64) -> Option<f64> {
+        (self.booked.packets > 0).then_some(clocks as f64 / self.booked.packets as f64)
+    }
+
+    fn account(&self, app: &str) -> Option<&Account> {
+        self.booked.accounts.iter().find(|account| account.app == app)
+    }
+}
+
+fn booked(answers: &[Comparison]) -> Vec<Booked> {
+    let first = answers.first().and_then(|answer| answer.production.as_ref());
+    let names = first.into_iter().flat_map(|tally| &tally.booked.accounts).map(|account| account.app.clone());
+    let lines = names.map(|app| {
+        let all = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
+            median(&answers.iter().filter_map(of).collect::<Vec<f64>>())
+        };
+        let clocks = |tally: Option<&Tally>| {
+            let tally = tally?;
+            tally.a_packet(tally.account(&app)?.clocks)
+        };
+        let vector = |tally: Option<&Tally>| {
+            let account = tally?.account(&app)?;
+            (account.calls > 0).then_some(account.packets as f64 / account.calls as f64)
+        };
+        Booked {
+            reference: all(&|answer| clocks(answer.reference.as_ref())),
+            production: all(&|answer| clocks(answer.production.as_ref())),
+            vector: all(&|answer| vector(answer.production.as_ref())),
+            app: app.clone(),
+        }
+    });
+    lines.filter(|line| line.production.is_some()).collect()
+}
+
+/// Whether a difference can be told from none.
+pub(super) fn is_zero(difference: &Median) -> bool {
+    (difference.low..=difference.high).contains(&0.0)
+}
+
+/// What the figures say, in sentences.
+pub(super) fn notes(options: &Options, plan: &Plan<'_>, sheets: &[Sheet]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let idle = sheets.iter().filter(|sheet| sheet.busy < BUSY).map(|sheet| sheet.busy);
+    if let Some(busy) = idle.min_by(f64::total_cmp) {
+        notes.push(format!(
+            "a packet moved in {busy:.0} of 100 breaths only: the clocks between two packets are those of waiting for them, so \
+             there is no difference to tell, only what the live accounting says; let the source send as fast as it can"
+        ));
+    }
+    notes.extend(options.offered.map(|_| {
+        "the load is fixed, and with it the clocks between two packets: what an app costs is what the live accounting says"
+            .to_owned()
+    }));
+    for sheet in sheets {
+        let conditions = sheet.conditions();
+        let place = if sheets.len() > 1 { format!("{conditions}: ") } else { String::new() };
+        if sheet.missed > 0.0 {
+            notes.push(format!("{place}{:.1} % of the packets that were offered were not taken in time", sheet.missed));
+        }
+        let Some(difference) = sheet.clocks().and_then(|line| line.difference) else { continue };
+        if sheet.is_certain() && is_zero(&difference) {
+            notes.push(format!("{place}the difference in clocks cannot be told from zero"));
+        }
+    }
+    if let Some(sheet) = sheets.first().filter(|sheet| !sheet.is_certain() && options.counters == Counters::Processor) {
+        notes.push(format!(
+            "with fewer than {ENOUGH} processes ({}) no interval reaches 95 percent: whether a difference is one cannot be said",
+            sheet.processes
+        ));
+    }
+    let points: Vec<Point> = sheets.iter().filter_map(|sheet| sheet.point(plan.own_distance)).collect();
+    if let Some(finding) = signature::find(&points, plan.own_distance)
+        && sheets.iter().all(Sheet::is_certain)
+    {
+        notes.push(finding.in_words(&plan.subject_name));
+    }
+    notes.extend(plan.remarks.iter().cloned());
+    notes.extend(sheets.iter().filter_map(Sheet::spread));
+    if let Some(why) = sheets.iter().find_map(|sheet| sheet.no_pmu.clone())
+        && options.counters == Counters::Processor
+    {
+        notes.push(why);
+        if sheets.iter().any(|sheet| sheet.lines.iter().any(|line| line.event == CYCLES)) {
+            notes.push(format!(
+                "{CYCLES} are clocks at the speed that a chain of multiplications showed between the rounds: they do not change \
+                 with the processor's frequency, and clocks do"
+            ));
+        }
+    }
+    if options.counters == Counters::Valgrind {
+        notes.push(format!("counted by valgrind's callgrind on a simulated processor; {}", crate::callgrind::CACHES));
+    }
+    notes.dedup();
+    notes
+}
+
+impl Sheet {
+    /// Over how much memory the packets of a round were spread.
+    fn spread(&self) -> Option<String> {
+        let Reach { packets, bytes, pages, page_size, fits } = self.reach?;
+        let level = self.cell.residence?.level;
+        let page =
+            if page_size > 1 << 20 { format!("{} MiB", page_size >> 20) } else { format!("{} KiB", page_size >> 10) };
+        let rest = if fits { "" } else { "; not all of their data fits there, but the first line of each" };
+        Some(format!(
+            "{level}: rounds of {packets} packets, {} KiB of data on {pages} pages of {page}{rest}",
+            bytes >> 10
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::benchmarks::appbench::{Account, Booking, Row, Subject};
+
+    const CELL: Cell = Cell { residence: None, prefetch: None };
+
+    fn tally(costs: &[(&str, f64)], clocks: u64) -> Tally {
+        let account = |app: &str, clocks, calls| Account { app: app.to_owned(), clocks, packets: 100 * calls, calls };
+        Tally {
+            costs: costs.iter().map(|(event, cost)| ((*event).to_owned(), *cost)).collect(),
+            packets: 1_000,
+            came: 1_000,
+            left: 900,
+            drops: [("txdrop".to_owned(), 100)].into(),
+            missed: 0,
+            booked: Booking { accounts: vec![account("tee", clocks, 10), account("sink", 500, 10)], packets: 500 },
+        }
+    }
+
+    fn answer(reference: f64, production: f64) -> Comparison {
+        Comparison {
+            reference: Some(tally(&[(CLOCKS, reference), ("instructions", 10.0)], 0)),
+            production: Some(tally(&[(CLOCKS, production), ("instructions", 13.0)], 1_000)),
+            measured: vec!["tee".to_owned()],
+            busy: 1.0,
+            ..Comparison::default()
+        }
+    }
+
+    #[test]
+    fn the_difference_is_formed_in_each_process() {
+        // The processes differ by more than the app costs.
+        let answers = (0..15).map(|index| answer(10.0 * f64::from(index), 10.0 * f64::from(index) + 2.0)).collect();
+        let sheet = Sheet::of(CELL, answers);
+        let clocks = sheet.clocks().unwrap();
+        let difference = clocks.difference.unwrap();
+        assert_eq!((difference.low, difference.value, difference.high), (2.0, 2.0, 2.0));
+        assert!(!is_zero(&difference) && sheet.is_certain());
+        assert_eq!((clocks.production.low, clocks.production.high), (32.0, 112.0));
+        // 1,000 clocks for 500 packets; the difference is 2.
+        assert_eq!((sheet.accounted.unwrap().value, sheet.gap.unwrap().value), (2.0, 0.0));
+        let tee = &sheet.booked[0];
+        assert_eq!((tee.app.as_str(), tee.vector.unwrap().value), ("tee", 100.0));
+        assert_eq!((sheet.left, sheet.drops["txdrop"], sheet.packets), (90.0, 10.0, 15_000));
+    }
+
+    #[test]
+    fn events_that_every_processor_counts_come_first_and_the_rest_by_name() {
+        let mut events = ["l3_misses", "instructions", "branch_misses", "ref_cycles", "clocks", CYCLES, "cycles"];
+        events.sort_by(|one, other| rank(one).cmp(&rank(other)));
+        assert_eq!(events, ["clocks", "cycles", "ref_cycles", CYCLES, "instructions", "branch_misses", "l3_misses"]);
+    }
+
+    #[test]
+    fn a_difference_that_could_be_none_is_told_so() {
+        let options = Options::new(Subject::Row(Row { apps: "tee".to_owned(), ..Row::default() }));
+        let registry = bellows_apps::registry();
+        let plan = Plan::of(&options, &registry).unwrap();
+        let said = |answers: Vec<Comparison>| notes(&options, &plan, &[Sheet::of(CELL, answers)]).join("\n");
+        let even = |count: u32| (0..count).map(|index| answer(10.0, 9.0 + f64::from(index % 3))).collect();
+        assert!(said(even(15)).contains("the difference in clocks cannot be told from zero"));
+        assert!(said(even(5)).contains("with fewer than 6 processes (5) no interval reaches 95 percent"));
+        let clear = (0..15).map(|index| answer(10.0, 12.0 + f64::from(index % 3))).collect();
+        assert_eq!(said(clear), "");
+    }
+
+    #[test]
+    fn a_network_that_waits_for_packets_has_no_difference() {
+        let idle = |_| Comparison { busy: 0.5, ..answer(100.0, 100.0) };
+        let sheet = Sheet::of(CELL, (0..15).map(idle).collect());
+        assert!(sheet.lines.is_empty() && sheet.gap.is_none() && sheet.accounted.is_some());
+    }
+}

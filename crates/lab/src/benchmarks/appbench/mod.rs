@@ -1,0 +1,697 @@
+//! `appbench`: what one app costs a packet, and why.
+//!
+//! As Snabb PR 615 does it: packets go from a source to a sink (the *reference*), then from a source through the app to a
+//! sink (the *production*), and what the second costs more is the app. Beside it stands what the engine's live accounting
+//! books for the same app, which is what that document wanted to know.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `arguments` | what the command takes |
+//! | [`wiring`] | from apps in a row to a network |
+//! | `bed` | a network that is being measured, and its books |
+//! | `rounds` | one process's measurement: rounds that alternate |
+//! | `figures` | what the processes' answers say together |
+//! | [`signature`] | the signature of a missing prefetch |
+//! | `text` | the report for people |
+//!
+//! # What an interval holds
+//!
+//! A process runs reference and production in turn, in rounds of about a millisecond, and forms the difference of neighbours: what
+//! slows both (another frequency, a neighbour on the same core) cancels out. Of its rounds only the quieter half counts,
+//! chosen by what reference and production took together, so that the choice favours neither. What is left differs from
+//! process to process, because memory lies elsewhere in each; and within a process the two networks cannot lie in the same
+//! place: the one that is laid out first is some thousandths of a clock slower or faster for the same work. So every other
+//! process lays out the production first. What the interval is made of is all that: a process gives one figure, the median
+//! over the processes is printed, and its 95 percent interval by order statistics ([`bellows_stats`]). A difference
+//! whose interval holds zero cannot be told from none.
+//!
+//! Clocks are those of the time-stamp counter, and change with the processor's frequency, from run to run too, by some
+//! percent. Where the processor does not count its cycles they are estimated from the clocks and from a loop of known
+//! length that is laid on between the rounds: figures of different hours are compared by these.
+//!
+//! What an interval does not hold: all processes run the same program, so where the linker put the code is the same for all. A
+//! program that was built anew can differ by that alone.
+
+mod arguments;
+mod bed;
+mod figures;
+mod rounds;
+pub mod signature;
+mod text;
+pub mod wiring;
+
+use std::path::{Path, PathBuf};
+
+use bellows_config::{Diagnostics, Loaded, Overrides, Registry, load, load_chain};
+use bellows_engine::{AppSpec, Network, Schedule, Settings};
+use bellows_packet::pool;
+use serde::{Deserialize, Serialize};
+
+use crate::audience::Audience;
+use crate::bench::Finished;
+use crate::callgrind::{self, CallgrindError, Counts};
+use crate::machine::Machine;
+use crate::processes::{Answers, ask, take_turns_with};
+use crate::report::{BenchError, Report};
+use crate::residence::{Levels, NotFound, Residence, Resident};
+use crate::supply::Order;
+use crate::traffic::{Traffic, TrafficError};
+use crate::workers::{ProcessError, catch, panicked, settle};
+pub use arguments::Arguments;
+pub use bed::{Account, Booking};
+use bed::{Bed, Links};
+pub(crate) use figures::Sheet;
+use rounds::Beds;
+pub use rounds::{Comparison, Tally};
+use wiring::{Wiring, WiringError};
+
+/// What apps on the command line are called in reports of mistakes.
+const APP: &str = "APP";
+
+/// What is to be measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Subject {
+    /// Apps in a row, between a source and a sink.
+    Row(Row),
+    /// An app in place, in a network.
+    InPlace(InPlace),
+}
+
+/// Apps in a row, as [`load_chain`] reads them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The apps.
+    pub apps: String,
+    /// What they are compared with; with nothing in their place if it is empty.
+    pub against: String,
+    /// Inputs of the first app that get packets; all if none is named.
+    pub inputs: Vec<String>,
+    /// Outputs of the last app that lead to a sink; all if none is named.
+    pub outputs: Vec<String>,
+}
+
+/// An app of a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InPlace {
+    /// The network file.
+    pub file: PathBuf,
+    /// Settings of the command line.
+    pub set: Vec<String>,
+    /// The app's name in it.
+    pub app: String,
+}
+
+/// What counts, beside clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Counters {
+    /// The processor, where it does.
+    #[default]
+    Processor,
+    /// Callgrind's simulated one.
+    Valgrind,
+}
+
+/// What a measurement is asked to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// What is measured.
+    pub subject: Subject,
+    /// Packets that each process sends through the reference, and as many through the production; ten million, or one where
+    /// they are made ready for each round, if it is not given.
+    pub packets: Option<u64>,
+    /// Fresh processes.
+    pub processes: usize,
+    /// Packets a breath; 128, or as the network says, if it is not given.
+    pub burst: Option<usize>,
+    /// How breaths are taken; as is usual, or as the network says, if it is not given.
+    pub schedule: Option<Schedule>,
+    /// The processor to measure on; the last that the process may use if none is given.
+    pub cpu: Option<usize>,
+    /// Where packets come from, each in turn; fresh from the source if none is given.
+    pub residents: Vec<Resident>,
+    /// What the packets hold; small ones if it is not given.
+    pub traffic: Option<Traffic>,
+    /// Packets a second; as many as are taken if it is not given.
+    pub offered: Option<f64>,
+    /// How far ahead packets are fetched, each in turn; as the app says if none is given.
+    pub prefetch: Vec<usize>,
+    /// What counts.
+    pub counters: Counters,
+}
+
+impl Options {
+    /// Of some apps in a row, as is usual.
+    pub fn new(subject: Subject) -> Options {
+        Options {
+            subject,
+            packets: None,
+            processes: 15,
+            burst: None,
+            schedule: None,
+            cpu: None,
+            residents: Vec::new(),
+            traffic: None,
+            offered: None,
+            prefetch: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    fn packets(&self) -> u64 {
+        self.packets.unwrap_or(if self.residents.is_empty() { 10_000_000 } else { 1_000_000 })
+    }
+
+    fn cells(&self, levels: Option<&Levels>) -> Result<Vec<Cell>, NotFound> {
+        let residence = |&level: &Resident| levels.map(|levels| levels.residence(level)).transpose();
+        let residences: Vec<Option<Residence>> = match self.residents.as_slice() {
+            [] => vec![None],
+            levels => levels.iter().map(residence).collect::<Result<_, _>>()?,
+        };
+        let distances: Vec<Option<usize>> = match self.prefetch.as_slice() {
+            [] => vec![None],
+            distances => distances.iter().copied().map(Some).collect(),
+        };
+        let cells =
+            |&residence: &Option<Residence>| distances.iter().map(move |&prefetch| Cell { residence, prefetch });
+        Ok(residences.iter().flat_map(cells).collect())
+    }
+
+    /// What the measurement's own sources are to send.
+    fn order(&self, cell: Cell, supplies: usize) -> Result<Order, TrafficError> {
+        let traffic = self.traffic.clone().map_or_else(|| SMALL.parse(), Ok)?;
+        let offered = self.offered.map(|all| all / supplies.max(1) as f64);
+        Ok(Order { traffic, residence: cell.residence, offered, supplies })
+    }
+
+    /// Whether packets are what they are if nothing is said of them.
+    fn is_plain(&self) -> bool {
+        self.residents.is_empty() && self.traffic.is_none() && self.offered.is_none()
+    }
+
+    /// With what is given here in place of what a network says.
+    fn over(&self, settings: Settings) -> Settings {
+        let (burst, schedule) = (self.burst.unwrap_or(settings.burst), self.schedule.unwrap_or(settings.schedule));
+        Settings { burst, schedule, ..settings }
+    }
+}
+
+/// The traffic by which packets are as small as Ethernet allows.
+const SMALL: &str = "60";
+
+/// The conditions that are varied.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Where packets come from; fresh from the source if it is not given.
+    pub residence: Option<Residence>,
+    /// How far ahead packets are fetched; as the app says if it is not given.
+    pub prefetch: Option<usize>,
+}
+
+/// With or without the app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Run {
+    /// Without.
+    Reference,
+    /// With.
+    Production,
+}
+
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum AppbenchError {
+    /// The apps or the network cannot be read.
+    #[error("{}", .0.render(false))]
+    Diagnosed(Diagnostics),
+    /// The apps cannot be wired.
+    #[error(transparent)]
+    Wiring(#[from] WiringError),
+    /// There is nothing of that name to measure.
+    #[error("the network has no app `{name}`; it has {known}")]
+    NoApp {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// The app brings its packets itself.
+    #[error(
+        "`{0}` brings packets of its own, so nothing can be said of what they hold, where they lie and how many come; leave out \
+         --traffic, --resident and --offered"
+    )]
+    OwnPackets(String),
+    /// The machine does not show a level of its memory hierarchy.
+    #[error(transparent)]
+    NoLevel(#[from] NotFound),
+    /// There are no such packets.
+    #[error(transparent)]
+    Traffic(#[from] TrafficError),
+    /// The apps do not do what can be measured.
+    #[error("{0}")]
+    Refused(String),
+    /// An app panicked.
+    #[error("{0}")]
+    Panicked(String),
+    /// A measuring process failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// Callgrind did not count.
+    #[error(transparent)]
+    Callgrind(#[from] CallgrindError),
+}
+
+impl AppbenchError {
+    /// Whether whoever asked made a mistake; everything else should not have happened.
+    pub fn is_mistake(&self) -> bool {
+        match self {
+            AppbenchError::Panicked(_) => false,
+            AppbenchError::Process(error) => error.is_mistake(),
+            AppbenchError::Callgrind(CallgrindError::Process(error)) => error.is_mistake(),
+            _ => true,
+        }
+    }
+
+    /// Whether it was interrupted before there was anything to report.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self, AppbenchError::Process(ProcessError::Interrupted))
+    }
+}
+
+impl From<AppbenchError> for BenchError {
+    fn from(error: AppbenchError) -> BenchError {
+        match error {
+            AppbenchError::Diagnosed(mistakes) => BenchError::Diagnosed(mistakes),
+            AppbenchError::Process(error) | AppbenchError::Callgrind(CallgrindError::Process(error)) => {
+                BenchError::Process(error)
+            }
+            error if error.is_mistake() => BenchError::Refused(error.to_string()),
+            error => BenchError::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Why a process has found nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Trouble {
+    /// What was to be measured cannot be.
+    Refused(String),
+    /// An app panicked.
+    Panicked(String),
+}
+
+impl From<Trouble> for AppbenchError {
+    fn from(trouble: Trouble) -> AppbenchError {
+        match trouble {
+            Trouble::Refused(why) => AppbenchError::Refused(why),
+            Trouble::Panicked(what) => AppbenchError::Panicked(what),
+        }
+    }
+}
+
+impl Trouble {
+    /// What a process has found out, if no app panicked in it. `last` is what the last panic said.
+    fn unless_panicked<T>(outcome: Result<T, String>, last: Option<String>) -> Result<T, Trouble> {
+        match (outcome, last) {
+            (outcome, None) => outcome.map_err(Trouble::Refused),
+            (Ok(_), Some(panic)) => Err(Trouble::Panicked(format!("an app panicked: {panic}"))),
+            (Err(why), Some(panic)) if why.contains(&panic) => Err(Trouble::Panicked(why)),
+            (Err(why), Some(panic)) => Err(Trouble::Panicked(format!("{why}: {panic}"))),
+        }
+    }
+}
+
+/// What one process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Task {
+    options: Options,
+    cell: Cell,
+    what: Work,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Work {
+    /// Measure the levels of the memory hierarchy.
+    Survey,
+    /// See whether packets go through.
+    Try,
+    /// Measure, with the production laid out before the reference or after it.
+    Measure { production_first: bool },
+    /// Have one run counted.
+    Count(Run),
+}
+
+/// What a process answers: why it cannot be measured, or what it found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer {
+    outcome: Result<Comparison, Trouble>,
+    levels: Option<Levels>,
+}
+
+/// Runs the measurement. `arguments` make this program call [`measure`] in a fresh process.
+///
+/// # Errors
+/// See [`AppbenchError`].
+pub fn run(
+    options: &Options,
+    arguments: &[&str],
+    registry: &Registry,
+    audience: &mut dyn Audience,
+) -> Result<Finished, AppbenchError> {
+    let plan = catch(|| Plan::of(options, registry)).unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))?;
+    if let (Some(app), false) = (&plan.wiring.own_source, options.is_plain()) {
+        return Err(AppbenchError::OwnPackets(app.clone()));
+    }
+    let levels = if options.residents.is_empty() { None } else { Some(levels(options, arguments, audience)?) };
+    let cells = options.cells(levels.as_ref())?;
+    let jobs: Vec<Job> = cells.into_iter().map(|cell| Job { options: options.clone(), cell }).collect();
+    let machine = attempt(&jobs[0], arguments, audience)?;
+    let title = text::Title::of(options, &plan);
+    let (answers, interrupted) = match options.counters {
+        Counters::Processor => {
+            let found = take_turns(&jobs, options.processes, arguments, audience)?;
+            (found.answers, found.interrupted)
+        }
+        Counters::Valgrind => (count(&jobs, &plan, arguments, audience)?, false),
+    };
+    let answered = jobs.iter().zip(answers).filter(|(_, answers)| !answers.is_empty());
+    let mut sheets: Vec<Sheet> = answered.map(|(job, answers)| Sheet::of(job.cell, answers)).collect();
+    if plan.is_comparison() {
+        // The account is of one app, the difference is between two.
+        sheets.iter_mut().for_each(|sheet| sheet.gap = None);
+    }
+    let processes = if options.counters == Counters::Valgrind { 1 } else { options.processes };
+    let results = sheets.iter().flat_map(|sheet| sheet.results(&title)).collect();
+    let mut report = Report::new("appbench", machine, processes, results);
+    report.notes = figures::notes(options, &plan, &sheets);
+    report.interrupted = interrupted;
+    Ok(Finished::new(report, move |report| text::render(report, &sheets, &title)))
+}
+
+/// What is to be measured, under some conditions.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) options: Options,
+    pub(crate) cell: Cell,
+}
+
+impl Job {
+    fn task(&self, what: Work) -> Task {
+        Task { options: self.options.clone(), cell: self.cell, what }
+    }
+}
+
+/// The levels of the memory hierarchy: those of this machine, measured in a fresh process, or those that are simulated.
+pub(crate) fn levels(
+    options: &Options,
+    arguments: &[&str],
+    audience: &mut dyn Audience,
+) -> Result<Levels, AppbenchError> {
+    if options.counters == Counters::Valgrind {
+        return Ok(Levels::simulated());
+    }
+    let cell = Cell { residence: None, prefetch: None };
+    let survey = Task { options: options.clone(), cell, what: Work::Survey };
+    let (Answer { outcome, levels }, _) = ask(arguments, &survey, audience)?;
+    outcome?;
+    levels.ok_or_else(|| unreachable!("a survey finds levels or says why not"))
+}
+
+/// Sees whether something can be wired.
+pub(crate) fn check(job: &Job, registry: &Registry) -> Result<(), AppbenchError> {
+    let planned = catch(|| Plan::of(&job.options, registry).map(drop));
+    planned.unwrap_or_else(|panic| Err(AppbenchError::Panicked(panic)))
+}
+
+/// Whether the first app brings its packets itself.
+pub(crate) fn brings_packets(job: &Job, registry: &Registry) -> bool {
+    catch(|| Plan::of(&job.options, registry).is_ok_and(|plan| plan.wiring.own_source.is_some())).unwrap_or(false)
+}
+
+/// Sees in a fresh process whether something can be measured, before anybody waits for it.
+pub(crate) fn attempt(job: &Job, arguments: &[&str], audience: &mut dyn Audience) -> Result<Machine, AppbenchError> {
+    let (Answer { outcome, .. }, machine) = ask(arguments, &job.task(Work::Try), audience)?;
+    outcome?;
+    Ok(machine)
+}
+
+/// Measures some jobs in turn, in so many fresh processes each.
+pub(crate) fn take_turns(
+    jobs: &[Job],
+    processes: usize,
+    arguments: &[&str],
+    audience: &mut dyn Audience,
+) -> Result<Answers<Comparison>, AppbenchError> {
+    let task = |job: usize, round| jobs[job].task(Work::Measure { production_first: round % 2 == 1 });
+    let Answers { answers, machine, interrupted }: Answers<Answer> =
+        take_turns_with(arguments, jobs.len(), processes, task, audience)?;
+    let outcomes = |answers: Vec<Answer>| answers.into_iter().map(|answer| answer.outcome).collect();
+    Ok(Answers { answers: answers.into_iter().map(outcomes).collect::<Result<_, Trouble>>()?, machine, interrupted })
+}
+
+/// Has callgrind count each run of some jobs.
+fn count(
+    jobs: &[Job],
+    plan: &Plan<'_>,
+    arguments: &[&str],
+    audience: &mut dyn Audience,
+) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
+    let runs: &[Run] = if plan.has_reference { &[Run::Reference, Run::Production] } else { &[Run::Production] };
+    let mut counted = Vec::new();
+    for (done, job) in jobs.iter().enumerate() {
+        let mut whole = Comparison::default();
+        for (index, &run) in runs.iter().enumerate() {
+            audience.progress(done * runs.len() + index, jobs.len() * runs.len());
+            let (counts, answer): (Counts, Answer) =
+                callgrind::count(arguments, &job.task(Work::Count(run)), audience)?;
+            let comparison = answer.outcome?;
+            whole = whole.joined(comparison.counted(run, &counts));
+        }
+        counted.push(vec![whole]);
+    }
+    Ok(counted)
+}
+
+/// Does one task, in a process that has done nothing else.
+pub fn measure(task: Task, registry: &Registry) -> Answer {
+    let Task { options, cell, what } = task;
+    settle(options.cpu);
+    if what == Work::Survey {
+        let (outcome, levels) = match Levels::measure() {
+            Ok(levels) => (Ok(Comparison::default()), Some(levels)),
+            Err(error) => (Err(error.to_string()), None),
+        };
+        return Answer { outcome: outcome.map_err(Trouble::Refused), levels };
+    }
+    let outcome = Trouble::unless_panicked(work(&options, cell, what, registry), panicked());
+    Answer { outcome, levels: None }
+}
+
+fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Result<Comparison, String> {
+    let plan = Plan::of(options, registry).map_err(|error| error.to_string())?;
+    let beds = CellBeds { plan: &plan, options, cell, registry };
+    match what {
+        Work::Survey => Ok(Comparison::default()),
+        Work::Try => rounds::attempt(&mut beds.make(Run::Production, false)?),
+        Work::Measure { production_first } => rounds::compare(options, &beds, production_first),
+        Work::Count(run) => rounds::count(options.packets(), plan.settings.burst, run, beds.make(run, false)?),
+    }
+}
+
+/// The networks of one cell.
+struct CellBeds<'b> {
+    plan: &'b Plan<'b>,
+    options: &'b Options,
+    cell: Cell,
+    registry: &'b Registry,
+}
+
+impl Beds for CellBeds<'_> {
+    fn has_reference(&self) -> bool {
+        self.plan.has_reference
+    }
+
+    fn make(&self, run: Run, metering: bool) -> Result<Bed, String> {
+        let settings = Settings { metering, ..self.plan.settings.clone() };
+        let order = self.options.order(self.cell, self.plan.wiring.fed.len()).map_err(|error| error.to_string())?;
+        self.plan.bed(run, settings, self.cell, order, self.registry)
+    }
+}
+
+/// What the subject comes down to.
+pub(crate) struct Plan<'s> {
+    subject: &'s Subject,
+    settings: Settings,
+    wiring: Wiring,
+    /// What stands in the place of the app in the reference.
+    against: Wiring,
+    has_reference: bool,
+    /// The names of the apps in a row, of both runs.
+    names: Vec<String>,
+    /// What is measured, and how far ahead it fetches packets by itself.
+    subject_name: String,
+    own_distance: usize,
+    /// What a reader must know, in sentences.
+    remarks: Vec<String>,
+}
+
+impl<'s> Plan<'s> {
+    /// Whether apps are compared with others, not with nothing.
+    fn is_comparison(&self) -> bool {
+        matches!(self.subject, Subject::Row(row) if !row.against.is_empty())
+    }
+
+    fn of(options: &'s Options, registry: &Registry) -> Result<Plan<'s>, AppbenchError> {
+        let Options { subject, .. } = options;
+        match subject {
+            Subject::Row(row) => {
+                let wire = |apps: &[AppSpec]| Wiring::of(apps, &row.inputs, &row.outputs);
+                let (apps, others) = (row.read(&row.apps, registry)?, row.read(&row.against, registry)?);
+                let (wiring, against) = (wire(&apps)?, wire(&others)?);
+                let names = apps.iter().chain(&others).map(|app| app.name.clone()).collect();
+                let remarks = wiring.remarks();
+                let settings = options.over(Settings::default());
+                let own_distance = apps.iter().map(|app| app.traits().prefetch).max().unwrap_or(0);
+                let subject_name = apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>().join(" | ");
+                Ok(Plan {
+                    subject,
+                    settings,
+                    wiring,
+                    against,
+                    has_reference: true,
+                    names,
+                    subject_name,
+                    own_distance,
+                    remarks,
+                })
+            }
+            Subject::InPlace(place) => {
+                let Loaded { network, engine, .. } = place.load(registry)?;
+                let Some(app) = network.apps.iter().find(|app| app.name == place.app) else {
+                    let known: Vec<String> = network.apps.iter().map(|app| app.name.clone()).collect();
+                    return Err(AppbenchError::NoApp { name: place.app.clone(), known: wiring::names(&known) });
+                };
+                let own_distance = app.traits().prefetch;
+                let bypass = Bypass::of(&network, &place.app);
+                let remarks = bypass.remarks(&place.app);
+                let has_reference = matches!(bypass, Bypass::Possible);
+                let (wiring, against) = Default::default();
+                let settings = options.over(engine.settings());
+                let subject_name = place.app.clone();
+                Ok(Plan {
+                    subject,
+                    settings,
+                    wiring,
+                    against,
+                    has_reference,
+                    names: Vec::new(),
+                    subject_name,
+                    own_distance,
+                    remarks,
+                })
+            }
+        }
+    }
+
+    /// The network of one run, ready to breathe.
+    fn bed(&self, run: Run, settings: Settings, cell: Cell, order: Order, registry: &Registry) -> Result<Bed, String> {
+        let told = |error: AppbenchError| error.to_string();
+        match self.subject {
+            Subject::Row(row) => {
+                let (apps, wiring) = match run {
+                    Run::Production => (&row.apps, &self.wiring),
+                    Run::Reference => (&row.against, &self.against),
+                };
+                let apps = fetching(row.read(apps, registry).map_err(told)?, cell.prefetch);
+                Bed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, order, settings)
+            }
+            Subject::InPlace(place) => {
+                let Loaded { mut network, engine, .. } = place.load(registry).map_err(told)?;
+                // The first of a process fixes the pool for all.
+                let _ = pool::init(engine.pool_config());
+                let mut links = Links::into(&network, &place.app);
+                if run == Run::Reference {
+                    links = Bypass::take(&mut network, &place.app, links);
+                } else if let Some(index) = network.apps.iter().position(|app| app.name == place.app) {
+                    let rest = network.apps.split_off(index + 1);
+                    let app = network.apps.pop().into_iter().collect();
+                    network.apps.append(&mut fetching(app, cell.prefetch));
+                    network.apps.extend(rest);
+                }
+                Bed::in_place(network, &place.app, links, settings)
+            }
+        }
+    }
+}
+
+/// Apps that fetch packets so far ahead.
+fn fetching(apps: Vec<AppSpec>, prefetch: Option<usize>) -> Vec<AppSpec> {
+    match prefetch {
+        Some(distance) => apps.into_iter().map(|app| app.prefetching(distance)).collect(),
+        None => apps,
+    }
+}
+
+impl Row {
+    fn read(&self, apps: &str, registry: &Registry) -> Result<Vec<AppSpec>, AppbenchError> {
+        if apps.is_empty() {
+            return Ok(Vec::new());
+        }
+        load_chain(apps, APP, Path::new(""), registry).map_err(AppbenchError::Diagnosed)
+    }
+}
+
+impl InPlace {
+    fn load(&self, registry: &Registry) -> Result<Loaded, AppbenchError> {
+        load(&self.file, registry, &Overrides::new(&self.set)).map_err(AppbenchError::Diagnosed)
+    }
+}
+
+/// A network without one of its apps: whether there can be one.
+enum Bypass {
+    /// What goes into the app goes where its packets would.
+    Possible,
+    /// The app has so many inputs and outputs linked.
+    Impossible { inputs: usize, outputs: usize },
+}
+
+/// So many things.
+fn plural(count: usize, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
+impl Bypass {
+    fn of(network: &Network, app: &str) -> Bypass {
+        let inputs = network.links.iter().filter(|link| link.to.app == app).count();
+        let outputs = network.links.iter().filter(|link| link.from.app == app).count();
+        if (inputs, outputs) == (1, 1) { Bypass::Possible } else { Bypass::Impossible { inputs, outputs } }
+    }
+
+    /// Takes the app out of the network, and joins the links on both sides of it.
+    fn take(network: &mut Network, app: &str, links: Links) -> Links {
+        network.apps.retain(|spec| spec.name != app);
+        let Some(from) = network.links.iter().position(|link| link.from.app == app) else { return links };
+        let from = network.links.remove(from);
+        for link in &mut network.links {
+            if link.to.app == app {
+                link.to = from.to.clone();
+            }
+        }
+        Links::from(network, &from.to)
+    }
+
+    fn remarks(&self, app: &str) -> Vec<String> {
+        match self {
+            Bypass::Possible => vec![format!(
+                "the reference is the network without `{app}`, the links on both sides of it joined; what `{app}` drops, copies or \
+                 changes therefore goes on in it as it came, which is part of the difference"
+            )],
+            Bypass::Impossible { inputs, outputs } => vec![format!(
+                "`{app}` has {} and {} linked, so the network cannot do without it: there is no reference and no \
+                 difference, only what the live accounting says",
+                plural(*inputs, "input"),
+                plural(*outputs, "output"),
+            )],
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The report as tables for people.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::figures::{Booked, Line, Sheet};
+use super::wiring::Wiring;
+use super::{Options, Plan, Subject};
+use crate::report::Report;
+use bellows_stats::Median;
+
+/// What was measured, in words.
+#[derive(Clone, Debug)]
+pub(super) struct Title {
+    /// What packets go through in the reference and in the production; no reference if there is none.
+    reference: Option<String>,
+    production: String,
+    /// The labels that all figures have.
+    labels: Vec<(&'static str, Value)>,
+}
+
+impl Title {
+    pub(super) fn of(options: &Options, plan: &Plan<'_>) -> Title {
+        let usual = [("schedule", json!(plan.settings.schedule)), ("burst", plan.settings.burst.into())];
+        match &options.subject {
+            Subject::Row(row) => {
+                let way = |apps: &str, wiring: &Wiring| {
+                    let source = wiring.own_source.is_none().then_some("source");
+                    let sink = wiring.own_sink.is_none().then_some("sink");
+                    let apps = Some(apps).filter(|apps| !apps.is_empty());
+                    [source, apps, sink].into_iter().flatten().collect::<Vec<_>>().join(" -> ")
+                };
+                let against = Some(("against", json!(row.against))).filter(|_| !row.against.is_empty());
+                Title {
+                    reference: Some(way(&row.against, &plan.against)),
+                    production: way(&row.apps, &plan.wiring),
+                    labels: [("app", json!(row.apps))].into_iter().chain(against).chain(usual).collect(),
+                }
+            }
+            Subject::InPlace(place) => {
+                let file = place.file.display();
+                Title {
+                    reference: plan.has_reference.then(|| format!("{file} without {}", place.app)),
+                    production: file.to_string(),
+                    labels: [("app", json!(place.app)), ("network", json!(place.file))]
+                        .into_iter()
+                        .chain(usual)
+                        .collect(),
+                }
+            }
+        }
+    }
+
+    /// The labels that all figures have.
+    pub(super) fn labels(&self) -> Vec<(&'static str, Value)> {
+        self.labels.clone()
+    }
+}
+
+pub(super) fn render(report: &Report, sheets: &[Sheet], title: &Title) -> String {
+    let mut text = report.heading();
+    let interval = report.interval();
+    match sheets {
+        [sheet] => {
+            full(&mut text, title, sheet, interval);
+            accounting(&mut text, sheet, interval);
+        }
+        sheets => sweep(&mut text, title, sheets, interval),
+    }
+    if let Some(sheet) = sheets.first() {
+        let _ = writeln!(text, "{}", way_of_packets(sheet));
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "{note}");
+    }
+    text
+}
+
+/// The tables as the document has them.
+fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
+    type Of = fn(&Line) -> Option<Median>;
+    let runs: [(String, Of); 3] = [
+        (title.reference.as_ref().map_or(String::new(), |way| format!("reference result ({way}):")), |line| {
+            line.reference
+        }),
+        (format!("production result ({}):", title.production), |line| Some(line.production)),
+        ("difference from reference to production:".to_owned(), |line| line.difference),
+    ];
+    for (heading, of) in runs {
+        let rows: Vec<(&str, Median)> =
+            sheet.lines.iter().filter_map(|line| Some((line.event.as_str(), of(line)?))).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "{heading}");
+        // What one process counts has no spread.
+        let heading = if sheet.processes > 1 { format!("   {interval}") } else { String::new() };
+        let _ = writeln!(text, "{:<32}{:>23} {:>11}{heading}", "EVENT", "TOTAL", "/packet");
+        for (event, found) in rows {
+            let total = grouped((found.value * sheet.packets as f64).round());
+            let bounds = if sheet.processes > 1 { format!("   {}", span(&found, 3)) } else { String::new() };
+            let _ = writeln!(text, "{event:<32}{total:>23} {:>11.3}{bounds}", found.value);
+        }
+        let _ = writeln!(text, "{:<32}{:>23} {:>11.3}\n", "packet", grouped(sheet.packets as f64), 1.0);
+    }
+}
+
+/// What the live accounting says beside the difference.
+fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
+    let Some(accounted) = sheet.accounted else { return };
+    let interval = if sheet.processes > 1 { interval } else { "" };
+    let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.3}", found.value));
+    let _ = writeln!(text, "live accounting, clocks for each packet that comes:");
+    let _ = writeln!(text, "{:<32}{:>11} {:>11} {:>13}", "APP", "reference", "production", "packets/call");
+    for Booked { app, reference, production, vector } in &sheet.booked {
+        let vector = vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value));
+        let _ = writeln!(text, "{app:<32}{:>11} {:>11} {vector:>13}", figure(*reference), figure(*production));
+    }
+    let _ = writeln!(text, "\n{:<32}{:>11}   {interval}", "the app's clocks a packet", "");
+    let difference = sheet.clocks().and_then(|line| line.difference);
+    for (name, found) in [
+        ("by the difference", difference),
+        ("by the live accounting", Some(accounted)),
+        ("gap between the two", sheet.gap),
+    ] {
+        if let Some(found) = found {
+            let bounds = if sheet.processes > 1 { format!("   {}", span(&found, 3)) } else { String::new() };
+            let _ = writeln!(text, "  {name:<30}{:>11.3}{bounds}", found.value);
+        }
+    }
+    text.push('\n');
+}
+
+/// A line for each set of conditions.
+fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
+    let against = title.reference.as_ref().map_or(String::new(), |way| format!(" against {way}"));
+    let _ = writeln!(text, "{}{against}, clocks a packet:\n", title.production);
+    let wide = sheets.iter().map(|sheet| sheet.conditions().len()).max().unwrap_or(0).max("conditions".len());
+    let heads = ["reference", "production", "difference", "accounted", "packets/call"];
+    let _ = write!(text, "{:<wide$}", "conditions");
+    for (index, head) in heads.iter().enumerate() {
+        let _ = write!(text, " {head:>11}");
+        if index == 2 {
+            let _ = write!(text, "   {interval:<17}");
+        }
+    }
+    text.push('\n');
+    let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.2}", found.value));
+    for sheet in sheets {
+        let line = sheet.clocks();
+        let difference = line.and_then(|line| line.difference);
+        let bounds = difference.map_or("–".to_owned(), |found| span(&found, 2));
+        let vector = sheet.booked.iter().find(|app| sheet.measured.contains(&app.app)).and_then(|app| app.vector);
+        let _ = writeln!(
+            text,
+            "{:<wide$} {:>11} {:>11} {:>11}   {bounds:<17} {:>11} {:>12}",
+            sheet.conditions(),
+            figure(line.and_then(|line| line.reference)),
+            figure(line.map(|line| line.production)),
+            figure(difference),
+            figure(sheet.accounted),
+            vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value)),
+        );
+    }
+    text.push('\n');
+}
+
+/// What became of the packets.
+fn way_of_packets(sheet: &Sheet) -> String {
+    let dropped: Vec<String> =
+        sheet.drops.iter().map(|(reason, part)| format!("{} % were dropped as {reason}", percent(*part))).collect();
+    let mut sentence = format!("of 100 packets that came, {} left", percent(sheet.left));
+    for part in dropped {
+        sentence.push_str("; ");
+        sentence.push_str(&part);
+    }
+    sentence
+}
+
+fn percent(part: f64) -> String {
+    let text = format!("{part:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// An interval.
+fn span(found: &Median, decimals: usize) -> String {
+    format!("{:.decimals$} – {:.decimals$}", found.low, found.high)
+}
+
+/// A whole number with commas between the thousands.
+fn grouped(number: f64) -> String {
+    let digits = format!("{:.0}", number.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0.0 && digits != "0" { format!("-{text}") } else { text }
+}

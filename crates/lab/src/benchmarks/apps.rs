@@ -1,0 +1,375 @@
+//! `bench apps`: what every app of the catalogue costs a packet, with packets from each level of the memory hierarchy.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use bellows_config::Registry;
+use bellows_engine::Schedule;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
+use super::engine::Capture;
+use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, packets, whole};
+use crate::beside::Beside;
+use crate::processes::Answers;
+use crate::report::{BenchError, Measurement, Report};
+use crate::residence::{Residence, Resident};
+use crate::workers::ProcessError;
+use bellows_stats::Median;
+
+/// Measure what every app costs per packet, from each level of the caches
+///
+/// Each figure is a difference: from source to sink through the app, less from source to sink without it, as `bellows
+/// appbench` measures it, with packets of 60 bytes. Apps that need keys get some.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Only apps whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Cache levels that packets come from
+    #[arg(long, value_name = "LEVEL,…", value_delimiter = ',', default_value = "l1,l2,l3,dram")]
+    resident: Vec<Resident>,
+    /// Packets per run and process
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = packets)]
+    packets: u64,
+    /// Fresh processes per figure; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Packets per breath
+    #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = whole(1..=1024))]
+    burst: usize,
+    #[command(flatten)]
+    rival: Rival,
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name"),
+        (&["--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["--packets", "none"], "give a number of packets"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    /// Its figures are those of `appbench`, and so are its workers.
+    fn work(registry: &Registry) -> Result<(), std::io::Error> {
+        appbench::Arguments::work(registry)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        let report = run(self, &lab.worker("apps"), lab.registry, lab.audience)?;
+        Ok(Finished::new(report, text_after_rows))
+    }
+}
+
+/// Packets in the capture that is read.
+const CAPTURED: usize = 20_000;
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq)]
+struct Subjected {
+    name: String,
+    row: Row,
+}
+
+/// The keys that an app is measured with, where it needs some or is dull without. Files lie in a folder of the benchmark's.
+fn keys(app: &str, capture: &str, folder: &str) -> String {
+    match app {
+        "delay" => r#"time = "10us""#.to_owned(),
+        "impair" => "loss = 0.001, corrupt = 1e-6, duplicate = 0.001, reorder = 0.001".to_owned(),
+        "pcap-reader" => format!(r#"path = {capture}, repeat = "forever""#),
+        "pcap-writer" => format!(r#"path = {folder}, rotate = "16MiB", keep = 1"#),
+        "rate-limiter" => r#"rate = "10Tb/s""#.to_owned(),
+        "repeater" => "times = 1".to_owned(),
+        "sample" => "every = 2".to_owned(),
+        "truncate" => "length = 40".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// Whether an app does nothing without another process.
+fn needs_another_side(app: &str) -> bool {
+    ["vhost-user", "virtio-user"].contains(&app)
+}
+
+/// The lines of the table: every app, and those with several outputs also with two.
+fn subjects(registry: &Registry, filter: &str, capture: &Path, written: &Path) -> Vec<Subjected> {
+    let [capture, written] = [capture, written].map(|path| json!(path).to_string());
+    let mut subjects = Vec::new();
+    for app in registry.entries().map(|entry| entry.name()).filter(|name| name.contains(filter)) {
+        let keys = keys(app, &capture, &written);
+        let apps = if keys.is_empty() { app.to_owned() } else { format!("{app}({keys})") };
+        let row = Row { apps, ..Row::default() };
+        subjects.push(Subjected { name: app.to_owned(), row: row.clone() });
+        if app == "tee" {
+            let outputs = vec!["a".to_owned(), "b".to_owned()];
+            subjects.push(Subjected { name: "tee, 2 outputs".to_owned(), row: Row { outputs, ..row } });
+        }
+    }
+    subjects
+}
+
+/// What was measured, and the shape of the table.
+#[derive(Clone, Debug)]
+struct Outcome {
+    report: Report,
+    residents: Vec<Resident>,
+    /// How wide the longest name is.
+    width: usize,
+}
+
+/// The share of an audience that some of all processes have.
+struct Part<'a> {
+    audience: &'a mut dyn Audience,
+    before: usize,
+    all: usize,
+}
+
+impl Audience for Part<'_> {
+    fn progress(&mut self, done: usize, _: usize) {
+        self.audience.progress(self.before + done, self.all);
+    }
+
+    fn show(&mut self, text: &str) {
+        self.audience.show(text);
+    }
+
+    fn said(&mut self, text: &str) {
+        self.audience.said(text);
+    }
+
+    fn is_enough(&self) -> bool {
+        self.audience.is_enough()
+    }
+}
+
+/// Runs the benchmark. `arguments` make this program call [`appbench::measure`] in a fresh process.
+fn run(
+    options: &Arguments,
+    arguments: &[&str],
+    registry: &Registry,
+    audience: &mut dyn Audience,
+) -> Result<Report, AppbenchError> {
+    let unwritten = |error| AppbenchError::Refused(BenchError::Capture(error).to_string());
+    let capture = Capture::make(CAPTURED).map_err(unwritten)?;
+    let written = Written(capture.path.with_extension("written.pcap"));
+    let all = subjects(registry, &options.case, &capture.path, &written.0);
+    if all.is_empty() {
+        let names: Vec<&str> = registry.entries().map(|entry| entry.name()).collect();
+        let none = BenchError::NoCase(options.case.clone(), names.join(", "));
+        return Err(AppbenchError::Refused(none.to_string()));
+    }
+    let mut notes = Vec::new();
+    let levels = appbench::levels(&options.of(&all[0]), arguments, audience)?;
+    let (there, missing): (Vec<Resident>, Vec<Resident>) =
+        options.resident.iter().partition(|level| levels.residence(**level).is_ok());
+    notes.extend(missing.into_iter().filter_map(|level| levels.residence(level).err()).map(|error| error.to_string()));
+    let residences: Vec<Residence> = there.iter().filter_map(|level| levels.residence(*level).ok()).collect();
+    let jobs: Vec<(&Subjected, Vec<Job>)> = all
+        .iter()
+        .filter(|subject| !needs_another_side(&subject.name))
+        .map(|subject| (subject, options.jobs(subject, &residences, registry)))
+        .collect();
+    notes.extend(all.iter().filter(|subject| needs_another_side(&subject.name)).map(|subject| {
+        format!("`{}` is not measured: it needs another side, and `bellows bench vring` has one", subject.name)
+    }));
+    let width = jobs.iter().map(|(subject, _)| subject.name.len()).max().unwrap_or(0).max(3);
+    let count = jobs.iter().map(|(_, jobs)| jobs.len() * options.processes).sum();
+    let mut outcome: Option<Outcome> = None;
+    let (mut done, mut panicked) = (0, false);
+    for (subject, jobs) in &jobs {
+        let mut part = Part { audience: &mut *audience, before: done, all: count };
+        done += jobs.len() * options.processes;
+        let tried =
+            appbench::check(&jobs[0], registry).and_then(|()| appbench::attempt(&jobs[0], arguments, &mut part));
+        let machine = match tried {
+            Ok(machine) => machine,
+            Err(AppbenchError::Process(ProcessError::Interrupted)) if outcome.is_some() => {
+                outcome.iter_mut().for_each(|outcome| outcome.report.interrupted = true);
+                break;
+            }
+            Err(error) if error.is_interrupted() => return Err(error),
+            Err(why) => {
+                panicked |= !why.is_mistake();
+                let why = why.to_string();
+                let why = why.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                notes.push(format!("`{}` is not measured: {why}", subject.name));
+                continue;
+            }
+        };
+        let found = match appbench::take_turns(jobs, options.processes, arguments, &mut part) {
+            Err(error) if error.is_interrupted() && outcome.is_some() => {
+                Answers { answers: Vec::new(), machine: machine.clone(), interrupted: true }
+            }
+            found => found?,
+        };
+        let is_first = outcome.is_none();
+        let outcome = outcome.get_or_insert_with(|| {
+            let report = Report::new("apps", machine, options.processes, Vec::new());
+            Outcome { report, residents: there.clone(), width }
+        });
+        let answered = jobs.iter().zip(found.answers).filter(|(_, answers)| !answers.is_empty());
+        let sheets = answered.map(|(job, answers)| Sheet::of(job.cell, answers));
+        let results: Vec<Measurement> = sheets.filter_map(|sheet| figure(subject, options, &sheet)).collect();
+        if is_first {
+            audience.show(&outcome.head());
+        }
+        if !results.is_empty() {
+            audience.show(&outcome.row(&subject.name, &results));
+        }
+        outcome.report.results.extend(results);
+        outcome.report.interrupted |= found.interrupted;
+        if outcome.report.interrupted {
+            break;
+        }
+    }
+    audience.progress(count, count);
+    let Some(mut outcome) = outcome else {
+        let why = notes.join("\n");
+        return Err(if panicked { AppbenchError::Panicked(why) } else { AppbenchError::Refused(why) });
+    };
+    outcome.report.notes = notes;
+    outcome.report.failed = panicked;
+    Ok(outcome.report)
+}
+
+impl Arguments {
+    fn schedule(&self) -> Schedule {
+        self.conditions.schedule.unwrap_or_default()
+    }
+
+    fn of(&self, subject: &Subjected) -> AppOptions {
+        AppOptions {
+            packets: Some(self.packets),
+            processes: self.processes,
+            burst: Some(self.burst),
+            schedule: Some(self.schedule()),
+            cpu: self.common.cpu,
+            ..AppOptions::new(Subject::Row(subject.row.clone()))
+        }
+    }
+
+    /// One line of the table, cell by cell. An app that brings packets of its own has one cell.
+    fn jobs(&self, subject: &Subjected, residences: &[Residence], registry: &Registry) -> Vec<Job> {
+        let job = |residence| Job { options: self.of(subject), cell: Cell { residence, prefetch: None } };
+        if appbench::brings_packets(&job(None), registry) {
+            return vec![job(None)];
+        }
+        residences.iter().map(|&residence| job(Some(residence))).collect()
+    }
+}
+
+/// A cell of the table.
+fn figure(subject: &Subjected, options: &Arguments, sheet: &Sheet) -> Option<Measurement> {
+    let found: Median = sheet.clocks()?.difference?;
+    let resident = sheet.cell().residence.map_or(json!(OWN), |residence| json!(residence.level));
+    let labels: Vec<(&str, Value)> = vec![
+        ("name", json!(subject.name)),
+        ("resident", resident),
+        ("apps", json!(subject.row.apps)),
+        ("schedule", json!(options.schedule())),
+        ("burst", options.burst.into()),
+    ];
+    Some(Measurement::with("app", "clocks/packet", found, labels))
+}
+
+/// The label of an app that brings packets of its own, in the place of a level.
+const OWN: &str = "own";
+
+/// A file that an app has written, which is removed.
+struct Written(std::path::PathBuf);
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Outcome {
+    /// What stands above the rows.
+    fn head(&self) -> String {
+        let Outcome { report, residents, width, .. } = self;
+        let mut text = report.heading();
+        let _ = writeln!(text, "clocks a packet more than from source to sink, each with its {}\n", report.interval());
+        let _ = write!(text, "{:<width$}", "app");
+        for resident in residents {
+            let _ = write!(text, "  {:>24}", resident.name());
+        }
+        text.push('\n');
+        text
+    }
+
+    /// The row of one app.
+    fn row(&self, name: &str, results: &[Measurement]) -> String {
+        let Outcome { residents, width, .. } = self;
+        let written = |result: &Measurement| format!("{:.2} ({:.2} – {:.2})", result.median, result.low, result.high);
+        let at = |resident: Value| results.iter().find(|result| result.labels["resident"] == resident).map(written);
+        let mut text = format!("{name:<width$}");
+        match at(json!(OWN)) {
+            Some(own) => {
+                let _ = write!(text, "  {own:>24}  packets of its own, more than the source of the reference");
+            }
+            None => {
+                for resident in residents {
+                    let _ = write!(text, "  {:>24}", at(json!(resident)).unwrap_or_else(|| "–".to_owned()));
+                }
+            }
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// What stands below the rows.
+fn text_after_rows(report: &Report) -> String {
+    let sentences = report.sentences();
+    if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::parsed;
+    use crate::residence::Levels;
+
+    #[test]
+    fn every_app_of_the_catalogue_can_be_wired_as_it_is_measured() {
+        let registry = bellows_apps::registry();
+        let capture = Capture::make(10).unwrap();
+        let written = capture.path.with_extension("written.pcap");
+        let all = subjects(&registry, "", &capture.path, &written);
+        assert_eq!(all.len(), registry.entries().len() + 1, "and the tee once more");
+        for subject in all.iter().filter(|subject| !needs_another_side(&subject.name)) {
+            let levels = Levels::simulated();
+            let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
+            let jobs = parsed::<Arguments>(&[]).jobs(subject, &residences, &registry);
+            let is_own = ["source", "pcap-reader"].contains(&subject.name.as_str());
+            assert_eq!(jobs.len(), if is_own { 1 } else { 2 }, "{}", subject.name);
+            appbench::check(&jobs[0], &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));
+        }
+        let tees = subjects(&registry, "tee", &capture.path, &written);
+        assert_eq!(tees.iter().map(|subject| subject.name.as_str()).collect::<Vec<_>>(), ["tee", "tee, 2 outputs"]);
+        assert!(subjects(&registry, "nothing", &capture.path, &written).is_empty());
+    }
+}

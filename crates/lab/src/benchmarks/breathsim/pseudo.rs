@@ -1,0 +1,214 @@
+//! The pseudo-apps, each of a type of its own; the network of them; the same work without an engine.
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use bellows_engine::{App, AppError, End, Engine, Io, Network, Port, Ports, Settings, Watched};
+use bellows_packet::Packet;
+
+use crate::workers::fail;
+
+/// What a busy app does: adds to its counter, again and again.
+///
+/// Each addition is a load, an add and a store: the optimizer may not make one of many. Each app adds a number of its own,
+/// which costs the same and keeps the functions of the apps from being merged into one.
+#[inline(always)]
+fn increments<const N: u64>(counter: &mut u64, work: u64) {
+    for _ in 0..work {
+        *counter += N;
+        black_box(&*counter);
+    }
+}
+
+/// Pseudo-app number N.
+struct Pseudo<const N: u64> {
+    counter: u64,
+    work: u64,
+    /// Where it says at the end how far it counted.
+    counted: Arc<AtomicU64>,
+}
+
+impl<const N: u64> App for Pseudo<N> {
+    const INPUTS: Ports =
+        Ports::Named(&[Port::required("input", "a packet, which stays there and keeps the app busy")]);
+
+    fn push(&mut self, _: &Io<Self>) {
+        increments::<N>(&mut self.counter, self.work);
+    }
+
+    fn stop(&mut self) -> Result<(), AppError> {
+        self.counted.store(self.counter, Relaxed);
+        Ok(())
+    }
+}
+
+/// A word that tells the feeder whether to send.
+#[derive(Default)]
+struct Order(AtomicU32);
+
+impl Watched for Order {
+    fn word(&self) -> Option<&AtomicU32> {
+        Some(&self.0)
+    }
+}
+
+/// Sends one packet on each output when it is told to, once. Until then the breath looks at its slot and does not call it.
+struct Feeder {
+    order: Arc<Order>,
+}
+
+impl App for Feeder {
+    const OUTPUTS: Ports = Ports::Any { at_least: 1, help: "one packet" };
+
+    fn slots(&self) -> usize {
+        1
+    }
+
+    fn tick(&mut self, io: &Io<Self>) {
+        io.slot(0).watch(Arc::clone(&self.order), u32::MAX, 0);
+    }
+
+    fn pull(&mut self, io: &Io<Self>) {
+        io.slot(0).never();
+        for output in 0..io.outputs() {
+            for packet in Packet::fresh(1) {
+                io.output(output).push(packet);
+            }
+        }
+    }
+}
+
+fn add<const N: u64>(network: Network, work: u64, counted: &Arc<AtomicU64>) -> Network {
+    let name = format!("app{N}");
+    let network = network.app(&name, Pseudo::<N> { counter: 0, work, counted: Arc::clone(counted) });
+    network.link(&format!("feeder.output{N} -> {name}.input")).unwrap_or_else(|error| fail(&error))
+}
+
+type Add = fn(Network, u64, &Arc<AtomicU64>) -> Network;
+
+fn push_of<const N: u64>() -> usize {
+    black_box(<Pseudo<N> as App>::push as fn(&mut Pseudo<N>, &Io<Pseudo<N>>) as usize)
+}
+
+macro_rules! numbered {
+    ($($number:literal)*) => {
+        /// Adds the app of each number to a network.
+        const ADD: &[Add] = &[$(add::<$number>),*];
+
+        /// Where the code of each app is.
+        const PUSHES: &[fn() -> usize] = &[$(push_of::<$number>),*];
+
+        /// The work of as many apps as there are counters, in straight-line code.
+        fn straight(counters: &mut [u64], work: u64) {
+            $(
+                let Some(counter) = counters.get_mut($number - 1) else { return };
+                increments::<$number>(counter, work);
+            )*
+        }
+    };
+}
+
+numbered! {
+     1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32
+    33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64
+}
+
+/// The most pseudo-apps that a network may have: as many types of them exist.
+pub const MOST_APPS: usize = ADD.len();
+
+/// Whether the compiler and the linker left each app code of its own.
+fn are_distinct() -> bool {
+    PUSHES.iter().map(|push| push()).collect::<BTreeSet<usize>>().len() == PUSHES.len()
+}
+
+/// An engine with pseudo-apps.
+pub struct Simulation {
+    engine: Engine,
+    order: Arc<Order>,
+    work: u64,
+    counted: Vec<Arc<AtomicU64>>,
+}
+
+impl Simulation {
+    /// Idle ones. If the engine does not run under the schedule that it is to, the reason.
+    pub fn new(apps: usize, work: u64, settings: Settings) -> Result<Simulation, String> {
+        if !are_distinct() {
+            fail(
+                &"this program was built with one function for several pseudo-apps; build it without merging functions",
+            );
+        }
+        let order = Arc::new(Order::default());
+        let counted: Vec<Arc<AtomicU64>> = (0..apps).map(|_| Arc::default()).collect();
+        let network = Network::new().app("feeder", Feeder { order: Arc::clone(&order) });
+        let network = ADD.iter().zip(&counted).fold(network, |network, (add, counted)| add(network, work, counted));
+        let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
+        match engine.snapshot().refusal {
+            refusal if refusal.is_empty() => Ok(Simulation { engine, order, work, counted }),
+            refusal => Err(refusal),
+        }
+    }
+
+    /// Takes so many breaths.
+    pub fn breathe(&mut self, breaths: u64) {
+        self.engine.breathe_times(breaths);
+    }
+
+    /// Lets all apps be busy from the next breath on.
+    pub fn get_busy(&self) {
+        self.order.0.store(1, Relaxed);
+    }
+
+    /// Ends the run, and says what is wrong unless every app was called in each of so many breaths and in no other.
+    pub fn finish(self, busy: u64) -> Result<(), String> {
+        let Simulation { engine, work, counted, .. } = self;
+        engine.finish(End::Stopped);
+        for (number, counted) in (1..).zip(&counted) {
+            let (counted, expected) = (counted.load(Relaxed), number * work * busy);
+            if counted != expected {
+                return Err(format!(
+                    "app{number} counted to {counted} instead of {expected}: the engine did not call it in each of the \
+                     {busy} busy breaths and in no other, so that the time means nothing"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The work of busy apps without an engine.
+pub struct Bare {
+    counters: Vec<u64>,
+    work: u64,
+}
+
+impl Bare {
+    pub fn new(apps: usize, work: u64) -> Bare {
+        Bare { counters: vec![0; apps], work }
+    }
+
+    pub fn breathe(&mut self, breaths: u64) {
+        for _ in 0..breaths {
+            straight(&mut self.counters, self.work);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_app_has_code_of_its_own() {
+        assert_eq!(MOST_APPS, 64);
+        assert!(are_distinct());
+    }
+
+    #[test]
+    fn the_work_is_the_same_without_an_engine() {
+        let mut bare = Bare::new(3, 100);
+        bare.breathe(2);
+        assert_eq!(bare.counters, [200, 400, 600]);
+    }
+}

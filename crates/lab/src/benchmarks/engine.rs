@@ -1,0 +1,731 @@
+//! `bench engine`: what the engine costs a packet.
+//!
+//! Each case runs a network of real apps, counters on, one breath after the other, beside a *reference loop*: the bare
+//! work of its apps without an engine, in the same process. The processes of all schedules live at the same time and take turns
+//! ([`turns`](crate::turns)), so that schedules can be compared; and each case has several such groups of fresh processes.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bellows_apps::{pcap_reader, sink, source, tee};
+use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
+use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
+use bellows_observe::Home;
+use bellows_observe::timeline::Timeline;
+use bellows_packet::{CAPACITY, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
+use bellows_sys::clock;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::beside::Beside;
+use crate::networks::{configured, linked, production};
+use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
+use crate::slices::{Sliced, Turn, sliced};
+use crate::timing::middle;
+use crate::turns::{Match, Session};
+use crate::workers::{self, Side, fail, settle};
+use bellows_config::Registry;
+
+/// Length of the packets.
+const SIZE: usize = 60;
+
+/// Apps in the chains.
+const CHAIN: usize = 20;
+
+/// Measure what the engine costs per packet
+///
+/// Costs are in clocks of the time-stamp counter. The processes of all schedules live at the same time and take turns of
+/// about a millisecond, in several such groups of fresh processes for each case; the figure is the median over them, with
+/// the median's 95 percent confidence interval. The reference is the bare work of the apps without an engine, measured in
+/// the same turns. Cases: source-sink and source-tee-sinks, chain (the cost of each further app that hands its vector on,
+/// or loops over its packets), in-flight (source to sink with so many packets between), pcap-reader (a capture of small
+/// packets in the page cache, in million packets a second), idle (a breath of a network of 30 apps in which nothing
+/// moves, in nanoseconds), metering and timeline (from source to sink with instrumented breaths against without, and
+/// with a timeline against without), timeline-event (writing an event).
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Fresh processes per case; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Turns per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = whole(1..=10_000))]
+    rounds: usize,
+    /// Packets per breath
+    #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = whole(1..=1024))]
+    burst: usize,
+    /// Bytes between packet buffers: a multiple of 64 from 2240 to 262144
+    #[arg(long, value_name = "BYTES")]
+    stride: Option<usize>,
+    #[command(flatten)]
+    rival: Rival,
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
+        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is no multiple of 64"),
+        (&["--cpu", "99999"], "processor 99999"),
+        (&["--schedule", "warp"], "there is no schedule `warp`"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("engine"), lab.audience).map(|report| Finished::new(report, Report::text_after_rows))
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Case {
+    SourceSink,
+    SourceTeeSinks,
+    ChainForward,
+    ChainLoop,
+    InFlight(usize),
+    PcapReader,
+    Idle,
+    Metering,
+    Timeline,
+    TimelineEvent,
+}
+
+impl Case {
+    const ALL: [Case; 11] = [
+        Case::SourceSink,
+        Case::SourceTeeSinks,
+        Case::ChainForward,
+        Case::ChainLoop,
+        Case::InFlight(128),
+        Case::InFlight(8_192),
+        Case::PcapReader,
+        Case::Idle,
+        Case::Metering,
+        Case::Timeline,
+        Case::TimelineEvent,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Case::SourceSink => "source-sink",
+            Case::SourceTeeSinks => "source-tee-sinks",
+            Case::ChainForward | Case::ChainLoop => "chain",
+            Case::InFlight(_) => "in-flight",
+            Case::PcapReader => "pcap-reader",
+            Case::Idle => "idle",
+            Case::Metering => "metering",
+            Case::Timeline => "timeline",
+            Case::TimelineEvent => "timeline-event",
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Case::PcapReader => "Mpps",
+            Case::Idle => "ns/breath",
+            Case::Metering | Case::Timeline => "ratio",
+            Case::TimelineEvent => "clocks/event",
+            _ => "clocks/packet",
+        }
+    }
+
+    fn labels(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Case::ChainForward => vec![("apps", CHAIN.into()), ("how", "forward".into())],
+            Case::ChainLoop => vec![("apps", CHAIN.into()), ("how", "loop".into())],
+            Case::InFlight(packets) => vec![("packets", packets.into())],
+            Case::Idle => {
+                let network = production();
+                vec![("apps", network.apps.len().into()), ("links", network.links.len().into())]
+            }
+            Case::TimelineEvent => vec![("calls", CALLS.into())],
+            Case::SourceSink | Case::SourceTeeSinks | Case::PcapReader | Case::Metering | Case::Timeline => Vec::new(),
+        }
+    }
+}
+
+/// One case for one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Task {
+    case: Case,
+    schedule: Schedule,
+    options: Arguments,
+    /// The capture that the case reads.
+    capture: PathBuf,
+    /// Of what is compared within a process, which is laid out first: what lies where costs, too.
+    swapped: bool,
+}
+
+/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let cases = chosen(Case::ALL, Case::name, &options.case)?;
+    let captured = if cases.contains(&Case::PcapReader) { CAPTURED } else { 0 };
+    let capture = Capture::make(captured).map_err(BenchError::Capture)?;
+    let schedules = options.conditions.schedules();
+    let processes = cases.len() * schedules.len() * options.processes;
+    let mut session = Session::new(arguments, options.common.cpu, processes, audience);
+    let (mut table, mut results, mut notes) = (Table::default(), Vec::new(), Vec::new());
+    for &case in &cases {
+        let tasks = |number: usize| {
+            let of = |&schedule| {
+                let (options, capture) = (options.clone(), capture.path.clone());
+                Task { case, schedule, options, capture, swapped: number % 2 == 1 }
+            };
+            schedules.iter().map(of).collect()
+        };
+        let matches = session.matches(options.processes, &[case.turns(options)], &[], tasks)?;
+        let summed_up = |(side, &schedule): (usize, &Schedule)| summarise(case, schedule, side, options, &matches);
+        let found: Vec<Measurement> = schedules.iter().enumerate().filter_map(summed_up).collect();
+        session.show(&table.part("engine", session.machine(), options.processes, &found));
+        results.extend(found);
+        notes.extend(other_schedules(case, options, &matches));
+    }
+    let mut report = Report::of_turns("engine", session.circumstances(), options.processes, results);
+    report.notes = notes;
+    Ok(report)
+}
+
+fn summarise(
+    case: Case,
+    schedule: Schedule,
+    side: usize,
+    options: &Arguments,
+    matches: &[Match],
+) -> Option<Measurement> {
+    let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
+    let (values, references) = (each(0), each(1));
+    let mut labels = case.labels();
+    labels.push(("schedule", json!(schedule)));
+    if !matches!(case, Case::Idle | Case::TimelineEvent) {
+        labels.extend([("size", SIZE.into()), ("burst", options.burst.into())]);
+    }
+    let reference = (!references.is_empty()).then(|| middle(&references));
+    let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (side, 1), 0)).collect();
+    let of_reference = reference.and_then(|_| Ratio::of(&ratios));
+    let found = Measurement::compared(case.name(), case.unit(), &values, labels)?;
+    Some(Measurement { reference, of_reference, ..found })
+}
+
+/// What the other schedules cost beside the first one, turn by turn.
+fn other_schedules(case: Case, options: &Arguments, matches: &[Match]) -> Option<String> {
+    let schedules = options.conditions.schedules();
+    let (first, others) = schedules.split_first()?;
+    if case.unit() == "ratio" || others.is_empty() {
+        return None;
+    }
+    let told = |(other, schedule): (usize, &Schedule)| {
+        let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((other + 1, 0), (0, 0), 0)).collect();
+        Some(format!("{schedule} {}", Ratio::of(&ratios)?.written()))
+    };
+    let told: Vec<String> = others.iter().enumerate().filter_map(told).collect();
+    let labels = match case {
+        Case::ChainForward => ", forward".to_owned(),
+        Case::ChainLoop => ", loop".to_owned(),
+        Case::InFlight(packets) => format!(", {packets} packets"),
+        _ => String::new(),
+    };
+    (!told.is_empty()).then(|| format!("{}{labels}, over {first}: {}", case.name(), told.join(", ")))
+}
+
+impl Case {
+    /// How many turns each process takes. Reading a capture takes longer than a turn should.
+    fn turns(self, options: &Arguments) -> usize {
+        if self == Case::PcapReader { options.rounds.min(CAPTURE_TURNS) } else { options.rounds }
+    }
+}
+
+/// Turns in which a whole capture is read.
+const CAPTURE_TURNS: usize = 5;
+
+/// Lays out a case, in a process that has done nothing else.
+///
+/// # Errors
+/// None: what cannot be laid out ends the process.
+fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    let Task { case, schedule, options, capture, swapped } = task;
+    if let Some(stride) = options.stride
+        && let Err(error) = pool::init(pool::Config { stride, ..pool::Config::default() })
+    {
+        fail(&error);
+    }
+    settle(options.common.cpu);
+    Ok(Bench { schedule, burst: options.burst, capture, swapped }.lay_out(case))
+}
+
+/// What a turn of a case does.
+struct Laid<F>(F);
+
+impl<F: FnMut() -> Turn> Side for Laid<F> {
+    fn turn(&mut self) -> Turn {
+        self.0()
+    }
+}
+
+fn laid<F: FnMut() -> Turn + 'static>(turn: F) -> Box<dyn Side> {
+    Box::new(Laid(turn))
+}
+
+struct Bench {
+    schedule: Schedule,
+    burst: usize,
+    capture: PathBuf,
+    swapped: bool,
+}
+
+/// Breaths of a slice in which nothing moves.
+const IDLE_BREATHS: u64 = 1_000;
+
+/// Calls in the breaths of which events are written.
+const CALLS: u64 = 30;
+
+/// Packets that a slice moves, about.
+const SLICE: usize = 10_000;
+
+/// Slices of each part of a turn, and before them as many as warm the caches.
+const SLICES: usize = 16;
+const WARM_UP: usize = 4;
+
+/// Warms the caches, and times some slices of so many calls.
+fn part(calls: usize, mut call: impl FnMut()) -> Sliced {
+    (0..WARM_UP * calls).for_each(|_| call());
+    sliced(SLICES, || (0..calls).for_each(|_| call()))
+}
+
+impl Bench {
+    /// The case, ready to take turns: its figure and that of its reference loop, if it has one.
+    fn lay_out(&self, case: Case) -> Box<dyn Side> {
+        let burst = self.burst;
+        match case {
+            Case::SourceSink => {
+                let mut bare = Bare::new(burst);
+                self.alternate(burst, self.engine(source_sink()), move || bare.source_sink())
+            }
+            Case::SourceTeeSinks => {
+                let mut bare = Bare::new(burst);
+                self.alternate(burst, self.engine(source_tee_sinks()), move || bare.source_tee_sinks())
+            }
+            Case::ChainForward => {
+                let mut bare = Bare::new(burst);
+                let long = self.engine(chain(|network, name| network.app(name, Forward)));
+                self.difference(long, move || bare.chain_forward())
+            }
+            Case::ChainLoop => {
+                let mut bare = Bare::new(burst);
+                let long = self.engine(chain(|network, name| network.app(name, Loop)));
+                self.difference(long, move || bare.chain_loop())
+            }
+            Case::InFlight(packets) => {
+                let mut engine = self.engine(in_flight(packets));
+                let mut bare = BareInFlight::new(burst, packets);
+                for _ in 0..2 * packets.div_ceil(burst) {
+                    engine.breathe();
+                }
+                self.alternate(burst, engine, move || bare.turn())
+            }
+            Case::PcapReader => self.read_capture(),
+            Case::Idle => self.idle(),
+            Case::Metering => self.overhead((true, true), (false, true)),
+            Case::Timeline => self.overhead((true, true), (true, false)),
+            Case::TimelineEvent => self.event(),
+        }
+    }
+
+    fn engine(&self, network: Network) -> Engine {
+        let settings = Settings { burst: self.burst, schedule: self.schedule, ..Settings::default() };
+        Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error))
+    }
+
+    /// Clocks a packet of the engine's breaths and of the reference's.
+    fn alternate(&self, packets: usize, mut engine: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
+        let calls = SLICE.div_ceil(packets);
+        let mut is_first = self.swapped;
+        laid(move || {
+            // Whatever comes first in a turn has what other processes left in the caches.
+            is_first = !is_first;
+            let mut with = || {
+                part(calls, || {
+                    engine.breathe();
+                })
+            };
+            let mut without = || part(calls, &mut reference);
+            let parts = if is_first {
+                let first = with();
+                [first, without()]
+            } else {
+                let first = without();
+                [with(), first]
+            };
+            Turn::of(parts.map(|part| part.clocks / (calls * packets) as f64).into(), &parts)
+        })
+    }
+
+    /// How much more a packet costs from source to sink in one way than in another, each with or without instrumented
+    /// breaths, and with or without a folder, which is where a timeline is written.
+    fn overhead(&self, one: (bool, bool), other: (bool, bool)) -> Box<dyn Side> {
+        let engine = |(metering, has_home): (bool, bool)| {
+            let settings = Settings { burst: self.burst, schedule: self.schedule, metering, ..Settings::default() };
+            let home = has_home.then(|| Arc::new(home(&format!("{metering}"))));
+            Engine::new(source_sink(), settings, home).unwrap_or_else(|error| fail(&error))
+        };
+        let mut engines = if self.swapped {
+            let second = engine(other);
+            [engine(one), second]
+        } else {
+            [engine(one), engine(other)]
+        };
+        let breaths = SLICE.div_ceil(self.burst) as u64;
+        let mut number = 0;
+        laid(move || {
+            // Instrumented breaths are drawn: a slice has to hold many. The two alternate slice by slice.
+            let mut parts = [Vec::new(), Vec::new()];
+            number += 1;
+            for slice in 0..2 * OVERHEAD_SLICES {
+                let which = (slice + number) % 2;
+                let engine = &mut engines[which];
+                let part = sliced(1, || {
+                    engine.breathe_times(OVERHEAD_BREATHS * breaths);
+                });
+                if slice >= 2 {
+                    parts[which].push(part);
+                }
+            }
+            let [one, other] =
+                parts.each_ref().map(|parts| middle(&parts.iter().map(|part| part.clocks).collect::<Vec<f64>>()));
+            Turn::of(vec![one / other], &parts.concat())
+        })
+    }
+
+    /// Clocks for an event of the timeline, beside reading the clock.
+    fn event(&self) -> Box<dyn Side> {
+        let home = home("events");
+        laid(move || {
+            let mut clocks = f64::NAN;
+            let part = sliced(1, || {
+                clocks = clocks_per_event(&home);
+            });
+            Turn::of(vec![clocks], &[part])
+        })
+    }
+
+    /// Clocks a packet for each further app: a long chain less the short one. The reference is the work of one app without
+    /// an engine.
+    fn difference(&self, mut long: Engine, mut reference: impl FnMut() + 'static) -> Box<dyn Side> {
+        let mut short = self.engine(source_sink());
+        let calls = (SLICE / 4).div_ceil(self.burst);
+        let packets = (calls * CHAIN * self.burst) as f64;
+        laid(move || {
+            let without = part(calls, || {
+                short.breathe();
+            });
+            let with = part(calls, || {
+                long.breathe();
+            });
+            let bare = part(calls, &mut reference);
+            Turn::of(vec![(with.clocks - without.clocks) / packets, bare.clocks / packets], &[without, with, bare])
+        })
+    }
+
+    /// Nanoseconds that a breath takes in which nothing moves.
+    fn idle(&self) -> Box<dyn Side> {
+        let mut engine = self.engine(production());
+        // The sources send one packet each at the start.
+        while engine.breathe() {}
+        laid(move || {
+            let mut busy = engine.breathe_times(WARM_UP as u64 * IDLE_BREATHS);
+            let time = sliced(SLICES, || busy += engine.breathe_times(IDLE_BREATHS));
+            if busy > 0 {
+                fail(&format!("packets moved in {busy} breaths of a network that is to be idle"));
+            }
+            let each = 1e9 / clock::ticks_per_second() as f64 / IDLE_BREATHS as f64;
+            Turn::of(vec![time.clocks * each], &[time])
+        })
+    }
+
+    /// Million packets a second from a capture in the page cache into the network.
+    fn read_capture(&self) -> Box<dyn Side> {
+        let Bench { schedule, burst, capture, .. } = self;
+        let (schedule, burst, capture) = (*schedule, *burst, capture.clone());
+        laid(move || {
+            let config = serde_json::from_value(json!({ "path": capture })).unwrap_or_else(|error| fail(&error));
+            let reader = configured::<pcap_reader::PcapReader>(config);
+            let network = Network::new().app("reader", reader).app("sink", sink::Sink);
+            let settings = Settings { burst, schedule, ..Settings::default() };
+            let network = linked(network, ["reader.output -> sink.input"]);
+            let mut engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
+            let (mut end, start) = (None, clock::ticks());
+            let time = sliced(1, || end = Some(engine.run()));
+            let nanos = clock::ticks_to_nanos(clock::ticks() - start);
+            let packets = end.map_or(0, |end| engine.finish(end).snapshot.links[0].packets);
+            if packets != CAPTURED as u64 {
+                fail(&format!("{packets} packets came out of a capture of {CAPTURED}"));
+            }
+            Turn::of(vec![packets as f64 * 1e3 / nanos as f64], &[time])
+        })
+    }
+}
+
+/// Slices of each engine of an overhead in a turn, and how many times as long they are as others.
+const OVERHEAD_SLICES: usize = 6;
+const OVERHEAD_BREATHS: u64 = 20;
+
+/// A folder for an engine of this process.
+fn home(name: &str) -> Home {
+    Home::claim(&format!("bench-{}-{name}", std::process::id())).unwrap_or_else(|error| fail(&error))
+}
+
+/// Clocks that an event of the timeline takes, of many breaths.
+fn clocks_per_event(home: &Home) -> f64 {
+    const BREATHS: u64 = 20_000;
+    let mut timeline = Timeline::create(home).unwrap_or_else(|error| fail(&error));
+    let start = clock::ticks();
+    for breath in 0..BREATHS {
+        // A clock that goes on by itself, because reading it is no part of an event.
+        let now = start + breath * 1_000;
+        for call in 0..CALLS {
+            timeline.call(0, 1, now + call, 10, 128);
+        }
+        timeline.end_breath(now, 1_000, true, 128);
+    }
+    (clock::ticks() - start) as f64 / (BREATHS * (CALLS + 1)) as f64
+}
+
+fn source() -> source::Source {
+    configured(source::Config { size: Some(SIZE as u32), ..source::Config::default() })
+}
+
+fn source_sink() -> Network {
+    linked(Network::new().app("source", source()).app("sink", sink::Sink), ["source.output -> sink.input"])
+}
+
+fn source_tee_sinks() -> Network {
+    let network = Network::new()
+        .app("source", source())
+        .app("tee", configured::<tee::Tee>(tee::Config::default()))
+        .app("one", sink::Sink)
+        .app("other", sink::Sink);
+    linked(network, ["source.output -> tee.input", "tee.a -> one.input", "tee.b -> other.input"])
+}
+
+fn chain(add: impl Fn(Network, &str) -> Network) -> Network {
+    let mut network = Network::new().app("source", source()).app("sink", sink::Sink);
+    let mut from = "source".to_owned();
+    for index in 0..CHAIN {
+        let name = format!("app{index}");
+        network = linked(add(network, &name), [format!("{from}.output -> {name}.input")]);
+        from = name;
+    }
+    linked(network, [format!("{from}.output -> sink.input")])
+}
+
+fn in_flight(packets: usize) -> Network {
+    let reservoir = Reservoir { packets, held: VecDeque::new(), spare: Vec::new() };
+    let network = Network::new().app("source", source()).app("reservoir", reservoir).app("sink", sink::Sink);
+    linked(network, ["source.output -> reservoir.input", "reservoir.output -> sink.input"])
+}
+
+const INPUT: Ports = Ports::Named(&[Port::required("input", "packets")]);
+const OUTPUT: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+
+/// Hands its vector on.
+struct Forward;
+
+impl App for Forward {
+    const INPUTS: Ports = INPUT;
+    const OUTPUTS: Ports = OUTPUT;
+
+    fn push(&mut self, io: &Io<Self>) {
+        io.forward(0, 0);
+    }
+}
+
+/// Hands packet after packet on.
+struct Loop;
+
+impl App for Loop {
+    const INPUTS: Ports = INPUT;
+    const OUTPUTS: Ports = OUTPUT;
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        for packet in &mut io.input(0) {
+            output.push(packet);
+        }
+    }
+}
+
+/// Keeps so many packets in flight: a vector in, the oldest vector out.
+struct Reservoir {
+    packets: usize,
+    held: VecDeque<Vector>,
+    spare: Vec<Vector>,
+}
+
+impl App for Reservoir {
+    const INPUTS: Ports = INPUT;
+    const OUTPUTS: Ports = OUTPUT;
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut vector = self.spare.pop().unwrap_or_default();
+        let now = io.input(0).take_into(&mut vector);
+        self.held.push_back(vector);
+        if self.held.len() * now > self.packets
+            && let Some(mut oldest) = self.held.pop_front()
+        {
+            io.output(0).send_from(&mut oldest);
+            self.spare.push(oldest);
+        }
+    }
+}
+
+/// The work of the apps without an engine.
+struct Bare {
+    burst: usize,
+    template: Template,
+    vectors: [Vector; 2],
+}
+
+impl Bare {
+    fn new(burst: usize) -> Bare {
+        Bare { burst, template: template(), vectors: [Vector::new(), Vector::new()] }
+    }
+
+    fn source_sink(&mut self) {
+        let [vector, _] = &mut self.vectors;
+        push_filled(vector, self.burst, &self.template);
+        free_all(vector);
+    }
+
+    fn source_tee_sinks(&mut self) {
+        let [vector, copies] = &mut self.vectors;
+        push_filled(vector, self.burst, &self.template);
+        push_copies(copies, vector.as_slice());
+        free_all(vector);
+        free_all(copies);
+    }
+
+    /// A chain of apps that each hand the vector on.
+    fn chain_forward(&mut self) {
+        self.refill();
+        for _ in 0..CHAIN {
+            let [one, other] = &mut self.vectors;
+            std::mem::swap(std::hint::black_box(one), std::hint::black_box(other));
+        }
+    }
+
+    /// A chain of apps that each hand packet after packet on.
+    fn chain_loop(&mut self) {
+        self.refill();
+        for _ in 0..CHAIN {
+            // Out of their places and back, as apps take them, so that the loop works in registers.
+            let [mut from, mut to] = std::mem::replace(&mut self.vectors, [Vector::none(), Vector::none()]);
+            for packet in from.drain(usize::MAX) {
+                if let Err(refused) = to.push(packet) {
+                    cannot_be(refused);
+                }
+            }
+            self.vectors = std::hint::black_box([to, from]);
+        }
+    }
+
+    /// The same packets go through chains again and again.
+    fn refill(&mut self) {
+        if self.vectors.iter().all(Vector::is_empty) {
+            push_filled(&mut self.vectors[0], self.burst, &self.template);
+        }
+    }
+}
+
+/// A vector holds what another held.
+#[cold]
+#[inline(never)]
+fn cannot_be(refused: Packet) {
+    drop(refused);
+}
+
+fn template() -> Template {
+    Template::new(&[0x5a; SIZE]).unwrap_or_else(|| fail(&"no template"))
+}
+
+/// The work of source and sink with packets in flight, without an engine.
+struct BareInFlight {
+    burst: usize,
+    template: Template,
+    vectors: Vec<Vector>,
+    next: usize,
+}
+
+impl BareInFlight {
+    fn new(burst: usize, packets: usize) -> BareInFlight {
+        let vectors = (0..packets.div_ceil(burst)).map(|_| Vector::new()).collect();
+        let mut bare = BareInFlight { burst, template: template(), vectors, next: 0 };
+        (0..bare.vectors.len()).for_each(|_| bare.turn());
+        bare
+    }
+
+    fn turn(&mut self) {
+        let vector = &mut self.vectors[self.next];
+        free_all(vector);
+        push_filled(vector, self.burst.min(CAPACITY), &self.template);
+        self.next = (self.next + 1) % self.vectors.len();
+    }
+}
+
+/// Packets in the capture that is read.
+const CAPTURED: usize = 500_000;
+
+/// A capture file that lives as long as the benchmark.
+pub(crate) struct Capture {
+    pub(crate) path: PathBuf,
+}
+
+impl Capture {
+    /// One of so many small packets; no file if there are none.
+    pub(crate) fn make(packets: usize) -> Result<Capture, bellows_capture::Error> {
+        let path = std::env::temp_dir().join(format!("bellows-bench-{}.pcap", std::process::id()));
+        let capture = Capture { path };
+        if packets > 0 {
+            let options = WriterOptions { format: OutputFormat::PcapMicroseconds, ..WriterOptions::default() };
+            let mut writer = Writer::create(&capture.path, options, &[Interface::new(LinkType::ETHERNET)])?;
+            for index in 0..packets as u64 {
+                let timestamp = index * 1_000;
+                writer.write(&Record { data: &[0x5a; SIZE], timestamp, original_length: SIZE as u32, interface: 0 })?;
+            }
+            writer.finish()?;
+        }
+        Ok(capture)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,595 @@
+//! `bench history`: whether the engine's speed depends on what it met before.
+//!
+//! Processes run the same network and measure the same traffic: one has had it from its start, one was idle before, one has
+//! had other traffic. They live at the same time and take turns of a millisecond ([`turns`](crate::turns)), so that whatever
+//! disturbs one disturbs the others. A network whose mix of packets changes and changes back is compared with one in which
+//! it stays, before and after.
+//!
+//! With `--control` the comparison itself is looked at: none of the processes has a history, and one of
+//! them does more work.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use bellows_apps::{counter, sample, sink, split, tee, truncate};
+use bellows_config::Bytes;
+use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
+use bellows_packet::Template;
+use bellows_sys::clock;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::beside::Beside;
+use crate::networks::{configured, linked};
+use crate::report::{BenchError, Measurement, Report, Table, chosen};
+use crate::slices::{Turn, sliced};
+use crate::timing::middle;
+use crate::turns::{Match, Session};
+use crate::workers::{self, Side, fail, settle};
+use bellows_config::Registry;
+
+/// Packets a breath.
+const BURST: usize = 128;
+
+/// Packets that a slice of a turn moves through apps, about: thirty microseconds' work.
+const SLICE: usize = 12_000;
+
+/// Within these bounds history counts as making no difference.
+const BOUNDS: std::ops::RangeInclusive<f64> = 0.97..=1.03;
+
+/// Measure whether the engine's speed depends on earlier traffic
+///
+/// A ratio of 1 says that it does not. Cases: idle-first and other-first, chains of tees that were idle for some
+/// seconds, or had packets of other sizes in bursts of other sizes, against the same chains that have had the
+/// measured traffic from their start; mix-change, a network in which packets go different ways, with one mix of
+/// packets after another mix against the same before, beside a network whose mix stays. All histories of a network
+/// live at the same time, in a process each, and take turns of a millisecond; what disturbs one disturbs all. The
+/// figure is the median of the ratios of neighbouring turns, over many such groups of fresh processes, with its 95
+/// percent confidence interval. The condition `clocks` is what a packet costs without a history.
+///
+/// `--control 0` compares processes of which none has a history: every interval should hold 1. `--control 4` lets the second
+/// have 128 packets in a breath and the others 124, and counts 124, which must be seen. With `--beside thrash` a process on another
+/// processor wears out the last-level cache meanwhile.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    case: String,
+    /// Lengths of the chains of tees
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "3,8,20",
+        value_parser = whole(1..=100)
+    )]
+    tees: Vec<usize>,
+    /// Fresh processes per history; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = whole(1..=1000))]
+    processes: usize,
+    /// Turns of about 1 ms per process, of which the quieter half counts
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(2..=60_000))]
+    rounds: usize,
+    /// Seconds that an engine is idle before the traffic
+    #[arg(long, value_name = "SECONDS", default_value = "3", value_parser = seconds)]
+    idle_seconds: f64,
+    /// Compare networks without a history, one of which has so many more packets in a breath that are not counted
+    #[arg(long, value_name = "PACKETS", value_parser = whole(0..=64), conflicts_with = "case")]
+    control: Option<usize>,
+    #[command(flatten)]
+    rival: Rival,
+}
+
+/// A time that one can wait for.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "give a number of seconds, such as 3 or 0.5")?;
+    if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("give from 0 to 3600 seconds".to_owned()) }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--tees", "1", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "tee"], "no case has `tee` in its name; there are idle-first, other-first and mix-change"),
+        (&["--tees", "3,0"], "0 is not in 1..=100"),
+        (&["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
+        (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
+    }
+
+    fn measured_labels(&self) -> &'static [&'static str] {
+        &["clocks"]
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("history"), lab.audience).map(|report| Finished::new(report, Report::text_after_rows))
+    }
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    IdleFirst,
+    OtherFirst,
+    MixChange,
+    Control,
+}
+
+impl Case {
+    const ALL: [Case; 3] = [Case::IdleFirst, Case::OtherFirst, Case::MixChange];
+
+    fn name(self) -> &'static str {
+        match self {
+            Case::IdleFirst => "idle-first",
+            Case::OtherFirst => "other-first",
+            Case::MixChange => "mix-change",
+            Case::Control => "control",
+        }
+    }
+}
+
+/// What a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Trial {
+    /// Packets that go through so many tees.
+    Tees(usize),
+    /// A mix of packets that go different ways.
+    Mixes,
+}
+
+/// What a network has met before it is measured; with mixes, between two measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Before {
+    Nothing,
+    Idleness,
+    OtherTraffic,
+    /// Nothing; but a breath has so many more packets than are counted.
+    More(usize),
+}
+
+/// One trial for one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Task {
+    trial: Trial,
+    before: Before,
+    schedule: Schedule,
+    options: Arguments,
+}
+
+/// Processes that are compared: the first has no history.
+struct Comparison {
+    schedule: Schedule,
+    trial: Trial,
+    others: Vec<(Case, Before)>,
+}
+
+impl Comparison {
+    fn tasks(&self, options: &Arguments) -> Vec<Task> {
+        let befores = [Before::Nothing].into_iter().chain(self.others.iter().map(|(_, before)| *before));
+        let of = |before| Task { trial: self.trial, before, schedule: self.schedule, options: options.clone() };
+        befores.map(of).collect()
+    }
+
+    /// The turns in each stage.
+    fn turns(&self, options: &Arguments) -> Vec<usize> {
+        match self.trial {
+            Trial::Tees(_) => vec![options.rounds],
+            Trial::Mixes => vec![options.rounds / 2; 2],
+        }
+    }
+
+    /// The ratios that some matches have found.
+    fn results(&self, matches: &[Match]) -> Vec<Measurement> {
+        let clocks: Vec<f64> = matches.iter().filter_map(|found| found.figure(0, 0, 0)).collect();
+        let result = |(number, &(case, before)): (usize, &(Case, Before))| {
+            let other = (number + 1, 0);
+            let ratio = |found: &Match| match self.trial {
+                Trial::Tees(_) => found.ratio(other, (0, 0), 0),
+                Trial::Mixes => Some(found.ratio(other, (0, 0), 1)? / found.ratio(other, (0, 0), 0)?),
+            };
+            let ratios: Vec<f64> = matches.iter().filter_map(ratio).collect();
+            let mut labels = vec![("schedule", json!(self.schedule)), ("clocks", tenths(middle(&clocks)))];
+            if let Trial::Tees(tees) = self.trial {
+                labels.push(("tees", tees.into()));
+            }
+            if let Before::More(packets) = before {
+                labels.push(("more_packets", packets.into()));
+            }
+            Measurement::compared(case.name(), "ratio", &ratios, labels)
+        };
+        self.others.iter().enumerate().filter_map(result).collect()
+    }
+}
+
+fn tenths(clocks: f64) -> Value {
+    json!((clocks * 10.0).round() / 10.0)
+}
+
+/// Runs the benchmark. `arguments` make this program take part with [`lay_out`] in a fresh process.
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let cases =
+        if options.control.is_some() { vec![Case::Control] } else { chosen(Case::ALL, Case::name, &options.case)? };
+    let comparisons = comparisons(options, &cases);
+    let processes: usize = comparisons.iter().map(|comparison| comparison.others.len() + 1).sum();
+    let mut session = Session::new(arguments, options.common.cpu, processes * options.processes, audience);
+    let (mut table, mut results) = (Table::default(), Vec::new());
+    for comparison in &comparisons {
+        let turns = comparison.turns(options);
+        let matches = session.matches(options.processes, &turns, &[], |_| comparison.tasks(options))?;
+        let found = comparison.results(&matches);
+        session.show(&table.part("history", session.machine(), options.processes, &found));
+        results.extend(found);
+    }
+    let mut report = Report::of_turns("history", session.circumstances(), options.processes, results);
+    report.notes = vec![verdict(&report.results)];
+    Ok(report)
+}
+
+/// What is to be compared for some cases: all histories of a network together.
+fn comparisons(options: &Arguments, cases: &[Case]) -> Vec<Comparison> {
+    let with = |case: Case, before: Before| cases.contains(&case).then_some((case, before));
+    let befores = [
+        with(Case::IdleFirst, Before::Idleness),
+        with(Case::OtherFirst, Before::OtherTraffic),
+        options.control.map(|packets| (Case::Control, Before::More(packets))),
+    ];
+    let befores: Vec<(Case, Before)> = befores.into_iter().flatten().collect();
+    let tees = if befores.is_empty() { &[] } else { options.tees.as_slice() };
+    let mut comparisons = Vec::new();
+    for &schedule in &options.conditions.schedules() {
+        let of = |&tees: &usize| Comparison { schedule, trial: Trial::Tees(tees), others: befores.clone() };
+        comparisons.extend(tees.iter().map(of));
+        comparisons.extend(with(Case::MixChange, Before::OtherTraffic).map(|other| Comparison {
+            schedule,
+            trial: Trial::Mixes,
+            others: vec![other],
+        }));
+    }
+    comparisons
+}
+
+/// What the ratios say.
+fn verdict(results: &[Measurement]) -> String {
+    let decided: Vec<&Measurement> = results.iter().filter(|result| !result.undecided).collect();
+    let outside: Vec<String> = decided
+        .iter()
+        .filter(|result| !BOUNDS.contains(&result.low) || !BOUNDS.contains(&result.high))
+        .map(|result| {
+            let tees = result.labels.get("tees").map_or(String::new(), |tees| format!(" with {tees} tees"));
+            let schedule = result.labels["schedule"].as_str().unwrap_or_default();
+            let Measurement { case, low, high, .. } = result;
+            format!("{case}{tees} under {schedule} ({low:.3} – {high:.3})")
+        })
+        .collect();
+    let bounds = format!("{}–{}", BOUNDS.start(), BOUNDS.end());
+    match outside.as_slice() {
+        _ if decided.is_empty() => format!("no interval is narrow enough to say whether it lies within {bounds}"),
+        [] if decided.len() < results.len() => format!("every interval that is narrow enough lies within {bounds}"),
+        [] => format!("every interval lies within {bounds}"),
+        [one] => format!("one of {} intervals does not lie within {bounds}: {one}", decided.len()),
+        many => {
+            format!("{} of {} intervals do not lie within {bounds}: {}", many.len(), decided.len(), many.join(", "))
+        }
+    }
+}
+
+/// Lays out a network, in a process that has done nothing else, and lets it have its history.
+///
+/// # Errors
+/// None: what cannot be laid out ends the process.
+fn lay_out(task: Task) -> Result<Box<dyn Side>, String> {
+    let Task { trial, before, schedule, options } = task;
+    settle(options.common.cpu);
+    // More than a burst would cost more than its packets.
+    let counted = BURST - options.control.unwrap_or(0);
+    let burst = if let Before::More(packets) = before { counted + packets } else { counted };
+    let mut bench = match trial {
+        Trial::Tees(tees) => {
+            let (source, switch) = source(vec![vec![vec![(60, burst)]], other_traffic()]);
+            Bench::new(chain_of_tees(source, tees), schedule, switch, tees + 1)
+        }
+        Trial::Mixes => {
+            let (source, switch) = source(mixes());
+            Bench::new(mixed(source), schedule, switch, 8)
+        }
+    };
+    match (trial, before) {
+        (Trial::Mixes, _) | (_, Before::Nothing | Before::More(_)) => {}
+        (_, Before::Idleness) => bench.idle(options.idle_seconds),
+        (_, Before::OtherTraffic) => bench.pass(traffic::OTHER, options.rounds),
+    }
+    bench.pass(traffic::USUAL, options.rounds / 4);
+    Ok(Box::new(Historic { bench, before, counted, rounds: options.rounds }))
+}
+
+/// A network in a comparison.
+struct Historic {
+    bench: Bench,
+    before: Before,
+    /// Packets of a breath that are counted.
+    counted: usize,
+    rounds: usize,
+}
+
+impl Side for Historic {
+    fn turn(&mut self) -> Turn {
+        self.bench.measure(self.counted)
+    }
+
+    fn advance(&mut self) {
+        let between = if self.before == Before::OtherTraffic { traffic::OTHER } else { traffic::USUAL };
+        self.bench.pass(between, self.rounds);
+        self.bench.pass(traffic::USUAL, self.rounds / 4);
+    }
+}
+
+/// A network whose source is switched while it runs.
+struct Bench {
+    engine: Engine,
+    switch: Arc<AtomicU32>,
+    /// Breaths of a slice, of which a turn times [`SLICES`].
+    breaths: u64,
+}
+
+/// Slices of a turn, and before them as many as bring a network's memory back into the caches.
+const SLICES: usize = 20;
+const WARM_UP: u64 = 8;
+
+impl Bench {
+    /// A network in which each packet is handled about so many times.
+    fn new(network: Network, schedule: Schedule, switch: Arc<AtomicU32>, visits: usize) -> Bench {
+        let settings = Settings { burst: BURST, schedule, ..Settings::default() };
+        let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
+        Bench { engine, switch, breaths: (SLICE / (BURST * visits)).max(1) as u64 }
+    }
+
+    /// Polls without traffic.
+    fn idle(&mut self, seconds: f64) {
+        self.switch.store(traffic::NONE, Relaxed);
+        let end = clock::now() + (seconds * 1e9) as u64;
+        while clock::now() < end {
+            self.engine.breathe_times(self.breaths);
+        }
+    }
+
+    /// Lets traffic through for as long as some turns take.
+    fn pass(&mut self, traffic: u32, turns: usize) {
+        self.switch.store(traffic, Relaxed);
+        self.engine.breathe_times(self.breaths * (WARM_UP + SLICES as u64) * turns as u64);
+    }
+
+    /// What a packet costs, of the usual traffic, if so many are counted in a breath.
+    fn measure(&mut self, packets: usize) -> Turn {
+        self.switch.store(traffic::USUAL, Relaxed);
+        let Bench { engine, breaths, .. } = self;
+        engine.breathe_times(*breaths * WARM_UP);
+        let time = sliced(SLICES, || {
+            engine.breathe_times(*breaths);
+        });
+        Turn::of(vec![time.clocks / (*breaths * packets as u64) as f64], &[time])
+    }
+}
+
+/// Positions of the switch.
+mod traffic {
+    pub(super) const NONE: u32 = 0;
+    pub(super) const USUAL: u32 = 1;
+    pub(super) const OTHER: u32 = 2;
+}
+
+/// What a source brings in a breath: runs of so many packets of one length.
+type Breath = Vec<(usize, usize)>;
+
+/// What it brings in one breath after the other, over and over.
+type Traffic = Vec<Breath>;
+
+/// A source whose traffic is switched from outside while it runs.
+struct Switched {
+    switch: Arc<AtomicU32>,
+    /// Each traffic with its packets, from switch position 1 on.
+    traffics: Vec<Vec<Vec<(Template, usize)>>>,
+    /// Breaths so far.
+    turn: usize,
+}
+
+/// A switched source and its switch, which is off.
+fn source(traffics: Vec<Traffic>) -> (Switched, Arc<AtomicU32>) {
+    let made = |breath: Breath| breath.into_iter().map(|(length, count)| (template(length), count)).collect();
+    let traffics = traffics.into_iter().map(|traffic| traffic.into_iter().map(made).collect()).collect();
+    let switch = Arc::new(AtomicU32::new(traffic::NONE));
+    (Switched { switch: Arc::clone(&switch), traffics, turn: 0 }, switch)
+}
+
+/// A frame of a length, which also says from whom to whom it goes.
+fn template(length: usize) -> Template {
+    let mut frame = vec![0x5a; length];
+    let addresses = [&[2, 0, 0, 0], &(length as u16).to_be_bytes()[..], &[2, 0, 0, 0, 0, 1], &[0x88, 0xb5]].concat();
+    frame[..addresses.len()].copy_from_slice(&addresses);
+    Template::new(&frame).unwrap_or_else(|| fail(&"no template"))
+}
+
+impl App for Switched {
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets")]);
+
+    fn pull(&mut self, io: &Io<Self>) {
+        let Some(traffic) = (self.switch.load(Relaxed) as usize).checked_sub(1) else { return };
+        let breaths = &self.traffics[traffic];
+        let mut output = io.output(0);
+        for (template, count) in &breaths[self.turn % breaths.len()] {
+            output.fill(*count, template);
+        }
+        self.turn += 1;
+    }
+}
+
+/// Packets of other sizes in bursts of other sizes.
+fn other_traffic() -> Traffic {
+    let lengths = [1_514, 60, 590, 1_514, 128, 1_024, 300];
+    let counts = [1, 128, 17, 64, 96, 3, 32, 250];
+    (0..lengths.len() * counts.len())
+        .map(|turn| vec![(lengths[turn % lengths.len()], counts[turn % counts.len()])])
+        .collect()
+}
+
+/// Two mixes of small and large frames, which go different ways through [`mixed`].
+fn mixes() -> Vec<Traffic> {
+    let usual = [(60, 8), (1_514, 4), (64, 4)].repeat(BURST / 16);
+    let other = (0..40).map(|turn| vec![(590, 1 + turn % 7), (1_514, 20 + 2 * turn), (60, 16), (300, turn)]);
+    vec![vec![usual], other.collect()]
+}
+
+fn a_tee() -> tee::Tee {
+    configured(tee::Config::default())
+}
+
+/// Each tee gives copies of its packets to the next tee, and the packets to a sink; the last one feeds two sinks.
+fn chain_of_tees(source: Switched, tees: usize) -> Network {
+    let network = Network::new().app("source", source).app("end", sink::Sink);
+    let network = linked(network, ["source.output -> tee0.input"]);
+    (0..tees).fold(network, |network, tee| {
+        let next = if tee + 1 < tees { format!("tee{}", tee + 1) } else { "end".to_owned() };
+        let network = network.app(&format!("tee{tee}"), a_tee()).app(&format!("sink{tee}"), sink::Sink);
+        linked(network, [format!("tee{tee}.on -> {next}.input"), format!("tee{tee}.off -> sink{tee}.input")])
+    })
+}
+
+/// Frames are counted, shared out by their addresses, and then copied and cut on one way, thinned out on the other.
+fn mixed(source: Switched) -> Network {
+    let network = Network::new()
+        .app("source", source)
+        .app("counter", configured::<counter::Counter>(counter::Config::default()))
+        .app("split", configured::<split::Split>(split::Config { by: split::By::Flow }))
+        .app("tee", a_tee())
+        .app("whole", sink::Sink)
+        .app("truncate", configured::<truncate::Truncate>(truncate::Config { length: Bytes::new(64) }))
+        .app("cut", sink::Sink)
+        .app("sample", configured::<sample::Sample>(sample::Config { every: Some(2), ..sample::Config::default() }))
+        .app("few", sink::Sink);
+    linked(
+        network,
+        [
+            "source.output -> counter.input",
+            "counter.output -> split.input",
+            "split.one -> tee.input",
+            "split.other -> sample.input",
+            "tee.whole -> whole.input",
+            "tee.cut -> truncate.input",
+            "truncate.output -> cut.input",
+            "sample.output -> few.input",
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::parsed;
+    use bellows_observe::Snapshot;
+
+    fn sent(snapshot: &Snapshot, from: &str) -> (u64, u64) {
+        let link = snapshot.links.iter().find(|link| link.from == from).unwrap();
+        (link.packets, link.bytes)
+    }
+
+    #[test]
+    fn a_switched_source_sends_what_the_switch_says() {
+        let (source, switch) = source(vec![vec![vec![(60, 128)]], vec![vec![(1_514, 3), (64, 2)], vec![]]]);
+        let mut bench = Bench::new(chain_of_tees(source, 3), Schedule::default(), switch, 4);
+        for (position, breaths, packets, bytes) in
+            [(traffic::NONE, 2, 0, 0), (traffic::USUAL, 2, 256, 256 * 60), (traffic::OTHER, 2, 261, 256 * 60 + 4_670)]
+        {
+            bench.switch.store(position, Relaxed);
+            bench.engine.breathe_times(breaths);
+            let snapshot = bench.engine.snapshot();
+            assert_eq!(sent(&snapshot, "source.output"), (packets, bytes));
+            for link in ["tee0.on", "tee1.off", "tee2.on", "tee2.off"] {
+                assert_eq!(sent(&snapshot, link), (packets, bytes), "every tee copies all to both");
+            }
+            assert_eq!(snapshot.dropped(), 0);
+        }
+    }
+
+    #[test]
+    fn both_mixes_go_both_ways_and_the_usual_one_fills_every_breath() {
+        for position in [traffic::USUAL, traffic::OTHER] {
+            let (source, switch) = source(mixes());
+            let mut bench = Bench::new(mixed(source), Schedule::default(), switch, 8);
+            bench.switch.store(position, Relaxed);
+            bench.engine.breathe_times(40);
+            let snapshot = bench.engine.snapshot();
+            assert!(sent(&snapshot, "split.one").0 > 200 && sent(&snapshot, "split.other").0 > 200, "{snapshot:#?}");
+            assert!(position == traffic::OTHER || sent(&snapshot, "source.output").0 == 40 * BURST as u64);
+        }
+    }
+
+    #[test]
+    fn a_case_measures_only_what_it_compares() {
+        use Before::{Idleness, Nothing, OtherTraffic};
+        let options = parsed::<Arguments>(&["--schedule", "flat", "--tees", "3"]);
+        let sides = |options: &Arguments, cases: &[Case]| -> Vec<(Trial, Vec<Before>)> {
+            let befores = |comparison: &Comparison| comparison.tasks(options).iter().map(|task| task.before).collect();
+            comparisons(options, cases).iter().map(|comparison| (comparison.trial, befores(comparison))).collect()
+        };
+        let mixes = (Trial::Mixes, vec![Nothing, OtherTraffic]);
+        assert_eq!(sides(&options, &[Case::MixChange]), std::slice::from_ref(&mixes));
+        assert_eq!(sides(&options, &[Case::OtherFirst]), [(Trial::Tees(3), vec![Nothing, OtherTraffic])]);
+        let tees = (Trial::Tees(3), vec![Nothing, Idleness, OtherTraffic]);
+        assert_eq!(sides(&options, &Case::ALL), [tees, mixes]);
+        let control = Arguments { control: Some(4), ..options };
+        assert_eq!(sides(&control, &[Case::Control]), [(Trial::Tees(3), vec![Nothing, Before::More(4)])]);
+    }
+
+    #[test]
+    fn a_control_takes_turns() {
+        let options = Arguments { rounds: 4, control: Some(4), ..parsed(&[]) };
+        let task = |before| Task { trial: Trial::Tees(1), before, schedule: Schedule::Flat, options: options.clone() };
+        // A side takes turns, and lets the rest of its history pass between two stages.
+        let mut side = lay_out(task(Before::More(4))).unwrap();
+        assert!(side.turn().figures[0] > 0.0);
+        side.advance();
+        assert_eq!(side.finish(), Ok(()));
+    }
+
+    #[test]
+    fn the_verdict_names_the_intervals_that_are_too_wide() {
+        let labels = |schedule: Schedule| vec![("schedule", json!(schedule)), ("tees", 8.into())];
+        let ratio =
+            |values: &[f64]| Measurement::compared("idle-first", "ratio", values, labels(Schedule::Flat)).unwrap();
+        let steady = ratio(&[1.01, 1.0, 0.99]);
+        let slow = ratio(&[1.2, 1.0, 1.1]);
+        let disturbed = ratio(&[0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 0.7]);
+        assert_eq!(verdict(std::slice::from_ref(&steady)), "every interval lies within 0.97–1.03");
+        assert_eq!(
+            verdict(&[steady.clone(), slow]),
+            "one of 2 intervals does not lie within 0.97–1.03: idle-first with 8 tees under flat (1.000 – 1.200)"
+        );
+        assert_eq!(verdict(&[steady, disturbed.clone()]), "every interval that is narrow enough lies within 0.97–1.03");
+        assert_eq!(verdict(&[disturbed]), "no interval is narrow enough to say whether it lies within 0.97–1.03");
+    }
+}

@@ -1,0 +1,331 @@
+//! `bench reload`: how long a network that is swapped in under traffic takes, and keeps packets waiting.
+//!
+//! The engine runs on one thread at full speed; another swaps its network for one in which half of the apps are others,
+//! and back, again and again. Each swap is timed by itself: what matters is the worst as much as the usual one.
+
+use std::time::Instant;
+
+use bellows_engine::{Control, Engine, Outcome, Schedule, Settings};
+use bellows_sys::cpu;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::audience::Audience;
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::beside::Beside;
+use crate::networks::{Text, loaded};
+use crate::processes::{Answers, take_turns};
+use crate::report::{BenchError, Measurement, Report};
+use crate::timing::middle;
+use crate::workers::{self, fail, settle};
+use bellows_config::Registry;
+
+/// Measure how long a reload takes, and how long packets wait for it
+///
+/// An engine runs at full speed while another thread swaps its network for one in which half of the apps are others, and
+/// back. Cases, in nanoseconds: swap (from the network to its running), pause (no breath is taken), parse (from the network file's text to the network). The median is over the processes' medians;
+/// p99, maximum and histogram are over all swaps. In the end every packet must be accounted for, or the benchmark fails.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    conditions: Conditions,
+    /// Apps in the network, in rows of eight
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(1..=2000))]
+    apps: usize,
+    /// Reloads per process
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = whole(1..=1_000_000))]
+    reloads: usize,
+    /// Fresh processes per schedule; at least 6 for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
+    processes: usize,
+    #[command(flatten)]
+    rival: Rival,
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--apps", "8", "--reloads", "2", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+        &[(&["--apps", "0"], "0 is not in 1..=2000"), (&["--cpu", "99999"], "processor 99999")];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
+}
+
+impl Benchmark for Arguments {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+
+    fn rival(&self) -> Option<&Rival> {
+        Some(&self.rival)
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.conditions.beside
+    }
+
+    fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
+        run(self, &lab.worker("reload"), lab.audience).map(|report| Finished::new(report, Report::text))
+    }
+}
+
+/// One schedule for one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Task {
+    schedule: Schedule,
+    options: Arguments,
+}
+
+/// What one process measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Answer {
+    times: Times,
+    books: Books,
+    /// Which part of the time the engine's thread was on its processor.
+    share: f64,
+}
+
+/// How long each swap took, in nanoseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Times {
+    /// From the text of the network to the network.
+    parses: Vec<u64>,
+    /// From the network to the moment when it runs.
+    swaps: Vec<u64>,
+    /// Without a breath.
+    pauses: Vec<u64>,
+}
+
+/// Where the packets went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Books {
+    /// Packets and copies that were made.
+    made: u64,
+    /// Those that came to the end of their way.
+    arrived: u64,
+    /// Those that apps and links dropped, as they do without reloads too.
+    dropped: u64,
+    /// Those that were in what a reload took away.
+    reload: u64,
+    /// Those that were still on their way.
+    left: u64,
+}
+
+/// Runs the benchmark. `arguments` make this program call [`measure`] in a fresh process.
+fn run(options: &Arguments, arguments: &[&str], audience: &mut dyn Audience) -> Result<Report, BenchError> {
+    let schedules = options.conditions.schedules();
+    let task = |&schedule: &Schedule| Task { schedule, options: options.clone() };
+    let tasks: Vec<Task> = schedules.iter().map(task).collect();
+    let Answers { answers, machine, interrupted }: Answers<Answer> =
+        take_turns(arguments, &tasks, options.processes, audience)?;
+    let (apps, links) = (lines(options.apps) * APPS, lines(options.apps) * LINKS);
+    let mut results = Vec::new();
+    let mut notes = Vec::new();
+    for (schedule, answers) in schedules.iter().zip(&answers) {
+        let labels = || vec![("schedule", json!(schedule)), ("apps", Value::from(apps)), ("links", Value::from(links))];
+        for (case, times) in [
+            ("swap", (|times| &times.swaps) as fn(&Times) -> &Vec<u64>),
+            ("pause", |times| &times.pauses),
+            ("parse", |times| &times.parses),
+        ] {
+            let processes: Vec<&[u64]> = answers.iter().map(|answer| times(&answer.times).as_slice()).collect();
+            results.extend(Measurement::of_times(case, &processes, labels()));
+        }
+        notes.push(balance(*schedule, options.reloads, answers));
+        notes.extend(disturbance(*schedule, answers));
+    }
+    let mut report = Report::new("reload", machine, options.processes, results);
+    report.notes = notes;
+    report.interrupted = interrupted;
+    Ok(report)
+}
+
+/// What the books of all processes say; they balance, or there were no answers.
+fn balance(schedule: Schedule, reloads: usize, answers: &[Answer]) -> String {
+    let sum = |part: fn(&Books) -> u64| answers.iter().map(|answer| part(&answer.books)).sum::<u64>();
+    let reloads = (reloads + 1) * answers.len();
+    format!(
+        "{schedule}: {reloads} reloads, of {} packets {} arrived, {} were dropped as they would have been without \
+         reloads, {} were in apps and links that went away, {} were on their way at the end: none is missing",
+        sum(|books| books.made),
+        sum(|books| books.arrived),
+        sum(|books| books.dropped),
+        sum(|books| books.reload),
+        sum(|books| books.left),
+    )
+}
+
+/// With less than this part of its processor an engine was disturbed.
+const ENOUGH: f64 = 0.92;
+
+/// What to bear in mind if other programs ran on the engine's processor: swaps wait for the engine.
+fn disturbance(schedule: Schedule, answers: &[Answer]) -> Option<String> {
+    let shares: Vec<f64> = answers.iter().map(|answer| answer.share).collect();
+    let share = middle(&shares);
+    (share < ENOUGH).then(|| {
+        let percent = 100.0 * share;
+        format!(
+            "{schedule}: the engine had {percent:.0} percent of its processor; on a quiet machine swaps are shorter"
+        )
+    })
+}
+
+/// Does one task, in a process that has done nothing else.
+fn measure(task: Task) -> Answer {
+    let Task { schedule, options } = task;
+    let all = cpu::allowed();
+    settle(options.common.cpu);
+    // The thread that swaps must not take turns with the engine if there is another processor.
+    let busy = cpu::allowed();
+    let other = all.into_iter().find(|cpu| !busy.contains(cpu));
+    let texts = [network(options.apps, false), network(options.apps, true)];
+    let settings = Settings { schedule, ..Settings::default() };
+    let mut engine = Engine::new(loaded(&texts[0]), settings, None).unwrap_or_else(|error| fail(&error));
+    let control = engine.control();
+    let (times, outcome, share) = std::thread::scope(|scope| {
+        let times = scope.spawn(|| {
+            other.map(cpu::pin_to);
+            let times = swap_again_and_again(&control, &texts, options.reloads);
+            control.stop();
+            times
+        });
+        let (start, worked) = (Instant::now(), cpu::thread_time());
+        let end = engine.run();
+        let share = (cpu::thread_time() - worked) as f64 / start.elapsed().as_nanos() as f64;
+        let outcome = engine.finish(end);
+        (times.join().unwrap_or_else(|_| fail(&"the thread that reloads panicked")), outcome, share)
+    });
+    let books = Books::of(&outcome);
+    if let Err(why) = books.check() {
+        fail(&why);
+    }
+    Answer { times, books, share }
+}
+
+/// Swaps one network for the other, so many times after a first one, which waits for the run to begin.
+fn swap_again_and_again(control: &Control, texts: &[String; 2], reloads: usize) -> Times {
+    let mut times = Times::default();
+    for round in 0..=reloads {
+        let start = Instant::now();
+        let network = loaded(&texts[(round + 1) % 2]);
+        let parse = start.elapsed();
+        let reloaded = control.reload(network).unwrap_or_else(|error| fail(&error));
+        if round > 0 {
+            times.parses.push(parse.as_nanos() as u64);
+            times.swaps.push(reloaded.swap_nanos);
+            times.pauses.push(reloaded.pause_nanos);
+        }
+    }
+    times
+}
+
+impl Books {
+    /// Those of a whole run of [`network`]s. The apps at both ends of its lines are in every one of them, so that they have
+    /// counted from the start.
+    fn of(outcome: &Outcome) -> Books {
+        let snapshot = &outcome.snapshot;
+        let mut books = Books { reload: snapshot.removed(), ..Books::default() };
+        let mut unmade = 0;
+        for app in &snapshot.apps {
+            match app.kind.as_str() {
+                "source" => {
+                    books.made += app.out_packets;
+                    // Packets for which the pool had no buffer, which are counted like drops.
+                    unmade += app.drops["no_buffer"];
+                }
+                // A copy of each packet. One that could not be made is booked as made and dropped.
+                "tee" => books.made += app.in_packets,
+                "sink" => books.arrived += app.in_packets,
+                _ => {}
+            }
+        }
+        books.dropped = snapshot.dropped() - books.reload - unmade;
+        // Gauges are written at the end: buffers hold what waits in links and what apps hold.
+        books.left = snapshot.engine("buffers_in_use");
+        books
+    }
+
+    /// Whether every packet is accounted for.
+    fn check(&self) -> Result<(), String> {
+        let Books { made, arrived, dropped, reload, left } = *self;
+        if made == 0 {
+            return Err("no packet moved while networks were swapped".to_owned());
+        }
+        if arrived + dropped + reload + left != made {
+            return Err(format!(
+                "the books do not balance: {made} packets were made, but {arrived} arrived, {dropped} were dropped, \
+                 {reload} went with what was reloaded, and {left} are left"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Apps and links of a line.
+const APPS: usize = 8;
+const LINKS: usize = 8;
+
+/// Lines in a network of about so many apps.
+fn lines(apps: usize) -> usize {
+    apps.div_ceil(APPS)
+}
+
+/// A network of lines of eight apps, as a file. Frames are copied; the ones are cut and thinned out, the others limited
+/// and delayed, and both end in one sink. Of each line the four apps in between `differ` from the other network: in
+/// every other line they have other names, so that they come and go, else other settings.
+fn network(apps: usize, differs: bool) -> String {
+    let mut text = Text::default();
+    for line in 0..lines(apps) {
+        let renamed = differs && line % 2 == 0;
+        let (length, every, rate, time) = match differs && !renamed {
+            false => (512, 2, "10Gb/s", "20us"),
+            true => (256, 3, "5Gb/s", "10us"),
+        };
+        let name = |app: &str| if renamed { format!("{app}-new-{line}") } else { format!("{app}-{line}") };
+        let [cut, thin, limit, delay] = ["cut", "thin", "limit", "delay"].map(name);
+        text.app(&format!("source-{line}"), "source", "size = 590");
+        text.app(&format!("copy-{line}"), "tee", "");
+        text.app(&cut, "truncate", &format!("length = {length}"));
+        text.app(&thin, "sample", &format!("every = {every}"));
+        text.app(&limit, "rate-limiter", &format!("rate = \"{rate}\"\nqueue = 100"));
+        text.app(&delay, "delay", &format!("time = \"{time}\""));
+        text.app(&format!("join-{line}"), "join", "");
+        text.app(&format!("sink-{line}"), "sink", "");
+        text.link(&format!("source-{line}.output"), &format!("copy-{line}.input"));
+        text.link(&format!("copy-{line}.one"), &format!("{cut}.input"));
+        text.link(&format!("{cut}.output"), &format!("{thin}.input"));
+        text.link(&format!("{thin}.output"), &format!("join-{line}.one"));
+        text.link(&format!("copy-{line}.other"), &format!("{limit}.input"));
+        text.link(&format!("{limit}.output"), &format!("{delay}.input"));
+        text.link(&format!("{delay}.output"), &format!("join-{line}.other"));
+        text.link(&format!("join-{line}.output"), &format!("sink-{line}.input"));
+    }
+    text.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_apps_differ() {
+        let [one, other] = [false, true].map(|differs| loaded(&network(64, differs)));
+        assert_eq!((one.apps.len(), one.links.len()), (64, 64));
+        let kept = one.apps.iter().filter(|app| {
+            other.apps.iter().any(|other| (&other.name, &other.fingerprint) == (&app.name, &app.fingerprint))
+        });
+        assert_eq!(kept.count(), 32);
+    }
+
+    #[test]
+    fn a_missing_packet_is_found() {
+        let books = Books { made: 10, arrived: 5, dropped: 2, reload: 2, left: 1 };
+        assert_eq!(books.check(), Ok(()));
+        let lost = Books { left: 0, ..books }.check().unwrap_err();
+        assert!(lost.starts_with("the books do not balance: 10 packets were made, but 5 arrived"), "{lost}");
+        assert!(Books::default().check().is_err());
+    }
+}

@@ -1,0 +1,403 @@
+//! A benchmark and its workers: fresh processes that measure, and the lines that they say to each other.
+//!
+//! Every benchmark has its work done by processes that have done nothing else. All of them speak one protocol, by lines of
+//! JSON: orders on the worker's standard input, answers on its standard output.
+//!
+//! | order | answer |
+//! |---|---|
+//! | the task: whatever the benchmark and its worker agreed on | `{"machine": …, "outcome": {"Ok": …}}`: what was measured, or `null` if turns follow; `{"Err": "why"}` from a worker that cannot take part, and ends |
+//! | `"turn"`, any number of times | a [`Turn`] |
+//! | `"advance"`, between two stages | `null` |
+//! | the end of standard input | `{"Ok": null}`, or `{"Err": "why"}` if all that was measured is worthless; then the worker ends |
+//!
+//! A worker that does its task at once ([`answer`]) puts all it has found into its first answer. One that takes turns
+//! ([`take_part`]) lays out what it measures, and then waits for orders. What a worker writes to its standard error is
+//! shown; if it ends with a code other than 0, that is the reason for its failure.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, Once, PoisonError};
+use std::thread::JoinHandle;
+
+use bellows_sys::{clock, cpu};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::audience::Audience;
+use crate::machine::Machine;
+use crate::slices::Turn;
+
+/// What a worker could not do.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// It could not be started.
+    #[error("cannot start {0} for a measurement: {1}")]
+    Start(PathBuf, std::io::Error),
+    /// It failed.
+    #[error("a measuring process failed: {1} ({0})")]
+    Failed(ExitStatus, String),
+    /// It answered something else.
+    #[error("a measuring process answered what cannot be read: {0}; is it another version of this program?")]
+    Answer(serde_json::Error),
+    /// It ended without having failed.
+    #[error("a measuring process ended without an answer; is it another version of this program?")]
+    Silent,
+    /// The audience had enough before there was anything to report.
+    #[error("interrupted before anything was measured")]
+    Interrupted,
+}
+
+impl ProcessError {
+    /// Whether whoever asked for the measurement made a mistake, which the worker has explained. Everything else should
+    /// not have happened.
+    pub fn is_mistake(&self) -> bool {
+        matches!(self, ProcessError::Failed(status, _) if status.code() == Some(MISTAKEN))
+    }
+}
+
+/// The code with which a worker ends that explains why it cannot measure.
+const MISTAKEN: i32 = 2;
+
+/// What a worker is told after its task.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Order {
+    Turn,
+    Advance,
+}
+
+/// The answer to a task.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Reply<A> {
+    /// The machine that the worker found. A model of something else does not look at it.
+    pub(crate) machine: Option<Machine>,
+    /// What it measured, or why it takes no part.
+    pub(crate) outcome: Result<A, String>,
+}
+
+/// A worker as the benchmark sees it. One that is dropped is killed: nobody is left to work for.
+pub(crate) struct Worker {
+    child: Child,
+    /// Closed to end it.
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    /// What it writes to its standard error.
+    said: Option<JoinHandle<String>>,
+}
+
+/// How long an audience that has had enough waits, about.
+const IMPATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+
+impl Worker {
+    /// Starts this program with some arguments, and gives it its task.
+    pub(crate) fn start(arguments: &[&str], task: &impl Serialize) -> Result<Worker, ProcessError> {
+        Worker::run(Command::new(this_program()?).args(arguments), task)
+    }
+
+    /// Starts a command that speaks the protocol, and gives it its task.
+    ///
+    /// It is in a process group of its own: an interrupt at the terminal is for the process that waits for it.
+    pub(crate) fn run(command: &mut Command, task: &impl Serialize) -> Result<Worker, ProcessError> {
+        let program = PathBuf::from(command.get_program());
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let spawned = piped.process_group(0).spawn();
+        let mut child = spawned.map_err(|error| ProcessError::Start(program, error))?;
+        let (orders, answers, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(answers), Some(errors)) = (answers, errors) else { unreachable!("both are pipes") };
+        let mut worker = Worker { child, orders, answers: BufReader::new(answers), said: Some(collected(errors)) };
+        worker.order(task);
+        Ok(worker)
+    }
+
+    /// The answer to the task, unless the audience has had enough before it comes.
+    pub(crate) fn reply<A: DeserializeOwned>(&mut self, audience: &dyn Audience) -> Result<Reply<A>, ProcessError> {
+        loop {
+            let answers = self.answers.get_ref();
+            let came = poll(&mut [PollFd::new(answers, PollFlags::IN)], Some(&IMPATIENCE)).unwrap_or(0);
+            if came > 0 {
+                return self.answer();
+            }
+            if audience.is_enough() {
+                return Err(ProcessError::Interrupted);
+            }
+        }
+    }
+
+    /// Lets it take a turn.
+    pub(crate) fn turn(&mut self) -> Result<Turn, ProcessError> {
+        self.order(&Order::Turn);
+        self.answer()
+    }
+
+    /// Lets it do what lies between two stages.
+    pub(crate) fn advance(&mut self) -> Result<(), ProcessError> {
+        self.order(&Order::Advance);
+        self.answer()
+    }
+
+    /// Ends it. Returns what it wrote to its standard error.
+    pub(crate) fn finish(mut self) -> Result<String, ProcessError> {
+        self.orders = None;
+        let ended: Result<(), String> = self.answer()?;
+        match (self.child.wait(), ended) {
+            (Ok(status), Ok(())) if status.success() => Ok(self.said()),
+            (Ok(status), ended) => {
+                let said = self.said();
+                Err(ProcessError::Failed(status, ended.err().unwrap_or(said)))
+            }
+            (Err(error), _) => Err(ProcessError::Start("a measuring process".into(), error)),
+        }
+    }
+
+    /// Sends a line. A worker that has ended is noticed when it does not answer.
+    fn order(&mut self, order: &impl Serialize) {
+        if let Some(orders) = &mut self.orders {
+            let _ = say(orders, order);
+        }
+    }
+
+    fn answer<A: DeserializeOwned>(&mut self) -> Result<A, ProcessError> {
+        let mut line = String::new();
+        match self.answers.read_line(&mut line) {
+            Ok(length) if length > 0 => serde_json::from_str(&line).map_err(ProcessError::Answer),
+            _ => Err(self.failure()),
+        }
+    }
+
+    /// Why there is no answer.
+    fn failure(&mut self) -> ProcessError {
+        self.orders = None;
+        match self.child.wait() {
+            Ok(status) if status.success() => ProcessError::Silent,
+            Ok(status) => ProcessError::Failed(status, self.said()),
+            Err(error) => ProcessError::Start("a measuring process".into(), error),
+        }
+    }
+
+    fn said(&mut self) -> String {
+        self.said.take().and_then(|said| said.join().ok()).unwrap_or_default().trim().to_owned()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The file that this program runs from.
+pub(crate) fn this_program() -> Result<PathBuf, ProcessError> {
+    std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))
+}
+
+/// Reads all that comes, on a thread.
+fn collected(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn say(to: &mut impl Write, what: &impl Serialize) -> Result<(), std::io::Error> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    to.flush()
+}
+
+/// What a worker measures in turns, laid out and warm.
+pub trait Side {
+    /// Takes a turn.
+    fn turn(&mut self) -> Turn;
+
+    /// Does what lies between two stages.
+    fn advance(&mut self) {}
+
+    /// Ends.
+    ///
+    /// # Errors
+    /// What makes all that was measured worthless.
+    fn finish(self: Box<Self>) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A worker that does its task at once: reads it, does it, and says what it found.
+///
+/// # Errors
+/// When the task cannot be read or the answer not written.
+pub fn answer<T: DeserializeOwned, A: Serialize>(work: impl FnOnce(T) -> A) -> Result<(), std::io::Error> {
+    struct Done;
+    impl Side for Done {
+        fn turn(&mut self) -> Turn {
+            Turn::default()
+        }
+    }
+    serve(|task| (Ok(work(task)), Box::new(Done) as Box<dyn Side>))
+}
+
+/// A worker that takes turns: reads its task, lays out what it asks for, and takes a turn whenever it is told to, until
+/// standard input ends.
+///
+/// # Errors
+/// When the task cannot be read or an answer not be written.
+pub fn take_part<T: DeserializeOwned>(
+    lay_out: impl FnOnce(T) -> Result<Box<dyn Side>, String>,
+) -> Result<(), std::io::Error> {
+    struct Refused;
+    impl Side for Refused {
+        fn turn(&mut self) -> Turn {
+            Turn::default()
+        }
+    }
+    serve(|task| match lay_out(task) {
+        Ok(side) => (Ok(()), side),
+        Err(why) => (Err(why), Box::new(Refused)),
+    })
+}
+
+/// The worker's side of the protocol.
+fn serve<T: DeserializeOwned, A: Serialize>(
+    begin: impl FnOnce(T) -> (Result<A, String>, Box<dyn Side>),
+) -> Result<(), std::io::Error> {
+    let mut lines = std::io::stdin().lock().lines();
+    let Some(task) = lines.next() else { return Ok(()) };
+    let mut answers = std::io::stdout().lock();
+    let (outcome, mut side) = begin(serde_json::from_str(&task?)?);
+    say(&mut answers, &Reply { machine: Some(Machine::here()), outcome })?;
+    for line in lines {
+        match serde_json::from_str(&line?)? {
+            Order::Turn => say(&mut answers, &side.turn())?,
+            Order::Advance => {
+                side.advance();
+                say(&mut answers, &())?;
+            }
+        }
+    }
+    say(&mut answers, &side.finish())
+}
+
+/// Prepares a worker: binds its thread to a processor, the last that it may use if none is given, and
+/// measures the clock. Panics are remembered for [`panicked`].
+pub(crate) fn settle(processor: Option<usize>) {
+    remember_panics();
+    if let Some(processor) = processor.or_else(|| cpu::allowed().last().copied())
+        && let Err(error) = cpu::pin_to(processor)
+    {
+        fail(&format!("processor {processor}: {error}"));
+    }
+    clock::calibrate();
+}
+
+/// The last panic: what it said, and where it was.
+static PANICKED: Mutex<Option<String>> = Mutex::new(None);
+
+/// Does something that may panic because an app does, when it is made for instance.
+///
+/// # Errors
+/// What the panic said, and where it was.
+pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    remember_panics();
+    let result = std::panic::catch_unwind(AssertUnwindSafe(work));
+    result.map_err(|_| format!("an app panicked: {}", panicked().unwrap_or_default()))
+}
+
+/// Remembers each panic. An engine goes on when an app panics, and only then is it known what the process answers.
+fn remember_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let place = panic.location().map(|location| format!(" at {}:{}", location.file(), location.line()));
+            let message = panic.payload_as_str().unwrap_or("no message");
+            let told = format!("{message}{}", place.unwrap_or_default());
+            *PANICKED.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
+            usual(panic);
+        }));
+    });
+}
+
+/// What the last panic of this process said, and where it was.
+pub(crate) fn panicked() -> Option<String> {
+    PANICKED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Ends a worker with a message for the one that asked.
+pub(crate) fn fail(message: &dyn std::fmt::Display) -> ! {
+    eprintln!("{message}");
+    std::process::exit(MISTAKEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program of the shell as a worker, with the task 7.
+    fn worker(script: &str) -> Worker {
+        Worker::run(Command::new("sh").args(["-c", script]), &7).unwrap()
+    }
+
+    #[test]
+    fn a_task_turns_and_the_end_are_each_answered_by_a_line() {
+        let mut worker = worker(
+            r#"read task; echo '{"machine":null,"outcome":{"Ok":'"$task"'}}'
+            while read order; do
+                case "$order" in
+                    '"turn"') echo '{"figures":[2.5],"took":10,"lost":0}';;
+                    '"advance"') echo null;;
+                esac
+            done
+            echo "that was all" >&2; echo '{"Ok":null}'"#,
+        );
+        let Reply { machine, outcome } = worker.reply::<u32>(&()).unwrap();
+        assert_eq!((machine, outcome), (None, Ok(7)));
+        for _ in 0..2 {
+            assert_eq!(worker.turn().unwrap(), Turn { figures: vec![2.5], took: 10.0, lost: 0.0 });
+            worker.advance().unwrap();
+        }
+        assert_eq!(worker.finish().unwrap(), "that was all");
+    }
+
+    #[test]
+    fn what_is_no_answer_says_what_it_is() {
+        let reply = |script: &str| worker(script).reply::<u32>(&()).map(|_| ()).unwrap_err();
+        let failed = reply("read task; echo 'no such processor' >&2; exit 2");
+        assert!(failed.is_mistake() && failed.to_string().contains("no such processor"), "{failed}");
+        let failed = reply("read task; echo 'out of order' >&2; exit 3");
+        assert!(!failed.is_mistake() && failed.to_string().contains("out of order"), "{failed}");
+        assert!(matches!(reply("read task"), ProcessError::Silent));
+        let other = reply("read task; echo '{\"machine\":null,\"refused\":null}'");
+        assert!(other.to_string().ends_with("is it another version of this program?"), "{other}");
+    }
+
+    #[test]
+    fn a_worker_that_found_its_figures_worthless_has_failed() {
+        let mut worker = worker(
+            r#"read task; echo '{"machine":null,"outcome":{"Ok":1}}'; cat > /dev/null; echo '{"Err":"packets are missing"}'"#,
+        );
+        worker.reply::<u32>(&()).unwrap();
+        let failed = worker.finish().unwrap_err();
+        assert!(matches!(&failed, ProcessError::Failed(_, why) if why == "packets are missing"), "{failed:?}");
+    }
+
+    #[test]
+    fn an_audience_that_has_enough_does_not_wait() {
+        struct Impatient;
+        impl Audience for Impatient {
+            fn progress(&mut self, _: usize, _: usize) {}
+            fn show(&mut self, _: &str) {}
+            fn said(&mut self, _: &str) {}
+            fn is_enough(&self) -> bool {
+                true
+            }
+        }
+        let mut slow = worker("exec sleep 60");
+        assert!(matches!(slow.reply::<u32>(&Impatient), Err(ProcessError::Interrupted)));
+    }
+}

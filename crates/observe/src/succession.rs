@@ -1,0 +1,287 @@
+//! How counters go over from one configuration to the next.
+//!
+//! A reload lays out a new generation of counters. What stays takes its counts along; what is removed keeps a row, as long
+//! as no more than [`MAX_REMOVED`] others were removed after it; and what has passed through links that go is from then on
+//! in the accounts of the apps at their ends, so that the books of those balance.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
+use crate::layout::{account, common, engine, link};
+use crate::slab::{AppEntry, AppOutline, Directory, LinkEntry, Removed, Slab};
+
+/// How many apps and how many links that are gone a directory lists.
+const MAX_REMOVED: usize = 128;
+
+/// Where the counters of an app or a link go that does not stay.
+struct Heir {
+    /// Its position in the old directory: in the lists of what runs, or in those of what is gone.
+    from: usize,
+    /// The cells of its row in the new directory (those of an app's account, and the others), if it still has one.
+    to: Option<(usize, usize)>,
+}
+
+/// An end of a link.
+#[derive(Clone, Copy)]
+enum End {
+    Sender,
+    Receiver,
+}
+
+/// A link that stays, of which another app of the same name has got an end: what has passed through it so far is the gone
+/// app's and not the new one's.
+struct NewEnd {
+    /// The link, as a position in the old directory.
+    link: usize,
+    end: End,
+    /// The account of the app that is gone, if it is listed.
+    gone: Option<usize>,
+    new: usize,
+}
+
+/// Where each counter of a configuration goes when another one takes its place. Accounts and cells are those of the new
+/// directory.
+#[derive(Default)]
+pub struct Succession {
+    /// For each app, and each link, of the new directory the one of the old directory that it continues.
+    apps: Vec<Option<usize>>,
+    links: Vec<Option<usize>>,
+    /// Apps that the new configuration removes, and those that were gone before.
+    removed_apps: Vec<Heir>,
+    gone_apps: Vec<Heir>,
+    /// The same of links.
+    removed_links: Vec<Heir>,
+    gone_links: Vec<Heir>,
+    /// For each link that it removes the accounts of the apps that sent and received.
+    ends: Vec<[Option<usize>; 2]>,
+    new_ends: Vec<NewEnd>,
+}
+
+/// What tells one app that is gone from another: one that comes and goes under a name is the same.
+fn app_key(entry: &AppEntry) -> (&str, &str, &[String], &[String]) {
+    (&entry.name, &entry.kind, &entry.drops, &entry.counters)
+}
+
+fn link_key(entry: &LinkEntry) -> (&str, &str) {
+    (&entry.from, &entry.to)
+}
+
+/// The app of a link's end: names may hold dots, the port is what follows the last.
+fn app_of(end: &str) -> &str {
+    end.rsplit_once('.').map_or(end, |(app, _)| app)
+}
+
+/// Each item once, the last of them if there are more than are listed.
+fn last<'a, T, K: Hash + Eq>(items: impl Iterator<Item = &'a T>, key: impl Fn(&'a T) -> K) -> Vec<&'a T> {
+    let mut known = HashSet::new();
+    let mut items: Vec<&T> = items.filter(|item| known.insert(key(item))).collect();
+    items.drain(..items.len().saturating_sub(MAX_REMOVED));
+    items
+}
+
+/// Which of so many old items no new one continues.
+fn removed(old: usize, origins: &[Option<usize>]) -> Vec<usize> {
+    let mut stays = vec![false; old];
+    origins.iter().flatten().for_each(|&index| stays[index] = true);
+    (0..old).filter(|&index| !stays[index]).collect()
+}
+
+impl Directory {
+    /// Lays out the counters of a network that takes the place of another one: of its apps, its links, what reloads have
+    /// removed, and the events that are counted. For each app and link there is the position of the one in the `old`
+    /// directory that it continues.
+    pub fn lay_out_after<'a>(
+        old: &Directory,
+        apps: impl Iterator<Item = (AppOutline<'a>, Option<usize>)>,
+        links: impl Iterator<Item = ((String, String), Option<usize>)>,
+        events: Vec<String>,
+    ) -> (Directory, Succession) {
+        let (apps, app_origins): (Vec<_>, Vec<_>) = apps.unzip();
+        let (links, link_origins): (Vec<_>, Vec<_>) = links.unzip();
+        let removed_apps = removed(old.apps.len(), &app_origins);
+        let removed_links = removed(old.links.len(), &link_origins);
+        let gone = Removed {
+            apps: last(old.gone_apps.iter().chain(removed_apps.iter().map(|&app| &old.apps[app])), app_key),
+            links: last(old.gone_links.iter().chain(removed_links.iter().map(|&link| &old.links[link])), link_key),
+        };
+        let new = Directory::lay_out(apps.into_iter(), links.into_iter(), &gone, events);
+        let succession = Succession { apps: app_origins, links: link_origins, ..Succession::default() };
+        let succession = succession.find_heirs(old, &new, &removed_apps, &removed_links);
+        (new, succession)
+    }
+}
+
+impl Succession {
+    fn find_heirs(self, old: &Directory, new: &Directory, apps: &[usize], links: &[usize]) -> Succession {
+        if apps.is_empty() && links.is_empty() && old.gone_apps.is_empty() && old.gone_links.is_empty() {
+            return self;
+        }
+        let app_rows = new.gone_apps.iter().map(|entry| (app_key(entry), (entry.account, entry.cell)));
+        let app_rows: HashMap<_, _> = app_rows.collect();
+        let link_rows = new.gone_links.iter().map(|entry| (link_key(entry), (entry.cell, entry.cell)));
+        let link_rows: HashMap<_, _> = link_rows.collect();
+        let app = |(from, entry): (usize, &AppEntry)| Heir { from, to: app_rows.get(&app_key(entry)).copied() };
+        let link = |(from, entry): (usize, &LinkEntry)| Heir { from, to: link_rows.get(&link_key(entry)).copied() };
+
+        // Where the account of each app of the old configuration goes, and those of apps that only take over its name.
+        let mut accounts: HashMap<&str, usize> = HashMap::new();
+        let mut new_accounts: HashMap<&str, usize> = HashMap::new();
+        for entry in apps.iter().map(|&app| &old.apps[app]) {
+            accounts.extend(app_rows.get(&app_key(entry)).map(|(account, _)| (&*entry.name, *account)));
+        }
+        for (origin, entry) in self.apps.iter().zip(&new.apps) {
+            let accounts = if origin.is_some() { &mut accounts } else { &mut new_accounts };
+            accounts.insert(&entry.name, entry.account);
+        }
+        let account = |end: &str| accounts.get(app_of(end)).copied();
+        let mut new_ends = Vec::new();
+        for &link in self.links.iter().flatten() {
+            let entry = &old.links[link];
+            for (end, name) in [(End::Sender, &entry.from), (End::Receiver, &entry.to)] {
+                if let Some(&new) = new_accounts.get(app_of(name)) {
+                    new_ends.push(NewEnd { link, end, gone: account(name), new });
+                }
+            }
+        }
+        let ends = links.iter().map(|&link| [&old.links[link].from, &old.links[link].to].map(|end| account(end)));
+        Succession {
+            ends: ends.collect(),
+            new_ends,
+            removed_apps: apps.iter().map(|&index| app((index, &old.apps[index]))).collect(),
+            gone_apps: old.gone_apps.iter().enumerate().map(app).collect(),
+            removed_links: links.iter().map(|&index| link((index, &old.links[index]))).collect(),
+            gone_links: old.gone_links.iter().enumerate().map(link).collect(),
+            ..self
+        }
+    }
+
+    /// The apps that go, as positions in the old directory, each with the first cell of drops of the row that it has in the
+    /// new one, if it has one.
+    pub fn removed_apps(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
+        self.removed_apps.iter().map(|&Heir { from, to }| (from, to.map(|(_, cell)| cell)))
+    }
+
+    /// The links that go, as positions in the old directory.
+    pub fn removed_links(&self) -> impl Iterator<Item = usize> {
+        self.removed_links.iter().map(|heir| heir.from)
+    }
+
+    /// Writes all counts where they belong in the new generation. `waiting` says how many packets and bytes wait in a link
+    /// of the old one; those that wait in links that go count as removed.
+    pub fn carry_over(&self, from: &Slab, to: &Slab, waiting: impl Fn(usize) -> (u64, u64)) {
+        let copy = |first: usize, target: usize, count: usize| {
+            (0..count).for_each(|index| to.set(target + index, from.get(first + index)));
+        };
+        let add = |first: usize, target: usize, count: usize| {
+            (0..count).for_each(|index| to.add(target + index, from.get(first + index)));
+        };
+        let forget = |drops: u64| to.add(engine::FORGOTTEN_DROPS, drops);
+        let (old, new) = (&from.directory, &to.directory);
+        let account_cells = account::cells(old.events.len());
+        copy(0, 0, old.engine.len());
+        copy(old.histograms, new.histograms, Directory::HISTOGRAM_CELLS);
+
+        let apps = self.removed_apps.iter().map(|heir| (heir, &old.apps[heir.from]));
+        for (heir, entry) in apps.chain(self.gone_apps.iter().map(|heir| (heir, &old.gone_apps[heir.from]))) {
+            match heir.to {
+                Some((account, cell)) => {
+                    add(entry.account, account, account_cells);
+                    add(entry.cell, cell, entry.drops.len() + entry.counters.len());
+                }
+                None => {
+                    let past = from.get(entry.account + account::PAST_TXDROP);
+                    let drops = (0..entry.drops.len()).map(|drop| from.get(entry.cell + drop));
+                    forget(drops.fold(past, u64::wrapping_add));
+                }
+            }
+        }
+        for (origin, after) in self.apps.iter().zip(&new.apps) {
+            let Some(before) = origin.map(|origin| &old.apps[origin]) else { continue };
+            // What was dropped while it started is there already.
+            let removed = to.get(after.cell + common::REMOVED);
+            copy(before.cell, after.cell, after.drops.len() + after.counters.len());
+            to.add(after.cell + common::REMOVED, removed);
+            copy(before.account, after.account, account_cells);
+        }
+
+        // What passed through links that go stays with the apps at their ends.
+        for (heir, [sender, receiver]) in self.removed_links.iter().zip(&self.ends) {
+            let cell = old.links[heir.from].cell;
+            let waiting = waiting(heir.from);
+            let passed = PassedThrough::of(from, cell, waiting);
+            match sender {
+                Some(sender) => passed.add_to_sender(to, *sender),
+                None => forget(passed.refused),
+            }
+            if let Some(receiver) = receiver {
+                passed.add_to_receiver(to, *receiver);
+            }
+            from.set(cell + link::WAITING, 0);
+            from.set(cell + link::WAITING_BYTES, 0);
+            from.set(cell + link::REMOVED, waiting.0);
+        }
+        let links = self.removed_links.iter().map(|heir| (heir, &old.links[heir.from]));
+        for (heir, entry) in links.chain(self.gone_links.iter().map(|heir| (heir, &old.gone_links[heir.from]))) {
+            match heir.to {
+                Some((cell, _)) => add(entry.cell, cell, link::COUNTERS.len()),
+                None => forget(from.get(entry.cell + link::REMOVED)),
+            }
+        }
+        for &NewEnd { link, end, gone, new } in &self.new_ends {
+            let passed = PassedThrough::of(from, old.links[link].cell, waiting(link));
+            match (end, gone) {
+                (End::Sender, Some(gone)) => passed.add_to_sender(to, gone),
+                (End::Receiver, Some(gone)) => passed.add_to_receiver(to, gone),
+                (End::Sender, None) => forget(passed.refused),
+                (End::Receiver, None) => {}
+            }
+            match end {
+                End::Sender => passed.negative().add_to_sender(to, new),
+                End::Receiver => passed.negative().add_to_receiver(to, new),
+            }
+        }
+        for (origin, after) in self.links.iter().zip(&new.links) {
+            if let Some(before) = origin.map(|origin| &old.links[origin]) {
+                copy(before.cell, after.cell, link::COUNTERS.len());
+            }
+        }
+    }
+}
+
+/// What has passed through a link. Sums wrap, so that it can be taken off as well.
+struct PassedThrough {
+    packets: u64,
+    bytes: u64,
+    refused: u64,
+    received: u64,
+    received_bytes: u64,
+}
+
+impl PassedThrough {
+    fn of(slab: &Slab, cell: usize, (waiting, waiting_bytes): (u64, u64)) -> PassedThrough {
+        let [packets, bytes, refused] = [link::PACKETS, link::BYTES, link::DROPS].map(|count| slab.get(cell + count));
+        let (received, received_bytes) = (packets.wrapping_sub(waiting), bytes.wrapping_sub(waiting_bytes));
+        PassedThrough { packets, bytes, refused, received, received_bytes }
+    }
+
+    fn negative(&self) -> PassedThrough {
+        PassedThrough {
+            packets: self.packets.wrapping_neg(),
+            bytes: self.bytes.wrapping_neg(),
+            refused: self.refused.wrapping_neg(),
+            received: self.received.wrapping_neg(),
+            received_bytes: self.received_bytes.wrapping_neg(),
+        }
+    }
+
+    fn add_to_sender(&self, slab: &Slab, app: usize) {
+        slab.add(app + account::PAST_OUT, self.packets);
+        slab.add(app + account::PAST_OUT_BYTES, self.bytes);
+        slab.add(app + account::PAST_TXDROP, self.refused);
+    }
+
+    fn add_to_receiver(&self, slab: &Slab, app: usize) {
+        slab.add(app + account::PAST_IN, self.received);
+        slab.add(app + account::PAST_IN_BYTES, self.received_bytes);
+    }
+}

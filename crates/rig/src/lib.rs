@@ -1,0 +1,222 @@
+//! A rig for testing one app by itself: packets in by hand, packets out by hand, time by hand.
+//!
+//! ```
+//! use bellows_engine::{App, Io, Port, Ports};
+//! use bellows_rig::Rig;
+//!
+//! struct Pass;
+//!
+//! impl App for Pass {
+//!     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+//!     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the same packets")]);
+//!
+//!     fn push(&mut self, io: &Io<Self>) {
+//!         io.forward(0, 0);
+//!     }
+//! }
+//!
+//! let mut rig = Rig::new(Pass, &["input"], &["output"]);
+//! rig.send("input", [b"one".as_slice(), b"two"]);
+//! rig.breathe();
+//! assert_eq!(rig.received("output"), [b"one".to_vec(), b"two".to_vec()]);
+//! ```
+
+#![forbid(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bellows_engine::{App, End, Engine, Io, Network, Outcome, Port, Ports, Settings};
+use bellows_observe::{AppCounts, Imbalance, Snapshot};
+use bellows_packet::Packet;
+
+type Queue = Arc<Mutex<VecDeque<Packet>>>;
+
+fn with_queue<T>(queue: &Queue, work: impl FnOnce(&mut VecDeque<Packet>) -> T) -> T {
+    work(&mut queue.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Sends what a test puts into its queue.
+struct Feed(Queue);
+
+impl App for Feed {
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets of the test")]);
+
+    fn pull(&mut self, io: &Io<Self>) {
+        let mut output = io.output(0);
+        let room = output.room();
+        with_queue(&self.0, |queue| {
+            let count = queue.len().min(room);
+            io.brought_in(count);
+            queue.drain(..count).for_each(|packet| output.push(packet));
+        });
+    }
+
+    fn exhausted(&self) -> bool {
+        with_queue(&self.0, |queue| queue.is_empty())
+    }
+}
+
+/// Keeps what it receives for the test.
+struct Collect(Queue);
+
+impl App for Collect {
+    const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets for the test")]);
+
+    fn push(&mut self, io: &Io<Self>) {
+        let mut input = io.input(0);
+        io.handed_off(input.len());
+        with_queue(&self.0, |queue| queue.extend(&mut input));
+    }
+}
+
+/// One app in a network of its own.
+///
+/// It checks the app's books at its end: every packet that came in or was made has been sent, dropped for a reason, or is held.
+pub struct Rig {
+    /// `None` once it is finished.
+    engine: Option<Engine>,
+    inputs: Vec<(String, Queue)>,
+    outputs: Vec<(String, Queue)>,
+}
+
+impl Rig {
+    /// Links these ports of an app, and starts it. The time is 1 second.
+    ///
+    /// # Panics
+    /// If the app cannot be linked so, or cannot start.
+    pub fn new<A: App>(app: A, inputs: &[&str], outputs: &[&str]) -> Rig {
+        Rig::with_settings(app, inputs, outputs, Settings::default())
+    }
+
+    /// As [`Rig::new`], with other settings of the engine.
+    ///
+    /// # Panics
+    /// As [`Rig::new`].
+    pub fn with_settings<A: App>(app: A, inputs: &[&str], outputs: &[&str], settings: Settings) -> Rig {
+        let queues = |ports: &[&str]| -> Vec<(String, Queue)> {
+            ports.iter().map(|&port| (port.to_owned(), Queue::default())).collect()
+        };
+        let (inputs, outputs) = (queues(inputs), queues(outputs));
+        let mut network = Network::new().app("app", app);
+        for (port, queue) in &inputs {
+            network = network.app(&format!("feed-{port}"), Feed(Arc::clone(queue)));
+            network = network.link(&format!("feed-{port}.output -> app.{port}")).expect("a link");
+        }
+        for (port, queue) in &outputs {
+            network = network.app(&format!("collect-{port}"), Collect(Arc::clone(queue)));
+            network = network.link(&format!("app.{port} -> collect-{port}.input")).expect("a link");
+        }
+        let engine = Engine::new(network, settings, None).unwrap_or_else(|error| panic!("{error}"));
+        engine.set_time(1_000_000_000);
+        Rig { engine: Some(engine), inputs, outputs }
+    }
+
+    fn queue<'a>(queues: &'a [(String, Queue)], port: &str) -> &'a Queue {
+        &queues.iter().find(|(name, _)| name == port).unwrap_or_else(|| panic!("port `{port}` is not linked")).1
+    }
+
+    /// Puts packets in line for an input.
+    ///
+    /// # Panics
+    /// If the input is not linked, or the pool is empty.
+    pub fn send<B: AsRef<[u8]>>(&mut self, input: &str, packets: impl IntoIterator<Item = B>) {
+        let packets = packets.into_iter().map(|bytes| Packet::from_bytes(bytes.as_ref()).expect("a buffer"));
+        self.send_packets(input, packets);
+    }
+
+    /// Puts packets with all that they carry in line for an input.
+    ///
+    /// # Panics
+    /// If the input is not linked.
+    pub fn send_packets(&mut self, input: &str, packets: impl IntoIterator<Item = Packet>) {
+        with_queue(Rig::queue(&self.inputs, input), |queue| queue.extend(packets));
+    }
+
+    /// Sets the time, in nanoseconds.
+    pub fn set_time(&mut self, nanos: u64) {
+        self.engine().set_time(nanos);
+    }
+
+    /// Takes one breath. False if no packet moved in it.
+    pub fn breathe(&mut self) -> bool {
+        self.engine.as_mut().is_some_and(Engine::breathe)
+    }
+
+    /// Breathes until no packet moves, at most a million times.
+    ///
+    /// # Panics
+    /// If packets still move then.
+    pub fn settle(&mut self) {
+        assert!((0..1_000_000).any(|_| !self.breathe()), "packets move without end");
+    }
+
+    /// Takes the bytes of the packets that an output sent since the last call.
+    ///
+    /// # Panics
+    /// If the output is not linked.
+    pub fn received(&mut self, output: &str) -> Vec<Vec<u8>> {
+        self.received_packets(output).iter().map(|packet| packet.bytes().to_vec()).collect()
+    }
+
+    /// Takes the packets that an output sent since the last call.
+    ///
+    /// # Panics
+    /// If the output is not linked.
+    pub fn received_packets(&mut self, output: &str) -> Vec<Packet> {
+        with_queue(Rig::queue(&self.outputs, output), mem::take).into()
+    }
+
+    /// All counters.
+    pub fn snapshot(&self) -> Snapshot {
+        self.engine().snapshot()
+    }
+
+    /// The app's counters.
+    pub fn counts(&self) -> AppCounts {
+        self.snapshot().apps.swap_remove(0)
+    }
+
+    /// What the app tells of itself, if it does.
+    pub fn status(&self) -> Option<serde_json::Value> {
+        self.engine().control().statuses().into_iter().find(|status| status.app == "app").map(|status| status.status)
+    }
+
+    /// Whether the app says that it will bring in nothing more and holds nothing.
+    pub fn is_done(&self) -> bool {
+        self.engine().is_done()
+    }
+
+    /// Ends the run with what is wrong with the books, for an app that loses count of its packets on purpose.
+    pub fn imbalances(mut self) -> Vec<Imbalance> {
+        let engine = self.engine.take().expect("the engine is there until here");
+        engine.finish(End::Done).snapshot.imbalances()
+    }
+
+    /// Ends the run: stops the app.
+    ///
+    /// # Panics
+    /// If the app has lost count of its packets.
+    pub fn finish(mut self) -> Outcome {
+        let engine = self.engine.take().expect("the engine is there until here");
+        let outcome = engine.finish(End::Done);
+        assert_eq!(outcome.snapshot.imbalances(), []);
+        outcome
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().expect("the engine is there until the rig is finished")
+    }
+}
+
+impl Drop for Rig {
+    /// Fails the test if the app has lost count of its packets.
+    fn drop(&mut self) {
+        if let Some(engine) = &self.engine
+            && !std::thread::panicking()
+        {
+            assert_eq!(engine.snapshot().imbalances(), []);
+        }
+    }
+}

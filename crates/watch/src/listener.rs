@@ -1,0 +1,32 @@
+//! The end of a trace or a tap on another thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Has the engine look again at what is watched.
+pub(crate) type Wake = Box<dyn Fn() + Send + Sync>;
+
+/// Tells the engine, when it is dropped, that nobody listens any more.
+pub(crate) struct Listener {
+    over: Arc<AtomicBool>,
+    wake: Wake,
+}
+
+impl Listener {
+    pub(crate) fn new(over: &Arc<AtomicBool>, wake: Wake) -> Listener {
+        Listener { over: Arc::clone(over), wake }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.over.store(true, Relaxed);
+        (self.wake)();
+    }
+}
+
+/// How long it is until a deadline.
+pub(crate) fn until(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}

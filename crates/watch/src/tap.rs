@@ -1,0 +1,134 @@
+//! Copies of the packets that pass a link.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+use bellows_observe::TapRecord;
+use bellows_packet::Packet;
+
+use crate::listener::{Listener, until};
+use crate::watch::{Network, link_type};
+
+/// Bytes that may wait in a tap's queue; what comes then is missed.
+const MAX_QUEUE: usize = 32 << 20;
+
+/// What a batch takes in the queue beside the packets' bytes, and what each packet takes.
+const BATCH: usize = 128;
+const RECORD: usize = size_of::<Shape>();
+
+/// A tap that is open. Dropping it closes it.
+pub struct Tap {
+    batches: Receiver<Batch>,
+    backlog: Arc<Backlog>,
+    _listener: Listener,
+}
+
+impl Tap {
+    /// Packets that passed; `None` at the deadline, or before if the link is gone or the run is over: see [`Tap::is_over`].
+    pub fn next(&mut self, deadline: Instant) -> Option<Vec<TapRecord>> {
+        let Batch { at, bytes, shapes } = self.batches.recv_timeout(until(deadline)).ok()?;
+        self.backlog.bytes.fetch_sub(BATCH + RECORD * shapes.len() + bytes.len(), Relaxed);
+        let mut rest = &bytes[..];
+        let record = |Shape { length, kept, link_type }| {
+            let (bytes, others) = rest.split_at(kept as usize);
+            rest = others;
+            TapRecord { at, length, link_type, bytes: bytes.to_vec() }
+        };
+        Some(shapes.into_iter().map(record).collect())
+    }
+
+    /// Whether nothing more will come.
+    pub fn is_over(&self) -> bool {
+        self.backlog.over.load(Relaxed)
+    }
+
+    /// How many packets passed that were not copied because too many waited here.
+    pub fn missed(&self) -> u64 {
+        self.backlog.missed.load(Relaxed)
+    }
+}
+
+/// The packets of one call.
+struct Batch {
+    at: u64,
+    bytes: Vec<u8>,
+    shapes: Vec<Shape>,
+}
+
+/// A packet's length, how many of its bytes are here, and its link type.
+struct Shape {
+    length: u32,
+    kept: u32,
+    link_type: u32,
+}
+
+/// What waits in a tap's queue, and what never came there.
+#[derive(Default)]
+struct Backlog {
+    bytes: AtomicUsize,
+    missed: AtomicU64,
+    over: AtomicBool,
+}
+
+/// The engine's side of a tap.
+pub struct TapWatch {
+    /// The link, as a network file has it.
+    link: String,
+    snap: usize,
+    batches: Sender<Batch>,
+    backlog: Arc<Backlog>,
+    over: Arc<AtomicBool>,
+    /// The link's number, if it is there.
+    number: Option<u32>,
+}
+
+impl Drop for TapWatch {
+    fn drop(&mut self) {
+        self.backlog.over.store(true, Relaxed);
+    }
+}
+
+impl TapWatch {
+    /// A tap of a link, `a.output -> b.input`, that copies the first `snap` bytes of each packet; and its end for the one who
+    /// reads. `wake` has the engine look again at what is watched.
+    pub fn new(link: String, snap: usize, wake: impl Fn() + Send + Sync + 'static) -> (TapWatch, Tap) {
+        let (sender, batches) = channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let listener = Listener::new(&over, Box::new(wake));
+        let backlog = Arc::new(Backlog::default());
+        let tap = Tap { batches, backlog: Arc::clone(&backlog), _listener: listener };
+        (TapWatch { link, snap, batches: sender, backlog, over, number: None }, tap)
+    }
+
+    /// Finds the link in the network that runs now. False if it is not there, or nobody listens any more.
+    pub(crate) fn find(&mut self, network: &impl Network) -> bool {
+        self.number = network.link(&self.link);
+        self.number.is_some() && !self.over.load(Relaxed)
+    }
+
+    pub(crate) fn is_of(&self, link: u32) -> bool {
+        self.number == Some(link)
+    }
+
+    pub(crate) fn copy(&self, packets: &[Packet], at: u64) {
+        let kept = |packet: &Packet| packet.len().min(self.snap);
+        let size: usize = packets.iter().map(kept).sum();
+        let taken = BATCH + RECORD * packets.len() + size;
+        if self.backlog.bytes.load(Relaxed) + taken > MAX_QUEUE {
+            self.backlog.missed.fetch_add(packets.len() as u64, Relaxed);
+            return;
+        }
+        let mut bytes = Vec::with_capacity(size);
+        packets.iter().for_each(|packet| bytes.extend_from_slice(&packet.bytes()[..kept(packet)]));
+        let shape = |packet: &Packet| {
+            let (length, kept) = (packet.len() as u32, kept(packet) as u32);
+            Shape { length, kept, link_type: link_type(packet) }
+        };
+        let shapes = packets.iter().map(shape).collect();
+        self.backlog.bytes.fetch_add(taken, Relaxed);
+        // Nobody to send it to: the tap is about to be closed.
+        let _ = self.batches.send(Batch { at, bytes, shapes });
+    }
+}

@@ -1,0 +1,185 @@
+//! Packets that are followed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use bellows_observe::{Hop, HopKind, TraceOrder};
+use bellows_packet::{Fate, Mark, Packet, Passage};
+
+use crate::listener::{Listener, until};
+use crate::watch::{Call, Network, link_type};
+
+/// Bytes of a packet that a hop shows.
+const SHOWN: usize = 256;
+
+/// Hops that a trace tells at most: a thousand, and so many for each packet. One in a loop, or one that is copied without
+/// end, does not fill the memory.
+const HOPS_PER_PACKET: usize = 64;
+
+/// The number of the next packet that is followed, by any engine of the process.
+static NEXT: AtomicU32 = AtomicU32::new(1);
+
+/// A trace that is going on. Dropping it ends it.
+pub struct Trace {
+    hops: Receiver<Hop>,
+    is_over: bool,
+    _listener: Listener,
+}
+
+impl Trace {
+    /// The next hop; `None` at the deadline, or before if nothing more will come: see [`Trace::is_over`].
+    pub fn next(&mut self, deadline: Instant) -> Option<Hop> {
+        let hop = self.hops.recv_timeout(until(deadline));
+        self.is_over |= hop == Err(RecvTimeoutError::Disconnected);
+        hop.ok()
+    }
+
+    /// Whether nothing more will come: all packets have ended; or the run has, a reload removed what packets were in, or
+    /// there were more hops than a trace tells.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
+/// The engine's side of a trace.
+pub struct TraceWatch {
+    order: TraceOrder,
+    hops: Sender<Hop>,
+    over: Arc<AtomicBool>,
+    /// The app's position, if one was named and is there.
+    app: Option<usize>,
+    /// The numbers of the packets, by position, and for each how many copies of it there are.
+    numbers: HashMap<u32, usize>,
+    alive: Vec<u64>,
+    /// How many packets have not ended, and how many hops may still be told.
+    living: usize,
+    hops_left: usize,
+}
+
+impl TraceWatch {
+    /// A trace of the packets that an order names; and its end for the one who reads. `wake` has the engine look again at what
+    /// is watched.
+    pub fn new(order: TraceOrder, wake: impl Fn() + Send + Sync + 'static) -> (TraceWatch, Trace) {
+        let (sender, hops) = channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let listener = Listener::new(&over, Box::new(wake));
+        let hops_left = 1_000 + HOPS_PER_PACKET * order.count;
+        let (numbers, alive) = (HashMap::new(), Vec::new());
+        let watch = TraceWatch { order, hops: sender, over, app: None, numbers, alive, living: 0, hops_left };
+        (watch, Trace { hops, is_over: false, _listener: listener })
+    }
+
+    /// Finds the app in the network that runs now. False if one was named that is not there, or nobody listens any more.
+    pub(crate) fn find(&mut self, network: &impl Network) -> bool {
+        self.app = self.order.app.as_ref().and_then(|app| network.app(app));
+        self.app.is_some() == self.order.app.is_some() && !self.over.load(Relaxed)
+    }
+
+    /// Lives as long as this and its [`Trace`] do.
+    pub fn lifetime(&self) -> Weak<AtomicBool> {
+        Arc::downgrade(&self.over)
+    }
+
+    /// The packet's position among those that are followed.
+    fn position(&self, mark: Mark) -> Option<usize> {
+        self.numbers.get(&mark.id).copied()
+    }
+
+    /// Whether packets that this call sends are to be followed from here on.
+    fn begins_at(&self, call: &Call<'_>) -> bool {
+        self.app.map_or(call.brings_in, |app| app == call.app)
+    }
+
+    fn send(&mut self, position: usize, at: u64, app: &str, what: HopKind) {
+        self.hops_left = self.hops_left.saturating_sub(1);
+        // Nobody to send it to: the trace is about to be ended.
+        let _ = self.hops.send(Hop { packet: position as u32 + 1, at, app: app.to_owned(), what });
+    }
+
+    /// Looks at packets that an app has sent to an output.
+    pub(crate) fn follow(
+        &mut self,
+        packets: &mut [Packet],
+        network: &impl Network,
+        call: &Call<'_>,
+        link: u32,
+        (start, at): (u64, u64),
+    ) {
+        let begins = self.begins_at(call);
+        for packet in packets {
+            let mut position = packet.marked().and_then(|mark| self.position(mark));
+            if position.is_none() && begins && self.alive.len() < self.order.count {
+                let born = packet.marked().map_or(start, |mark| mark.born);
+                // After four billion packets, numbers begin again; 0 is none.
+                let id = NEXT.fetch_add(1, Relaxed).max(1);
+                packet.mark(Mark { born, id });
+                position = Some(self.alive.len());
+                self.numbers.insert(id, self.alive.len());
+                self.alive.push(1);
+                self.living += 1;
+            }
+            let Some(position) = position else { continue };
+            let bytes = packet.bytes();
+            let sent = HopKind::Sent {
+                port: network.output_name(link).to_owned(),
+                length: bytes.len() as u32,
+                bytes: bytes[..bytes.len().min(SHOWN)].to_vec(),
+                tag: packet.tag(),
+                link_type: link_type(packet),
+            };
+            self.send(position, at, network.app_name(call.app), sent);
+        }
+    }
+
+    /// Takes in what became of packets in a call. An app that frees a packet after it has copied it has not ended it.
+    pub(crate) fn note(&mut self, network: &impl Network, app: usize, at: u64, passages: &[Passage]) {
+        let name = network.app_name(app);
+        let mut copies: Vec<usize> = Vec::new();
+        for passage in passages {
+            let Some(position) = self.position(passage.mark) else { continue };
+            if passage.fate == Fate::Copied {
+                self.alive[position] += 1;
+                copies.push(position);
+                continue;
+            }
+            self.end_one(position);
+            match passage.fate {
+                Fate::Dropped(reason) => {
+                    let reason = network.drop_reason(app, reason).to_owned();
+                    self.send(position, at, name, HopKind::Dropped { reason });
+                }
+                _ => match copies.iter().position(|&copy| copy == position) {
+                    Some(copy) => drop(copies.swap_remove(copy)),
+                    None => self.send(position, at, name, HopKind::Ended),
+                },
+            }
+        }
+    }
+
+    /// Takes in what became of packets outside of the calls of apps.
+    pub(crate) fn note_elsewhere(&mut self, passages: &[Passage]) {
+        for passage in passages {
+            let Some(position) = self.position(passage.mark) else { continue };
+            match passage.fate {
+                Fate::Copied => self.alive[position] += 1,
+                _ => self.end_one(position),
+            }
+        }
+    }
+
+    /// One copy of a packet has come to its end.
+    fn end_one(&mut self, position: usize) {
+        let alive = &mut self.alive[position];
+        if *alive == 1 {
+            self.living -= 1;
+        }
+        *alive = alive.saturating_sub(1);
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.hops_left == 0 || self.living == 0 && self.alive.len() >= self.order.count
+    }
+}

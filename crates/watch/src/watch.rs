@@ -1,0 +1,181 @@
+//! All that is watched, in the hands of the engine's thread.
+
+use bellows_observe::MAX_TRACED;
+use bellows_packet::{Packet, Passage};
+use bellows_sys::clock;
+
+use crate::tap::TapWatch;
+use crate::trace::TraceWatch;
+
+/// What those who watch packets know of the network that runs.
+pub trait Network {
+    /// The position of the app of this name.
+    fn app(&self, name: &str) -> Option<usize>;
+    /// The number of a link, written `a.output -> b.input`.
+    fn link(&self, link: &str) -> Option<u32>;
+    /// The name of an app.
+    fn app_name(&self, app: usize) -> &str;
+    /// The name of the output that leads to a link.
+    fn output_name(&self, link: u32) -> &str;
+    /// The name of one of the reasons for which an app drops packets.
+    fn drop_reason(&self, app: usize, reason: u32) -> &str;
+    /// How many packets a link has been sent.
+    fn sent(&self, link: u32) -> u64;
+    /// Looks at the packets that wait in a link.
+    fn with_packets(&self, link: u32, look: impl FnOnce(&mut [Packet]));
+}
+
+/// A call of an app.
+pub struct Call<'a> {
+    /// The app's position.
+    pub app: usize,
+    /// The numbers of the links behind its outputs; a number without a link if one is open.
+    pub outputs: &'a [u32],
+    /// Whether packets that it sends have come into the network in this call.
+    pub brings_in: bool,
+}
+
+/// Why packets cannot be watched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WatchError {
+    /// Packets end at the app, so none can be followed from there.
+    #[error("app `{app}` sends no packets: they end there{}", .before.first().map_or_else(String::new, |first| {
+        format!("; follow those that {} to it: `--app {first}`", match &before[..] {
+            [one] => format!("`{one}` sends"),
+            all => format!("one of {} sends", all.iter().map(|app| format!("`{app}`")).collect::<Vec<_>>().join(", ")),
+        })
+    }))]
+    SendsNothing {
+        /// The app.
+        app: String,
+        /// Those that send packets to it.
+        before: Vec<String>,
+    },
+    /// There is no such app.
+    #[error("there is no app `{0}` in the running network")]
+    NoApp(String),
+    /// There is no such link.
+    #[error("there is no link `{0}` in the running network")]
+    NoLink(String),
+    /// One trace at a time.
+    #[error("another trace is going on; wait for its end")]
+    Busy,
+    /// A trace of too many packets.
+    #[error("{0} packets are too many for a trace; follow at most {MAX_TRACED}")]
+    TooMany(usize),
+    /// There is nothing to watch any more.
+    #[error("the run is over")]
+    Over,
+}
+
+/// The link type of a packet that does not say what it is: Ethernet.
+const ETHERNET: u32 = 1;
+
+pub(crate) fn link_type(packet: &Packet) -> u32 {
+    packet.meta().map_or(ETHERNET, |meta| meta.link_type)
+}
+
+/// What somebody wants to see, on its way to the engine.
+pub enum Order {
+    /// Packets that are to be followed.
+    Trace(TraceWatch),
+    /// A link whose packets are to be copied.
+    Tap(TapWatch),
+}
+
+/// All that is watched.
+pub struct Watch {
+    trace: Option<TraceWatch>,
+    taps: Vec<TapWatch>,
+    /// For each output of the app that is being called, how many packets it had been sent before.
+    sent: Vec<u64>,
+    /// A moment by the clock, and in nanoseconds since the Unix epoch.
+    origin: (u64, u64),
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch { trace: None, taps: Vec::new(), sent: Vec::new(), origin: (clock::ticks(), clock::unix_nanos()) }
+    }
+}
+
+impl Watch {
+    /// Takes orders in, and drops what nobody waits for any more. True if there is anything left to watch.
+    pub fn take(&mut self, orders: Vec<Order>, network: &impl Network) -> bool {
+        for order in orders {
+            match order {
+                Order::Trace(trace) => self.trace = Some(trace),
+                Order::Tap(tap) => self.taps.push(tap),
+            }
+        }
+        self.find(network);
+        !self.is_empty()
+    }
+
+    /// Finds what is watched in the network that runs now; what is not there is no longer watched.
+    pub fn find(&mut self, network: &impl Network) {
+        self.trace.take_if(|trace| !trace.find(network));
+        self.taps.retain_mut(|tap| tap.find(network));
+    }
+
+    /// Packets were in what a reload has removed: whether they were followed nobody will know.
+    pub fn end_trace(&mut self) {
+        self.trace = None;
+    }
+
+    /// Whether nobody watches anything.
+    pub fn is_empty(&self) -> bool {
+        self.trace.is_none() && self.taps.is_empty()
+    }
+
+    /// Notes what the outputs of an app have been sent before it is called, and that packets were freed outside of calls.
+    pub fn before(&mut self, network: &impl Network, call: &Call<'_>, passages: &[Passage]) {
+        if let Some(trace) = &mut self.trace {
+            trace.note_elsewhere(passages);
+        }
+        self.sent.clear();
+        self.sent.extend(call.outputs.iter().map(|&link| network.sent(link)));
+    }
+
+    /// Looks at what an app has done in a call that took from `start` to `end`, by the clock.
+    pub fn after(&mut self, network: &impl Network, call: &Call<'_>, start: u64, end: u64, passages: &[Passage]) {
+        let at = self.moment(end);
+        let Watch { trace, taps, sent: before, .. } = self;
+        for (&link, &before) in call.outputs.iter().zip(&*before) {
+            let new = network.sent(link).wrapping_sub(before) as usize;
+            if new == 0 {
+                continue;
+            }
+            network.with_packets(link, |packets| {
+                let new = packets.len().saturating_sub(new);
+                let packets = &mut packets[new..];
+                for tap in taps.iter().filter(|tap| tap.is_of(link)) {
+                    tap.copy(packets, at);
+                }
+                if let Some(trace) = trace {
+                    trace.follow(packets, network, call, link, (start, at));
+                }
+            });
+        }
+        self.note(network, call.app, at, passages);
+    }
+
+    /// Looks at what became of the packets in an app that has failed.
+    pub fn failed(&mut self, network: &impl Network, app: usize, passages: &[Passage]) {
+        self.note(network, app, self.moment(clock::ticks()), passages);
+    }
+
+    fn note(&mut self, network: &impl Network, app: usize, at: u64, passages: &[Passage]) {
+        if let Some(trace) = &mut self.trace {
+            trace.note(network, app, at, passages);
+            if trace.is_complete() {
+                self.trace = None;
+            }
+        }
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    fn moment(&self, ticks: u64) -> u64 {
+        self.origin.1 + clock::ticks_to_nanos(ticks.saturating_sub(self.origin.0))
+    }
+}
