@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
+use bellows_config::{Bench, BenchFiles};
 use bellows_engine::Schedule;
 use bellows_lab::benchmarks;
 use bellows_testkit::programs::has_program;
@@ -493,15 +494,16 @@ fn every_app_is_in_one_table() {
     let sandbox = Sandbox::new();
     let brief = ["bench", "apps", "--processes", "1", "--packets", "2000", "--resident", "l1,dram"];
     let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
-    let apps = sandbox.bellows(&["apps", "--json"]).fine().json();
+    let registry = bellows_apps::registry();
     let found = cases(&report, &["name", "resident"]);
-    for app in apps.as_array().unwrap().iter().map(|app| app["name"].as_str().unwrap()) {
-        if ["vhost-user", "virtio-user"].contains(&app) {
+    for entry in registry.entries() {
+        let app = entry.name();
+        if let Bench::Unmeasured(_) = entry.bench(&BenchFiles::new("/capture", "/written")) {
             let told = |note: &serde_json::Value| note.as_str().unwrap().contains(&format!("`{app}` is not measured"));
             assert!(report["notes"].as_array().unwrap().iter().any(told), "{report:#}");
             continue;
         }
-        let levels = if ["source", "pcap-reader"].contains(&app) { &["own"][..] } else { &["l1", "dram"] };
+        let levels = if entry.traits().inputs.is_none() { &["own"][..] } else { &["l1", "dram"] };
         for level in levels {
             assert!(found.contains(&format!("app {app} {level}")), "{app} {level}: {found:?}");
         }
