@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use bellows_sys::simd::{Level, Simd};
+
 use crate::Copy;
 use crate::kernels::{Steps, alike, mixed};
 #[cfg(target_arch = "x86_64")]
@@ -21,44 +23,23 @@ pub(crate) struct Kernel {
     pub(crate) mixed: Run,
     /// Whether the processor has the registers that copies inline use.
     pub(crate) wide: bool,
-    /// What the loops were compiled for.
-    pub(crate) name: &'static str,
 }
 
 /// The one that this process uses.
 pub(crate) fn kernel() -> Kernel {
     static CHOSEN: OnceLock<Kernel> = OnceLock::new();
-    *CHOSEN.get_or_init(choose)
+    *CHOSEN.get_or_init(|| kernel_for(Simd::chosen()))
 }
 
-fn choose() -> Kernel {
-    let wanted = std::env::var("BELLOWS_SIMD").unwrap_or_default();
-    let candidates = candidates();
-    *candidates.iter().find(|kernel| kernel.name == wanted).unwrap_or(&candidates[0])
-}
-
-/// Those that this processor can run, the best first.
-pub(crate) fn candidates() -> Vec<Kernel> {
-    let mut candidates = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-        {
-            let (alike, mixed) = (x86::alike_avx512, x86::mixed_avx512);
-            candidates.push(Kernel { alike, mixed, wide: true, name: "avx512" });
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("lzcnt") {
-            let (alike, mixed) = (x86::alike_avx2, x86::mixed_avx2);
-            candidates.push(Kernel { alike, mixed, wide: false, name: "avx2" });
-        }
+/// The one for an instruction set, which the processor has.
+pub(crate) fn kernel_for(simd: Simd) -> Kernel {
+    match simd.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => Kernel { alike: x86::alike_avx512, mixed: x86::mixed_avx512, wide: true },
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => Kernel { alike: x86::alike_avx2, mixed: x86::mixed_avx2, wide: false },
+        _ => Kernel { alike: alike_baseline, mixed: mixed_baseline, wide: false },
     }
-    let (alike, mixed) = (alike_baseline, mixed_baseline);
-    candidates.push(Kernel { alike, mixed, wide: false, name: "baseline" });
-    candidates
 }
 
 /// Safety: as for [`Run`].

@@ -70,13 +70,6 @@ use habit::Habit;
 #[cfg(target_arch = "x86_64")]
 use kernels::{BLOCK, LINE};
 
-/// The instruction set that copies use on this processor: `avx512`, `avx2` or `baseline`.
-///
-/// The environment variable `BELLOWS_SIMD`, with one of these names, asks for a lesser one than the processor has.
-pub fn instruction_set() -> &'static str {
-    kernel().name
-}
-
 /// Copies that fit into the queue.
 pub const CAPACITY: usize = 256;
 

@@ -1,8 +1,9 @@
 //! Every loop against a model that copies byte by byte.
 
 use super::*;
-use crate::choice::candidates;
+use crate::choice::kernel_for;
 use crate::plan::{Impossible, Move, Plan};
+use bellows_sys::simd::Simd;
 use proptest::prelude::*;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
@@ -11,13 +12,13 @@ const GUARD: u8 = 0xee;
 
 /// Blitters of every kind that the processor can run: those that do short copies at once have the habit of it.
 fn blitters(habit: usize) -> impl Iterator<Item = (String, Blitter)> {
-    candidates().into_iter().flat_map(move |kernel| {
+    Simd::available().into_iter().flat_map(move |simd| {
         [false, true].map(|defers| {
-            let mut blitter = Blitter::with(kernel, defers);
+            let mut blitter = Blitter::with(kernel_for(simd), defers);
             if !defers {
                 blitter.habit.meet(habit, 6);
             }
-            (format!("{}, {}", kernel.name, if defers { "deferring" } else { "at once" }), blitter)
+            (format!("{}, {}", simd.name(), if defers { "deferring" } else { "at once" }), blitter)
         })
     })
 }
@@ -228,7 +229,8 @@ fn nothing_beyond_the_ends_is_touched() {
 #[test]
 fn what_is_deferred_is_seen_and_done_at_the_barrier_only() {
     let source = pattern(CAPACITY + 1);
-    for kernel in candidates() {
+    for simd in Simd::available() {
+        let kernel = kernel_for(simd);
         let mut destination = vec![GUARD; CAPACITY + 1];
         let mut blitter = Blitter::with(kernel, true);
         let (to, from) = (destination.as_mut_ptr(), source.as_ptr());
@@ -241,7 +243,7 @@ fn what_is_deferred_is_seen_and_done_at_the_barrier_only() {
             blitter.queued()[2],
             Copy { destination: to.wrapping_add(2), source: from.wrapping_add(2), length: 1 }
         );
-        assert!(destination.iter().all(|&byte| byte == GUARD), "{}", kernel.name);
+        assert!(destination.iter().all(|&byte| byte == GUARD), "{}", simd.name());
         // SAFETY: as above. This one finds the queue full.
         unsafe { blitter.copy(to.add(CAPACITY), from.add(CAPACITY), 1) };
         assert_eq!(blitter.queued().len(), 1);
@@ -269,10 +271,11 @@ fn queued(blitter: &mut Blitter, lengths: &[usize], batch: usize) -> Vec<usize> 
 
 #[test]
 fn mixed_lengths_one_by_one_are_passed_on() {
-    for kernel in candidates() {
+    for simd in Simd::available() {
+        let kernel = kernel_for(simd);
         let mut blitter = Blitter::with(kernel, false);
         queued(&mut blitter, &[60, 576, 60, 1_500].repeat(LONE / 4), 1);
-        assert_eq!(blitter.direct, MIXED, "{}", kernel.name);
+        assert_eq!(blitter.direct, MIXED, "{}", simd.name());
         queued(&mut blitter, &[60].repeat(MIXED), 1);
         // Whatever came before: now they are looked at, and a length that comes often is foreseen.
         assert_eq!((blitter.direct, blitter.habit.is_some()), (0, false));
@@ -286,12 +289,13 @@ fn mixed_lengths_one_by_one_are_passed_on() {
 
 #[test]
 fn batches_of_mixed_lengths_are_queued() {
-    for kernel in candidates() {
+    for simd in Simd::available() {
+        let kernel = kernel_for(simd);
         let mut blitter = Blitter::with(kernel, false);
         for _ in 0..20 {
             // A batch in between shows that copies do not always come alone.
             let mixed = [60, 1_500].repeat(20);
-            assert_eq!(queued(&mut blitter, &mixed, 40), (0..40).collect::<Vec<usize>>(), "{}", kernel.name);
+            assert_eq!(queued(&mut blitter, &mixed, 40), (0..40).collect::<Vec<usize>>(), "{}", simd.name());
             queued(&mut blitter, &[60, 576, 1_500], 1);
         }
         assert_eq!(blitter.direct, 0);
@@ -302,7 +306,8 @@ fn batches_of_mixed_lengths_are_queued() {
 #[test]
 fn what_is_passed_on_is_copied() {
     for length in 0..=300 {
-        for kernel in candidates() {
+        for simd in Simd::available() {
+            let kernel = kernel_for(simd);
             let mut blitter = Blitter::with(kernel, false);
             blitter.direct = 3;
             let memory = pattern(2_000);

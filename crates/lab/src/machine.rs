@@ -29,7 +29,7 @@ impl Machine {
             cpu: cpu::model(),
             tsc_hz: clock::ticks_per_second(),
             memory,
-            simd: bellows_packet::instruction_set().to_owned(),
+            simd: bellows_sys::simd::Simd::chosen().name().to_owned(),
             stride: pool::config().stride,
         }
     }

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use bellows_arena::pointer;
 use bellows_pool::LINE;
+use bellows_sys::simd::{Level, Simd};
 
 use crate::packet::{Packet, SPECIAL, copy_short};
 
@@ -28,8 +29,6 @@ pub(crate) struct Kernels {
     /// Notes the address of each packet's data: `home(packets, addresses)`. False, with addresses that mean
     /// nothing, if one of the packets is special (large, or its data has moved).
     pub(crate) home: fn(&[Packet], &mut [usize]) -> bool,
-    /// What the kernels were compiled for.
-    pub(crate) name: &'static str,
 }
 
 static CHOSEN: OnceLock<Kernels> = OnceLock::new();
@@ -44,41 +43,18 @@ pub(crate) fn kernels() -> &'static Kernels {
 
 #[cold]
 fn choose_once() -> &'static Kernels {
-    CHOSEN.get_or_init(choose)
+    CHOSEN.get_or_init(|| kernels_for(Simd::chosen()))
 }
 
-/// The instruction set that the vector loops use on this processor: `avx512`, `avx2` or `baseline`.
-///
-/// The environment variable `BELLOWS_SIMD`, with one of these names, asks for a lesser one than the processor has.
-pub fn instruction_set() -> &'static str {
-    kernels().name
-}
-
-fn choose() -> Kernels {
-    let wanted = std::env::var("BELLOWS_SIMD").unwrap_or_default();
-    let candidates = candidates();
-    *candidates.iter().find(|kernels| kernels.name == wanted).unwrap_or(&candidates[0])
-}
-
-/// The kernels that this processor can run, the best first.
-fn candidates() -> Vec<Kernels> {
-    let mut candidates = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    {
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512bw")
-        {
-            let home = x86::home_avx512_checked;
-            candidates.push(Kernels { fill: x86::fill_avx512, copy: x86::copy_avx512, home, name: "avx512" });
-        }
-        if is_x86_feature_detected!("avx2") {
-            let home = x86::home_avx2_checked;
-            candidates.push(Kernels { fill: x86::fill_avx2, copy: x86::copy_avx2, home, name: "avx2" });
-        }
+/// Those for an instruction set, which the processor has.
+fn kernels_for(simd: Simd) -> Kernels {
+    match simd.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => Kernels { fill: x86::fill_avx512, copy: x86::copy_avx512, home: x86::home_avx512_checked },
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => Kernels { fill: x86::fill_avx2, copy: x86::copy_avx2, home: x86::home_avx2_checked },
+        _ => Kernels { fill: fill_baseline, copy: copy_baseline, home: home_baseline },
     }
-    candidates.push(Kernels { fill: fill_baseline, copy: copy_baseline, home: home_baseline, name: "baseline" });
-    candidates
 }
 
 /// Packets that are worked on together.
@@ -277,7 +253,7 @@ mod x86 {
     }
 
     pub(super) fn home_avx512_checked(packets: &[Packet], addresses: &mut [usize]) -> bool {
-        // SAFETY: candidates() lists this function only where it has found AVX-512F and VL.
+        // SAFETY: kernels_for() names this function only where there is an AVX-512.
         unsafe { home_avx512(packets, addresses) }
     }
 
@@ -287,7 +263,7 @@ mod x86 {
     }
 
     pub(super) fn home_avx2_checked(packets: &[Packet], addresses: &mut [usize]) -> bool {
-        // SAFETY: candidates() lists this function only where it has found AVX2.
+        // SAFETY: kernels_for() names this function only where there is AVX2.
         unsafe { home_avx2(packets, addresses) }
     }
 }
@@ -326,18 +302,20 @@ mod tests {
         fn filled_packets_hold_the_template(bytes in proptest::collection::vec(any::<u8>(), 1..300), count in 0usize..70) {
             let mut lines = vec![[0; LINE]; bytes.len().div_ceil(LINE)];
             lines.as_flattened_mut()[..bytes.len()].copy_from_slice(&bytes);
-            for kernels in candidates() {
+            for simd in Simd::available() {
+                let kernels = kernels_for(simd);
                 let (buffers, owners) = buffers(count);
                 // SAFETY: the buffers are free and the slots are enough.
                 let made = written(&owners, |slots| unsafe { (kernels.fill)(&buffers, &lines, bytes.len() as u64, slots) });
-                prop_assert_eq!(made, vec![(bytes.clone(), 0); count], "{}", kernels.name);
+                prop_assert_eq!(made, vec![(bytes.clone(), 0); count], "{}", simd.name());
             }
         }
 
         /// Each instance of the copying loop copies bytes and tags, and writes nothing behind a packet's end.
         #[test]
         fn copies_hold_what_the_packets_hold(lengths in proptest::collection::vec(0usize..200, 0..40), trim in 0usize..20) {
-            for kernels in candidates() {
+            for simd in Simd::available() {
+                let kernels = kernels_for(simd);
                 let packets: Vec<Packet> = lengths.iter().enumerate().map(|(index, &length)| {
                     let mut packet = Packet::from_bytes(&vec![index as u8; length]).unwrap();
                     packet.trim_front(trim);
@@ -351,9 +329,9 @@ mod tests {
                 // SAFETY: the buffers are free, the packets fit, and the slots are enough.
                 let made = written(&owners, |slots| unsafe { (kernels.copy)(&packets, &buffers, slots) });
                 let expected: Vec<_> = packets.iter().map(|packet| (packet.bytes().to_vec(), packet.tag())).collect();
-                prop_assert_eq!(&made, &expected, "{}", kernels.name);
+                prop_assert_eq!(&made, &expected, "{}", simd.name());
                 for (owner, (bytes, _)) in owners.iter().zip(&made) {
-                    prop_assert!(owner.bytes()[bytes.len()..].iter().all(|&byte| byte == 0xee), "{}", kernels.name);
+                    prop_assert!(owner.bytes()[bytes.len()..].iter().all(|&byte| byte == 0xee), "{}", simd.name());
                 }
             }
         }
@@ -361,13 +339,14 @@ mod tests {
         /// Each instance of the freeing loop notes every address, and refuses packets whose data has moved.
         #[test]
         fn addresses_are_noted_unless_a_packet_is_special(count in 1usize..70, moved in 0usize..140) {
-            for kernels in candidates() {
+            for simd in Simd::available() {
+                let kernels = kernels_for(simd);
                 let mut packets: Vec<Packet> = (0..count).map(|_| Packet::from_bytes(b"abc").unwrap()).collect();
                 if let Some(packet) = packets.get_mut(moved) {
                     packet.trim_front(1);
                 }
                 let mut addresses = vec![0; count];
-                prop_assert_eq!((kernels.home)(&packets, &mut addresses), moved >= count, "{}", kernels.name);
+                prop_assert_eq!((kernels.home)(&packets, &mut addresses), moved >= count, "{}", simd.name());
                 if moved >= count {
                     prop_assert_eq!(addresses, packets.iter().map(Packet::address).collect::<Vec<_>>());
                 }

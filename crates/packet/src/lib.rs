@@ -29,7 +29,6 @@ mod packet;
 mod vector;
 
 pub use bellows_pool::{BufferUse, HEADROOM, LARGEST_ROOM, LINE, LargeShare, ROOM, buffer_use, sort_free_buffers};
-pub use bulk::instruction_set;
 pub use evict::evict;
 pub use mark::{Fate, Mark, Passage, passages, settle_passages, take_passages};
 pub use offload::Offload;

@@ -15,6 +15,7 @@
 //! | [`memory`] | large private mappings on the best pages to be had, and what they turned out to be |
 //! | [`notify`] | raising events of other processes, without ever waiting for one of them |
 //! | [`perf`] | counters of the kernel's perf subsystem, read with and without a system call |
+//! | [`simd`] | the instruction set that loops over data use, decided once |
 //! | [`shared`] | a file of 64-bit cells on tmpfs that one process writes and any process reads |
 //! | [`socket`] | Unix sockets that carry descriptors, without ever waiting |
 //! | [`untrusted`] | directories of other users, who may change them at any time |
@@ -35,6 +36,7 @@ pub mod notify;
 pub mod perf;
 pub mod shared;
 mod signal;
+pub mod simd;
 pub mod socket;
 pub mod untrusted;
 pub mod wake;

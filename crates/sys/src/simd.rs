@@ -1,0 +1,76 @@
+//! The instruction set that loops over data use in this process, decided once.
+
+use std::env;
+use std::sync::OnceLock;
+
+/// An instruction set that this processor has. Loops that were compiled for it may run wherever there is a value of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Simd(Level);
+
+/// The instruction sets that loops are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// What every processor of the architecture has.
+    Baseline,
+    /// AVX2 and LZCNT.
+    Avx2,
+    /// AVX-512 F, VL and BW, with BMI2 and LZCNT.
+    Avx512,
+}
+
+impl Simd {
+    /// Those that this processor has, the best first.
+    pub fn available() -> Vec<Simd> {
+        let mut levels = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("lzcnt") {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("bmi2")
+            {
+                levels.push(Simd(Level::Avx512));
+            }
+            levels.push(Simd(Level::Avx2));
+        }
+        levels.push(Simd(Level::Baseline));
+        levels
+    }
+
+    /// The one that this process uses: the best, or the lesser one that the environment variable `BELLOWS_SIMD` names.
+    pub fn chosen() -> Simd {
+        static CHOSEN: OnceLock<Simd> = OnceLock::new();
+        *CHOSEN.get_or_init(|| {
+            let wanted = env::var("BELLOWS_SIMD").unwrap_or_default();
+            let available = Simd::available();
+            *available.iter().find(|simd| simd.name() == wanted).unwrap_or(&available[0])
+        })
+    }
+
+    /// What loops are compiled for it.
+    pub fn level(self) -> Level {
+        self.0
+    }
+
+    /// `avx512`, `avx2` or `baseline`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Level::Baseline => "baseline",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_comes_first_and_every_processor_has_the_baseline() {
+        let names: Vec<&str> = Simd::available().into_iter().map(Simd::name).collect();
+        assert_eq!(names.last(), Some(&"baseline"));
+        assert!(["avx512", "avx2", "baseline"].ends_with(&names), "{names:?}");
+        assert!(Simd::available().contains(&Simd::chosen()));
+    }
+}
