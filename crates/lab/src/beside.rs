@@ -176,7 +176,8 @@ mod tests {
             let is_over = Arc::new(AtomicBool::new(false));
             let end = Arc::clone(&is_over);
             let other = std::thread::spawn(move || thrash(beside, 1 << 20, &is_over));
-            std::thread::sleep(Duration::from_millis(30));
+            // Long enough for the thread to begin on a machine that has other things to do.
+            std::thread::sleep(Duration::from_millis(500));
             end.store(true, Ordering::Relaxed);
             assert!(other.join().unwrap() > 0);
         }

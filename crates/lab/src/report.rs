@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use bellows_config::Diagnostics;
+use bellows_stats::{ENOUGH, Median, is_ratio_undecided, median, quantile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,7 +14,6 @@ use crate::histogram::{Histogram, span};
 use crate::machine::Machine;
 use crate::residence::MeasureError;
 use crate::workers::ProcessError;
-use bellows_stats::{ENOUGH, Median, is_ratio_undecided, median, quantile};
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]

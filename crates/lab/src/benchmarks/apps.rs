@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use bellows_config::{Bench, BenchFiles, BenchRow, Registry};
 use bellows_engine::Schedule;
+use bellows_stats::Median;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -16,7 +17,6 @@ use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
 use crate::residence::{Residence, Resident};
 use crate::workers::ProcessError;
-use bellows_stats::Median;
 
 /// Measure what every app costs per packet, from each level of the caches
 ///

@@ -14,6 +14,7 @@ use std::str::FromStr;
 
 use bellows_blit::Blitter;
 use bellows_blit::plan::{Move, Plan};
+use bellows_config::Registry;
 use bellows_sys::cache;
 use bellows_sys::memory::Words;
 use fastrand::Rng;
@@ -27,7 +28,6 @@ use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
 use crate::timing::{clocks, middle, undisturbed};
 use crate::workers::{self, fail, settle};
-use bellows_config::Registry;
 
 /// Distance between buffers, where the data starts, and how much further it does on one side.
 const STRIDE: usize = 2_240;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bellows_apps::{pcap_reader, sink, source, tee};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
+use bellows_config::Registry;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
 use bellows_observe::Home;
 use bellows_observe::timeline::Timeline;
@@ -27,7 +28,6 @@ use crate::slices::{Sliced, Turn, sliced};
 use crate::timing::middle;
 use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
-use bellows_config::Registry;
 
 /// Length of the packets.
 const SIZE: usize = 60;

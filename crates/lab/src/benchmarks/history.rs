@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bellows_apps::{counter, sample, sink, split, tee, truncate};
 use bellows_config::Bytes;
+use bellows_config::Registry;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
 use bellows_packet::Template;
 use bellows_sys::clock;
@@ -28,7 +29,6 @@ use crate::slices::{Turn, sliced};
 use crate::timing::middle;
 use crate::turns::{Match, Session};
 use crate::workers::{self, Side, fail, settle};
-use bellows_config::Registry;
 
 /// Packets a breath.
 const BURST: usize = 128;

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use bellows_config::Registry;
 use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memory::HUGE_PAGE;
 use bellows_sys::notify::{Notifier, Notifiers, check_io_uring};
@@ -36,7 +37,6 @@ use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
 use crate::timing::middle;
 use crate::workers::{self, fail, settle};
-use bellows_config::Registry;
 
 /// How long sleepers have slept, in nanoseconds, when they are notified.
 const PAUSE: u64 = 50_000;

@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use bellows_config::Registry;
 use bellows_engine::{Control, Engine, Outcome, Schedule, Settings};
 use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,6 @@ use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report};
 use crate::timing::middle;
 use crate::workers::{self, fail, settle};
-use bellows_config::Registry;
 
 /// Measure how long a reload takes, and how long packets wait for it
 ///

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bellows_stats::{ENOUGH, Median, median};
 use serde_json::{Value, json};
 
 use super::rounds::{CLOCKS, CYCLES, Comparison, Tally};
@@ -10,7 +11,6 @@ use super::text::Title;
 use super::{Account, Cell, Counters, Options, Plan};
 use crate::report::Measurement;
 use crate::supply::Reach;
-use bellows_stats::{ENOUGH, Median, median};
 
 /// What one event comes to.
 #[derive(Clone, Debug)]

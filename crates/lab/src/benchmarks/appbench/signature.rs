@@ -2,8 +2,9 @@
 //! come from the second-level cache, and falls when their data is fetched some packets ahead. Under a fixed load its calls
 //! get more packets at a time, and its neighbours cheaper, because a call's own cost is shared by more of them.
 
-use crate::residence::Resident;
 use bellows_stats::Median;
+
+use crate::residence::Resident;
 
 /// What an app costs under one set of conditions.
 #[derive(Clone, Copy, Debug, PartialEq)]

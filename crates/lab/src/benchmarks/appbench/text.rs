@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
+use bellows_stats::Median;
 use serde_json::{Value, json};
 
 use super::figures::{Booked, Line, Sheet};
 use super::wiring::Wiring;
 use super::{Options, Plan, Subject};
 use crate::report::Report;
-use bellows_stats::Median;
 
 /// What was measured, in words.
 #[derive(Clone, Debug)]

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
+use bellows_config::Registry;
 use bellows_engine::{Schedule, Settings};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,6 @@ use crate::report::{BenchError, Circumstances, Measurement, Ratio, Report, inter
 use crate::slices::{Sliced, Turn, sliced_units};
 use crate::turns::{Match, Peer, Session, beside_bare_loop};
 use crate::workers::{self, ProcessError, Side, settle};
-use bellows_config::Registry;
 use pseudo::{Bare, MOST_APPS, Simulation};
 
 /// The most increments in a push.

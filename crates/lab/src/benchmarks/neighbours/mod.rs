@@ -35,7 +35,9 @@ use std::time::{Duration, Instant};
 use bellows_adversary::{ATTACKS, Assault};
 use bellows_apps::vhost_user::{self, VhostUser};
 use bellows_apps::{join, tee};
+use bellows_config::Registry;
 use bellows_engine::{Control, Engine, Network, Settings};
+use bellows_stats::{ENOUGH, median};
 use bellows_sys::cpu;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -47,8 +49,6 @@ use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::steal::stolen;
 use crate::workers::{self, fail, settle};
-use bellows_config::Registry;
-use bellows_stats::{ENOUGH, median};
 
 use clock::{Breaths, Clock, Shared};
 use honest::{BULK, Honest, MIXED, Tally};

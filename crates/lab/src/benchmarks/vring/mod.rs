@@ -23,6 +23,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use bellows_blit::How;
+use bellows_config::Registry;
 use bellows_packet::{Packet, Template, Vector, free_all, push_filled};
 use bellows_sys::clock;
 use bellows_sys::notify::Notifiers;
@@ -42,8 +43,8 @@ use crate::slices::{Sliced, Turn};
 use crate::timing::{middle, undisturbed};
 use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
+
 use bare::Bare;
-use bellows_config::Registry;
 
 /// The longest packet that goes into one buffer of the driver.
 const LONGEST: usize = bellows_packet::ROOM;
