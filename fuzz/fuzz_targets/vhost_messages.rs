@@ -5,14 +5,12 @@
 
 use std::sync::{Mutex, OnceLock};
 
+use bellows_exercise::backend::Host;
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/virtio/tests/talk/mod.rs"]
-mod talk;
-
-static HOST: OnceLock<Mutex<talk::Host>> = OnceLock::new();
+static HOST: OnceLock<Mutex<Host>> = OnceLock::new();
 
 fuzz_target!(|input: &[u8]| {
-    let host = HOST.get_or_init(|| Mutex::new(talk::Host::start()));
+    let host = HOST.get_or_init(|| Mutex::new(Host::start()));
     host.lock().unwrap().talk(input);
 });

@@ -2,9 +2,7 @@
 
 #![no_main]
 
+use bellows_exercise::wire::touch_all;
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/wire/tests/exercise/mod.rs"]
-mod exercise;
-
-fuzz_target!(|input: (Vec<u8>, u32)| exercise::touch_all(input.0, input.1));
+fuzz_target!(|input: (Vec<u8>, u32)| touch_all(input.0, input.1));

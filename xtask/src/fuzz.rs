@@ -63,13 +63,7 @@ impl Request {
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--list" => return Ok(Request::List),
-                "--minutes" => {
-                    minutes = words
-                        .next()
-                        .and_then(|number| number.parse().ok())
-                        .filter(|minutes: &f64| minutes.is_finite() && *minutes > 0.0)
-                        .ok_or_else(|| Failure::usage("--minutes needs a number above 0"))?;
-                }
+                "--minutes" => minutes = self::minutes(words.next())?,
                 option if option.starts_with('-') => {
                     return Err(Failure::usage(format!("fuzz: '{option}' is not an option")));
                 }
@@ -84,6 +78,13 @@ impl Request {
     }
 }
 
+/// What `--minutes` says.
+pub fn minutes(number: Option<&String>) -> Result<f64, Failure> {
+    let minutes = number.and_then(|number| number.parse().ok());
+    let minutes = minutes.filter(|minutes: &f64| minutes.is_finite() && *minutes > 0.0);
+    minutes.ok_or_else(|| Failure::usage("--minutes needs a number above 0"))
+}
+
 /// Runs the chore.
 pub fn run(words: &[String]) -> Result<(), Failure> {
     match Request::parse(words)? {
@@ -96,7 +97,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 }
 
 /// The targets: each is a file.
-fn targets() -> Result<BTreeSet<String>, Failure> {
+pub fn targets() -> Result<BTreeSet<String>, Failure> {
     let files = fs::read_dir(TARGETS).map_err(|error| Failure::chore(format!("cannot read {TARGETS}: {error}")))?;
     Ok(files
         .filter_map(|file| file.ok()?.file_name().into_string().ok())
@@ -108,7 +109,8 @@ fn join(targets: &BTreeSet<String>) -> String {
     targets.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-fn fuzz(target: &str, minutes: f64) -> Result<(), Failure> {
+/// Fuzzes one target.
+pub fn fuzz(target: &str, minutes: f64) -> Result<(), Failure> {
     let targets = targets()?;
     if !targets.contains(target) {
         return Err(Failure::usage(format!("there is no fuzz target '{target}'; there are: {}", join(&targets))));

@@ -16,6 +16,7 @@ mod peers;
 mod quickstart;
 mod report;
 mod rust_version;
+mod soak;
 mod tally;
 mod test;
 mod tools;
@@ -41,6 +42,7 @@ const CHORES: &[Chore] = &[
         summary: "what must hold before a commit: formatting, lints, dependencies, all tests",
         run: test::run,
     },
+    Chore { name: "soak", summary: "what takes hours: long tests, memory check, all fuzz targets", run: soak::run },
     Chore { name: "fmt", summary: "formats the code, with the files that `cargo fmt` does not find", run: format::run },
     Chore { name: "fuzz", summary: "fuzzes captures, network files, headers, rings or messages", run: fuzz::run },
     Chore { name: "wrap", summary: "wraps Markdown pages at 100 columns", run: wrap::run },
@@ -74,6 +76,8 @@ Options:
   test --quick [--filter NAME]        the same without guests and other programs' drivers, which take minutes
   test --memcheck [--filter NAME]     the tests of the crates with unsafe code, under AddressSanitizer (when a
                                       nightly toolchain is installed) or else under valgrind
+  soak [--minutes N] [--filter NAME]  the tests in their long forms, the memory check, and N minutes (30) of each fuzz
+                                      target; with --filter only the tests whose name contains NAME
   fresh [--user] [--quick] [--keep] [--suite NAME] [DIR]
                                       the README's two commands on a clean Debian system (as root)
   fresh --packages [--keep] [--suite NAME] [DIR]

@@ -4,7 +4,6 @@ use std::process::{Command, Stdio};
 
 use crate::Failure;
 use crate::report::Report;
-use crate::test::Options;
 use crate::tools::Tool;
 use crate::workspace::{cargo, has_crate, host_triple, target_dir};
 
@@ -15,8 +14,9 @@ const UNSAFE_CRATES: &[&str] = &["sys", "codemem", "packet", "engine", "blit", "
 const PROPTEST_CASES: &str = "32";
 
 /// Runs the tests under AddressSanitizer where a nightly toolchain is installed, else under valgrind. Neither looks for
-/// leaks: the packet pool is reserved once and never unmapped, and its own tests count its buffers.
-pub fn run(report: &mut Report, options: &Options) -> Result<(), Failure> {
+/// leaks: the packet pool is reserved once and never unmapped, and its own tests count its buffers. A filter leaves out the
+/// tests whose name does not contain it.
+pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), Failure> {
     let crates: Vec<&&str> = UNSAFE_CRATES.iter().filter(|name| has_crate(name)).collect();
     if crates.is_empty() {
         return Err(Failure::chore("no crate here holds unsafe code: nothing to check"));
@@ -41,7 +41,7 @@ pub fn run(report: &mut Report, options: &Options) -> Result<(), Failure> {
     if std::env::var_os("PROPTEST_CASES").is_none() {
         tests.env("PROPTEST_CASES", PROPTEST_CASES);
     }
-    report.run(if sanitizer { "sanitizer" } else { "valgrind" }, tests.args(&options.filter));
+    report.run(if sanitizer { "sanitizer" } else { "valgrind" }, tests.args(filter));
     Ok(())
 }
 

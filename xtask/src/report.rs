@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bellows_testkit::skips::{LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
+use bellows_testkit::skips::{FOR_SOAK, LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
 
 use crate::tally::Tally;
 use crate::{Failure, tools, workspace};
+
+/// Test programs whose time the summary gives.
+const SLOWEST: usize = 10;
 
 struct Step {
     name: String,
@@ -102,6 +105,14 @@ impl Report {
         self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
     }
 
+    /// Does something that is no test as the step `name`.
+    pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<(), Failure>) {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let verdict = work().map_err(|failure| failure.to_string());
+        self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
+    }
+
     fn set_environment(&self, command: &mut Command) {
         command.env(SKIPS, &self.skips).env("PATH", tools::search_path());
         // The messages and number formats of the programs that tests compare with are those of the C locale.
@@ -126,6 +137,8 @@ impl Report {
             let verdict = verdict.as_ref().map_or_else(|why| format!("FAILED: {why}"), |()| "ok".into());
             println!("{name:<14} {:>7.1} s  {verdict}", time.as_secs_f64());
         }
+        let slowest = self.tally.slowest(SLOWEST);
+        print_list("slowest test programs", slowest.iter());
         print_list("steps left out, each with its reason", self.steps_left_out.iter());
         print_list("failed tests", failures.iter());
         print_list("tests left out, each with its reason", left_out.iter());
@@ -163,7 +176,7 @@ impl Drop for Report {
 
 /// The tests that were left out on purpose, apart from those that could not run.
 fn without_left_out(lines: BTreeSet<String>) -> (BTreeSet<String>, BTreeSet<String>) {
-    lines.into_iter().partition(|line| line.ends_with(LEFT_OUT))
+    lines.into_iter().partition(|line| line.ends_with(LEFT_OUT) || line.ends_with(FOR_SOAK))
 }
 
 /// The last line of the summary.
@@ -201,22 +214,23 @@ fn describe(command: &Command) -> String {
     variables.chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a command and passes its standard output on to `out`, line by line as it comes, and to `read_line`.
+/// Runs a command and passes what it prints on to `out`, line by line as it comes, and to `read_line`. Both of its outputs
+/// are one here: Cargo names a test program on the one, and the program prints its results on the other.
 fn stream(command: &mut Command, out: &mut impl Write, mut read_line: impl FnMut(&str)) -> Result<(), String> {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot run {}: {error}", command.get_program().to_string_lossy()))?;
-    if let Some(output) = child.stdout.take() {
-        let mut output = BufReader::new(output);
-        let mut line = Vec::new();
-        while output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-            // Somebody who closes our output early does not want the rest; the verdict still counts.
-            let _ = out.write_all(&line);
-            read_line(String::from_utf8_lossy(&line).trim_end());
-            line.clear();
-        }
+    let program = command.get_program().to_string_lossy().into_owned();
+    let failure = |error: io::Error| format!("cannot run {program}: {error}");
+    let (output, input) = io::pipe().map_err(failure)?;
+    command.stdin(Stdio::null()).stdout(input.try_clone().map_err(failure)?).stderr(input);
+    let mut child = command.spawn().map_err(failure)?;
+    // The command holds on to the ends in which it writes, and the pipe would never end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    while output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        // Somebody who closes our output early does not want the rest; the verdict still counts.
+        let _ = out.write_all(&line);
+        read_line(String::from_utf8_lossy(&line).trim_end());
+        line.clear();
     }
     let status = child.wait().map_err(|error| format!("cannot wait for the step: {error}"))?;
     if status.success() { Ok(()) } else { Err(status.to_string()) }
@@ -237,7 +251,7 @@ mod tests {
     fn output_is_streamed_by_the_line_and_the_exit_code_is_the_verdict() {
         let (mut shown, mut lines) = (Vec::new(), Vec::new());
         let mut command = Command::new("sh");
-        command.args(["-c", "echo one; printf two; exit 3"]);
+        command.args(["-c", "echo one >&2; printf two; exit 3"]);
         let verdict = stream(&mut command, &mut shown, |line| lines.push(line.to_owned()));
         assert_eq!(shown, b"one\ntwo");
         assert_eq!(lines, ["one", "two"]);

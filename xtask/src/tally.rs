@@ -16,13 +16,21 @@ pub struct Tally {
     pub failures: Vec<String>,
     /// Those that did not run, each as `NAME: reason`.
     pub ignored_why: Vec<String>,
+    /// The test program that runs, as Cargo names it.
+    program: String,
+    /// What each has taken, in hundredths of a second.
+    times: Vec<(u64, String)>,
 }
 
 impl Tally {
     /// Takes in one line of output; lines that are not the harness's are passed over.
     pub fn read_line(&mut self, line: &str) {
+        let line = line.trim_start();
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.read_counts(counts);
+            self.read_time(counts);
+        } else if let Some(name) = line.strip_prefix("Running ").or_else(|| line.strip_prefix("Doc-tests ")) {
+            self.program = program(name);
         } else if let Some((name, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) {
             if outcome.starts_with("FAILED") {
                 self.failures.push(name.to_owned());
@@ -36,6 +44,22 @@ impl Tally {
                 }
             }
         }
+    }
+
+    /// The time at the end of a line of counts.
+    fn read_time(&mut self, counts: &str) {
+        let seconds = counts.rsplit_once("finished in ").and_then(|(_, time)| time.strip_suffix('s'));
+        if let Some(seconds) = seconds.and_then(|seconds| seconds.parse::<f64>().ok()) {
+            self.times.push(((seconds * 100.0) as u64, self.program.clone()));
+        }
+    }
+
+    /// The test programs that took longest, as the summary says it.
+    pub fn slowest(&self, count: usize) -> Vec<String> {
+        let mut times = self.times.clone();
+        times.sort_by(|one, other| other.cmp(one));
+        let lines = times.iter().take(count).filter(|(time, _)| *time >= 100);
+        lines.map(|(time, name)| format!("{:>7.1} s  {name}", *time as f64 / 100.0)).collect()
     }
 
     /// `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s`
@@ -54,6 +78,19 @@ impl Tally {
     }
 }
 
+/// A test program by its crate: `unittests src/lib.rs (target/debug/deps/bellows_wire-0123)` is `bellows_wire`, and
+/// `tests/views.rs (…)` is `tests/views.rs`.
+fn program(name: &str) -> String {
+    match name.split_once(" (") {
+        Some((path, program)) if path.starts_with("unittests ") => {
+            let file = program.trim_end_matches(')').rsplit('/').next().unwrap_or_default();
+            file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned()
+        }
+        Some((path, _)) => path.to_owned(),
+        None => format!("examples in {name}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +98,8 @@ mod tests {
     #[test]
     fn counts_add_up_over_test_programs() {
         let output = "\
+     Running unittests src/lib.rs (target/debug/deps/bellows_wire-0123abc)
+
 running 4 tests
 test header::parses ... ok
 test header::slow ... ignored, takes minutes
@@ -68,15 +107,21 @@ test header::dies ... ignored, dies on purpose; run by rejects
 test header::rejects ... FAILED
 
 test result: FAILED. 1 passed; 1 failed; 2 ignored; 0 measured; 2 filtered out; finished in 0.07s
+     Running tests/views.rs (target/debug/deps/views-0123abc)
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.50s
+   Doc-tests bellows_wire
 test crates/wire/src/lib.rs - view (line 12) ... ignored
 test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 12.30s
 ";
         let mut tally = Tally::default();
         output.lines().for_each(|line| tally.read_line(line));
+        assert_eq!(tally.slowest(5), ["   12.3 s  examples in bellows_wire", "    1.5 s  tests/views.rs"]);
+        assert_eq!(tally.slowest(1).len(), 1);
+        (tally.program, tally.times) = Default::default();
         assert_eq!(
             tally,
             Tally {
-                passed: 42,
+                passed: 43,
                 failed: 1,
                 ignored: 2,
                 parts: 0,
@@ -85,6 +130,7 @@ test result: ok. 41 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; fin
                     "header::slow: takes minutes".into(),
                     "crates/wire/src/lib.rs - view (line 12): ignored".into()
                 ],
+                ..Tally::default()
             }
         );
     }

@@ -3,54 +3,21 @@
 use std::path::Path;
 
 use crate::report::Report;
-use crate::tools::{self, Tool};
+use crate::tools;
 use crate::workspace::{cargo, has_crate};
 use crate::{Failure, deny, format, guest_kernel, memcheck, rust_version};
 
 /// Where the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
 
-/// What most tests compare with.
-pub const TOOLS: &[Tool] = &[
-    Tool {
-        programs: &["tcpdump"],
-        package: "tcpdump",
-        purpose: "comparison of captures, read and written, with tcpdump",
-    },
-    Tool { programs: &["capinfos"], package: "wireshark-common", purpose: "comparison of packet counts with capinfos" },
-    Tool { programs: &["zstd"], package: "zstd", purpose: "captures compressed by the zstd program" },
-    Tool { programs: &["gzip"], package: "gzip", purpose: "captures compressed by the gzip program" },
-    Tool { programs: &["ip"], package: "iproute2", purpose: "tests across network namespaces" },
-    Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" },
-    Tool { programs: &["dot"], package: "graphviz", purpose: "checking the graphs written for Graphviz" },
-    Tool { programs: &["unshare"], package: "util-linux", purpose: "running where the system forbids new code" },
-    Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
-    Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
-    Tool { programs: &["script"], package: "bsdutils", purpose: "what is shown on a terminal" },
-];
-
-/// What the tests with other programs' drivers and with guests need.
-pub const PEERS: &[Tool] = &[
-    Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's virtio driver at vhost-user ports" },
-    Tool {
-        programs: &["qemu-system-x86_64"],
-        package: "qemu-system-x86",
-        purpose: "a Linux guest at vhost-user ports",
-    },
-    Tool { programs: &["iperf3"], package: "iperf3", purpose: "traffic inside of a guest" },
-    Tool { programs: &["busybox"], package: "busybox-static", purpose: "the programs of a guest" },
-    Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
-    Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
-];
-
 /// What `test` is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Options {
+struct Options {
     memcheck: bool,
     /// Leave out guests and other programs' drivers.
     quick: bool,
     /// Run only the tests whose name contains this.
-    pub filter: Option<String>,
+    filter: Option<String>,
 }
 
 impl Options {
@@ -80,10 +47,10 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
     let options = Options::parse(words)?;
     let mut report = Report::new()?;
     if options.quick {
-        report.provide(TOOLS);
+        report.provide(tools::FOR_TESTS);
         report.leave_out_peers();
     } else {
-        report.provide(TOOLS.iter().chain(PEERS));
+        report.provide(tools::FOR_TESTS.iter().chain(tools::PEERS));
         report.prepare("guest kernel", "a Linux guest at vhost-user ports", guest_kernel::provide);
     }
     if !tools::is_root() {
@@ -93,7 +60,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
         println!("no folder {CAPTURES}: the tests on its captures skip themselves; those on the project's own run");
     }
     if options.memcheck {
-        memcheck::run(&mut report, &options)?;
+        memcheck::run(&mut report, options.filter.as_deref())?;
     } else {
         if options.filter.is_none() {
             lint(&mut report);

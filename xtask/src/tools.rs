@@ -23,6 +23,39 @@ impl fmt::Display for Tool {
     }
 }
 
+/// What most tests compare with.
+pub const FOR_TESTS: &[Tool] = &[
+    Tool {
+        programs: &["tcpdump"],
+        package: "tcpdump",
+        purpose: "comparison of captures, read and written, with tcpdump",
+    },
+    Tool { programs: &["capinfos"], package: "wireshark-common", purpose: "comparison of packet counts with capinfos" },
+    Tool { programs: &["zstd"], package: "zstd", purpose: "captures compressed by the zstd program" },
+    Tool { programs: &["gzip"], package: "gzip", purpose: "captures compressed by the gzip program" },
+    Tool { programs: &["ip"], package: "iproute2", purpose: "tests across network namespaces" },
+    Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" },
+    Tool { programs: &["dot"], package: "graphviz", purpose: "checking the graphs written for Graphviz" },
+    Tool { programs: &["unshare"], package: "util-linux", purpose: "running where the system forbids new code" },
+    Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
+    Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
+    Tool { programs: &["script"], package: "bsdutils", purpose: "what is shown on a terminal" },
+];
+
+/// What the tests with other programs' drivers and with guests need.
+pub const PEERS: &[Tool] = &[
+    Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's virtio driver at vhost-user ports" },
+    Tool {
+        programs: &["qemu-system-x86_64"],
+        package: "qemu-system-x86",
+        purpose: "a Linux guest at vhost-user ports",
+    },
+    Tool { programs: &["iperf3"], package: "iperf3", purpose: "traffic inside of a guest" },
+    Tool { programs: &["busybox"], package: "busybox-static", purpose: "the programs of a guest" },
+    Tool { programs: &["zsh"], package: "zsh", purpose: "completions in zsh" },
+    Tool { programs: &["fish"], package: "fish", purpose: "completions in fish" },
+];
+
 /// Whether this process runs as root.
 pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)

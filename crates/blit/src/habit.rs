@@ -64,6 +64,11 @@ impl Habit {
         }
     }
 
+    /// Whether a length is foreseen.
+    pub(crate) fn is_some(&self) -> bool {
+        self.is_some
+    }
+
     /// Copies of different lengths.
     pub(crate) fn lose(&mut self) {
         self.is_some = false;

@@ -1,67 +1,11 @@
-//! The loops over a queue, and the choice among them.
+//! The loops over a queue.
 //!
 //! Each exists once, as a plain loop over blocks of half a line, and is compiled for the baseline and again for what newer
 //! processors have. The whole loop lies under the target feature.
 
 use std::ptr;
-use std::sync::OnceLock;
 
 use crate::Copy;
-
-/// A loop over a queue. Each copy is as by `memmove`; what comes first is left to the loop.
-///
-/// Safety: the processor has the instructions; the sources can be read and the destinations written.
-type Run = unsafe fn(&[Copy]);
-
-/// The loops for one kind of processor.
-#[derive(Clone, Copy)]
-pub(crate) struct Kernel {
-    /// For copies whose lengths can be foretold: they are nearly all the same.
-    pub(crate) alike: Run,
-    /// For lengths that follow no pattern.
-    pub(crate) mixed: Run,
-    /// Whether the processor has the registers that copies inline use.
-    pub(crate) wide: bool,
-    /// What the loops were compiled for.
-    pub(crate) name: &'static str,
-}
-
-/// The one that this process uses.
-pub(crate) fn kernel() -> Kernel {
-    static CHOSEN: OnceLock<Kernel> = OnceLock::new();
-    *CHOSEN.get_or_init(choose)
-}
-
-fn choose() -> Kernel {
-    let wanted = std::env::var("BELLOWS_SIMD").unwrap_or_default();
-    let candidates = candidates();
-    *candidates.iter().find(|kernel| kernel.name == wanted).unwrap_or(&candidates[0])
-}
-
-/// Those that this processor can run, the best first.
-pub(crate) fn candidates() -> Vec<Kernel> {
-    let mut candidates = Vec::new();
-    #[cfg(target_arch = "x86_64")]
-    {
-        use crate::x86;
-        if is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt")
-        {
-            let (alike, mixed) = (x86::alike_avx512, x86::mixed_avx512);
-            candidates.push(Kernel { alike, mixed, wide: true, name: "avx512" });
-        }
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("lzcnt") {
-            let (alike, mixed) = (x86::alike_avx2, x86::mixed_avx2);
-            candidates.push(Kernel { alike, mixed, wide: false, name: "avx2" });
-        }
-    }
-    let (alike, mixed) = (alike_baseline, mixed_baseline);
-    candidates.push(Kernel { alike, mixed, wide: false, name: "baseline" });
-    candidates
-}
 
 /// Half a line. Stores of whole lines are no faster where they can be done at all, and slower where they cross lines.
 #[cfg(target_arch = "x86_64")]
@@ -175,7 +119,7 @@ unsafe fn two_line_ends(destination: *mut u8, source: *const u8, length: usize) 
 
 /// All but the first line of a copy, of which that has been written.
 ///
-/// Safety: as for [`Run`]; the length is more than a line, and source and destination do not overlap.
+/// Safety: as for [`Run`](crate::choice::Run); the length is more than a line, and source and destination do not overlap.
 #[inline(always)]
 unsafe fn rest(destination: *mut u8, source: *const u8, length: usize) {
     let last = length - LINE;
@@ -205,7 +149,7 @@ fn overlap(destination: *mut u8, source: *const u8, length: usize) -> bool {
 
 /// One copy after the other, each by its length.
 ///
-/// Safety: as for [`Run`].
+/// Safety: as for [`Run`](crate::choice::Run).
 #[inline(always)]
 pub(crate) unsafe fn alike<T: Tiny>(copies: &[Copy]) {
     for &Copy { destination, source, length } in copies {
@@ -235,7 +179,7 @@ pub(crate) unsafe fn alike<T: Tiny>(copies: &[Copy]) {
 /// there is no branch on whether a packet is short: which are longer is noted in a bit each, and their number is guessed
 /// once for a group.
 ///
-/// Safety: as for [`Run`].
+/// Safety: as for [`Run`](crate::choice::Run).
 #[inline(always)]
 pub(crate) unsafe fn mixed<T: Tiny>(copies: &[Copy]) {
     for group in copies.chunks(GROUP) {
@@ -272,16 +216,4 @@ pub(crate) unsafe fn mixed<T: Tiny>(copies: &[Copy]) {
             }
         }
     }
-}
-
-/// Safety: as for [`Run`].
-unsafe fn alike_baseline(copies: &[Copy]) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { alike::<Steps>(copies) }
-}
-
-/// Safety: as for [`Run`].
-unsafe fn mixed_baseline(copies: &[Copy]) {
-    // SAFETY: the caller's promise is passed on.
-    unsafe { mixed::<Steps>(copies) }
 }

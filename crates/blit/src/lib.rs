@@ -33,7 +33,11 @@
 //! To note a copy of 60 bytes, and to take the note up again, costs as much as the copy, if its length was foreseen; to be
 //! surprised by its length costs several times as much. So a blitter has a habit: the length that came several times in a row. Copies of this
 //! length are done at once. All others are noted, and the barrier does them without a branch on what they differ in. A copy
-//! of another length breaks the habit at the next barrier: nothing that lies further back has any influence.
+//! of another length breaks the habit at the next barrier.
+//!
+//! A copy with a barrier of its own has nothing to be noted with. If eight of these have come and no length often, the next 256
+//! batches begin with what `memcpy` does, and nothing is learned from them; then eight are looked at again. So the speed of a
+//! copy depends on no more than the last 264 batches.
 //!
 //! A blitter that is [`deferring`](Blitter::deferring) has no habits and notes every copy: for sources that are far away
 //! where much is done between one copy and the next, so that the barrier waits for many of them together; and for whoever
@@ -44,11 +48,13 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `lib.rs` | the queue, and what is done at once |
-//! | `habit.rs` | the length that is foreseen |
-//! | `kernels.rs` | the loops over a queue, and the choice among them |
+//! | `habit.rs` | the length that is foreseen, and whether lengths are mixed |
+//! | `choice.rs` | the choice among the loops |
+//! | `kernels.rs` | the loops over a queue |
 //! | `x86.rs` | what x86-64 processors have beyond the baseline |
 //! | `plan.rs` | the same copies by a blitter and by `memcpy`, for measurements |
 
+mod choice;
 mod habit;
 mod kernels;
 pub mod plan;
@@ -59,10 +65,10 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::slice::from_raw_parts;
 
+use choice::{Kernel, kernel};
 use habit::Habit;
 #[cfg(target_arch = "x86_64")]
-use kernels::LINE;
-use kernels::{Kernel, kernel};
+use kernels::{BLOCK, LINE};
 
 /// The instruction set that copies use on this processor: `avx512`, `avx2` or `baseline`.
 ///
@@ -84,6 +90,12 @@ pub struct Copy {
     /// How many bytes.
     pub length: usize,
 }
+
+/// Copies with a barrier each, and without a length that comes often, after which lengths are taken to be mixed.
+const LONE: usize = 8;
+
+/// Copies that are then passed on before lengths are looked at again: so many that looking is rare.
+const MIXED: usize = 256;
 
 /// How copies are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,6 +119,10 @@ pub struct Blitter {
     /// Where `next` cannot go on just so: the end of the queue, or its start until the first copy of a batch has come.
     stop: NonNull<Copy>,
     habit: Habit,
+    /// Copies that come alone or first and are still to be passed on, because lengths are mixed.
+    direct: usize,
+    /// Copies that had a barrier each, since a length was last foreseen.
+    lone: usize,
     kernel: Kernel,
     defers: bool,
     how: How,
@@ -139,7 +155,17 @@ impl Blitter {
     fn with(kernel: Kernel, defers: bool) -> Blitter {
         let queue = NonNull::from(Box::leak(Box::new([MaybeUninit::uninit(); CAPACITY])));
         let (next, stop) = (queue.cast(), queue.cast());
-        Blitter { next, stop, habit: Habit::new(kernel.wide), kernel, defers, how: How::Blitter, queue }
+        Blitter {
+            next,
+            stop,
+            habit: Habit::new(kernel.wide),
+            direct: 0,
+            lone: 0,
+            kernel,
+            defers,
+            how: How::Blitter,
+            queue,
+        }
     }
 
     /// Has `length` bytes copied: when the next [`barrier`](Blitter::barrier) returns, they are. Takes a few instructions.
@@ -167,9 +193,28 @@ impl Blitter {
                 return ptr::copy(source, destination, length);
             }
             if self.next == self.stop {
+                if let Some(left) = self.direct.checked_sub(1) {
+                    self.direct = left;
+                    return self.pass_on(destination, source, length);
+                }
                 return self.first_or_too_many(destination, source, length);
             }
             self.note(destination, source, length);
+        }
+    }
+
+    /// A copy as by `memcpy`: what it gains where a short packet needs no call makes up for what it takes to come here.
+    ///
+    /// Safety: as for [`copy`](Blitter::copy).
+    #[inline(always)]
+    unsafe fn pass_on(&self, destination: *mut u8, source: *const u8, length: usize) {
+        // SAFETY: the caller's promise; the registers are asked for, and the length is from a block to a line.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if self.kernel.wide && (BLOCK..=LINE).contains(&length) {
+                return x86::block_ends(destination, source, length);
+            }
+            ptr::copy(source, destination, length);
         }
     }
 
@@ -204,6 +249,10 @@ impl Blitter {
                 return self.note(destination, source, length);
             }
             self.habit.meet(length, 1);
+            self.lone = if self.habit.is_some() { 0 } else { self.lone + 1 };
+            if self.lone == LONE {
+                (self.lone, self.direct) = (0, MIXED);
+            }
             ptr::copy(source, destination, length);
         }
     }
@@ -236,6 +285,7 @@ impl Blitter {
                 Some(length) => self.habit.meet(length, count),
                 None => self.habit.lose(),
             }
+            self.lone = 0;
         }
         self.next = self.queue.cast();
     }

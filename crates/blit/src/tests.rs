@@ -1,7 +1,7 @@
 //! Every loop against a model that copies byte by byte.
 
 use super::*;
-use crate::kernels::candidates;
+use crate::choice::candidates;
 use crate::plan::{Impossible, Move, Plan};
 use proptest::prelude::*;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -250,6 +250,74 @@ fn what_is_deferred_is_seen_and_done_at_the_barrier_only() {
         blitter.barrier();
         assert!(blitter.queued().is_empty() && destination[CAPACITY] == GUARD);
     }
+}
+
+/// Copies of such lengths that are queued after each, with a barrier after every `batch`.
+fn queued(blitter: &mut Blitter, lengths: &[usize], batch: usize) -> Vec<usize> {
+    let (source, mut destination) = (pattern(2_000), vec![GUARD; 2_000]);
+    let mut queued = Vec::new();
+    for batch in lengths.chunks(batch) {
+        for &length in batch {
+            // SAFETY: within both vectors, which live until the barrier.
+            unsafe { blitter.copy(destination.as_mut_ptr(), source.as_ptr(), length) };
+            queued.push(blitter.queued().len());
+        }
+        blitter.barrier();
+    }
+    queued
+}
+
+#[test]
+fn mixed_lengths_one_by_one_are_passed_on() {
+    for kernel in candidates() {
+        let mut blitter = Blitter::with(kernel, false);
+        queued(&mut blitter, &[60, 576, 60, 1_500].repeat(LONE / 4), 1);
+        assert_eq!(blitter.direct, MIXED, "{}", kernel.name);
+        queued(&mut blitter, &[60].repeat(MIXED), 1);
+        // Whatever came before: now they are looked at, and a length that comes often is foreseen.
+        assert_eq!((blitter.direct, blitter.habit.is_some()), (0, false));
+        queued(&mut blitter, &[60].repeat(6), 1);
+        assert!(blitter.habit.is_some());
+        queued(&mut blitter, &[576, 60].repeat(100), 1);
+        queued(&mut blitter, &[576].repeat(MIXED + LONE), 1);
+        assert_eq!((blitter.direct, blitter.habit.is_some()), (0, true));
+    }
+}
+
+#[test]
+fn batches_of_mixed_lengths_are_queued() {
+    for kernel in candidates() {
+        let mut blitter = Blitter::with(kernel, false);
+        for _ in 0..20 {
+            // A batch in between shows that copies do not always come alone.
+            let mixed = [60, 1_500].repeat(20);
+            assert_eq!(queued(&mut blitter, &mixed, 40), (0..40).collect::<Vec<usize>>(), "{}", kernel.name);
+            queued(&mut blitter, &[60, 576, 1_500], 1);
+        }
+        assert_eq!(blitter.direct, 0);
+    }
+}
+
+/// Copies that are passed on are copies: the model, with nothing but those.
+#[test]
+fn what_is_passed_on_is_copied() {
+    for length in 0..=300 {
+        for kernel in candidates() {
+            let mut blitter = Blitter::with(kernel, false);
+            blitter.direct = 3;
+            let memory = pattern(2_000);
+            let copies = [(0, 1_000, length), (500, 510, length), (910, 900, length)];
+            assert!(blitted(&mut blitter, &memory, &copies, 1) == model_of_moves(&memory, &copies), "{length}");
+            assert_eq!(blitter.direct, 0);
+        }
+    }
+}
+
+/// The same copies by `copy_within`, each of which may overlap itself.
+fn model_of_moves(memory: &[u8], copies: &[(usize, usize, usize)]) -> Vec<u8> {
+    let mut memory = memory.to_vec();
+    copies.iter().for_each(|&(to, from, length)| memory.copy_within(from..from + length, to));
+    memory
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Tiny for Masked {
 // The loops for AVX-512 are compiled for AVX2: the compiler would make registers of a line out of two of half a line, and
 // those are slower. What they take from AVX-512 is the mask.
 
-/// Safety: AVX-512 F, VL and BW, BMI2 and LZCNT, and as for [`Kernel::alike`](crate::kernels::Kernel::alike).
+/// Safety: AVX-512 F, VL and BW, BMI2 and LZCNT, and as for [`Kernel::alike`](crate::choice::Kernel::alike).
 #[target_feature(enable = "avx2,bmi2,lzcnt")]
 pub(crate) unsafe fn alike_avx512(copies: &[Copy]) {
     // SAFETY: the caller's promise is passed on.
@@ -48,7 +48,7 @@ pub(crate) unsafe fn mixed_avx512(copies: &[Copy]) {
     unsafe { mixed::<Masked>(copies) }
 }
 
-/// Safety: AVX2, LZCNT, and as for [`Kernel::alike`](crate::kernels::Kernel::alike).
+/// Safety: AVX2, LZCNT, and as for [`Kernel::alike`](crate::choice::Kernel::alike).
 #[target_feature(enable = "avx2,lzcnt")]
 pub(crate) unsafe fn alike_avx2(copies: &[Copy]) {
     // SAFETY: the caller's promise is passed on.

@@ -68,6 +68,7 @@ mod pcap;
 mod pcapng;
 mod reader;
 mod source;
+mod step;
 mod writer;
 
 pub use budget::Budget;

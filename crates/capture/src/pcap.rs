@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::buffer::{Buffer, Filled};
 use crate::error::{ErrorKind, Part};
 use crate::format::{Endianness, Format, Interface, LinkType, TimestampResolution};
-use crate::reader::{Located, Step};
+use crate::step::{Located, Step};
 
 pub(crate) const FILE_HEADER: usize = 24;
 pub(crate) const RECORD_HEADER: usize = 16;

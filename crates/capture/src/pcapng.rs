@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::buffer::{Buffer, Filled};
 use crate::error::{BlockProblem, ErrorKind, Part};
 use crate::format::{Endianness, Interface, LinkType, TimestampResolution};
-use crate::reader::{Located, Step};
+use crate::step::{Located, Step};
 
 pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 pub(crate) const INTERFACE_DESCRIPTION: u32 = 1;

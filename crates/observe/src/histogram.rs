@@ -6,39 +6,8 @@
 use bellows_stats::nearest_rank;
 use serde::{Deserialize, Serialize};
 
+use crate::classes::{CLASSES, class_of, longest_of};
 use crate::slab::Slab;
-
-/// Classes of an octave, as a power of two.
-const FINENESS: u32 = 4;
-
-/// The first power of two that has no class of its own any more: later times are counted with the last class.
-const LONGEST: u32 = 44;
-
-/// Classes of a histogram.
-const CLASSES: usize = ((LONGEST - FINENESS + 1) as usize) << FINENESS;
-
-/// Cells of a histogram: the classes, and the greatest time of all.
-pub(crate) const CELLS: usize = CLASSES + 1;
-
-/// The class of a time.
-#[inline]
-fn class_of(time: u64) -> usize {
-    let octave = time.checked_ilog2().unwrap_or(0);
-    if octave < FINENESS {
-        return time as usize;
-    }
-    let within = (time >> (octave - FINENESS)) as usize & ((1 << FINENESS) - 1);
-    ((((octave - FINENESS + 1) as usize) << FINENESS) + within).min(CLASSES - 1)
-}
-
-/// The longest time of a class.
-fn longest_of(class: usize) -> u64 {
-    let (octave, within) = (class >> FINENESS, class as u64 & ((1 << FINENESS) - 1));
-    match octave {
-        0 => within,
-        _ => (((1 << FINENESS) + within + 1) << (octave - 1)) - 1,
-    }
-}
 
 /// Counts a time in the cells from `first` on.
 #[inline]
@@ -115,17 +84,6 @@ impl Histogram {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn classes_follow_one_another_without_a_gap() {
-        let mut next = 0;
-        for class in 0..CLASSES {
-            assert_eq!((class_of(next), class_of(longest_of(class))), (class, class));
-            next = longest_of(class) + 1;
-        }
-        assert_eq!(next, 1 << LONGEST);
-        assert_eq!(class_of(u64::MAX), CLASSES - 1);
-    }
 
     fn histogram(times: &[u64]) -> Histogram {
         let mut counts = std::collections::BTreeMap::new();

@@ -8,7 +8,7 @@
 //! | `counter` | what counters are called, and what they count |
 //! | [`layout`] | where which counter lies |
 //! | `slab` | a generation of counters, in memory or in a file |
-//! | `histogram` | how times are spread |
+//! | `classes`, `histogram` | how times are spread |
 //! | `snapshot` | all counters at one moment, by name |
 //! | [`timeline`] | what the engine did lately, event by event |
 //! | [`listing`] | a breath, explained |
@@ -20,6 +20,7 @@
 //! | `cells` | memory that one writes and others read |
 
 mod cells;
+mod classes;
 mod counter;
 mod histogram;
 mod home;

@@ -23,8 +23,8 @@ use bellows_sys::{clock, way_out};
 use serde::{Deserialize, Serialize};
 
 use crate::cells::Cells;
+use crate::classes::CELLS;
 use crate::counter::Counter;
-use crate::histogram::CELLS;
 use crate::home::{COUNTERS, Home};
 use crate::layout::{Activity, account, common, doing, engine, histogram, link};
 

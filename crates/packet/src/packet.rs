@@ -280,6 +280,13 @@ impl Packet {
         pool::pointer(address).as_ptr().cast()
     }
 
+    /// The same, to be written: a flag says from now on that a part of it holds something.
+    #[inline(always)]
+    fn flagged_front(&mut self, flag: u64) -> *mut Front {
+        self.word |= flag;
+        self.front()
+    }
+
     /// The metadata, if the packet carries any.
     #[inline]
     pub fn meta(&self) -> Option<Meta> {
@@ -290,9 +297,8 @@ impl Packet {
     /// Gives the packet metadata.
     #[inline]
     pub fn set_meta(&mut self, meta: Meta) {
-        self.word |= META;
         // SAFETY: the first line of the buffer is aligned to 64, large enough (asserted above), and this packet's own.
-        unsafe { (*self.front()).meta = meta };
+        unsafe { (*self.flagged_front(META)).meta = meta };
     }
 
     /// Whether something is left to do to the packet.
@@ -311,9 +317,8 @@ impl Packet {
     /// Leaves something to do to whoever sends the packet on.
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {
-        self.word |= OFFLOAD;
         // SAFETY: as for set_meta().
-        unsafe { (*self.front()).offload = offload };
+        unsafe { (*self.flagged_front(OFFLOAD)).offload = offload };
     }
 
     /// Says that all is done. Touches the handle only.
@@ -332,9 +337,8 @@ impl Packet {
 
     /// Marks the packet: from now on the thread's log tells what becomes of it, see [`Passage`](crate::Passage).
     pub fn mark(&mut self, mark: Mark) {
-        self.word |= MARKED;
         // SAFETY: as for set_meta().
-        unsafe { (*self.front()).mark = mark };
+        unsafe { (*self.flagged_front(MARKED)).mark = mark };
     }
 
     /// Whether the packet is marked.

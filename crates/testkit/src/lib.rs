@@ -12,6 +12,7 @@ pub mod programs;
 pub mod pty;
 pub mod scratch;
 pub mod skips;
+pub mod soak;
 pub mod stream;
 pub mod testpmd;
 pub mod wait;

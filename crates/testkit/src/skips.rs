@@ -20,6 +20,9 @@ pub const QUICK: &str = "BELLOWS_QUICK";
 /// The reason of the tests that [`QUICK`] leaves out.
 pub const LEFT_OUT: &str = "left out by --quick";
 
+/// The reason of the tests that only [a soak](crate::soak) runs.
+pub const FOR_SOAK: &str = "left out, `cargo xtask soak` runs it";
+
 /// Skips a test for which a program, a privilege or a feature of the system is missing. The test has to return then.
 ///
 /// # Panics
@@ -52,9 +55,14 @@ pub fn is_skipped(test: &str, missing: Option<String>) -> bool {
 pub fn is_left_out(test: &str) -> bool {
     let quick = is_set(QUICK);
     if quick {
-        record(test, LEFT_OUT);
+        leave_out(test, LEFT_OUT);
     }
     quick
+}
+
+/// Notes a test that leaves itself out on purpose, for one of the two reasons above.
+pub(crate) fn leave_out(test: &str, reason: &str) {
+    record(test, reason);
 }
 
 fn is_set(variable: &str) -> bool {

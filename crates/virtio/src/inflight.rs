@@ -30,7 +30,7 @@ use bellows_sys::mapping::{PeerMemory, SharedMapping};
 use bellows_sys::memfd;
 
 use crate::Features;
-use crate::ring::Position;
+use crate::position::Position;
 
 /// Parts are aligned to this.
 const ALIGNMENT: u64 = 64;

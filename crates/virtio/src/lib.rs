@@ -15,7 +15,9 @@ mod features;
 pub mod inflight;
 pub mod log;
 mod memory;
+mod named;
 mod offload;
+mod position;
 pub mod ring;
 pub mod vhost;
 

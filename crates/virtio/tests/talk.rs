@@ -1,8 +1,6 @@
 //! Random front ends: the back end answers, refuses or closes, and never panics, hangs or leaks.
 
-#[path = "talk/mod.rs"]
-mod talk;
-
+use bellows_exercise::backend::Host;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -14,7 +12,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn a_back_end_survives_every_front_end() {
-    let mut host = talk::Host::start();
+    let mut host = Host::start();
     // One host for all of them: what one leaves behind, the next one finds.
     let host = std::cell::RefCell::new(&mut host);
     TestRunner::default()
@@ -28,7 +26,7 @@ fn a_back_end_survives_every_front_end() {
 /// The beginning that the bytes need not find does lead to rings that run.
 #[test]
 fn some_front_ends_get_as_far_as_packets() {
-    let mut host = talk::Host::start();
+    let mut host = Host::start();
     // No option left out; a split-or-packed ring of 256 descriptors at position 0 on each queue.
     let ring = |index: u8| [220, index, 8, 0, 0x80, 0];
     let bytes = [&[200, 0, 1][..], &ring(0), &ring(1), &ring(2), &ring(3), &[240, 0]].concat();

@@ -6,15 +6,18 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `listener` | the end of a trace or tap on another thread |
+//! | `network` | what is watched |
 //! | `tap` | copies of the packets that pass a link |
 //! | `trace` | packets that are followed |
 //! | `watch` | all that is watched, in the hands of the engine's thread |
 
 mod listener;
+mod network;
 mod tap;
 mod trace;
 mod watch;
 
+pub use network::{Call, Network};
 pub use tap::{Tap, TapWatch};
 pub use trace::{Trace, TraceWatch};
-pub use watch::{Call, Network, Order, Watch, WatchError};
+pub use watch::{Order, Watch, WatchError};

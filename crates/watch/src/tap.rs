@@ -9,7 +9,7 @@ use bellows_observe::TapRecord;
 use bellows_packet::Packet;
 
 use crate::listener::{Listener, until};
-use crate::watch::{Network, link_type};
+use crate::network::{Network, link_type};
 
 /// Bytes that may wait in a tap's queue; what comes then is missed.
 const MAX_QUEUE: usize = 32 << 20;

@@ -10,7 +10,7 @@ use bellows_observe::{Hop, HopKind, TraceOrder};
 use bellows_packet::{Fate, Mark, Packet, Passage};
 
 use crate::listener::{Listener, until};
-use crate::watch::{Call, Network, link_type};
+use crate::network::{Call, Network, link_type};
 
 /// Bytes of a packet that a hop shows.
 const SHOWN: usize = 256;

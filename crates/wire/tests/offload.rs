@@ -1,7 +1,5 @@
 //! Super-frames cut into segments: against a naive model, put together again, and checked by the code that checks traffic.
 
-mod exercise;
-
 use std::path::PathBuf;
 
 use bellows_capture::{LinkType, Reader};
@@ -260,8 +258,8 @@ proptest! {
         if size % 4 == 0 {
             frame.truncate(length % frame.len());
         }
-        exercise::cut(&frame, size);
-        exercise::touch_all(frame, value);
+        bellows_exercise::wire::cut(&frame, size);
+        bellows_exercise::wire::touch_all(frame, value);
     }
 
     /// What is cut keeps to the limits, and what keeps to them is cut.

@@ -1,7 +1,5 @@
 //! Headers written and read back; views of arbitrary bytes.
 
-mod exercise;
-
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use bellows_wire::ipv6::MAX_EXTENSION_HEADERS;
@@ -202,7 +200,7 @@ proptest! {
         let starts: [&[u8]; 8] = [&[], &[0x45, 0, 0, 40], &[0x4f, 0, 0, 70], &[0x60, 0, 0, 0, 0, 30, 0], &[0x60, 0, 0, 0, 0, 40, 43],
             &[0, 1, 8, 0, 6, 4], &[0, 0, 0, 0, 0, 9], &[0; 12]];
         let bytes = [starts[first], &bytes].concat();
-        exercise::touch_all(bytes, setters);
+        bellows_exercise::wire::touch_all(bytes, setters);
     }
 
     #[test]

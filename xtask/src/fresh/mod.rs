@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use self::root::Root;
 use crate::tools::{self, Tool};
-use crate::{Failure, guest_kernel, peers, quickstart, test, vhost, workspace};
+use crate::{Failure, guest_kernel, peers, quickstart, vhost, workspace};
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["debootstrap"], package: "debootstrap", purpose: "the clean system" },
@@ -116,7 +116,7 @@ fn in_folder(folder: &Path, options: &Options) -> Result<(), Failure> {
 
 /// Installs every package that a chore may want, and looks whether the programs that are wanted came with them.
 fn check_packages(root: &Root) -> Result<(), Failure> {
-    let lists = [test::TOOLS, test::PEERS, peers::TOOLS, vhost::TOOLS, quickstart::TOOLS, TOOLS];
+    let lists = [tools::FOR_TESTS, tools::PEERS, peers::TOOLS, vhost::TOOLS, quickstart::TOOLS, TOOLS];
     let wanted: Vec<&Tool> = lists.into_iter().flatten().collect();
     let missing = wanted.iter().filter(|tool| !root.has(tool));
     let packages: BTreeSet<&str> = missing.map(|tool| tool.package).collect();
@@ -175,7 +175,7 @@ fn check_commands(root: &Root, options: &Options) -> Result<(), Failure> {
     times.iter().for_each(|line| println!("{line}"));
     print_installed(&before, root);
     if options.user {
-        let wanted: &[&[Tool]] = if options.quick { &[test::TOOLS] } else { &[test::TOOLS, test::PEERS] };
+        let wanted: &[&[Tool]] = if options.quick { &[tools::FOR_TESTS] } else { &[tools::FOR_TESTS, tools::PEERS] };
         let missing = wanted.iter().copied().flatten().filter(|tool| !root.has(tool));
         result.judge_user(missing.map(|tool| tool.package));
     } else {

@@ -30,6 +30,7 @@ use bellows_sys::notify::{Notifier, Notifiers};
 use bellows_sys::wake::{Event, PeerEvent};
 
 use crate::features::Features;
+use crate::named::named_errors;
 use crate::ring::{Areas, Direction};
 use crate::vhost::{Layout, Negotiated, Placed, QueueLayout, SharedFile};
 use ring::{DESCRIPTOR, Places, Ring, RingSetup, Segment};
@@ -77,36 +78,10 @@ impl Chains {
     }
 }
 
-macro_rules! device_errors {
-    ($($(#[$doc:meta])* $name:ident = $word:literal: $message:literal,)*) => {
-        /// What stops a queue: its device broke the rules of the specification.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-        pub enum DeviceError {
-            $($(#[$doc])* #[error($message)] $name,)*
-        }
+named_errors! {
+    /// What stops a queue: its device broke the rules of the specification.
+    DeviceError;
 
-        impl DeviceError {
-            /// All of them, in the order of counters.
-            pub const ALL: &'static [DeviceError] = &[$(DeviceError::$name,)*];
-
-            /// The name in counters and reports.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(DeviceError::$name => $word,)*
-                }
-            }
-
-            /// What it says.
-            pub const fn text(self) -> &'static str {
-                match self {
-                    $(DeviceError::$name => $message,)*
-                }
-            }
-        }
-    };
-}
-
-device_errors! {
     /// The device has used more buffers than it was given.
     IndexJump = "index_jump": "the device's index is further ahead than buffers are with it",
     /// The device has used a buffer that it does not have.

@@ -1,6 +1,7 @@
 //! What can be wrong with a ring: at its setup, and later with what its driver writes there.
 
 use crate::features::Conflict;
+use crate::named::named_errors;
 
 /// Why a ring cannot be set up. The driver asked for something that no ring can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,36 +43,10 @@ pub enum SetupError {
     Conflict(#[from] Conflict),
 }
 
-macro_rules! ring_errors {
-    ($($(#[$doc:meta])* $name:ident = $word:literal: $message:literal,)*) => {
-        /// What stops a ring: its driver broke the rules of the specification, out of malice or not.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-        pub enum RingError {
-            $($(#[$doc])* #[error($message)] $name,)*
-        }
+named_errors! {
+    /// What stops a ring: its driver broke the rules of the specification, out of malice or not.
+    RingError;
 
-        impl RingError {
-            /// All of them, in the order of counters.
-            pub const ALL: &'static [RingError] = &[$(RingError::$name,)*];
-
-            /// The name in counters and reports.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(RingError::$name => $word,)*
-                }
-            }
-
-            /// What is wrong, in one sentence.
-            pub const fn text(self) -> &'static str {
-                match self {
-                    $(RingError::$name => $message,)*
-                }
-            }
-        }
-    };
-}
-
-ring_errors! {
     /// The available index is further ahead than the ring is long.
     IndexJump = "index_jump": "the driver's index is further ahead than the ring is long",
     /// A head or a link of a chain names a descriptor that does not exist.

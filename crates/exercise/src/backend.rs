@@ -1,5 +1,4 @@
-//! A back end that is there all the time, beside an engine that runs whatever rings come of what is said to it. The fuzz
-//! target and a property test share it.
+//! A back end that is there all the time, beside an engine that runs whatever rings come of what is said to it.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -11,6 +10,8 @@ use std::time::{Duration, Instant};
 use bellows_adversary::Talker;
 use bellows_packet::{Packet, Vector};
 use bellows_sys::wake::sleep_until_readable;
+use bellows_testkit::scratch;
+use bellows_testkit::scratch::TempDir;
 use bellows_virtio::Features;
 use bellows_virtio::ring::{Direction, STEPS_PER_CALL, STEPS_PER_PACKET};
 use bellows_virtio::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPolicy, Port};
@@ -25,6 +26,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A back end and its engine, for the life of the process.
 pub struct Host {
     socket: PathBuf,
+    /// Where the socket lies, which nobody else cleans up.
+    _folder: TempDir,
     backend: Option<Backend>,
     engine: Option<JoinHandle<()>>,
     end: Arc<AtomicBool>,
@@ -36,10 +39,10 @@ pub struct Host {
 }
 
 impl Host {
+    /// Starts both. The socket lies in a folder of its own.
     pub fn start() -> Host {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let socket = std::env::temp_dir().join(format!("bellows-talk-{}-{number}", std::process::id()));
+        let folder = scratch();
+        let socket = folder.path().join("socket");
         let config = BackendConfig {
             socket: socket.clone(),
             mode: Mode::Server,
@@ -54,7 +57,16 @@ impl Host {
         let rings = Arc::new(AtomicU64::new(0));
         let (ended, count) = (Arc::clone(&end), Arc::clone(&rings));
         let engine = std::thread::spawn(move || run(port, &ended, &count));
-        Host { socket, backend: Some(backend), engine: Some(engine), end, rings, talks: 0, baseline: None }
+        Host {
+            socket,
+            _folder: folder,
+            backend: Some(backend),
+            engine: Some(engine),
+            end,
+            rings,
+            talks: 0,
+            baseline: None,
+        }
     }
 
     /// What the back end says of itself.

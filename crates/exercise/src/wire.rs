@@ -1,4 +1,4 @@
-//! Everything that can be done with bytes that may be a packet; the fuzz target `wire_views` uses it too.
+//! Everything that can be done with bytes that may be a packet.
 
 use std::net::Ipv4Addr;
 

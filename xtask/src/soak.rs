@@ -1,0 +1,81 @@
+//! `cargo xtask soak`: what takes too long to run before every commit.
+//!
+//! The tests in their long forms, the memory check, and every fuzz target. It takes hours; run it before a release, and
+//! after changes to code that parses what strangers send.
+
+use bellows_testkit::soak::SOAK;
+
+use crate::report::Report;
+use crate::workspace::cargo;
+use crate::{Failure, fuzz, guest_kernel, memcheck, tools};
+
+/// Minutes for each fuzz target.
+const MINUTES: f64 = 30.0;
+
+/// What `soak` is asked for.
+#[derive(Debug, PartialEq)]
+struct Options {
+    minutes: f64,
+    /// Run only the tests whose name contains this, and neither a memory check nor a fuzzer.
+    filter: Option<String>,
+}
+
+impl Options {
+    fn parse(words: &[String]) -> Result<Options, Failure> {
+        let mut options = Options { minutes: MINUTES, filter: None };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--minutes" => options.minutes = fuzz::minutes(words.next())?,
+                "--filter" => {
+                    let name = words.next().ok_or_else(|| Failure::usage("--filter needs a part of a test's name"))?;
+                    options.filter = Some(name.clone());
+                }
+                other => return Err(Failure::usage(format!("soak: '{other}' is not an option"))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs the chore.
+pub fn run(words: &[String]) -> Result<(), Failure> {
+    let options = Options::parse(words)?;
+    let mut report = Report::new()?;
+    report.provide(tools::FOR_TESTS.iter().chain(tools::PEERS));
+    report.prepare("guest kernel", "a Linux guest at vhost-user ports", guest_kernel::provide);
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    report.run("long tests", tests.args(&options.filter).env(SOAK, "1"));
+    if options.filter.is_none() {
+        memcheck::run(&mut report, None)?;
+        for target in fuzz::targets()? {
+            report.step(&format!("fuzz {target}"), || fuzz::fuzz(&target, options.minutes));
+        }
+    }
+    report.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Options, Failure> {
+        Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_come_in_any_order() {
+        let both = Options { minutes: 0.5, filter: Some("ring".into()) };
+        assert_eq!(parse(&[]).ok(), Some(Options { minutes: MINUTES, filter: None }));
+        assert_eq!(parse(&["--minutes", "0.5", "--filter", "ring"]).ok().as_ref(), Some(&both));
+        assert_eq!(parse(&["--filter", "ring", "--minutes", "0.5"]).ok(), Some(both));
+    }
+
+    #[test]
+    fn a_mistaken_option_is_named() {
+        for words in [&["--filter"] as &[&str], &["--minutes", "0"], &["--quick"], &["ring"]] {
+            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            assert!(message.contains(words[0]), "{message}");
+        }
+    }
+}
