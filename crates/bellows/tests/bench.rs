@@ -293,6 +293,58 @@ fn the_help_names_every_benchmark() {
     assert!(!help.contains("worker"), "{help}");
 }
 
+/// Two builds, here the same one twice, take turns as whole programs; another program is refused with the reason.
+#[test]
+fn a_benchmark_is_compared_with_that_of_another_build() {
+    let sandbox = Sandbox::new();
+    let own = env!("CARGO_BIN_EXE_bellows");
+    let sides = [
+        (&["bench", "engine", "--case", "source-sink", "--rounds", "2", "--schedule", "flat"][..], "clocks/packet"),
+        (&["breathsim", "--iterations", "2000", "--schedule", "flat", "--busy-after", "0"], "ns/breath"),
+        (&["bench", "history", "--case", "other", "--tees", "1", "--rounds", "2", "--schedule", "flat"], "ratio"),
+    ];
+    for (words, unit) in sides {
+        let said = sandbox.bellows(&[words, &["--against", own, "--pairs", "2", "--json"]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let report = said.json();
+        let results = report["results"].as_array().unwrap();
+        assert!(results.iter().any(|result| result["labels"]["of"] == unit), "{report:#}");
+        for result in results {
+            let labels = &result["labels"];
+            assert_eq!((&result["unit"], &labels["schedule"]), (&"ratio".into(), &"flat".into()), "{result}");
+            let ratio = labels["this"].as_f64().unwrap() / labels["other"].as_f64().unwrap();
+            assert!((result["median"].as_f64().unwrap() / ratio - 1.0).abs() < 0.01, "{result}");
+        }
+        assert!(report["notes"][0].as_str().unwrap().contains("the ratio of medians"), "{report:#}");
+    }
+    let history = sandbox.bellows(&[sides[2].0, &["--against", own, "--pairs", "1", "--json"]].concat()).json();
+    assert!(cases(&history, &[]).contains("other-first: clocks"), "what was measured beside a ratio: {history:#}");
+
+    let script = sandbox.write("other", "#!/bin/sh\necho '{}'\n");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for (other, why) in [
+        ("nowhere", "--against: there is no program nowhere; give the path of another build"),
+        ("/bin/false", "did not run the benchmark (exit status: 1)"),
+        (&*script, "answered with something else than a report of this version"),
+    ] {
+        let said = sandbox.bellows(&[sides[0].0, &["--against", other, "--pairs", "1"]].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
+    }
+}
+
+#[test]
+fn the_documentation_names_every_benchmark() {
+    let [readme, json] =
+        ["README.md", "docs/json.md"].map(|page| std::fs::read_to_string(support::root().join(page)).unwrap());
+    for entry in benchmarks::ALL {
+        let command = format!("`bellows {}", entry.words().join(" "));
+        assert!(readme.contains(&command), "README.md has no {command}");
+        let section = if entry.is_apart { format!("## {command} --json`") } else { format!("\n| `{}` |", entry.name) };
+        assert!(json.contains(&section), "docs/json.md has no {section}");
+    }
+}
+
 #[test]
 fn a_worker_of_no_benchmark_says_so() {
     let said = Sandbox::new().bellows(&["bench", "worker", "nonsense"]);

@@ -7,6 +7,7 @@ use std::thread;
 use bellows_engine::{App, AppError, Counters, End, Engine, Io, Network, Ports, Schedule, Settings, counters};
 use bellows_observe::{Imbalance, Snapshot};
 use bellows_packet::{Packet, Vector, buffer_use};
+use bellows_testkit::soak;
 use bellows_testkit::wait::Deadline;
 use proptest::prelude::*;
 
@@ -229,12 +230,8 @@ fn check(snapshot: &Snapshot) {
     assert_eq!(sum(|app| app.made), snapshot.dropped() + sum(|app| app.ended) + sum(|app| app.held) + waiting);
 }
 
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: soak::cases(500), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Random networks, reloaded into others under way, lossless or not, under each schedule.
     #[test]

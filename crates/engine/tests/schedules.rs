@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use bellows_engine::{App, Counters, Engine, Io, Network, Ports, Schedule, Settings, counters};
 use bellows_observe::Snapshot;
 use bellows_packet::{CAPACITY, Packet};
+use bellows_testkit::soak;
 use bellows_testkit::wait::Deadline;
 use proptest::prelude::*;
 
@@ -436,13 +437,8 @@ impl Model<'_> {
     }
 }
 
-/// More than the usual 256, unless the environment says how many.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1_000)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: soak::cases(1_000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_schedule_does_what_the_model_does(case in case()) {

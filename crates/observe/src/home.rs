@@ -454,6 +454,9 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
 
+    use bellows_testkit::scratch;
+    use bellows_testkit::scratch::TempDir;
+
     use super::*;
 
     #[test]
@@ -464,19 +467,14 @@ mod tests {
     }
 
     /// A private directory, gone when dropped.
-    pub(super) struct Folder(pub(super) PathBuf);
+    pub(super) struct Folder(pub(super) PathBuf, #[expect(dead_code, reason = "it is held")] TempDir);
 
     impl Folder {
         pub(super) fn new(name: &str) -> Folder {
-            let folder = std::env::temp_dir().join(format!("bellows-home-{name}-{}", std::process::id()));
-            make_private_folder(&folder).unwrap();
-            Folder(folder)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            let folder = scratch();
+            let path = folder.path().join(name);
+            make_private_folder(&path).unwrap();
+            Folder(path, folder)
         }
     }
 

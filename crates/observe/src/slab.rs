@@ -444,18 +444,15 @@ impl Slab {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bellows_testkit::scratch;
     use proptest::prelude::*;
 
     /// A file of these cells, opened as counters.
     fn opened(cells: &[u64]) -> Result<Slab, ReadError> {
         let bytes: Vec<u8> = cells.iter().flat_map(|cell| cell.to_ne_bytes()).collect();
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let name = format!("bellows-counters-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::write(&path, bytes).unwrap();
-        let slab = Slab::read(Cells::Shared(SharedCells::open(&path).unwrap()), path.clone());
-        std::fs::remove_file(path).unwrap();
-        slab
+        let folder = scratch();
+        let path = scratch::write(&folder, "counters", bytes);
+        Slab::read(Cells::Shared(SharedCells::open(&path).unwrap()), path)
     }
 
     /// The cells of a block that holds this directory.

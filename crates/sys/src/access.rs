@@ -107,9 +107,8 @@ mod tests {
 
     #[test]
     fn a_file_gets_the_mode_and_the_group_whatever_the_umask() {
-        let path = std::env::temp_dir().join(format!("bellows-access-{}", std::process::id()));
-        let file = std::fs::File::create(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        let folder = bellows_testkit::scratch();
+        let file = std::fs::File::create(folder.path().join("file")).unwrap();
         let group = rustix::process::getegid().as_raw();
         for mode in [0o666, 0o640, 0o777, 0o600] {
             FileAccess { mode: Some(mode), group: Some(group) }.apply(&file).unwrap();

@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn a_reader_sees_what_the_writer_writes() {
-        let path = std::env::temp_dir().join(format!("bellows-shared-{}", std::process::id()));
+        let folder = bellows_testkit::scratch();
+        let path = folder.path().join("cells");
         let writer = SharedCells::create(&path, &[1, 0, 0, 0, 0, 0, 0, 0, 2]).unwrap();
         let reader = SharedCells::open(&path).unwrap();
         assert_eq!(reader.cells().len(), 2);
@@ -116,6 +117,6 @@ mod tests {
         assert_eq!(reader.cells()[1].load(Relaxed), u64::MAX);
         std::fs::remove_file(&path).unwrap();
         assert!(SharedCells::open(&path).is_err());
-        assert!(SharedCells::open(&std::env::temp_dir()).is_err(), "a folder has no cells");
+        assert!(SharedCells::open(folder.path()).is_err(), "a folder has no cells");
     }
 }

@@ -236,9 +236,8 @@ mod tests {
 
     #[test]
     fn connecting_never_waits() {
-        let folder = std::env::temp_dir().join(format!("bellows-socket-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("s");
+        let folder = bellows_testkit::scratch();
+        let path = folder.path().join("s");
         assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
         let listener = UnixListener::bind(&path).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
@@ -247,7 +246,6 @@ mod tests {
         assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop((first, listener));
         assert_eq!(connect(&path).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
@@ -265,9 +263,8 @@ mod tests {
     #[test]
     fn a_socket_has_its_permissions_before_anybody_can_connect() {
         use std::os::unix::fs::MetadataExt;
-        let folder = std::env::temp_dir().join(format!("bellows-access-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("s");
+        let folder = bellows_testkit::scratch();
+        let path = folder.path().join("s");
         let group = rustix::process::getgid().as_raw();
         let listener = listen(&path, FileAccess { mode: Some(0o620), group: Some(group) }).unwrap();
         let status = std::fs::metadata(&path).unwrap();
@@ -286,7 +283,6 @@ mod tests {
             assert!(listen(&path, FileAccess { mode: None, group: Some(0) }).is_err());
             assert!(!path.exists());
         }
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     fn tempfile() -> File {

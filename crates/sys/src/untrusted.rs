@@ -113,41 +113,38 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::PathBuf;
 
+    use bellows_testkit::scratch;
+    use bellows_testkit::scratch::TempDir;
+
     use super::*;
 
     /// A folder with the private directory `theirs`, gone when dropped.
-    struct Folder(PathBuf);
+    struct Folder(TempDir);
 
     impl Folder {
-        fn new(name: &str) -> Folder {
-            let folder = std::env::temp_dir().join(format!("bellows-untrusted-{name}-{}", std::process::id()));
-            fs::create_dir_all(folder.join("theirs/net")).unwrap();
-            fs::set_permissions(folder.join("theirs"), Permissions::from_mode(0o700)).unwrap();
+        fn new() -> Folder {
+            let folder = scratch();
+            fs::create_dir_all(folder.path().join("theirs/net")).unwrap();
+            fs::set_permissions(folder.path().join("theirs"), Permissions::from_mode(0o700)).unwrap();
             Folder(folder)
         }
 
         fn path(&self, name: &str) -> PathBuf {
-            self.0.join(name)
+            self.0.path().join(name)
         }
 
         fn open(&self) -> io::Result<UntrustedDir> {
-            UntrustedDir::open(&self.0, "theirs")
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            UntrustedDir::open(self.0.path(), "theirs")
         }
     }
 
     #[test]
     fn files_and_sockets_of_the_owner_are_reached() {
-        let folder = Folder::new("reached");
+        let folder = Folder::new();
         fs::write(folder.path("theirs/net/counters"), "12345678").unwrap();
         let listener = UnixListener::bind(folder.path("theirs/net/control")).unwrap();
         let directory = folder.open().unwrap();
-        assert_eq!(directory.owner(), fs::metadata(&folder.0).unwrap().uid());
+        assert_eq!(directory.owner(), fs::metadata(folder.0.path()).unwrap().uid());
         assert_eq!(directory.names(10).unwrap(), ["net"]);
         assert_eq!(directory.names(0).unwrap(), [""; 0]);
         assert_eq!(directory.read("net/counters".as_ref(), 8).unwrap(), b"12345678");
@@ -159,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_leads_out_or_would_block_is_refused() {
-        let folder = Folder::new("refused");
+        let folder = Folder::new();
         fs::create_dir(folder.path("ours")).unwrap();
         fs::write(folder.path("ours/counters"), "ours").unwrap();
         let _listener = UnixListener::bind(folder.path("ours/control")).unwrap();
@@ -179,9 +176,9 @@ mod tests {
 
     #[test]
     fn a_directory_that_is_a_link_or_open_to_others_is_refused() {
-        let folder = Folder::new("open");
+        let folder = Folder::new();
         symlink("theirs", folder.path("link")).unwrap();
-        assert!(UntrustedDir::open(&folder.0, "link").is_err());
+        assert!(UntrustedDir::open(folder.0.path(), "link").is_err());
         fs::set_permissions(folder.path("theirs"), Permissions::from_mode(0o710)).unwrap();
         assert_eq!(folder.open().unwrap_err().kind(), ErrorKind::PermissionDenied);
     }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use bellows_testkit::scratch;
-use bellows_testkit::skips::{self, LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
+use bellows_testkit::skips::{self, FOR_SOAK, LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
+use bellows_testkit::soak::{self, SOAK};
 
 /// Says which way to skip the process that is run takes.
 const WAY: &str = "BELLOWS_TESTKIT_WAY";
@@ -13,7 +14,8 @@ const WAY: &str = "BELLOWS_TESTKIT_WAY";
 fn run(test: &str, way: &str, skips: &Path, variables: &[&str]) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test]).env(WAY, way).env(SKIPS, skips);
-    command.env_remove(REQUIRE_PEERS).env_remove(QUICK).envs(variables.iter().map(|name| (name, "1")));
+    command.env_remove(REQUIRE_PEERS).env_remove(QUICK).env_remove(SOAK).env_remove("PROPTEST_CASES");
+    command.envs(variables.iter().map(|name| (name, "1")));
     command.output().unwrap()
 }
 
@@ -24,6 +26,8 @@ fn skips_itself() -> bool {
         Ok("machine") => skips::skip_here("pings", "the machine has one processor"),
         Ok("lines") => skips::skip("pings", "no ping:\n\n  not found\n"),
         Ok("quick") => assert!(skips::is_left_out("pings"), "it is not left out"),
+        Ok("soak") => assert!(soak::is_for_soak("pings") && soak::cases(10) == 10, "it is not left out"),
+        Ok("soaking") => assert!(!soak::is_for_soak("pings") && soak::cases(10) == 160, "it is left out"),
         Ok(way) => panic!("no way `{way}`"),
         Err(_) => return false,
     }
@@ -42,6 +46,7 @@ fn a_skipped_test_is_printed_and_collected() {
         ("machine", &[], "pings: the machine has one processor\n"),
         ("lines", &[], "pings: no ping:; not found\n"),
         ("quick", &[QUICK], &format!("pings: {LEFT_OUT}\n")),
+        ("soak", &[], &format!("pings: {FOR_SOAK}\n")),
     ] {
         std::fs::write(&file, "earlier: a reason\n").unwrap();
         let output = run("a_skipped_test_is_printed_and_collected", way, &file, variables);
@@ -80,6 +85,8 @@ fn a_test_is_only_left_out_where_that_is_asked_for() {
     let file = folder.path().join("skips");
     let output = run(TEST, "quick", &file, &[]);
     assert!(!output.status.success() && !file.exists(), "{output:?}");
+    let output = run(TEST, "soaking", &file, &[SOAK]);
+    assert!(output.status.success() && !file.exists(), "{output:?}");
 }
 
 #[test]

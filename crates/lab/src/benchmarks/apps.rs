@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
 use super::engine::Capture;
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, packets, whole};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, packets, whole};
 use crate::beside::Beside;
 use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
@@ -43,33 +43,11 @@ pub struct Arguments {
     /// Packets per breath
     #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = whole(1..=1024))]
     burst: usize,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name"),
-        (&["--resident", "l5"], "`l5` is no level of the memory hierarchy"),
-        (&["--packets", "none"], "give a number of packets"),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    /// Its figures are those of `appbench`, and so are its workers.
-    fn work(registry: &Registry) -> Result<(), std::io::Error> {
-        appbench::Arguments::work(registry)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn beside(&self) -> Option<Beside> {
@@ -325,6 +303,22 @@ impl Outcome {
 fn text_after_rows(report: &Report) -> String {
     let sentences = report.sentences();
     if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name"),
+        (&["--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["--packets", "none"], "give a number of packets"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    /// Its figures are those of `appbench`, and so are its workers.
+    fn work(registry: &Registry) -> Result<(), std::io::Error> {
+        appbench::Arguments::work(registry)
+    }
 }
 
 #[cfg(test)]

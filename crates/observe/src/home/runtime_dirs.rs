@@ -220,19 +220,23 @@ fn name_in(passwd: &str, user: u32) -> Option<String> {
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    use bellows_testkit::scratch;
+    use bellows_testkit::scratch::TempDir;
+
     use super::*;
 
     const INITIAL: &str = "         0          0 4294967295\n";
 
     /// A folder with directories that stand for the system's, gone when dropped.
-    struct Folder(PathBuf);
+    struct Folder(PathBuf, #[expect(dead_code, reason = "it is held")] TempDir);
 
     impl Folder {
-        fn new(name: &str) -> Folder {
-            let folder = std::env::temp_dir().join(format!("bellows-dirs-{name}-{}", std::process::id()));
-            fs::create_dir_all(folder.join("shm")).unwrap();
-            fs::create_dir_all(folder.join("run")).unwrap();
-            Folder(folder)
+        fn new() -> Folder {
+            let folder = scratch();
+            for name in ["shm", "run"] {
+                fs::create_dir_all(folder.path().join(name)).unwrap();
+            }
+            Folder(folder.path().to_owned(), folder)
         }
 
         fn make(&self, name: &str) -> PathBuf {
@@ -261,15 +265,9 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn all_directories_of_a_user_are_searched_whatever_the_environment_says() {
-        let folder = Folder::new("own");
+        let folder = Folder::new();
         let mut environment = folder.environment();
         assert_eq!(folder.own(&environment), ["shm/bellows-UID"]);
         folder.make(&format!("run/{}", user()));
@@ -291,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_directory_of_somebody_elses_is_not_our_own() {
-        let folder = Folder::new("else");
+        let folder = Folder::new();
         folder.make("login");
         let environment = Environment { login: Some(folder.0.join("login")), user: user() + 1, ..folder.environment() };
         let own = environment.own();
@@ -301,7 +299,7 @@ mod tests {
 
     #[test]
     fn only_root_of_the_whole_system_sees_others() {
-        let folder = Folder::new("root");
+        let folder = Folder::new();
         let sees = |user: u32, uid_map: &str| {
             let environment = Environment { user, uid_map: uid_map.to_owned(), ..folder.environment() };
             environment.sees_others()
@@ -318,7 +316,7 @@ mod tests {
 
     #[test]
     fn directories_of_others_are_private_and_belong_to_whom_they_are_named_after() {
-        let folder = Folder::new("foreign");
+        let folder = Folder::new();
         let me = user();
         // Whoever runs the test is the other user here, and root is not that one.
         let seen = |environment: &Environment| -> Vec<String> {

@@ -364,12 +364,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("bellows-endpoint-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
+    use bellows_testkit::scratch;
 
     fn open(path: &Path, mode: Mode) -> io::Result<Endpoint> {
         Endpoint::open(path, mode, FileAccess::default(), &Closer::start().unwrap())
@@ -377,8 +372,8 @@ mod tests {
 
     #[test]
     fn a_stale_socket_is_replaced_and_a_used_one_is_not() {
-        let folder = folder("stale");
-        let path = folder.join("s");
+        let folder = scratch();
+        let path = folder.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let Endpoint::Server(waits) = open(&path, Mode::Server).unwrap() else { panic!("a server") };
@@ -387,7 +382,7 @@ mod tests {
         let refused = || UnixStream::connect(&path).unwrap_err().kind() == io::ErrorKind::ConnectionRefused;
         assert!(refused(), "the stale one is not touched before the run begins");
         drop(waits);
-        assert!(refused() && fs::read_dir(&folder).unwrap().count() == 1, "nor if it never begins");
+        assert!(refused() && fs::read_dir(folder.path()).unwrap().count() == 1, "nor if it never begins");
 
         let server = open(&path, Mode::Server).unwrap();
         if let Endpoint::Server(server) = &server {
@@ -405,45 +400,42 @@ mod tests {
         let error = open(&path, Mode::Server).err().unwrap();
         assert!(error.to_string().contains("is not a socket"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"mine");
-        let error = open(&folder.join("none/s"), Mode::Server).err().unwrap();
+        let error = open(&folder.path().join("none/s"), Mode::Server).err().unwrap();
         assert!(error.to_string().starts_with("cannot listen at"), "{error}");
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_server_that_ends_leaves_its_successors_socket_alone() {
-        let folder = folder("successor");
-        let path = folder.join("s");
+        let folder = scratch();
+        let path = folder.path().join("s");
         let server = open(&path, Mode::Server).unwrap();
         fs::remove_file(&path).unwrap();
         let _successor = UnixListener::bind(&path).unwrap();
         drop(server);
         assert!(path.exists());
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     /// A control thread that hangs keeps its end of the socket.
     #[test]
     fn a_socket_whose_owner_has_gone_is_gone_whoever_has_it_open() {
-        let folder = folder("owner");
-        let path = folder.join("s");
+        let folder = scratch();
+        let path = folder.path().join("s");
         let mut endpoint = open(&path, Mode::Server).unwrap();
         let seat = Seat::new(&mut endpoint, FileAccess::default(), &Arc::new(Signal::new().unwrap()));
-        let other = folder.join("link");
+        let other = folder.path().join("link");
         fs::hard_link(&path, &other).unwrap();
         let _waits = UnixStream::connect(&other).unwrap();
         drop(seat);
         assert!(!path.exists());
         assert_eq!(UnixStream::connect(&other).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         drop(endpoint);
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_socket_that_is_handed_on_gets_the_successors_permissions_when_the_run_begins() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = folder("permissions");
-        let path = folder.join("s");
+        let folder = scratch();
+        let path = folder.path().join("s");
         let access = |mode| FileAccess { mode: Some(mode), group: None };
         let closer = Closer::start().unwrap();
         let signal = Arc::new(Signal::new().unwrap());
@@ -462,13 +454,12 @@ mod tests {
         assert!(path.exists());
         drop(second);
         assert!(!path.exists());
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_successor_accepts_in_place_of_its_predecessor_until_that_takes_its_turn_back() {
-        let folder = folder("turn");
-        let path = folder.join("s");
+        let folder = scratch();
+        let path = folder.path().join("s");
         let (first, second) = (
             Server::new(Listening::open(&path, FileAccess::default(), &Closer::start().unwrap()).unwrap()),
             Signal::new().unwrap(),
@@ -487,13 +478,12 @@ mod tests {
         assert!(path.exists());
         drop(successor);
         assert!(!path.exists());
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn a_client_finds_a_server_that_comes_later_and_a_wait_ends_when_it_is_to_end() {
-        let folder = folder("later");
-        let path = folder.join("s");
+        let folder = scratch();
+        let path = folder.path().join("s");
         let signal = Signal::new().unwrap();
         let gone = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {
@@ -511,6 +501,5 @@ mod tests {
             signal.end();
             assert_eq!(client.join().unwrap(), (true, false));
         });
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

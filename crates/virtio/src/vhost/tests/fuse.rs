@@ -12,7 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bellows_sys::wake::sleep_until_readable;
-use bellows_testkit::skip;
+use bellows_testkit::scratch::TempDir;
+use bellows_testkit::{scratch, skip};
 
 use super::peer::{Host, LENGTH, Peer, until};
 use crate::vhost::PeerPolicy;
@@ -22,6 +23,8 @@ use crate::vhost::message::{Request, header};
 struct Fuse {
     mount: CString,
     path: PathBuf,
+    /// Where the file lies; gone once nothing is mounted any more.
+    _folder: TempDir,
     silent: Arc<AtomicBool>,
     ended: Arc<AtomicBool>,
     asked: Arc<AtomicBool>,
@@ -31,8 +34,8 @@ struct Fuse {
 impl Fuse {
     /// Mounts it for this thread alone. Fails where that is not allowed, with the reason.
     fn mount() -> Result<Fuse, String> {
-        let path = std::env::temp_dir().join(format!("bellows-fuse-{:?}", std::thread::current().id()));
-        std::fs::write(&path, "").map_err(|error| error.to_string())?;
+        let folder = scratch();
+        let path = scratch::write(&folder, "file", "");
         let mut options = File::options();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         let device = options.open("/dev/fuse").map_err(|error| format!("/dev/fuse: {error}"))?;
@@ -52,14 +55,12 @@ impl Fuse {
                 && libc::mount(c"bellows".as_ptr(), mount.as_ptr(), c"fuse".as_ptr(), 0, data.as_ptr().cast()) == 0
         };
         if !mounted {
-            let error = std::io::Error::last_os_error();
-            let _ = std::fs::remove_file(&path);
-            return Err(format!("nothing can be mounted: {error}"));
+            return Err(format!("nothing can be mounted: {}", std::io::Error::last_os_error()));
         }
         let [silent, ended, asked] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
         let (quiet, end, ask) = (Arc::clone(&silent), Arc::clone(&ended), Arc::clone(&asked));
         let thread = std::thread::spawn(move || answer(device, &quiet, &end, &ask));
-        Ok(Fuse { mount, path, silent, ended, asked, thread: Some(thread) })
+        Ok(Fuse { mount, path, _folder: folder, silent, ended, asked, thread: Some(thread) })
     }
 
     fn open(&self) -> File {
@@ -73,7 +74,6 @@ impl Drop for Fuse {
         let _ = self.thread.take().unwrap().join();
         // SAFETY: the string ends with a zero.
         unsafe { libc::umount2(self.mount.as_ptr(), libc::MNT_DETACH) };
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
