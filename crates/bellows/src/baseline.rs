@@ -9,12 +9,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use bellows_engine::Reloaded;
+use bellows_inspect::networks::Sample;
 use bellows_observe::{AppCounts, Gone, Histogram, Home, LinkCounts, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::observe::Sample;
 
 /// The file's name.
 const FILE: &str = "baseline";

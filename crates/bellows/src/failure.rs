@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use bellows_inspect::InspectError;
+
 /// The section of `--help` that documents the exit codes.
 pub const EXIT_CODES: &str = "Exit codes:
   0  all went well
@@ -58,5 +60,15 @@ impl From<std::io::Error> for Failure {
     /// A failure to write the command's output.
     fn from(error: std::io::Error) -> Failure {
         Failure::Failed(format!("cannot write the output: {error}"))
+    }
+}
+
+impl From<InspectError> for Failure {
+    fn from(error: InspectError) -> Failure {
+        match error {
+            InspectError::Mistake(message) => Failure::Mistake(message),
+            InspectError::Diagnosed(report) => Failure::Diagnosed(report),
+            InspectError::Failed(message) => Failure::Failed(message),
+        }
     }
 }

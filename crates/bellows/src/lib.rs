@@ -35,22 +35,16 @@
 //! | `usage`, `cli` | what can be typed, and what is said to the rest |
 //! | `commands` | a thin file for each subcommand |
 //! | `complete` | what the shells complete: networks, apps, links, parts |
-//! | `subcommand` | what every subcommand has in common |
 //! | `measuring`, `watch` | what those share that measure, and those that watch packets go by |
-//! | `supervisor`, `progress`, `slow_log` | the process around a running engine: threads, signals, reloads, the end |
+//! | `subcommand` | what every subcommand has in common |
+//! | `supervisor`, `progress` | the process around a running engine: threads, signals, reloads, the end |
 //! | `report` | what a run or a reload did, for people and for programs |
-//! | `control` | the control socket: the engine's side, the client's side, what goes between |
-//! | `journey` | the ways of packets, put together from a trace |
-//! | `timeline` | what an engine recorded of its last breaths |
-//! | `times` | percentiles of latency and of breaths |
+//! | `control` | the engine's side of the control socket |
 //! | `baseline` | what `bellows clear` leaves, from which later readers count |
-//! | `accounting` | what each app costs |
-//! | `observe` | running engines seen from outside |
 //! | `logging`, `arguments` | the log; arguments that several commands take |
 //! | `terminal`, `text`, `charset`, `failure` | output, numbers in words, characters, exit codes |
 #![forbid(unsafe_code)]
 
-mod accounting;
 mod arguments;
 mod baseline;
 mod charset;
@@ -59,19 +53,14 @@ mod commands;
 mod complete;
 mod control;
 mod failure;
-mod journey;
 mod logging;
 mod measuring;
-mod observe;
 mod progress;
 mod report;
-mod slow_log;
 mod subcommand;
 mod supervisor;
 mod terminal;
 mod text;
-mod timeline;
-mod times;
 mod usage;
 mod watch;
 

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bellows_engine::{End, Outcome, PROGRESS, PROGRESS_TOTAL};
+use bellows_inspect::accounting::Accounts;
+use bellows_inspect::control::ReloadReport;
+use bellows_inspect::networks;
+use bellows_inspect::times::{self, PERCENTILES, TIMES};
 use bellows_observe::{AppCounts, Imbalance, LinkCounts, Snapshot};
 use serde::Serialize;
 
-use crate::accounting::Accounts;
-use crate::control::ReloadReport;
-use crate::observe;
 use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_rate, plural, span};
-use crate::times::{self, PERCENTILES, TIMES};
 
 /// Why a run that was told to stop was told so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -238,7 +238,7 @@ impl RunReport {
         if reloads > 0 {
             text += &format!(", {}", plural(reloads, "reload"));
         }
-        if let Some(slow) = observe::slow(&self.counters) {
+        if let Some(slow) = networks::slow(&self.counters) {
             text += &format!(", {slow}");
         }
         text.push('\n');

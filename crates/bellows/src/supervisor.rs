@@ -13,6 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bellows_config::{EngineConfig, Loaded, Registry};
 use bellows_engine::{Control, Engine, Network, Outcome, ReloadError, Settings, StartError};
+use bellows_inspect::control::{ReloadReport, Reply, Request};
+use bellows_inspect::networks::{Hang, LONGEST_CALL, REFRESH};
+use bellows_inspect::slow_log::SlowLog;
 use bellows_observe::{Home, Pulse};
 use bellows_sys::{clock, cpu};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -20,12 +23,10 @@ use signal_hook::iterator::Signals;
 
 use crate::arguments::NetworkFile;
 use crate::baseline;
-use crate::control::{self, Answer, ReloadReport, Reply, Request};
+use crate::control::{self, Answer};
 use crate::failure::Failure;
-use crate::observe::{Hang, LONGEST_CALL, REFRESH};
 use crate::progress::Progress;
 use crate::report::{self, StoppedBy};
-use crate::slow_log::SlowLog;
 use crate::terminal::{ControllingTerminal, Hangup};
 use crate::text::span;
 

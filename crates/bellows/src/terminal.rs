@@ -118,12 +118,6 @@ fn json_record(level: &str, text: &str) -> String {
     format!("{}\n", serde_json::json!({ "timestamp": timestamp, "level": level, "message": message }))
 }
 
-/// Text from another process or file, made harmless for a terminal: control characters but line feeds and tabs
-/// become `�`.
-pub fn harmless(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
-}
-
 /// The status line at the bottom of standard error, which log lines must not run into.
 static STATUS: Mutex<bool> = Mutex::new(false);
 
@@ -583,10 +577,5 @@ mod tests {
     fn later_lines_of_a_record_are_indented() {
         assert_eq!(indented(b"INFO reloaded\n+ app\n\n- link\n"), b"INFO reloaded\n    + app\n\n    - link\n");
         assert_eq!(indented(b"INFO one\n"), b"INFO one\n");
-    }
-
-    #[test]
-    fn text_of_others_cannot_drive_the_terminal() {
-        assert_eq!(harmless("a\tb\n\x1b[2Jc\r"), "a\tb\n\u{fffd}[2Jc\u{fffd}");
     }
 }

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellows_inspect::control::Hangup;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::control::Hangup;
 use crate::failure::Failure;
 use crate::terminal;
 

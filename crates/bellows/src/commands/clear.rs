@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
+use bellows_inspect::networks::{self, Sample, State};
 use clap::Args;
 
 use crate::baseline;
 use crate::failure::Failure;
-use crate::observe::{self, Sample, State};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -23,16 +23,16 @@ pub struct Arguments {
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let home = observe::pick(self.name.as_deref())?;
-        observe::refuse_foreign(&home, "clear", "what its counts start from is its user's to say")?;
+        let home = networks::pick(self.name.as_deref())?;
+        networks::refuse_foreign(&home, "clear", "what its counts start from is its user's to say")?;
         let name = home.name();
-        if observe::state(&home) == State::Crashed {
+        if networks::state(&home) == State::Crashed {
             return Err(Failure::Mistake(format!(
                 "`{name}` has crashed: its counters are evidence and grow no more, so they are not cleared; \
                  `bellows show run {name}` shows them, `bellows ps --clean` removes them"
             )));
         }
-        let mut observer = observe::open(home)?;
+        let mut observer = networks::open(home)?;
         let sample = Sample::settled(&mut observer);
         baseline::write(observer.home(), &sample)?;
         terminal::complain(&format!("`show run`, `show latency` and `top` count from now on what `{name}` does\n"));

@@ -10,13 +10,13 @@ use std::time::Duration;
 use bellows_config::Registry;
 use bellows_engine::{Network, Ports, closing_links};
 use bellows_graph::{Edge, Graph, Node};
+use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_observe::Snapshot;
 use clap::{Args, ValueEnum};
 
 use crate::arguments::NetworkFile;
 use crate::charset;
 use crate::failure::Failure;
-use crate::observe::{self, Change, Sample, State};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{bit_rate, packet_rate, plural};
@@ -108,14 +108,14 @@ impl Execute for Arguments {
         let from_file = file.map(|path| draft(path, &self.overrides, &program.registry)).transpose()?;
         let graph = match (&self.name, from_file) {
             (Some(name), from_file) => {
-                let mut observer = observe::open(observe::pick(Some(name))?)?;
+                let mut observer = networks::open(networks::pick(Some(name))?)?;
                 let before = Sample::take(&mut observer);
-                if observe::state(observer.home()).is_alive() {
+                if networks::state(observer.home()).is_alive() {
                     thread::sleep(MEASURED);
                 }
                 let change = Change::between(before, Sample::take(&mut observer));
                 let mut graph = from_file.unwrap_or_else(|| of_counters(&change.after.counters));
-                match observe::state(observer.home()) {
+                match networks::state(observer.home()) {
                     State::Running | State::Stopped => {
                         graph.title = Some(name.clone());
                         add_rates(&mut graph, &change);

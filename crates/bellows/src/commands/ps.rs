@@ -4,14 +4,15 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use bellows_inspect::networks::{self, Change, Hang, Obstacle, Sample, State, failed};
+use bellows_inspect::text::harmless;
 use bellows_observe::{Home, Observer};
 use clap::Args;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::observe::{self, Change, Hang, Obstacle, Sample, State, failed};
 use crate::subcommand::{Execute, Program};
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{Align, Table, packet_rate, span};
 
 /// List running and crashed networks
@@ -98,7 +99,7 @@ impl Execute for Arguments {
             return Ok(ExitCode::SUCCESS);
         }
         if lines.is_empty() {
-            terminal::complain(&format!("no network is running; {}\n", observe::where_looked()));
+            terminal::complain(&format!("no network is running; {}\n", networks::where_looked()));
         }
         let mut table = Table::new(&[
             ("NAME", Align::Left),
@@ -134,7 +135,7 @@ impl Execute for Arguments {
 fn clean() -> Result<(), Failure> {
     let homes = Home::all().into_iter().chain(Home::post_mortems());
     let own = homes.filter(|home| !home.is_foreign());
-    for home in own.filter(|home| observe::state(home) == State::Crashed) {
+    for home in own.filter(|home| networks::state(home) == State::Crashed) {
         let name = home.name();
         home.remove().map_err(|error| Failure::Failed(format!("cannot remove what `{name}` left: {error}")))?;
         terminal::complain(&format!("removed what `{name}` left\n"));
@@ -156,7 +157,7 @@ fn lines(homes: Vec<Home>) -> Vec<Line> {
     let engine = |home: Home| Engine {
         name: home.name(),
         user: home.user(),
-        state: observe::state(&home),
+        state: networks::state(&home),
         pid: home.pid(),
         observer: Observer::open(home).ok(),
     };

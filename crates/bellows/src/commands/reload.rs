@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bellows_inspect::control::{Reply, Request, ask};
+use bellows_inspect::networks;
+use bellows_inspect::text::harmless;
 use bellows_observe::Home;
 use clap::Args;
 
-use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
-use crate::observe;
 use crate::report;
 use crate::subcommand::{Execute, Program};
-use crate::terminal::{self, harmless};
+use crate::terminal;
 
 /// Reload a running network from its file, or from another one
 ///
@@ -38,9 +39,9 @@ pub struct Arguments {
 impl Arguments {
     /// Which network, and the file to read in place of its own. A single word that names no network and is a file is the file.
     fn read(&self) -> Result<(Home, Option<PathBuf>), Failure> {
-        let named = observe::pick_to_change(self.name.as_deref());
+        let named = networks::pick_to_change(self.name.as_deref());
         match (named, &self.name, &self.network) {
-            (Err(_), Some(word), None) if is_file(word) => Ok((observe::pick_to_change(None)?, Some(word.into()))),
+            (Err(_), Some(word), None) if is_file(word) => Ok((networks::pick_to_change(None)?, Some(word.into()))),
             (named, _, network) => Ok((named?, network.clone())),
         }
     }

@@ -12,15 +12,16 @@ mod vhost;
 use std::process::ExitCode;
 
 use bellows_config::nearest;
+use bellows_inspect::networks::{self, Hang, Obstacle, Sample, State};
+use bellows_inspect::text::harmless;
 use bellows_observe::{Home, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::observe::{self, Hang, Obstacle, Sample, State};
 use crate::report;
 use crate::subcommand::{Execute, Program};
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{count, span};
 
 /// Show a network's counters and costs
@@ -129,7 +130,7 @@ fn unknown(word: &str, networks: &[String]) -> String {
     format!(
         "`{word}` is neither a part of `show` nor a network{meant} (parts: {}{running}; {})",
         names().collect::<Vec<_>>().join(", "),
-        observe::where_looked()
+        networks::where_looked()
     )
 }
 
@@ -146,7 +147,7 @@ impl Execute for Arguments {
         if part == Some(Part::Status) {
             return status::execute(name, self.json);
         }
-        let home = observe::pick(name)?;
+        let home = networks::pick(name)?;
         match part {
             Some(Part::Breath) => breath::execute(&home, self.json),
             Some(Part::Run) => run::execute(home, &self.run, self.json),
@@ -165,9 +166,9 @@ impl Execute for Arguments {
 
 /// Shows the parts that are tables of one look at the counters.
 fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode, Failure> {
-    let (name, state, pid) = (home.name(), observe::state(&home), home.process());
+    let (name, state, pid) = (home.name(), networks::state(&home), home.process());
     let user = home.user();
-    let mut observer = observe::open(home)?;
+    let mut observer = networks::open(home)?;
     let sample = Sample::take(&mut observer);
     let counters = &sample.counters;
     let config = &observer.directory().config;
@@ -180,7 +181,7 @@ fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode
             _ => {
                 let mut value = json!(counters);
                 value["config"] = json!(config);
-                value["failed"] = json!(observe::failed(counters));
+                value["failed"] = json!(networks::failed(counters));
                 value["hang"] = json!(Hang::of(&sample).filter(|_| state == State::Running));
                 value
             }
@@ -211,7 +212,7 @@ fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode
                 Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
                 None => format!("{name}: crashed (process {})", counters.pid),
             };
-            let (source, trouble) = (harmless(&counters.source), observe::trouble(&sample, state));
+            let (source, trouble) = (harmless(&counters.source), networks::trouble(&sample, state));
             format!("{head}, {source}\n{trouble}\n{}\n{}", report::counters(counters, rich), engine(counters))
         }
     };
@@ -261,7 +262,7 @@ fn engine(counters: &Snapshot) -> String {
         count(counters.engine("buffers_in_use")),
         count(counters.engine("buffers")),
         count(counters.engine("reloads")),
-        observe::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
+        networks::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
     )
 }
 

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bellows_inspect::control::{OBSTACLE_PATIENCE, REPLY_PATIENCE, Request, ask_within};
+use bellows_inspect::networks::{self, Obstacle, obstacle, process_state};
 use bellows_observe::Home;
 use clap::Args;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::control::{OBSTACLE_PATIENCE, REPLY_PATIENCE, Request, ask_within};
 use crate::failure::Failure;
-use crate::observe::{self, Obstacle, obstacle, process_state};
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::span;
@@ -72,18 +72,19 @@ impl Execute for Arguments {
 /// The networks of these names, each once. Nothing is stopped if one of them is not there.
 fn pick(names: &[String]) -> Result<Vec<Home>, Failure> {
     if names.is_empty() {
-        return Ok(vec![observe::pick_to_change(None)?]);
+        return Ok(vec![networks::pick_to_change(None)?]);
     }
     let first = |(index, name): &(usize, &String)| !names[..*index].contains(name);
     let names = names.iter().enumerate().filter(first);
-    names.map(|(_, name)| observe::pick(Some(name))).collect()
+    names.map(|(_, name)| Ok(networks::pick(Some(name))?)).collect()
 }
 
 /// Stops a run and waits for its end.
 fn stop(home: &Home, patience: Duration, kill: bool) -> Result<(), Failure> {
     let deadline = Instant::now().checked_add(patience);
     let Some(pid) = home.process() else {
-        return ask_within(home, &Request::Stop, patience).map(drop);
+        ask_within(home, &Request::Stop, patience)?;
+        return Ok(());
     };
     let name = home.name();
     let failure = match ask_within(home, &Request::Stop, patience.min(REPLY_PATIENCE)) {
@@ -98,7 +99,7 @@ fn stop(home: &Home, patience: Duration, kill: bool) -> Result<(), Failure> {
         }
         // It ended before it could answer, by the request or by itself: what was asked for is so.
         Err(_) if obstacle(home).is_none() && has_ended(home, Some(Instant::now() + MOMENT), &name) => return Ok(()),
-        Err(failure) => failure,
+        Err(failure) => failure.into(),
     };
     if kill { end(home, pid, &name) } else { Err(failure) }
 }

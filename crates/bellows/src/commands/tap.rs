@@ -8,15 +8,16 @@ use std::process::ExitCode;
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::TapRecord;
+use bellows_inspect::control::frame::{Frame, Why};
+use bellows_inspect::control::{Connection, Reply, Request};
+use bellows_inspect::journey::summary;
+use bellows_inspect::networks;
+use bellows_inspect::text::harmless;
 use bellows_wire::EthernetFrame;
 use clap::Args;
 use serde_json::json;
 
-use crate::control::frame::{Frame, Why};
-use crate::control::{Connection, Reply, Request};
 use crate::failure::Failure;
-use crate::journey::summary;
-use crate::observe;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{count, date_and_time, plural};
@@ -78,7 +79,7 @@ impl Execute for Arguments {
                     .to_owned(),
             ));
         }
-        let home = observe::pick(self.name.as_deref())?;
+        let home = networks::pick(self.name.as_deref())?;
         let request = Request::Tap { link: link.clone(), snap: self.snap_length as usize };
         let signals = catch_signals()?;
         let (reply, mut connection) = Connection::open(&home, &request)?;
@@ -261,7 +262,7 @@ fn line(record: &TapRecord, arguments: &Arguments) -> String {
         Some(frame) => format!("{} > {}, length {length}: ", frame.src(), frame.dst()),
         None => String::new(),
     };
-    terminal::harmless(&format!("{} {addresses}{summary}", date_and_time(*at)))
+    harmless(&format!("{} {addresses}{summary}", date_and_time(*at)))
 }
 
 fn is_broken_pipe(error: &Error) -> bool {

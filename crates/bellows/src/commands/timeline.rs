@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellows_inspect::networks::{self, State};
+use bellows_inspect::text::harmless;
+use bellows_inspect::timeline::{
+    Breath, Cause, Compared, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
+};
 use bellows_observe::Home;
 use bellows_observe::timeline::{Event, Recording};
 use bellows_sys::clock;
@@ -13,13 +18,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::observe::{self, State};
 use crate::subcommand::{Execute, Program};
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, span, time_of_day};
-use crate::timeline::{
-    Breath, Cause, Compared, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
-};
 
 /// Show the slowest breaths of a network's last seconds
 ///
@@ -61,7 +62,7 @@ const LAST: Duration = Duration::from_secs(5);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let home = observe::pick(self.name.as_deref())?;
+        let home = networks::pick(self.name.as_deref())?;
         let (name, user) = (home.name(), home.user());
         let recording = Recording::open(&home).map_err(|error| {
             Failure::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}"))
@@ -74,7 +75,7 @@ impl Execute for Arguments {
         let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
         history.forget_before(start);
         events.retain(|event| event.start.saturating_add(event.duration) >= start);
-        let view = View { name, user, state: observe::state(&home), history, usual, events, start };
+        let view = View { name, user, state: networks::state(&home), history, usual, events, start };
         let text = match &self.export {
             Some(file) => return view.export(file, &home),
             None if self.json => format!("{:#}\n", view.json(&self)),
@@ -112,7 +113,7 @@ impl View {
     }
 
     fn export(&self, file: &Path, home: &Home) -> Result<ExitCode, Failure> {
-        let pid = observe::open(home.look())?.directory().pid;
+        let pid = networks::open(home.look())?.directory().pid;
         let text = trace(&self.history, &self.name, pid);
         if file == Path::new("-") {
             terminal::print(&text)?;
@@ -372,7 +373,7 @@ fn describe_incident(at: Span, incident: &Incident) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::tests::{any_events, call, event, recorded};
+    use bellows_inspect::testing::{any_events, call, event, recorded};
     use bellows_observe::timeline::What;
     use proptest::prelude::*;
 

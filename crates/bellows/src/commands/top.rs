@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use bellows_inspect::networks::{self, Change, Sample};
 use bellows_observe::Observer;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
@@ -15,7 +16,6 @@ use signal_hook::iterator::Signals;
 
 use crate::baseline::Since;
 use crate::failure::Failure;
-use crate::observe::{self, Change, Sample};
 use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, Key, Screen};
 use page::{Page, Reaction};
@@ -59,13 +59,13 @@ const FIRST: Duration = Duration::from_millis(250);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let home = observe::pick(self.name.as_deref())?;
-        let was_running = observe::state(&home).is_alive();
+        let home = networks::pick(self.name.as_deref())?;
+        let was_running = networks::state(&home).is_alive();
         let mut source = Source {
             name: home.name(),
             user: home.user(),
             end: if was_running { "ended" } else { "crashed" },
-            observer: observe::open(home)?,
+            observer: networks::open(home)?,
             before: None,
         };
         source.before = Some(Sample::take(&mut source.observer));
@@ -105,7 +105,7 @@ impl Source {
         let after = Sample::take(&mut self.observer);
         let before = self.before.replace(after.clone()).unwrap_or_else(|| after.clone());
         let change = Change::between(before, after);
-        let state = observe::state(self.observer.home());
+        let state = networks::state(self.observer.home());
         let since = Since::read(self.observer.home(), &change.after);
         let total = Change::between(since.sample().clone(), change.after.clone());
         View::new(&self.name, state, (!state.is_alive()).then_some(self.end), &change, &total)

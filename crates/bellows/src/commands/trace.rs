@@ -4,16 +4,17 @@ use std::io::BufRead;
 use std::process::ExitCode;
 
 use bellows_engine::MOST_TRACED;
+use bellows_inspect::control::{Connection, OBSTACLE_PATIENCE, Reply, Request, TraceEnd, TraceLine};
+use bellows_inspect::journey::Journeys;
+use bellows_inspect::networks;
+use bellows_inspect::text::harmless;
 use bellows_observe::Home;
 use clap::Args;
 use serde_json::json;
 
-use crate::control::{Connection, OBSTACLE_PATIENCE, Reply, Request, TraceEnd, TraceLine};
 use crate::failure::Failure;
-use crate::journey::Journeys;
-use crate::observe;
 use crate::subcommand::{Execute, Program};
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{plural, span};
 use crate::watch::{Status, catch_signals, on_signal};
 
@@ -49,7 +50,7 @@ fn count(text: &str) -> Result<usize, String> {
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let home = observe::pick(self.name.as_deref())?;
+        let home = networks::pick(self.name.as_deref())?;
         let name = home.name();
         let duration = self.duration.std();
         let request = Request::Trace { count: self.count, app: self.app.clone(), seconds: duration.as_secs_f64() };
@@ -94,7 +95,7 @@ impl Execute for Arguments {
 /// What keeps a network from sending packets, and how to remove it.
 fn obstacle(home: &Home, name: &str) -> Option<String> {
     let pid = home.process()?;
-    Some(observe::obstacle(home)?.advice(name, pid))
+    Some(networks::obstacle(home)?.advice(name, pid))
 }
 
 /// What is to be said of how a trace ended after so many packets.

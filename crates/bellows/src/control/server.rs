@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use bellows_inspect::control::{LONGEST_REQUEST, Reply, Request, line_of};
 
-use super::protocol::{LONGEST_REQUEST, Reply, Request};
 use super::stream::{Listener, Stream};
 
 /// The most clients at a time.
@@ -113,13 +112,6 @@ fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// A value as a line of JSON.
-pub(super) fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    Ok(line)
 }
 
 /// The next line; `None` when the client has hung up. `unread` keeps what came after it.

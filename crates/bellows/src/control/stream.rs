@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
 use bellows_engine::{Control, Hop, HopKind, LinkSpec, MOST_TRACED, Tap, Trace, TraceOrder, WatchError};
+use bellows_inspect::control::frame::{Frame, Why};
+use bellows_inspect::control::{Reply, TraceEnd, TraceLine, line_of};
 
-use super::frame::{Frame, Why};
-use super::protocol::{Reply, TraceEnd, TraceLine};
-use super::server::{Answer, line_of};
+use super::server::Answer;
 
 /// What sends a stream.
 pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_engine::listing::{Call, Listing};
+use bellows_inspect::control::{Reply, Request, ask};
+use bellows_inspect::text::harmless;
 use bellows_observe::Home;
 use serde_json::json;
 
-use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{count, span};
 
 pub fn execute(home: &Home, json: bool) -> Result<ExitCode, Failure> {

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use bellows_config::Registry;
+use bellows_inspect::networks::{self, Sample};
 use bellows_observe::{AppCounts, Home, LinkCounts, Snapshot};
 use serde::Serialize;
 use serde_json::json;
 
 use super::say_if_not_running;
 use crate::failure::Failure;
-use crate::observe::{self, Sample};
 use crate::terminal;
 use crate::text::{Align, Table, count};
 
@@ -35,9 +35,9 @@ struct Counted {
 }
 
 pub fn execute(home: Home, registry: &Registry, all: bool, json: bool) -> Result<ExitCode, Failure> {
-    let (name, state) = (home.name(), observe::state(&home));
-    let mut value = observe::identity(&home);
-    let mut observer = observe::open(home)?;
+    let (name, state) = (home.name(), networks::state(&home));
+    let mut value = networks::identity(&home);
+    let mut observer = networks::open(home)?;
     let counters = Sample::take(&mut observer).counters;
     let rows = rows(&counters, registry, all || json);
     let text = match json {

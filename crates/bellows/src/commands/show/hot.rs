@@ -1,34 +1,19 @@
 //! `bellows show hot`: in which instructions the engine spends its time, by samples.
-//!
-//! The kernel's clock stops the engine's threads some thousand times a second and notes where they are, with the top of
-//! their stacks. [`image`] tells which function that is, [`attribution`] for which app it works, [`code`] which instruction.
 
-mod attribution;
 mod code;
-mod image;
-mod name;
 
-use std::collections::HashMap;
 use std::fmt::Write;
-use std::fs;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bellows_config::nearest;
-use bellows_engine::listing::Listing;
+use bellows_inspect::hot::{self, Function, Report};
+use bellows_inspect::text::harmless;
 use bellows_observe::Home;
-use bellows_pmu::{SampleError, Sampler};
 use clap::Args;
-use serde::Serialize;
 use serde_json::json;
 
-use self::attribution::{Attribution, Owner, Slots, Testimony};
-use self::code::Line;
-use self::image::{Image, Location};
-use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
-use crate::observe::{self, Sample};
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{Align, Table, count, percent, plural};
 
 /// What can be said about `hot` alone.
@@ -54,12 +39,6 @@ impl Options {
     }
 }
 
-/// Between two samples of a thread, on the processor. No multiple of anything that happens regularly.
-const PERIOD: Duration = Duration::from_nanos(250_673);
-
-/// How often samples are fetched: before the kernel has no more room for them.
-const FETCH: Duration = Duration::from_millis(4);
-
 const USUAL_DURATION: Duration = Duration::from_secs(5);
 
 /// How many functions are listed.
@@ -68,104 +47,9 @@ const LISTED: usize = 20;
 /// Of how many functions the instructions are shown.
 const USUAL_TOP: usize = 3;
 
-/// Where samples were taken, and what the stack said.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Seen {
-    instruction: u64,
-    in_kernel: bool,
-    testimony: Testimony,
-}
-
-/// What sampling has yielded.
-#[derive(Debug, Default)]
-struct Tally {
-    seen: HashMap<Seen, u64>,
-    slots: Slots,
-    samples: u64,
-    lost: u64,
-    /// For how long the threads were on a processor.
-    busy: Duration,
-    user_only: bool,
-}
-
-/// What is reported.
-#[derive(Debug, Serialize)]
-struct Report {
-    name: String,
-    pid: u32,
-    schedule: String,
-    /// For how long samples were taken.
-    seconds: f64,
-    threads: usize,
-    samples: u64,
-    lost: u64,
-    /// The share of the time in which the threads were on a processor.
-    running: f64,
-    user_only: bool,
-    app: Option<String>,
-    /// How many samples belong to the app, or to anything if none was named.
-    selected: u64,
-    functions: Vec<Function>,
-}
-
-#[derive(Debug, Serialize)]
-struct Function {
-    /// Its short name, or the module's if it is not known.
-    function: String,
-    /// Its whole name.
-    symbol: Option<String>,
-    module: String,
-    /// The app, several if it may be any of them, none if it is the engine.
-    apps: Vec<String>,
-    samples: u64,
-    /// Of the samples that are reported.
-    share: f64,
-    /// From the first to the last at which samples were taken.
-    instructions: Vec<Line>,
-}
-
 pub fn execute(home: &Home, options: &Options, json: bool) -> Result<ExitCode, Failure> {
-    observe::refuse_foreign(home, "show hot", "sampling reads its program, which is not trusted")?;
-    let name = home.name();
-    let Some(pid) = home.process() else {
-        return Err(Failure::Mistake(format!("`{name}` has crashed; only a running network can be sampled")));
-    };
-    if let Some(app) = &options.app {
-        find_app(home, app)?;
-    }
-    let duration = options.duration.map_or(USUAL_DURATION, bellows_config::Duration::std).max(FETCH);
-    let listing = breath(home)?;
-    let mut image = Image::open(pid, &listing).map_err(|why| cannot(&name, pid, &why))?;
-    let mut attribution = Attribution::new(&listing);
-    let threads = engine_threads(pid).map_err(|why| cannot(&name, pid, &why))?;
-    let started = Instant::now();
-    let tally =
-        sample(&threads, duration, &mut image, &mut attribution).map_err(|error| refused(&name, pid, &error))?;
-    let seconds = started.elapsed().as_secs_f64();
-    let after = breath(home)?;
-    if (&after.calls, &after.code) != (&listing.calls, &listing.code) {
-        return Err(Failure::Failed(format!("`{name}` was reloaded while it was sampled; sample it again")));
-    }
-    if tally.samples == 0 {
-        let lost =
-            if tally.lost > 0 { "all samples were lost: the machine is too busy" } else { "it slept all the time" };
-        return Err(Failure::Failed(format!("`{name}` cannot be sampled: {lost} ({seconds:.1} s)")));
-    }
-    let functions = functions(&tally, options.app.as_deref(), &mut image, &attribution);
-    let mut report = Report {
-        name,
-        pid,
-        schedule: listing.schedule,
-        seconds,
-        threads: threads.len(),
-        samples: tally.samples,
-        lost: tally.lost,
-        running: (tally.busy.as_secs_f64() / seconds / threads.len() as f64).min(1.0),
-        user_only: tally.user_only,
-        app: options.app.clone(),
-        selected: functions.iter().map(|function| function.samples).sum(),
-        functions,
-    };
+    let duration = options.duration.map_or(USUAL_DURATION, bellows_config::Duration::std);
+    let mut report = hot::report(home, options.app.as_deref(), duration)?;
     let text = if json {
         report.functions.iter_mut().for_each(|function| function.instructions.retain(|line| line.samples > 0));
         format!("{:#}\n", json!(report))
@@ -174,153 +58,6 @@ pub fn execute(home: &Home, options: &Options, json: bool) -> Result<ExitCode, F
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn cannot(name: &str, pid: u32, why: &str) -> Failure {
-    Failure::Failed(format!("`{name}` (process {pid}) cannot be sampled: {}", harmless(why)))
-}
-
-fn refused(name: &str, pid: u32, error: &SampleError) -> Failure {
-    match error {
-        SampleError::NotPermitted { .. } => Failure::Mistake(format!("`{name}` (process {pid}): {error}")),
-        error => cannot(name, pid, &error.to_string()),
-    }
-}
-
-fn breath(home: &Home) -> Result<Listing, Failure> {
-    match ask(home, &Request::Breath)? {
-        Reply::Breath(listing) => Ok(listing),
-        _ => Err(Failure::Failed(format!("`{}` answers something else than its breath", home.name()))),
-    }
-}
-
-/// Refuses an app that the network has not got.
-fn find_app(home: &Home, app: &str) -> Result<(), Failure> {
-    let name = home.name();
-    let mut observer = observe::open(observe::pick(Some(&name))?)?;
-    let apps: Vec<String> = Sample::take(&mut observer).counters.apps.into_iter().map(|app| app.name).collect();
-    if apps.iter().any(|known| known == app) {
-        return Ok(());
-    }
-    let hint = match nearest(app, apps.iter().map(String::as_str)) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are {}", apps.join(", ")),
-    };
-    Err(Failure::Mistake(format!("`{name}` has no app `{app}`; {}", harmless(&hint))))
-}
-
-/// The threads of a process that take breaths.
-fn engine_threads(pid: u32) -> Result<Vec<i32>, String> {
-    let folder = format!("/proc/{pid}/task");
-    let tasks = fs::read_dir(&folder).map_err(|error| format!("{folder} cannot be read: {error}"))?;
-    let is_engine = |task: &fs::DirEntry| {
-        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "engine")
-    };
-    let threads = tasks.flatten().filter(is_engine).filter_map(|task| task.file_name().to_str()?.parse().ok());
-    let threads: Vec<i32> = threads.collect();
-    if threads.is_empty() { Err("it has no thread named `engine`".to_owned()) } else { Ok(threads) }
-}
-
-/// Samples the threads, and asks each stack for whom it works.
-fn sample(
-    threads: &[i32],
-    duration: Duration,
-    image: &mut Image,
-    attribution: &mut Attribution,
-) -> Result<Tally, SampleError> {
-    let samplers: Result<Vec<Sampler>, _> = threads.iter().map(|thread| Sampler::open(*thread, PERIOD)).collect();
-    let mut samplers = samplers?;
-    let mut tally = Tally::default();
-    let end = Instant::now().checked_add(duration);
-    while let left = end.map_or(FETCH, |end| end.saturating_duration_since(Instant::now()))
-        && !left.is_zero()
-    {
-        std::thread::sleep(left.min(FETCH));
-        for sampler in &mut samplers {
-            sampler.take(|sample| {
-                let testimony = attribution.ask(image, sample.instruction, sample.stack);
-                tally.slots.book(&testimony, 1);
-                let seen = Seen { instruction: sample.instruction, in_kernel: sample.in_kernel, testimony };
-                *tally.seen.entry(seen).or_default() += 1;
-                tally.samples += 1;
-            });
-        }
-    }
-    tally.lost = samplers.iter().map(Sampler::lost).sum();
-    tally.busy = samplers.iter().filter_map(Sampler::busy).sum();
-    tally.user_only = samplers.iter().any(Sampler::is_user_only);
-    Ok(tally)
-}
-
-/// What tells functions of the report apart: nothing for the kernel, the module's number, the function's, and the apps.
-type Key = (Option<(usize, Option<usize>)>, Option<Owner>);
-
-/// The samples of one function on behalf of one app.
-#[derive(Default)]
-struct Spot {
-    samples: u64,
-    addresses: HashMap<u64, u64>,
-}
-
-/// The functions in which samples were taken, those with the most first; of one app, or of all.
-fn functions(tally: &Tally, app: Option<&str>, image: &mut Image, attribution: &Attribution) -> Vec<Function> {
-    let mut spots: HashMap<Key, Spot> = HashMap::new();
-    for (seen, samples) in &tally.seen {
-        let location = if seen.in_kernel { None } else { image.locate(seen.instruction) };
-        let assembled = location.filter(|_| image.is_assembled(seen.instruction));
-        let stretch = assembled.and_then(|location| attribution.stretch(&image.function(location)?.name()));
-        let owner = stretch.or_else(|| tally.slots.judge(&seen.testimony));
-        let apps = owner.map_or(&[][..], |owner| attribution.apps(owner));
-        if app.is_some_and(|app| apps.iter().all(|other| other != app)) {
-            continue;
-        }
-        let key = (location.map(|Location { module, function, .. }| (module, function)), owner);
-        let spot = spots.entry(key).or_default();
-        spot.samples += samples;
-        if let Some(location) = location {
-            *spot.addresses.entry(location.address).or_default() += samples;
-        }
-    }
-    let total: u64 = spots.values().map(|spot| spot.samples).sum();
-    let apps = |owner: Option<Owner>| owner.map_or_else(Vec::new, |owner| attribution.apps(owner).to_vec());
-    let mut functions: Vec<Function> = spots
-        .into_iter()
-        .map(|((place, owner), spot)| Function {
-            samples: spot.samples,
-            share: spot.samples as f64 / total as f64,
-            apps: apps(owner),
-            ..describe(place, &spot, image)
-        })
-        .collect();
-    functions.sort_by(|one, other| {
-        let key = |function: &Function| {
-            (std::cmp::Reverse(function.samples), function.function.clone(), function.apps.clone())
-        };
-        key(one).cmp(&key(other))
-    });
-    functions
-}
-
-/// A function's names and its instructions.
-fn describe(place: Option<(usize, Option<usize>)>, spot: &Spot, image: &mut Image) -> Function {
-    let unknown = |module: &str| Function {
-        function: module.to_owned(),
-        symbol: None,
-        module: module.to_owned(),
-        apps: Vec::new(),
-        samples: 0,
-        share: 0.0,
-        instructions: Vec::new(),
-    };
-    let Some((module, function)) = place else { return unknown("[kernel]") };
-    let location = Location { module, function, address: 0 };
-    let Some(function) = image.function(location).cloned() else { return unknown(&image.module(module).name) };
-    Function {
-        function: name::short(&function.name()),
-        symbol: Some(function.name()),
-        instructions: code::instructions(image, module, &function, &spot.addresses),
-        ..unknown(&image.module(module).name)
-    }
 }
 
 fn render(report: &Report, top: usize, rich: bool) -> String {
@@ -373,86 +110,4 @@ fn header(report: &Report) -> String {
 
 fn apps(function: &Function) -> String {
     if function.apps.is_empty() { "(engine)".to_owned() } else { function.apps.join(" or ") }
-}
-
-#[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
-    use super::*;
-    use bellows_engine::listing;
-
-    /// A breath of two apps of one type.
-    fn listing() -> Listing {
-        let call = |app: &str| listing::Call {
-            entry: "push".to_owned(),
-            app: app.to_owned(),
-            function: "a::Walk::push".to_owned(),
-            tests: Vec::new(),
-        };
-        let line = |address: u64, label: &str| listing::Line {
-            address,
-            bytes: "e800000000".to_owned(),
-            text: "call a::Walk::push".to_owned(),
-            label: Some(label.to_owned()),
-        };
-        Listing {
-            calls: vec![call("left"), call("right")],
-            code: vec![line(0x1000, "push left [a]"), line(0x1005, "push right [b]"), line(0x100a, "tail")],
-            ..Listing::default()
-        }
-    }
-
-    /// Instruction, whether in the kernel, where calls return to, and how many samples.
-    type Row<'a> = (u64, bool, &'a [(u64, Owner)], u64);
-
-    fn tally(seen: &[Row<'_>]) -> Tally {
-        let mut tally = Tally::default();
-        for &(instruction, in_kernel, returns, samples) in seen {
-            let testimony = if returns.is_empty() { Testimony::None } else { Testimony::Returns(returns.to_vec()) };
-            tally.slots.book(&testimony, samples);
-            tally.samples += samples;
-            tally.seen.insert(Seen { instruction, in_kernel, testimony }, samples);
-        }
-        tally
-    }
-
-    #[test]
-    fn one_function_is_listed_for_each_app_that_it_works_for() {
-        let listing = listing();
-        let mut image = Image::open(std::process::id(), &listing).unwrap();
-        let attribution = Attribution::new(&listing);
-        let owner = |app: &str| attribution.stretch(&format!("breath: push {app}")).unwrap();
-        let (left, right) = (owner("left [a]"), owner("right [b]"));
-        let here = name::short as *const () as u64;
-        let tally = tally(&[
-            (here, false, &[(0x7000, left)], 10),
-            (here + 1, false, &[(0x7000, left)], 20),
-            (here, false, &[(0x7000, right)], 40),
-            (0x1005, false, &[], 5),
-            (0x100a, false, &[], 4),
-            (3, true, &[(0x7000, right)], 15),
-            (3, false, &[], 6),
-        ]);
-        let summary = |app| -> Vec<(String, String, u64)> {
-            let functions =
-                functions(&tally, app, &mut Image::open(std::process::id(), &listing).unwrap(), &attribution);
-            let row = |function: &Function| (function.function.clone(), super::apps(function), function.samples);
-            functions.iter().map(row).collect()
-        };
-        let row = |function: &str, app: &str, samples| (function.to_owned(), app.to_owned(), samples);
-        assert_eq!(
-            summary(None),
-            [
-                row("name::short", "right", 40),
-                row("name::short", "left", 30),
-                row("[kernel]", "right", 15),
-                row("[kernel]", "(engine)", 6),
-                row("breath: push right [b]", "right", 5),
-                row("breath: tail", "(engine)", 4),
-            ]
-        );
-        assert_eq!(summary(Some("left")), [row("name::short", "left", 30)]);
-        let first = &functions(&tally, None, &mut image, &attribution)[0];
-        assert_eq!(first.share, 0.4);
-        assert_eq!(first.instructions.iter().map(|line| line.samples).sum::<u64>(), 40);
-    }
 }

@@ -6,15 +6,16 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_config::{Entry, Registry};
+use bellows_inspect::control::{Reply, Request, ask};
+use bellows_inspect::networks::{self, Change, Sample, State};
+use bellows_inspect::text::harmless;
 use bellows_observe::{AppCounts, Home, LinkCounts};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::say_if_not_running;
-use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
-use crate::observe::{self, Change, Sample, State};
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, known, packet_rate};
 
 /// How long rates are measured.
@@ -48,10 +49,10 @@ struct Interface {
 }
 
 pub fn execute(home: Home, registry: &Registry, json: bool) -> Result<ExitCode, Failure> {
-    let (name, state) = (home.name(), observe::state(&home));
-    let mut value = observe::identity(&home);
+    let (name, state) = (home.name(), networks::state(&home));
+    let mut value = networks::identity(&home);
     let statuses = if state == State::Running { statuses(&home) } else { BTreeMap::new() };
-    let mut observer = observe::open(home)?;
+    let mut observer = networks::open(home)?;
     let before = Sample::take(&mut observer);
     if state.is_alive() {
         thread::sleep(MEASURED);
@@ -170,7 +171,7 @@ fn render(interfaces: &[Interface], rich: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::tests::second;
+    use bellows_inspect::testing::second;
 
     fn app(name: &str, kind: &str, packets: [u64; 2]) -> AppCounts {
         let [in_packets, out_packets] = packets;

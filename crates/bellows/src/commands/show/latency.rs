@@ -3,21 +3,21 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellows_inspect::networks::{self, Change, Sample};
+use bellows_inspect::times::{self, PERCENTILES, TIMES};
 use bellows_lab::histogram::Histogram;
 use bellows_observe::Home;
 use serde_json::json;
 
 use crate::baseline::Since;
 use crate::failure::Failure;
-use crate::observe::{self, Change, Sample};
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, nanos, span};
-use crate::times::{self, PERCENTILES, TIMES};
 
 pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
     let name = home.name();
-    let mut value = observe::identity(&home);
-    let mut observer = observe::open(home)?;
+    let mut value = networks::identity(&home);
+    let mut observer = networks::open(home)?;
     let now = Sample::settled(&mut observer);
     let since = Since::read(observer.home(), &now);
     let cleared = since.is_clear();

@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellows_inspect::accounting::{Accounts, ENOUGH, Row};
+use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_observe::Home;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::Part;
-use crate::accounting::{Accounts, ENOUGH, Row};
 use crate::baseline::Since;
 use crate::failure::Failure;
-use crate::observe::{self, Change, Sample, State};
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_rate, percent, plural, scaled, span};
 
@@ -89,8 +89,8 @@ impl Sort {
 }
 
 pub fn execute(home: Home, options: &Options, json: bool) -> Result<ExitCode, Failure> {
-    let (name, user, state) = (home.name(), home.user(), observe::state(&home));
-    let mut observer = observe::open(home)?;
+    let (name, user, state) = (home.name(), home.user(), networks::state(&home));
+    let mut observer = networks::open(home)?;
     let now = Sample::settled(&mut observer);
     let since = Since::read(observer.home(), &now);
     let cleared = since.is_clear();
@@ -326,7 +326,7 @@ fn table(rows: &[&Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounting::tests::{SINK, any_apps, app, second};
+    use bellows_inspect::testing::{SINK, any_apps, app, second};
     use bellows_observe::AppCounts;
     use proptest::prelude::*;
 

@@ -4,19 +4,20 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use bellows_engine::AppStatus;
+use bellows_inspect::networks;
+use bellows_inspect::text::harmless;
 use serde_json::{Value, json};
 
 use super::vhost::{self, Wanted};
 use crate::failure::Failure;
-use crate::observe;
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::UNKNOWN;
 
 pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
     let found = vhost::find(name, Wanted::ANY)?;
     let home = found.observer.home();
     let text = if json {
-        let mut value = observe::identity(home);
+        let mut value = networks::identity(home);
         value["apps"] = json!(found.devices);
         format!("{value:#}\n")
     } else if found.devices.is_empty() {

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 
 use bellows_config::nearest;
 use bellows_engine::AppStatus;
+use bellows_inspect::control::{Reply, Request, ask};
+use bellows_inspect::networks;
+use bellows_inspect::text::harmless;
 use bellows_observe::{Home, Observer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
-use crate::observe;
-use crate::terminal::{self, harmless};
+use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, plural};
 
 /// The apps whose states are asked for.
@@ -43,7 +44,7 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
     let text = if json {
         let devices: Vec<Value> = found.devices.into_iter().map(as_json).collect();
         let home = found.observer.home();
-        let mut value = observe::identity(home);
+        let mut value = networks::identity(home);
         value["devices"] = json!(devices);
         format!("{value:#}\n")
     } else {
@@ -63,7 +64,7 @@ pub(super) struct Devices {
 
 impl Devices {
     fn of(home: Home, wanted: Wanted) -> Result<Devices, Failure> {
-        let observer = observe::open(home)?;
+        let observer = networks::open(home)?;
         let Reply::Apps { apps } = ask(observer.home(), &Request::Apps)? else {
             let name = observer.home().name();
             return Err(Failure::Failed(format!("`{name}` answers something else than its apps' states")));
@@ -92,17 +93,17 @@ impl Devices {
 
 /// The wanted apps of the network of this name; or, in a network that runs, the one of this name.
 pub(super) fn find(name: Option<&str>, wanted: Wanted) -> Result<Devices, Failure> {
-    match (observe::pick(name), name) {
+    match (networks::pick(name), name) {
         (Ok(home), _) => Devices::of(home, wanted),
         (Err(_), Some(name)) => find_app(name, wanted),
-        (Err(error), None) => Err(error),
+        (Err(error), None) => Err(error.into()),
     }
 }
 
 fn find_app(name: &str, wanted: Wanted) -> Result<Devices, Failure> {
     // Those of other users are asked only by name: one that does not answer would hold up the others.
     let own = Home::all().into_iter().filter(|home| !home.is_foreign());
-    let running = own.filter(|home| observe::state(home).is_alive());
+    let running = own.filter(|home| networks::state(home).is_alive());
     // One that ends just now is none.
     let mut networks: Vec<Devices> = running.filter_map(|home| Devices::of(home, wanted).ok()).collect();
     let known: Vec<String> = networks.iter().flat_map(names).collect();
@@ -142,7 +143,7 @@ fn no_such(name: &str, known: &[String], wanted: Wanted) -> Failure {
     Failure::Mistake(format!(
         "no network is named `{name}`, and no {} in one{known} ({})",
         wanted.bare_noun(),
-        observe::where_looked()
+        networks::where_looked()
     ))
 }
 

@@ -3,16 +3,16 @@
 use std::cmp::Ordering;
 use std::fmt::Write;
 
+use bellows_inspect::accounting::Accounts;
+use bellows_inspect::networks::{self, Change, Hang, Rate, State};
+use bellows_inspect::text::harmless;
+use bellows_inspect::times::{self, TIMES};
 use bellows_observe::{AppCounts, LinkCounts};
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::accounting::Accounts;
-use crate::observe::{self, Change, Hang, Rate, State};
-use crate::terminal::harmless;
 use crate::text::{Align, bit_rate, count, figure, known, packet_rate, percent, scaled, span};
-use crate::times::{self, TIMES};
 
 /// What one update shows.
 pub struct View {
@@ -180,7 +180,7 @@ fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Valu
         "state": end.map_or_else(|| json!(state), |end| json!(end)),
         "at": change.after.at,
         "seconds": change.seconds(),
-        "failed": observe::failed(counters),
+        "failed": networks::failed(counters),
         "hang": Hang::of(&change.after).filter(|_| state == State::Running),
         "uptime_seconds": change.after.uptime().as_secs_f64(),
         "packets_per_second": rate(busiest.packets),
@@ -207,7 +207,7 @@ fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String 
             "{} {}\n{}{}",
             if state == State::Stopped { "stopped; uptime" } else { "running for" },
             span(change.after.uptime()),
-            observe::trouble(&change.after, state),
+            networks::trouble(&change.after, state),
             pace(change)
         ),
         Some(end) => format!("{end}, so its rates are not known\n"),
@@ -218,7 +218,7 @@ fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String 
         harmless(&counters.source).replace('\n', " "),
         count(counters.engine("buffers_in_use")),
         count(counters.engine("buffers")),
-        observe::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
+        networks::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
     )
 }
 

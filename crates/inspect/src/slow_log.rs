@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use bellows_observe::{Activity, SlowBreath, SlowBreaths};
 
-use crate::terminal::harmless;
-use crate::text::{nanos, plural};
+use crate::text::{harmless, nanos, plural};
 
 /// From one line to the next, at least.
 const PAUSE: Duration = Duration::from_secs(10);

@@ -13,9 +13,8 @@ use bellows_sys::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::terminal::harmless;
-use crate::text::{plural, span};
+use crate::InspectError;
+use crate::text::{harmless, plural, span};
 
 /// Whether an engine lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -75,14 +74,14 @@ pub fn identity(home: &Home) -> Value {
 ///
 /// # Errors
 /// When there is none, or several to choose from.
-pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
+pub fn pick(name: Option<&str>) -> Result<Home, InspectError> {
     let names = |homes: &[Home]| homes.iter().map(Home::name).collect::<Vec<_>>();
     if let Some(name) = name {
         let mut meant = Home::called(name);
         return match meant.len() {
             1 => Ok(meant.swap_remove(0)),
             0 => Err(unknown(name, &names(&Home::all()))),
-            _ => Err(Failure::Mistake(format!(
+            _ => Err(InspectError::Mistake(format!(
                 "several users have a network named `{name}`; name one of {}",
                 names(&meant).join(", ")
             ))),
@@ -98,11 +97,11 @@ pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
     }
     match homes.len() {
         1 => Ok(homes.swap_remove(0)),
-        0 if names.is_empty() => Err(Failure::Mistake(format!(
+        0 if names.is_empty() => Err(InspectError::Mistake(format!(
             "no network is running; start one with `bellows run NETWORK` ({})",
             where_looked()
         ))),
-        _ => Err(Failure::Mistake(format!("there are several networks; name one of {}", names.join(", ")))),
+        _ => Err(InspectError::Mistake(format!("there are several networks; name one of {}", names.join(", ")))),
     }
 }
 
@@ -110,10 +109,10 @@ pub fn pick(name: Option<&str>) -> Result<Home, Failure> {
 ///
 /// # Errors
 /// As [`pick`].
-pub fn pick_to_change(name: Option<&str>) -> Result<Home, Failure> {
+pub fn pick_to_change(name: Option<&str>) -> Result<Home, InspectError> {
     let home = pick(name)?;
     if name.is_none() && home.is_foreign() {
-        return Err(Failure::Mistake(format!(
+        return Err(InspectError::Mistake(format!(
             "no network of this user's is running, but `{0}` of another one's; give that name if it is meant",
             home.name()
         )));
@@ -125,35 +124,36 @@ pub fn pick_to_change(name: Option<&str>) -> Result<Home, Failure> {
 ///
 /// # Errors
 /// If it is another user's.
-pub fn refuse_foreign(home: &Home, what: &str, why: &str) -> Result<(), Failure> {
+pub fn refuse_foreign(home: &Home, what: &str, why: &str) -> Result<(), InspectError> {
     if !home.is_foreign() {
         return Ok(());
     }
     let (name, user, bare) = (home.name(), home.user(), home.bare_name());
     // Of a user without a name it is the number.
     let user = if user.parse::<u32>().is_ok() { format!("'#{user}'") } else { user };
-    Err(Failure::Mistake(format!(
+    Err(InspectError::Mistake(format!(
         "`{name}` is another user's: {why}; as that user: `sudo -u {user} bellows {what} {bare}`"
     )))
 }
 
 /// What is said to a name that no network has.
-fn unknown(name: &str, names: &[String]) -> Failure {
+fn unknown(name: &str, names: &[String]) -> InspectError {
     let known = match nearest(name, names.iter().map(String::as_str)) {
         Some(near) => format!("; did you mean `{near}`?"),
         None if names.is_empty() => "; none is running".to_owned(),
         None => format!("; there are {}", names.join(", ")),
     };
-    Failure::Mistake(format!("no network named `{name}` is running{known} ({})", where_looked()))
+    InspectError::Mistake(format!("no network named `{name}` is running{known} ({})", where_looked()))
 }
 
 /// Opens the counters of an engine.
 ///
 /// # Errors
 /// When they cannot be read.
-pub fn open(home: Home) -> Result<Observer, Failure> {
+pub fn open(home: Home) -> Result<Observer, InspectError> {
     let name = home.name();
-    Observer::open(home).map_err(|error| Failure::Failed(format!("the counters of `{name}` cannot be read: {error}")))
+    Observer::open(home)
+        .map_err(|error| InspectError::Failed(format!("the counters of `{name}` cannot be read: {error}")))
 }
 
 /// Counters and when they were read.

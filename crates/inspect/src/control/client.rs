@@ -12,12 +12,10 @@ use std::time::{Duration, Instant};
 
 use bellows_observe::Home;
 
-use super::protocol::{Reply, Request};
-use super::server::line_of;
-use crate::failure::Failure;
-use crate::observe::{Obstacle, obstacle};
-use crate::terminal::harmless;
-use crate::text::span;
+use super::protocol::{Reply, Request, line_of};
+use crate::InspectError;
+use crate::networks::{Obstacle, obstacle};
+use crate::text::{harmless, span};
 
 /// How long a reply may take.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(10);
@@ -41,7 +39,7 @@ const CAPACITY: usize = 256 << 10;
 ///
 /// # Errors
 /// When it is not there, does not answer, or refuses.
-pub fn ask(home: &Home, request: &Request) -> Result<Reply, Failure> {
+pub fn ask(home: &Home, request: &Request) -> Result<Reply, InspectError> {
     let patience = if matches!(request, Request::Reload { .. }) { RELOAD_PATIENCE } else { REPLY_PATIENCE };
     ask_within(home, request, patience)
 }
@@ -50,7 +48,7 @@ pub fn ask(home: &Home, request: &Request) -> Result<Reply, Failure> {
 ///
 /// # Errors
 /// As [`ask`].
-pub fn ask_within(home: &Home, request: &Request, patience: Duration) -> Result<Reply, Failure> {
+pub fn ask_within(home: &Home, request: &Request, patience: Duration) -> Result<Reply, InspectError> {
     Ok(Connection::open_within(home, request, patience)?.0)
 }
 
@@ -64,16 +62,16 @@ impl Connection {
     ///
     /// # Errors
     /// As [`ask`].
-    pub fn open(home: &Home, request: &Request) -> Result<(Reply, Connection), Failure> {
+    pub fn open(home: &Home, request: &Request) -> Result<(Reply, Connection), InspectError> {
         Connection::open_within(home, request, REPLY_PATIENCE)
     }
 
-    fn open_within(home: &Home, request: &Request, patience: Duration) -> Result<(Reply, Connection), Failure> {
+    fn open_within(home: &Home, request: &Request, patience: Duration) -> Result<(Reply, Connection), InspectError> {
         let name = home.name();
         let start = Instant::now();
         let unreachable = |error: io::Error| {
             let Some(pid) = home.process() else {
-                return Failure::Mistake(format!(
+                return InspectError::Mistake(format!(
                     "`{name}` is not running any more; `bellows ps --clean` removes what it left"
                 ));
             };
@@ -92,12 +90,12 @@ impl Connection {
                 (true, Request::Stop) => "; it stops if it goes on",
                 _ => "",
             };
-            Failure::Failed(format!("`{name}` (process {pid}) {said}{later}"))
+            InspectError::Failed(format!("`{name}` (process {pid}) {said}{later}"))
         };
         let (reply, connection) = exchange(home, request, patience).map_err(unreachable)?;
         match reply {
-            Reply::Refused { mistake: true, message } => Err(Failure::Diagnosed(harmless(&message))),
-            Reply::Refused { mistake: false, message } => Err(Failure::Failed(harmless(&message))),
+            Reply::Refused { mistake: true, message } => Err(InspectError::Diagnosed(harmless(&message))),
+            Reply::Refused { mistake: false, message } => Err(InspectError::Failed(harmless(&message))),
             reply => Ok((reply, connection)),
         }
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bellows_observe::{AppCounts, Snapshot};
 use serde::Serialize;
 
-use crate::observe::{Change, Sample};
+use crate::networks::{Change, Sample};
 
 /// Where the engine calls an app.
 const ENTRIES: [&str; 3] = ["pull", "push", "tick"];
@@ -267,38 +267,10 @@ impl Moved {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::testing::{SINK, any_apps, app, second};
     use proptest::prelude::*;
-
-    fn map(entries: &[(&str, u64)]) -> BTreeMap<String, u64> {
-        entries.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
-    }
-
-    /// An app: packets in and out, calls at each entry, and what was sampled of them.
-    pub fn app(name: &str, packets: [u64; 2], calls: &[(&str, u64)], account: &[(&str, u64)]) -> AppCounts {
-        let [in_packets, out_packets] = packets;
-        AppCounts {
-            name: name.to_owned(),
-            state: "active".to_owned(),
-            in_packets,
-            out_packets,
-            calls: map(calls),
-            account: map(account),
-            ..AppCounts::default()
-        }
-    }
-
-    /// A second of a network of these apps, before and after.
-    pub fn second(before: Vec<AppCounts>, after: Vec<AppCounts>) -> Change {
-        let sample = |at, apps| {
-            let engine = map(&[("metered_breaths", at / 1_000_000), ("breaths", at / 10_000)]);
-            Sample { at, counters: Snapshot { apps, engine, ticks_per_second: 1_000_000_000, ..Snapshot::default() } }
-        };
-        Change::between(sample(0, before), sample(1_000_000_000, after))
-    }
-
-    pub const SINK: [(&str, u64); 3] = [("push_calls", 100), ("push_packets", 12_800), ("push_clocks", 256_000)];
 
     fn row(accounts: &Accounts, app: &str, entry: &str) -> Row {
         accounts.rows.iter().find(|row| row.app == app && row.entry == entry).unwrap().clone()
@@ -391,24 +363,6 @@ pub(crate) mod tests {
         let sampled = row(&accounts, "sink", "push").sampled;
         assert_eq!((sampled.per_packet("instructions"), sampled.per_packet("l3_misses")), (Some(2.0), Some(0.1)));
         assert_eq!((sampled.instructions_per_cycle(), sampled.per_packet("l1_hits")), (Some(2.0), None));
-    }
-
-    /// Counters as a damaged file may have them.
-    pub fn any_apps() -> impl Strategy<Value = Vec<AppCounts>> {
-        let number = || prop_oneof![0u64..300, Just(u64::MAX), any::<u64>()];
-        let names = ["pull", "push", "tick"];
-        let calls = proptest::collection::vec(number(), 3);
-        let account = proptest::collection::vec(number(), 12);
-        let app =
-            (0..3usize, number(), number(), calls, account).prop_map(move |(name, taken, sent, calls, account)| {
-                let calls: Vec<_> = names.into_iter().zip(calls).collect();
-                let kinds = ["calls", "packets", "clocks", "instructions"];
-                let what = names.iter().flat_map(|name| kinds.map(|kind| format!("{name}_{kind}")));
-                let account: Vec<(String, u64)> = what.zip(account).collect();
-                let account: Vec<(&str, u64)> = account.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-                app(["a", "b\u{1b}[2J", ""][name], [taken, sent], &calls, &account)
-            });
-        proptest::collection::vec(app, 0..5)
     }
 
     proptest! {

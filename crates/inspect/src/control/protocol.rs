@@ -1,5 +1,6 @@
 //! What goes over the control socket.
 
+use std::io;
 use std::path::PathBuf;
 
 use bellows_engine::listing::Listing;
@@ -142,4 +143,14 @@ impl From<Reloaded> for ReloadReport {
         let warnings = unfinished.map(|(app, reason)| format!("app `{app}` could not finish: {reason}")).collect();
         ReloadReport { reloaded, warnings }
     }
+}
+
+/// A value as a line of JSON.
+///
+/// # Errors
+/// If it cannot be written as JSON.
+pub fn line_of(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
 }

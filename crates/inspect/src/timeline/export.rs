@@ -157,8 +157,8 @@ fn count_drops<'a>(writer: &mut Writer<'a>, history: &'a History) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{any_events, call, event, recorded};
     use super::*;
+    use crate::testing::{any_events, call, event, recorded};
     use bellows_observe::timeline::{Event, What};
     use proptest::prelude::*;
     use std::collections::HashMap;

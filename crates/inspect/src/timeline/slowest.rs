@@ -244,8 +244,8 @@ pub fn suspects(history: &History, usual: &Usual) -> Vec<Suspect> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{any_events, call, event, recorded};
     use super::*;
+    use crate::testing::{any_events, call, event, recorded};
     use bellows_observe::timeline::{Event, What};
     use proptest::prelude::*;
 

@@ -223,35 +223,10 @@ impl History {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::testing::{any_events, call, event, recorded};
     use proptest::prelude::*;
-
-    pub fn event(start: u64, duration: u64, what: What) -> Event {
-        Event { start, duration, what }
-    }
-
-    pub fn call(start: u64, duration: u64, app: &str, packets: u32) -> Event {
-        let entry = if app == "source" { "pull" } else { "push" };
-        event(start, duration, What::Call { app: app.into(), entry, packets })
-    }
-
-    /// A recording of breaths that took a microsecond, one every hundred microseconds: `source` takes 300 ns and
-    /// `sink` 500 ns for 128 packets; `change` may make each something else.
-    pub fn recorded(breaths: u64, change: impl Fn(u64, &mut Vec<Event>)) -> Vec<Event> {
-        let mut events = vec![event(0, 0, What::Nap)];
-        for number in 0..breaths {
-            let start = 1_000_000_000 + 100_000 * number;
-            let mut breath = vec![
-                call(start + 50, 300, "source", 128),
-                call(start + 400, 500, "sink", 128),
-                event(start, 1_000, What::Breath { every: 100, slow: false }),
-            ];
-            change(number, &mut breath);
-            events.append(&mut breath);
-        }
-        events
-    }
 
     #[test]
     fn calls_belong_to_the_firstthat_follows_them() {
@@ -281,25 +256,6 @@ pub(crate) mod tests {
         let history = History::of(&events);
         let sink = &history.breaths[0].calls[1];
         assert_eq!((sink.span, sink.nanos), (Span { start: 450, end: 600 }, 200), "breaths do not overlap");
-    }
-
-    /// Events as a damaged recording may have them.
-    pub fn any_events() -> impl Strategy<Value = Vec<Event>> {
-        let number = || prop_oneof![0u64..20, Just(u64::MAX), any::<u64>()];
-        let app = || prop_oneof![Just("a"), Just("b \"c\"\n\u{1b}[2J")].prop_map(Arc::<str>::from);
-        let packets = || prop_oneof![0u32..3, Just(u32::MAX)];
-        let what = prop_oneof![
-            (packets(), any::<bool>()).prop_map(|(every, slow)| What::Breath { every, slow }),
-            (app(), packets()).prop_map(|(app, packets)| What::Call { app, entry: "push", packets }),
-            (app(), packets()).prop_map(|(app, packets)| What::Drops { app, packets }),
-            Just(What::Nap),
-            packets().prop_map(|dropped| What::Reload { dropped }),
-            app().prop_map(|app| What::Panic { app }),
-            (proptest::option::of(app()), proptest::option::of(packets()), any::<bool>())
-                .prop_map(|(app, on_processor_micros, standstill)| What::Late { app, on_processor_micros, standstill }),
-        ];
-        let event = (number(), number(), what).prop_map(|(start, duration, what)| event(start, duration, what));
-        proptest::collection::vec(event, 0..40)
     }
 
     proptest! {

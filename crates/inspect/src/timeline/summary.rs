@@ -95,8 +95,8 @@ pub fn rows(history: &History, span: Span) -> Vec<Row> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{any_events, event, recorded};
     use super::*;
+    use crate::testing::{any_events, event, recorded};
     use bellows_observe::timeline::What;
     use proptest::prelude::*;
 
