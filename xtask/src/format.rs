@@ -1,7 +1,7 @@
 //! `cargo xtask fmt`: formats the code.
 //!
 //! `cargo fmt` follows the `mod` lines from each crate's root, but not those that a macro writes: the subcommands are
-//! listed in one, the benchmarks in another. So their files are named.
+//! listed in one, the benchmarks in another, the apps in a third. So their files are named.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use std::process::Command;
 use crate::Failure;
 use crate::workspace::cargo;
 
-/// The folders whose files a macro declares: subcommands and benchmarks.
-const LISTED: [&str; 2] = ["crates/bellows/src/commands", "crates/lab/src/benchmarks"];
+/// The folders whose files a macro declares: subcommands, benchmarks and apps.
+const LISTED: [&str; 3] = ["crates/bellows/src/commands", "crates/lab/src/benchmarks", "crates/apps/src"];
 
 pub fn run(words: &[String]) -> Result<(), Failure> {
     if let [word, ..] = words {
@@ -57,9 +57,9 @@ mod tests {
 
     #[test]
     fn all_files_that_a_macro_declares_are_formatted() {
-        for (listed, least) in LISTED.into_iter().zip([10, 9]) {
+        for (listed, least) in LISTED.into_iter().zip([10, 9, 16]) {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(listed);
-            let list = fs::read_to_string(folder.join("mod.rs")).unwrap();
+            let list = ["mod.rs", "lib.rs"].iter().find_map(|name| fs::read_to_string(folder.join(name)).ok()).unwrap();
             let modules: Vec<&str> = list
                 .lines()
                 .filter_map(|line| line.trim().strip_suffix("),")?.split_once('('))

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use bellows_config::{Configure, Context, Duration, Mistake};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, Mistake};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;
@@ -209,6 +209,10 @@ impl App for Delay {
 impl Configure for Delay {
     const NAME: &'static str = "delay";
     type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::with_keys(r#"time = "10us""#)
+    }
 
     fn configure(config: Config, _: &Context) -> Result<Delay, Mistake> {
         if !(1..=MOST_HELD).contains(&config.limit) {

@@ -13,46 +13,40 @@
 #![forbid(unsafe_code)]
 
 mod claims;
-pub mod counter;
-pub mod delay;
-pub mod impair;
-pub mod join;
-pub mod matching;
 mod pace;
-pub mod pcap_reader;
-pub mod pcap_writer;
-pub mod rate_limiter;
-pub mod repeater;
-pub mod sample;
-pub mod sink;
-pub mod source;
-pub mod split;
-pub mod tee;
-pub mod truncate;
-pub mod vhost_user;
 mod virtio;
-pub mod virtio_user;
 
 use bellows_config::Registry;
 
-/// Every app that comes with Bellows.
-pub fn registry() -> Registry {
-    Registry::new()
-        .with::<counter::Counter>()
-        .with::<delay::Delay>()
-        .with::<impair::Impair>()
-        .with::<join::Join>()
-        .with::<matching::Match>()
-        .with::<pcap_reader::PcapReader>()
-        .with::<pcap_writer::PcapWriter>()
-        .with::<rate_limiter::RateLimiter>()
-        .with::<repeater::Repeater>()
-        .with::<sample::Sample>()
-        .with::<sink::Sink>()
-        .with::<source::Source>()
-        .with::<split::Split>()
-        .with::<tee::Tee>()
-        .with::<truncate::Truncate>()
-        .with::<vhost_user::VhostUser>()
-        .with::<virtio_user::VirtioUser>()
+/// Declares the apps: the type of each, and the module that holds it. They are in the registry, and so in the manual, the
+/// schema of network files, the completions, `bench apps` and the tests of all apps.
+macro_rules! apps {
+    ($($app:ident($module:ident),)*) => {
+        $(pub mod $module;)*
+
+        /// Every app that comes with Bellows.
+        pub fn registry() -> Registry {
+            Registry::new()$(.with::<$module::$app>())*
+        }
+    };
+}
+
+apps! {
+    Counter(counter),
+    Delay(delay),
+    Impair(impair),
+    Join(join),
+    Match(matching),
+    PcapReader(pcap_reader),
+    PcapWriter(pcap_writer),
+    RateLimiter(rate_limiter),
+    Repeater(repeater),
+    Sample(sample),
+    Sink(sink),
+    Source(source),
+    Split(split),
+    Tee(tee),
+    Truncate(truncate),
+    VhostUser(vhost_user),
+    VirtioUser(virtio_user),
 }

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use bellows_config::{Configure, Context, Mistake, TrafficRate};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Mistake, TrafficRate};
 use bellows_engine::{App, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -199,6 +199,10 @@ fn send_current(current: &mut Option<(Packet, u64)>, mut due: Option<&mut Due>, 
 impl Configure for Repeater {
     const NAME: &'static str = "repeater";
     type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::with_keys("times = 1")
+    }
 
     fn configure(config: Config, _: &Context) -> Result<Repeater, Mistake> {
         let Config { times, limit, rate } = config;

@@ -1,6 +1,6 @@
 //! `sample`: some packets of many.
 
-use bellows_config::{Configure, Context, Fraction, Mistake};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, Mistake};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -83,6 +83,10 @@ impl App for Sample {
 impl Configure for Sample {
     const NAME: &'static str = "sample";
     type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::with_keys("every = 2")
+    }
 
     fn configure(config: Config, _: &Context) -> Result<Sample, Mistake> {
         let choice = match (config.every, config.probability) {

@@ -1,6 +1,6 @@
 //! `tee`: copies of one stream for many.
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, Mistake};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,11 @@ impl App for Tee {
 impl Configure for Tee {
     const NAME: &'static str = "tee";
     type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        let two = BenchRow { label: "2 outputs", outputs: &["a", "b"], ..BenchRow::default() };
+        Bench::Rows(vec![BenchRow::default(), two])
+    }
 
     fn configure(_: Config, _: &Context) -> Result<Tee, Mistake> {
         Ok(Tee)

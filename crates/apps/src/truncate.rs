@@ -1,6 +1,6 @@
 //! `truncate`: the beginning of every packet.
 
-use bellows_config::{Bytes, Configure, Context, Mistake};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Mistake};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Meta;
 use schemars::JsonSchema;
@@ -54,6 +54,10 @@ const ETHERNET: u32 = 1;
 impl Configure for Truncate {
     const NAME: &'static str = "truncate";
     type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::with_keys("length = 40")
+    }
 
     fn configure(config: Config, _: &Context) -> Result<Truncate, Mistake> {
         if config.length.bytes() == 0 {

@@ -1,7 +1,14 @@
-//! What `bellows apps` prints is whole: every app, port, key and counter is explained.
+//! Every app explains itself (what `bellows apps` prints is whole: every app, port, key and counter), stands in the README,
+//! and moves packets as it says that it is measured.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bellows_apps::registry;
-use bellows_engine::{Counter, Port, Ports};
+use bellows_config::{Bench, BenchFiles, BenchRow, Entry, Loaded, Overrides, load_str};
+use bellows_engine::{Counter, Engine, Port, Ports};
+use bellows_testkit::scratch::scratch;
 
 fn is_name(name: &str, separator: char) -> bool {
     let word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -19,7 +26,6 @@ fn check_ports(app: &str, ports: Ports) {
 #[test]
 fn every_app_explains_itself() {
     let registry = registry();
-    assert_eq!(registry.entries().len(), 17);
     for app in registry.entries() {
         let name = app.name();
         assert!(is_name(name, '-'), "{name}");
@@ -36,5 +42,91 @@ fn every_app_explains_itself() {
         let manual = app.manual_text(100);
         let too_long = manual.lines().find(|line| line.chars().count() > 100);
         assert!(manual.starts_with(name) && too_long.is_none(), "{too_long:?} in {manual}");
+    }
+}
+
+#[test]
+fn the_readme_lists_every_app() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once("| app | what it does |\n|---|---|\n").unwrap();
+    let (_, after) = rest.split_once("\n\n").unwrap();
+    let row = |app: &Entry| format!("| `{}` | {} |\n", app.name(), app.summary().trim_end_matches('.'));
+    let rows: String = registry().entries().map(row).collect();
+    let written = format!("{before}| app | what it does |\n|---|---|\n{rows}\n{after}");
+    if std::env::var_os("BELLOWS_WRITE_README").is_some() {
+        fs::write(&path, &written).unwrap();
+    }
+    let help = "the table is made by `BELLOWS_WRITE_README=1 cargo test -p bellows-apps --test catalogue`";
+    assert!(fs::read_to_string(&path).unwrap() == written, "{help}");
+}
+
+/// A network of one app: a source before each input, a sink behind each output.
+fn network(app: &Entry, row: &BenchRow) -> String {
+    let traits = app.traits();
+    let ports = |ports: Ports, usual: &str, asked: &[&str]| -> Vec<String> {
+        match (ports, asked) {
+            (_, [_, ..]) => asked.iter().map(|&port| port.to_owned()).collect(),
+            (Ports::Named(ports), []) => ports.iter().map(|port| port.name.to_owned()).collect(),
+            (Ports::Any { at_least, .. }, []) => (0..at_least.max(1)).map(|port| format!("{usual}-{port}")).collect(),
+        }
+    };
+    let (mut links, mut apps) = (Vec::new(), format!("app = {{ app = \"{}\", {} }}\n", app.name(), row.keys));
+    for port in ports(traits.inputs, "in", &[]) {
+        links.push(format!("\"from-{port} -> app.{port}\""));
+        apps += &format!("from-{port} = {{ app = \"source\", headers = \"ipv4\" }}\n");
+    }
+    for port in ports(traits.outputs, "out", row.outputs) {
+        links.push(format!("\"app.{port} -> to-{port}\""));
+        apps += &format!("to-{port} = {{ app = \"sink\" }}\n");
+    }
+    format!("links = [{}]\n[apps]\n{apps}", links.join(", "))
+}
+
+#[test]
+fn every_app_moves_packets_as_it_is_measured_or_says_why_it_is_not() {
+    const BREATHS: u64 = 100;
+    let scratch = scratch();
+    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/captures/quickstart.pcap");
+    let files = BenchFiles::new(capture, scratch.path().join("written.pcap"));
+    let registry = registry();
+    for app in registry.entries() {
+        let name = app.name();
+        let rows = match app.bench(&files) {
+            Bench::Rows(rows) => rows,
+            Bench::Unmeasured(why) => {
+                assert!(why.contains("bellows bench"), "{name}: `{why}` names no other way");
+                continue;
+            }
+        };
+        assert!(!rows.is_empty(), "{name}: neither a row nor a reason");
+        for row in rows {
+            let text = network(app, &row);
+            let loaded = load_str(&text, name, scratch.path(), &registry, &Overrides::default());
+            let Loaded { network, engine, .. } = loaded.unwrap_or_else(|errors| panic!("{}", errors.render(false)));
+            let mut engine = Engine::new(network, engine.settings(), None).unwrap();
+            let start = Instant::now();
+            // What waits a while goes on, too.
+            for breath in 0.. {
+                if breath >= BREATHS && start.elapsed() > Duration::from_millis(5) {
+                    break;
+                }
+                engine.breathe();
+            }
+            engine.control().stop();
+            let end = engine.run();
+            let outcome = engine.finish(end);
+            assert!(outcome.unfinished.is_empty(), "{text}\n{outcome:?}");
+            let counts = &outcome.snapshot.apps[0];
+            assert_eq!((counts.leaked, counts.uncounted), (0, 0), "{text}\n{counts:?}");
+            let traits = app.traits();
+            let has_moved = |ports: Ports, packets| packets >= BREATHS || ports.is_none();
+            assert!(has_moved(traits.inputs, counts.in_packets), "{text}\n{counts:?}");
+            let must_send = match traits.outputs {
+                Ports::Named(ports) => ports.iter().any(|port| port.required),
+                Ports::Any { at_least, .. } => at_least > 0,
+            };
+            assert!(!must_send || counts.out_packets >= BREATHS, "{text}\n{counts:?}");
+        }
     }
 }

@@ -1,19 +1,21 @@
 //! What the commands that measure share: the wait with its progress, its rows as they come and Ctrl-C, the report, and
 //! what the command ends with.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use bellows_config::Registry;
+use bellows_lab::against::Comparison;
 use bellows_lab::audience::Audience;
-use bellows_lab::bench::{self, Benchmark, Lab};
+use bellows_lab::bench::{self, Benchmark, Common, Lab, Rival};
 use bellows_lab::report::{BenchError, Report};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::failure::{Failure, INTERRUPTED, UNDECIDED};
-use crate::subcommand::Program;
 use crate::terminal;
 
 /// Someone who waits for a measurement at this terminal.
@@ -68,16 +70,40 @@ const WORKER: &[&str] = &["bench", "worker"];
 ///
 /// # Errors
 /// Why there is no report, and those of writing it.
-pub fn measure(benchmark: &dyn Benchmark, program: &Program) -> Result<ExitCode, Failure> {
-    let json = benchmark.common().json;
-    let run = |audience: &mut dyn Audience| {
-        bench::run(benchmark, &mut Lab { worker: WORKER, registry: &program.registry, audience })
+pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCode, Failure> {
+    let Common { json, cpu, rival: Rival { against, pairs } } = benchmark.common();
+    let run = |audience: &mut dyn Audience| match &against {
+        Some(other) => {
+            let words = words_of_a_run(std::env::args_os().skip(1));
+            let measured = benchmark.measured_labels();
+            Comparison { other, pairs, words: &words, cpu, measured }.run(audience)
+        }
+        None => bench::run(benchmark, &mut Lab { worker: WORKER, registry, audience }),
     };
     let finished = watched(json, run).map_err(failure)?;
     let code = code(&finished.report);
     let text = if json { format!("{:#}\n", serde_json::json!(finished.report)) } else { finished.text() };
     terminal::print(&text)?;
     Ok(code)
+}
+
+/// The words of a command without those that say how runs are compared and reported.
+fn words_of_a_run(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    const WITH_VALUE: [&str; 3] = ["--against", "--pairs", "--processes"];
+    let mut words = words.into_iter();
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        let name = text.split('=').next().unwrap_or_default();
+        if WITH_VALUE.contains(&name) {
+            if name == text {
+                let _value = words.next();
+            }
+        } else if name != "--json" {
+            kept.push(word);
+        }
+    }
+    kept
 }
 
 /// Runs a measurement that somebody watches. The first interrupt lets it end with what it has, the second ends it at once.
@@ -117,6 +143,13 @@ fn code(report: &Report) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_compared_is_run_with_the_same_words() {
+        let words = "bench engine --case chain --against other --pairs=9 --burst 32 --processes 6 --json";
+        let kept = words_of_a_run(words.split(' ').map(OsString::from));
+        assert_eq!(kept, ["bench", "engine", "--case", "chain", "--burst", "32"]);
+    }
 
     #[test]
     fn the_time_left_is_that_of_what_is_done_for_what_is_not() {

@@ -74,17 +74,23 @@ pub struct Loss {
 pub fn losses(counters: &Snapshot) -> Vec<Loss> {
     let mut losses = Vec::new();
     for app in counters.apps.iter().chain(&counters.gone.apps) {
-        losses.extend(app.lost.iter().map(|(reason, &packets)| Loss {
+        losses.extend(app.lost.iter().map(|(reason, &packets)| {
+            Loss {
             app: app.name.clone(),
             reason: reason.clone(),
             help: match reason.as_str() {
                 "txdrop" => {
                     "a link that leads out of it was full; `lossless = true` in [engine] avoids that".to_owned()
                 }
-                "no_buffer" => "the pool ran out of buffers; a larger `packets` in [engine] avoids that".to_owned(),
+                "no_buffer" => {
+                    "the pool ran out of buffers; a larger `pool` in [engine] avoids that (`large_packets` for packets \
+                     longer than 2,048 bytes)"
+                        .to_owned()
+                }
                 reason => app.loss_helps.get(reason).cloned().unwrap_or_default(),
             },
             packets,
+        }
         }));
     }
     losses

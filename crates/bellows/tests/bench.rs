@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
+use bellows_config::{Bench, BenchFiles};
 use bellows_engine::Schedule;
 use bellows_lab::benchmarks;
 use bellows_testkit::programs::has_program;
@@ -292,6 +293,58 @@ fn the_help_names_every_benchmark() {
     assert!(!help.contains("worker"), "{help}");
 }
 
+/// Two builds, here the same one twice, take turns as whole programs; another program is refused with the reason.
+#[test]
+fn a_benchmark_is_compared_with_that_of_another_build() {
+    let sandbox = Sandbox::new();
+    let own = env!("CARGO_BIN_EXE_bellows");
+    let sides = [
+        (&["bench", "engine", "--case", "source-sink", "--rounds", "2", "--schedule", "flat"][..], "clocks/packet"),
+        (&["breathsim", "--iterations", "2000", "--schedule", "flat", "--busy-after", "0"], "ns/breath"),
+        (&["bench", "history", "--case", "other", "--tees", "1", "--rounds", "2", "--schedule", "flat"], "ratio"),
+    ];
+    for (words, unit) in sides {
+        let said = sandbox.bellows(&[words, &["--against", own, "--pairs", "2", "--json"]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let report = said.json();
+        let results = report["results"].as_array().unwrap();
+        assert!(results.iter().any(|result| result["labels"]["of"] == unit), "{report:#}");
+        for result in results {
+            let labels = &result["labels"];
+            assert_eq!((&result["unit"], &labels["schedule"]), (&"ratio".into(), &"flat".into()), "{result}");
+            let ratio = labels["this"].as_f64().unwrap() / labels["other"].as_f64().unwrap();
+            assert!((result["median"].as_f64().unwrap() / ratio - 1.0).abs() < 0.01, "{result}");
+        }
+        assert!(report["notes"][0].as_str().unwrap().contains("the ratio of medians"), "{report:#}");
+    }
+    let history = sandbox.bellows(&[sides[2].0, &["--against", own, "--pairs", "1", "--json"]].concat()).json();
+    assert!(cases(&history, &[]).contains("other-first: clocks"), "what was measured beside a ratio: {history:#}");
+
+    let script = sandbox.write("other", "#!/bin/sh\necho '{}'\n");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for (other, why) in [
+        ("nowhere", "--against: there is no program nowhere; give the path of another build"),
+        ("/bin/false", "did not run the benchmark (exit status: 1)"),
+        (&*script, "answered with something else than a report of this version"),
+    ] {
+        let said = sandbox.bellows(&[sides[0].0, &["--against", other, "--pairs", "1"]].concat());
+        assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
+        assert!(said.stderr.contains(why), "{why} is not in {}", said.stderr);
+    }
+}
+
+#[test]
+fn the_documentation_names_every_benchmark() {
+    let [readme, json] =
+        ["README.md", "docs/json.md"].map(|page| std::fs::read_to_string(support::root().join(page)).unwrap());
+    for entry in benchmarks::ALL {
+        let command = format!("`bellows {}", entry.words().join(" "));
+        assert!(readme.contains(&command), "README.md has no {command}");
+        let section = if entry.is_apart { format!("## {command} --json`") } else { format!("\n| `{}` |", entry.name) };
+        assert!(json.contains(&section), "docs/json.md has no {section}");
+    }
+}
+
 #[test]
 fn a_worker_of_no_benchmark_says_so() {
     let said = Sandbox::new().bellows(&["bench", "worker", "nonsense"]);
@@ -441,15 +494,16 @@ fn every_app_is_in_one_table() {
     let sandbox = Sandbox::new();
     let brief = ["bench", "apps", "--processes", "1", "--packets", "2000", "--resident", "l1,dram"];
     let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
-    let apps = sandbox.bellows(&["apps", "--json"]).fine().json();
+    let registry = bellows_apps::registry();
     let found = cases(&report, &["name", "resident"]);
-    for app in apps.as_array().unwrap().iter().map(|app| app["name"].as_str().unwrap()) {
-        if ["vhost-user", "virtio-user"].contains(&app) {
+    for entry in registry.entries() {
+        let app = entry.name();
+        if let Bench::Unmeasured(_) = entry.bench(&BenchFiles::new("/capture", "/written")) {
             let told = |note: &serde_json::Value| note.as_str().unwrap().contains(&format!("`{app}` is not measured"));
             assert!(report["notes"].as_array().unwrap().iter().any(told), "{report:#}");
             continue;
         }
-        let levels = if ["source", "pcap-reader"].contains(&app) { &["own"][..] } else { &["l1", "dram"] };
+        let levels = if entry.traits().inputs.is_none() { &["own"][..] } else { &["l1", "dram"] };
         for level in levels {
             assert!(found.contains(&format!("app {app} {level}")), "{app} {level}: {found:?}");
         }

@@ -148,7 +148,7 @@ impl Status for Told {
     fn status(&self) -> Value {
         let packets = self.packets.load(Relaxed);
         json!({
-            "kind": "vhost-user", "socket": self.socket, "mode": "server", "state": "connected", "features": ["packed"],
+            "device": "virtio-net", "kind": "vhost-user", "socket": self.socket, "mode": "server", "state": "connected", "features": ["packed"],
             "rings": [{
                 "index": 0, "direction": "receive", "state": "running", "instance": "receive packed",
                 "counters": { "packets": packets },
@@ -523,7 +523,10 @@ fn devices_tell_their_states() {
 
     // `show status` tells what they say, whatever it is.
     let said = sandbox.bellows(&["show", "status", "other"]).fine().stdout;
-    assert!(said.starts_with("other (device):\n  kind: vhost-user\n  socket: /run/o\n"), "{said}");
+    assert!(
+        said.starts_with("other (device):\n  device: virtio-net\n  kind: vhost-user\n  socket: /run/o\n"),
+        "{said}"
+    );
     assert!(said.contains("  features: packed\n  rings:\n    - index: 0\n      direction: receive\n"), "{said}");
     let all = sandbox.bellows(&["show", "status", "--json"]).fine().json();
     assert_eq!((&all["name"], &all["state"]), (&json!("network"), &json!("running")), "{all:#}");
@@ -542,9 +545,9 @@ fn devices_tell_their_states() {
 
     let beside = sandbox.start(&[&plain]);
     for (name, why) in [
-        ("end", "is a sink, not a vhost-user"),
+        ("end", "is a sink, not a virtio device or driver"),
         ("guets", "did you mean `guest`?"),
-        ("plain", "`plain` has no vhost-user or virtio-user app"),
+        ("plain", "`plain` has no virtio device or driver"),
     ] {
         let said = sandbox.bellows(&["show", "vhost", name]);
         assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");

@@ -230,6 +230,27 @@ fn a_pool_that_runs_dry_is_a_counted_drop() {
 }
 
 #[test]
+fn long_packets_have_as_many_buffers_as_the_network_says() {
+    let sandbox = Sandbox::new();
+    let network = "links = [\"source -> end\"]\n[apps.source]\napp = \"source\"\nsize = 9000\ncount = 1000\n\
+                   [apps.end]\napp = \"sink\"\n[engine]\nlarge_packets = 40\n";
+    let network = sandbox.write("jumbo.toml", network);
+    let run = |set: &str, limit: &[&str]| {
+        let report = sandbox.bellows(&[&["run", &network, "--json", "--set", set], limit].concat()).fine().json();
+        let [buffers, sent] = [&report["memory"]["buffers"], &link(&report, "end.input")["packets"]];
+        let missed = report["apps"][0]["drops"]["no_buffer"].as_u64().unwrap();
+        assert_eq!(report["warnings"].to_string().contains("`large_packets`"), missed > 0, "{report:#}");
+        (buffers.as_u64().unwrap(), sent.as_u64().unwrap(), missed > 0)
+    };
+    assert_eq!(run("engine.pool=1000", &[]), (1_040, 1_000, true), "they come back, but are fewer than a burst");
+    assert_eq!(run("engine.large_packets=128", &[]), (65_664, 1_000, false));
+    assert_eq!(run("engine.large_packets=0", &["--duration", "100ms"]), (65_536, 0, true));
+    let said = sandbox.bellows(&["run", &network, "--set", "engine.large_packets=1000000"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.stderr.contains("`large_packets` must be an integer 0 to 232,814"), "{said:?}");
+}
+
+#[test]
 fn a_run_ends_when_its_time_is_over() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);

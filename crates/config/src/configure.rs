@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::bench::{Bench, BenchFiles};
 use crate::resources::Resource;
 
 /// An app that can be named in a network file.
@@ -20,6 +21,10 @@ pub trait Configure: App {
     /// The type's name in network files: lower-case words joined by `-`.
     const NAME: &'static str;
 
+    /// Whether it connects the network to the outside though packets pass through it, as a virtual machine's port does:
+    /// `bellows show interfaces` lists it then. Apps that are linked on one side only are listed anyway.
+    const INTERFACE: bool = false;
+
     /// The keys of its table. Serialises to the canonical form by which a reload knows whether it changed.
     type Config: DeserializeOwned + Serialize + JsonSchema;
 
@@ -29,6 +34,11 @@ pub trait Configure: App {
     /// # Errors
     /// What is wrong with the values.
     fn configure(config: Self::Config, context: &Context) -> Result<Self, Mistake>;
+
+    /// How to measure the app: with which keys, if it needs some or is dull without, or why not.
+    fn bench(_files: &BenchFiles) -> Bench {
+        Bench::with_keys("")
+    }
 
     /// The files and sockets that the app will use. Before anything starts it is found out whether they can be had, and
     /// whether two apps want the same; so neither [`configure`](Configure::configure) nor [`App::start`] need to look

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bellows_engine::{Schedule, Settings};
+use bellows_packet::pool;
 use bellows_pmu::Event;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,12 @@ pub struct EngineConfig {
     /// buffer is a counted drop. Fixed when the process starts.
     #[schemars(range(min = 64, max = 7_669_584), extend("x-unit" = "packets"))]
     pub pool: usize,
+    /// Buffers in the pool for packets longer than 2,048 bytes, such as guests' frames of 64 KiB; each holds 73,600
+    /// bytes. They come on top of `pool`. Half of them are set aside, in equal parts for each port of a virtual machine
+    /// and for all other apps together; the other half is for whoever comes first. With 0 no packet is longer than
+    /// 2,048 bytes. Fixed when the process starts.
+    #[schemars(range(max = 232_814), extend("x-unit" = "packets"))]
+    pub large_packets: usize,
     /// Run an app only while all its outputs have room, so that no link drops packets.
     pub lossless: bool,
     /// Poll without ever sleeping: the shortest delay, at the price of a whole core. Without it the engine sleeps when
@@ -61,9 +68,11 @@ impl Default for EngineConfig {
     fn default() -> EngineConfig {
         let Settings { burst, lossless, busywait, schedule, metering, events, breath_limit, perf_map: _ } =
             Settings::default();
+        let pool::Config { packets, large_packets, stride: _ } = pool::Config::default();
         EngineConfig {
             burst,
-            pool: 65_536,
+            pool: packets,
+            large_packets,
             lossless,
             busywait,
             cpu: None,
@@ -85,6 +94,7 @@ impl EngineConfig {
         // The process sets up its pool and its processor before it makes an engine.
         let EngineConfig {
             pool: _,
+            large_packets: _,
             cpu: _,
             name: _,
             burst,
@@ -105,6 +115,11 @@ impl EngineConfig {
             breath_limit: breath_limit.std(),
             perf_map: false,
         }
+    }
+
+    /// What of it is for [`pool::init`].
+    pub fn pool_config(&self) -> pool::Config {
+        pool::Config { packets: self.pool, large_packets: self.large_packets, ..pool::Config::default() }
     }
 }
 

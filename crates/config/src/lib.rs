@@ -7,6 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `configure` | the trait that makes an app type nameable, [`Configure`] |
+//! | `bench` | what an app says of how to measure it |
 //! | `values` | quantities for configs: [`Duration`], [`Rate`], [`Bytes`], [`BitRate`], [`TrafficRate`], [`Fraction`] |
 //! | [`access`] | the mode and the group of files and sockets that apps make |
 //! | `registry`, `manual` | the catalogue of app types, and the manuals made from their schemas |
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod bench;
 mod chain;
 mod common;
 mod configure;
@@ -41,6 +43,7 @@ mod source;
 mod value;
 mod values;
 
+pub use bench::{Bench, BenchFiles, BenchRow};
 pub use configure::{Configure, Context, Mistake};
 pub use diagnostics::{Diagnostics, Severity};
 pub use engine::EngineConfig;

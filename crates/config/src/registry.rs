@@ -8,6 +8,7 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
+use crate::bench::{Bench, BenchFiles};
 use crate::common::common_keys;
 use crate::configure::{Configure, Context, Mistake};
 use crate::engine::EngineConfig;
@@ -98,6 +99,8 @@ pub struct Entry {
     read: fn(&Table) -> Result<(), value::Error>,
     make: fn(&Table, &Context) -> Result<AppSpec, Failure>,
     resources: fn(&Table, &Context) -> Vec<Resource>,
+    is_interface: bool,
+    bench: fn(&BenchFiles) -> Bench,
 }
 
 fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
@@ -139,6 +142,8 @@ impl Entry {
             read: read::<A>,
             make: make::<A>,
             resources: resources::<A>,
+            is_interface: A::INTERFACE,
+            bench: A::bench,
         }
     }
 
@@ -150,6 +155,16 @@ impl Entry {
     /// What the engine knows of it: ports, drop reasons and counters among them.
     pub fn traits(&self) -> &Traits {
         &self.traits
+    }
+
+    /// Whether it connects the network to the outside though packets pass through it.
+    pub fn is_interface(&self) -> bool {
+        self.is_interface
+    }
+
+    /// How to measure it, with these files if it needs some.
+    pub fn bench(&self, files: &BenchFiles) -> Bench {
+        (self.bench)(files)
     }
 
     /// What it does: the first sentence of its manual.

@@ -5,8 +5,9 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bellows_config::{Diagnostics, EngineConfig, Loaded, Overrides, load};
+use bellows_config::{Diagnostics, EngineConfig, Loaded, Overrides, engine_manual, load};
 use bellows_engine::Schedule;
+use bellows_packet::pool;
 use bellows_testkit::scratch;
 use common::{loaded, registry};
 
@@ -20,6 +21,7 @@ links = [
 [engine]
 burst = 64
 pool = 4096
+large_packets = 32
 lossless = true
 cpu = 0
 schedule = "nested"
@@ -64,6 +66,7 @@ fn a_network_file_becomes_a_network() {
     let engine = EngineConfig {
         burst: 64,
         pool: 4096,
+        large_packets: 32,
         lossless: true,
         cpu: Some(0),
         schedule: Schedule::Nested,
@@ -72,7 +75,28 @@ fn a_network_file_becomes_a_network() {
     };
     assert_eq!(loaded.engine, engine);
     assert_eq!((loaded.engine.settings().burst, loaded.engine.settings().lossless), (64, true));
+    let pool = loaded.engine.pool_config();
+    assert_eq!((pool.packets, pool.large_packets, pool.stride), (4096, 32, pool::Config::default().stride));
     assert!(loaded.network.faults().is_empty() && loaded.warnings.is_empty());
+}
+
+#[test]
+fn the_pool_may_be_as_large_as_it_can_be_and_no_larger() {
+    let schema = &engine_manual().json()["schema"]["properties"];
+    let default = pool::Config::default();
+    let too_large = [
+        ("pool", pool::Config { packets: usize::MAX, ..default }),
+        ("large_packets", pool::Config { large_packets: usize::MAX, ..default }),
+    ];
+    for (key, config) in too_large {
+        let Err(pool::Error::OutOfRange { least, most, .. }) = pool::init(config) else { panic!("{key}") };
+        assert_eq!(
+            (schema[key]["minimum"].as_u64(), schema[key]["maximum"].as_u64()),
+            (Some(least as u64), Some(most as u64)),
+            "{key}"
+        );
+    }
+    assert_eq!(EngineConfig::default().pool_config(), default);
 }
 
 #[test]

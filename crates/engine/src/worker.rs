@@ -298,13 +298,13 @@ impl Worker {
         }
     }
 
-    /// Puts the free buffers in order if packets have moved since they were: see [`bellows_packet::tidy`].
+    /// Puts the free buffers in order if packets have moved since they were: see [`bellows_packet::sort_free_buffers`].
     #[cold]
     fn sort_free_buffers(&mut self) {
         self.until_sort = SORT_EVERY;
         let moved = self.state.moved.get();
         if mem::replace(&mut self.sorted_at, moved) != moved {
-            bellows_packet::tidy();
+            bellows_packet::sort_free_buffers();
         }
     }
 

@@ -20,12 +20,7 @@ use crate::report::{BenchError, Report};
 /// The options of a benchmark, which can be measured.
 pub trait Benchmark {
     /// What all benchmarks take.
-    fn common(&self) -> &Common;
-
-    /// What the benchmark is compared with in place of being run, if it can be compared.
-    fn rival(&self) -> Option<&Rival> {
-        None
-    }
+    fn common(&self) -> Common;
 
     /// What disturbs the measurement on purpose.
     fn beside(&self) -> Option<Beside> {
@@ -122,6 +117,9 @@ pub struct Common {
     /// Processor to measure on [default: last allowed]
     #[arg(long, value_name = "N", value_parser = cpu::parse)]
     pub cpu: Option<usize>,
+    /// With what the benchmark is compared in place of being run.
+    #[command(flatten)]
+    pub rival: Rival,
 }
 
 /// With what a benchmark is compared.

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
+//! | [`against`] | a benchmark by two builds of the program, pair by pair |
 //! | [`bench`] | what a benchmark is: its options, how it is run and what comes of it |
 //! | [`benchmarks`] | the benchmarks, a file or folder each |
 //! | [`audience`] | who waits for a benchmark |
@@ -18,8 +19,24 @@
 //! | [`supply`] | packets that lie in a wanted level of the memory hierarchy when an app gets them |
 //! | [`histogram`] | how times are spread |
 //! | `networks`, `timing` | what the benchmarks run, and how they take the time |
+//!
+//! # The benchmarks
+//!
+//! | command | what it measures |
+//! |---|---|
+//! | `bellows bench apps` | what every app costs per packet, from each level of the caches |
+//! | `bellows bench blit` | how fast batched packet copies are, against memcpy |
+//! | `bellows bench engine` | what the engine costs per packet |
+//! | `bellows bench history` | whether the engine's speed depends on earlier traffic |
+//! | `bellows bench neighbours` | what a guest notices of another one that attacks the engine |
+//! | `bellows bench notify` | what notifying a virtual machine costs, and touching its memory first |
+//! | `bellows bench reload` | how long a reload takes, and how long packets wait for it |
+//! | `bellows bench vring` | what a virtio-net ring costs per packet, for each of its options |
+//! | `bellows appbench` | what an app costs per packet, and why |
+//! | `bellows breathsim` | what a breath costs under each schedule, idle and busy |
 #![forbid(unsafe_code)]
 
+pub mod against;
 pub mod audience;
 pub mod bench;
 pub mod benchmarks;
@@ -32,6 +49,7 @@ pub mod processes;
 pub mod report;
 pub mod residence;
 pub mod slices;
+mod steal;
 pub mod supply;
 mod timing;
 pub mod traffic;

@@ -115,6 +115,26 @@ impl Ratio {
     }
 }
 
+/// What the engine adds to a bare loop: the figure less that of the loop, of neighbouring turns, with its 95 percent
+/// confidence interval, in the figure's unit.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// The median over all processes.
+    pub median: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of it.
+    pub high: f64,
+}
+
+impl Overhead {
+    /// The median of what each match of processes found; `None` without any.
+    pub(crate) fn of(values: &[f64]) -> Option<Overhead> {
+        let Median { value, low, high } = median(values)?;
+        Some(Overhead { median: value, low, high })
+    }
+}
+
 /// JSON has no number that is none: it is written as null.
 fn number_or_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
@@ -167,6 +187,9 @@ pub struct Measurement {
     /// The figure over its reference, turn by turn.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub of_reference: Option<Ratio>,
+    /// The figure less its reference, turn by turn, where that is a bare loop.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub overhead: Option<Overhead>,
     /// How all samples are spread.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub histogram: Option<Histogram>,
@@ -214,6 +237,7 @@ impl Measurement {
             p99: None,
             maximum: None,
             of_reference: None,
+            overhead: None,
             histogram: None,
             labels: labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         }
@@ -251,10 +275,11 @@ impl Measurement {
     }
 
     /// The cells of a table, but for the conditions.
-    fn row(&self) -> [String; 5] {
+    fn row(&self) -> [String; 6] {
         let [median, interval] = self.median_and_interval(|figure| self.written(figure));
-        let reference = self.reference.map_or("–".to_owned(), |reference| self.written(reference));
-        [self.case.clone(), median, interval, reference, self.unit.clone()]
+        let written = |figure: Option<f64>| figure.map_or("–".to_owned(), |figure| self.written(figure));
+        let overhead = written(self.overhead.map(|overhead| overhead.median));
+        [self.case.clone(), median, interval, written(self.reference), overhead, self.unit.clone()]
     }
 
     /// How the samples are spread, where that was kept.
@@ -388,7 +413,7 @@ impl Report {
 
     /// What stands above the rows of the table.
     pub(crate) fn table_head(&self) -> String {
-        row(["case", "median", self.interval(), "reference", "unit"], "conditions")
+        row(["case", "median", self.interval(), "reference", "overhead", "unit"], "conditions")
     }
 
     /// What was measured and on what: a line, and an empty one.
@@ -439,8 +464,8 @@ pub(crate) fn rows(results: &[Measurement]) -> String {
     results.iter().map(line).collect()
 }
 
-fn row([case, median, interval, reference, unit]: [&str; 5], conditions: &str) -> String {
-    format!("{case:16}  {median:>9}  {interval:>19}  {reference:>9}  {unit:13}  {conditions}\n")
+fn row([case, median, interval, reference, overhead, unit]: [&str; 6], conditions: &str) -> String {
+    format!("{case:16}  {median:>9}  {interval:>19}  {reference:>9}  {overhead:>8}  {unit:13}  {conditions}\n")
 }
 
 #[cfg(test)]
@@ -473,6 +498,7 @@ mod tests {
                 p99: None,
                 maximum: None,
                 of_reference: None,
+                overhead: Some(Overhead { median: 0.5, low: 0.4, high: 0.6 }),
                 histogram: None,
                 labels: [("burst".to_owned(), 128.into()), ("schedule".to_owned(), "flat".into())].into(),
             }],
@@ -490,7 +516,7 @@ mod tests {
     fn the_table_shows_every_figure_with_its_conditions() {
         let text = report().text();
         let row = text.lines().find(|line| line.starts_with("source-sink")).unwrap();
-        for part in ["2.40", "2.30 – 2.60", "1.90", "clocks/packet", "burst 128, schedule flat"] {
+        for part in ["2.40", "2.30 – 2.60", "1.90", "0.50", "clocks/packet", "burst 128, schedule flat"] {
             assert!(row.contains(part), "{part} is not in {row}");
         }
     }

@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::audience::Audience;
 use crate::machine::Machine;
-use crate::report::Circumstances;
+use crate::report::{Circumstances, Measurement, Overhead, Ratio};
 use crate::slices::Turn;
 use crate::timing::{middle, quieter_half};
 use crate::workers::{ProcessError, Reply, Worker};
@@ -69,9 +69,20 @@ impl Match {
 
     /// A figure of one side over one of another: the median ratio of turns in the same round. Each is given as (side, figure).
     pub(crate) fn ratio(&self, one: (usize, usize), other: (usize, usize), stage: usize) -> Option<f64> {
+        self.compared(one, other, stage, |one, other| one / other)
+    }
+
+    /// What is made of two figures: the median of what turns in the same round give.
+    fn compared(
+        &self,
+        one: (usize, usize),
+        other: (usize, usize),
+        stage: usize,
+        of: fn(f64, f64) -> f64,
+    ) -> Option<f64> {
         let (ones, others) = (self.figures(one.0, stage, one.1), self.figures(other.0, stage, other.1));
-        let ratios: Vec<f64> = ones.iter().zip(&others).map(|(one, other)| one / other).collect();
-        (!ratios.is_empty()).then(|| middle(&ratios))
+        let both: Vec<f64> = ones.iter().zip(&others).map(|(&one, &other)| of(one, other)).collect();
+        (!both.is_empty()).then(|| middle(&both))
     }
 
     /// The median share of the turns' time that others had.
@@ -81,6 +92,26 @@ impl Match {
             turns().fold((0.0, 0.0), |(lost, took), turn| (lost + turn.lost * turn.took, took + turn.took));
         if took > 0.0 { lost / took } else { 0.0 }
     }
+}
+
+/// A figure of the first stage beside its bare loop, which is measured in the same turns by the same side: the loop, the
+/// figure over it, and what the engine adds to it.
+pub(crate) fn beside_bare_loop(
+    found: Measurement,
+    matches: &[Match],
+    side: usize,
+    figure: usize,
+    bare: usize,
+) -> Measurement {
+    let each = |of: &dyn Fn(&Match) -> Option<f64>| matches.iter().filter_map(of).collect::<Vec<f64>>();
+    let loops = each(&|found| found.figure(side, 0, bare));
+    if loops.is_empty() {
+        return found;
+    }
+    let compared = |of: fn(f64, f64) -> f64| each(&|found| found.compared((side, figure), (side, bare), 0, of));
+    let of_reference = Ratio::of(&compared(|one, other| one / other));
+    let overhead = Overhead::of(&compared(|one, other| one - other));
+    Measurement { reference: Some(middle(&loops)), of_reference, overhead, ..found }
 }
 
 /// The half of a stage's rounds in which all sides together took least. Each side counts equally, however long its turns are.
@@ -337,6 +368,20 @@ mod tests {
         let sides = vec![side(&measured(1_000.0)), side(&measured(1_030.0))];
         let ratio = Match::of(sides, 1).ratio((1, 0), (0, 0), 0).unwrap();
         assert!((1.02..1.04).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn a_bare_loop_is_subtracted_turn_by_turn() {
+        let turn = |engine: f64, bare: f64| Turn { figures: vec![engine, bare], took: engine + bare, lost: 0.0 };
+        // A machine that slows down: the figures differ from turn to turn by more than the engine adds.
+        let turns = |scale: f64| (0..8).map(|at| scale + f64::from(at)).map(|at| turn(1.5 * at, at)).collect();
+        let found = |scale| Match::of(vec![Record { refused: None, stages: vec![turns(scale)] }], 1);
+        let figure = Measurement::of("source-sink", "clocks/packet", &[3.0], Vec::new()).unwrap();
+        let beside = beside_bare_loop(figure.clone(), &[found(10.0), found(20.0), found(40.0)], 0, 0, 1);
+        // Of the quieter half: 11.5, 21.5 and 41.5 in the median.
+        assert_eq!((beside.reference, beside.of_reference.map(|ratio| ratio.median)), (Some(21.5), Some(1.5)));
+        assert_eq!(beside.overhead, Some(Overhead { median: 10.75, low: 5.75, high: 20.75 }));
+        assert_eq!(beside_bare_loop(figure.clone(), &[found(10.0)], 0, 0, 2), figure, "there is no such loop");
     }
 
     #[test]

@@ -190,6 +190,39 @@ impl Drop for Worker {
     }
 }
 
+/// What a program said that is no worker.
+pub(crate) struct Heard {
+    pub(crate) status: ExitStatus,
+    /// Its standard output, and its standard error.
+    pub(crate) answers: String,
+    pub(crate) said: String,
+}
+
+/// Runs a program to its end, unless the audience has had enough before: then it is interrupted, as from a terminal.
+pub(crate) fn heard(command: &mut Command, audience: &dyn Audience) -> Result<Heard, ProcessError> {
+    let program = PathBuf::from(command.get_program());
+    let failed = |error| ProcessError::Start(program.clone(), error);
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.process_group(0).spawn().map_err(failed)?;
+    let (Some(answers), Some(said)) = (child.stdout.take(), child.stderr.take()) else {
+        unreachable!("both are pipes")
+    };
+    let (answers, said) = (collected(answers), collected(said));
+    let mut is_told = false;
+    while !answers.is_finished() {
+        std::thread::sleep(std::time::Duration::from_nanos(IMPATIENCE.tv_nsec as u64));
+        if audience.is_enough() && !std::mem::replace(&mut is_told, true) {
+            // It ends its own workers.
+            if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+            }
+        }
+    }
+    let status = child.wait().map_err(failed)?;
+    let [answers, said] = [answers, said].map(|text| text.join().unwrap_or_default());
+    if is_told { Err(ProcessError::Interrupted) } else { Ok(Heard { status, answers, said }) }
+}
+
 /// The file that this program runs from.
 pub(crate) fn this_program() -> Result<PathBuf, ProcessError> {
     std::env::current_exe().map_err(|error| ProcessError::Start(PathBuf::from("this program"), error))

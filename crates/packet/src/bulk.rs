@@ -6,7 +6,9 @@
 
 use std::sync::OnceLock;
 
-use crate::LINE;
+use bellows_arena::pointer;
+use bellows_pool::LINE;
+
 use crate::packet::{Packet, SPECIAL, copy_short};
 
 type Line = [u8; LINE];
@@ -30,9 +32,19 @@ pub(crate) struct Kernels {
     pub(crate) name: &'static str,
 }
 
-pub(crate) fn kernels() -> Kernels {
-    static CHOSEN: OnceLock<Kernels> = OnceLock::new();
-    *CHOSEN.get_or_init(choose)
+static CHOSEN: OnceLock<Kernels> = OnceLock::new();
+
+#[inline(always)]
+pub(crate) fn kernels() -> &'static Kernels {
+    match CHOSEN.get() {
+        Some(kernels) => kernels,
+        None => choose_once(),
+    }
+}
+
+#[cold]
+fn choose_once() -> &'static Kernels {
+    CHOSEN.get_or_init(choose)
 }
 
 /// The instruction set that the vector loops use on this processor: `avx512`, `avx2` or `baseline`.
@@ -83,7 +95,7 @@ const GROUP: usize = 8;
 unsafe fn touch_all(buffers: &[usize]) {
     for &data in buffers {
         // SAFETY: the caller's promise.
-        unsafe { crate::pool::pointer(data).cast::<u64>().read_volatile() };
+        unsafe { pointer(data).cast::<u64>().read_volatile() };
     }
 }
 
@@ -97,7 +109,7 @@ unsafe fn fill<const LINES: usize>(buffers: &[usize], lines: &[Line], word: u64,
         unsafe {
             touch_all(buffers);
             for (index, &data) in buffers.iter().enumerate() {
-                let data = crate::pool::pointer(data);
+                let data = pointer(data);
                 for (line, bytes) in lines.iter().enumerate() {
                     data.as_ptr().cast::<Line>().add(line).write_unaligned(*bytes);
                 }
@@ -132,7 +144,7 @@ unsafe fn fill_baseline(buffers: &[usize], lines: &[Line], word: u64, slots: *mu
 #[inline(always)]
 unsafe fn copy(packets: &[Packet], buffers: &[usize], slots: *mut Packet) {
     for (index, (packet, &data)) in packets.iter().zip(buffers).enumerate() {
-        let data = crate::pool::pointer(data);
+        let data = pointer(data);
         let bytes = packet.bytes();
         // SAFETY: the caller vouches for the buffers, into which each packet fits, and for the slots.
         unsafe {
@@ -186,7 +198,7 @@ mod x86 {
             for group in groups {
                 touch_all(group);
                 for &data in group {
-                    _mm512_storeu_si512(crate::pool::pointer(data).as_ptr().cast(), content);
+                    _mm512_storeu_si512(pointer(data).as_ptr().cast(), content);
                 }
                 let addresses = _mm512_loadu_si512(group.as_ptr().cast());
                 _mm512_storeu_si512(out, _mm512_permutex2var_epi64(addresses, first_four, words));
@@ -201,7 +213,7 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512vl,avx512bw")]
     pub(super) unsafe fn copy_avx512(packets: &[Packet], buffers: &[usize], slots: *mut Packet) {
         for (index, (packet, &data)) in packets.iter().zip(buffers).enumerate() {
-            let data = crate::pool::pointer(data);
+            let data = pointer(data);
             let bytes = packet.bytes();
             // SAFETY: the caller vouches for the buffers, into which each packet fits, and for the slots. Only the
             // bytes of the packet are read and written: the mask leaves out the others.
@@ -243,7 +255,7 @@ mod x86 {
                 touch_all(group);
                 for half in group.as_chunks::<4>().0 {
                     for &data in half {
-                        let data = crate::pool::pointer(data).as_ptr();
+                        let data = pointer(data).as_ptr();
                         _mm256_storeu_si256(data.cast(), first);
                         _mm256_storeu_si256(data.add(LINE / 2).cast(), second);
                     }
@@ -283,8 +295,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::Template;
-    use crate::vector::{CAPACITY, Vector};
+    use crate::vector::{CAPACITY, Template, Vector};
     use proptest::prelude::*;
 
     /// The addresses of `count` free buffers, and the packets that keep them from anybody else.

@@ -2,8 +2,10 @@
 
 use bellows_sys::cache;
 
+use bellows_arena::pointer;
+use bellows_pool::DATA_OFFSET;
+
 use crate::packet::{LARGE, Packet};
-use crate::{DATA_OFFSET, pool};
 
 /// Puts packets out of every cache, into memory: their data, and what lies before it in their buffers. Their handles stay
 /// where they are. Returns when it is done.
@@ -15,12 +17,11 @@ pub fn evict(packets: &[Packet]) -> bool {
 
 /// The packet's buffer from its start to the end of the data.
 fn occupied(packet: &Packet) -> &[u8] {
-    let class = pool::get().class(packet.word() & LARGE != 0);
-    let start = class.reset(packet.address()) - DATA_OFFSET;
+    let start = bellows_pool::start_of(packet.address(), packet.word() & LARGE != 0) - DATA_OFFSET;
     let length = packet.address() + packet.len() - start;
     // SAFETY: the buffer belongs to this packet alone, which is borrowed, and the data ends within it. The pool's memory
     // is always initialised (mapped zeroed).
-    unsafe { std::slice::from_raw_parts(pool::pointer(start).as_ptr(), length) }
+    unsafe { std::slice::from_raw_parts(pointer(start).as_ptr(), length) }
 }
 
 #[cfg(test)]

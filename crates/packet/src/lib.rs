@@ -22,39 +22,24 @@
 //! number of cache lines, so that packets spread over the sets of every cache by themselves.
 
 mod bulk;
-mod cache;
 mod evict;
 mod mark;
 mod offload;
 mod packet;
-pub mod pool;
-mod share;
 mod vector;
 
-pub use bellows_sys::cache::LINE;
+pub use bellows_pool::{BufferUse, HEADROOM, LARGEST_ROOM, LINE, LargeShare, ROOM, buffer_use, sort_free_buffers};
 pub use bulk::instruction_set;
-pub use cache::{BufferUse, Fresh, Template, buffer_use, free_all, push_copies, push_filled, tidy};
 pub use evict::evict;
 pub use mark::{Fate, Mark, Passage, passages, settle_passages, take_passages};
 pub use offload::Offload;
-pub use packet::{Meta, Packet, prefetch, prefetch_to_write};
-pub use share::LargeShare;
-pub use vector::{CAPACITY, Drain, Memory, Vector};
+pub use packet::{Fresh, Meta, Packet, prefetch, prefetch_to_write};
+pub use vector::{CAPACITY, Drain, Memory, Template, Vector, free_all, push_copies, push_filled};
 
-/// Bytes in front of a new packet's data, for headers that are put on later.
-pub const HEADROOM: usize = 128;
-
-/// Bytes of data that fit into every ordinary buffer.
-pub const ROOM: usize = 2_048;
-
-/// Bytes of data that fit into a large buffer: the longest packet there can be.
-pub const LARGEST_ROOM: usize = LARGE_STRIDE - DATA_OFFSET;
-
-/// Distance from one large buffer to the next: an odd number of lines.
-pub(crate) const LARGE_STRIDE: usize = 1_153 * LINE;
-
-/// From the start of a buffer to the data of a new packet: one line of metadata and the headroom.
-pub(crate) const DATA_OFFSET: usize = LINE + HEADROOM;
+/// The process's pool of packet buffers.
+pub mod pool {
+    pub use bellows_pool::{Config, Error, Usage, config, ensure, init, pages, usage};
+}
 
 /// The README's example is a test.
 #[cfg(doctest)]

@@ -4,8 +4,8 @@
 //! the paths that free and copy vectors look at the flags of all packets at once anyway. What happens to marked packets
 //! is noted in a log of the thread, from which whoever set the marks learns of their ends.
 
-use crate::cache::with_passages;
-use crate::packet::Packet;
+use std::cell::RefCell;
+
 use bellows_sys::clock;
 
 /// What a marked packet carries.
@@ -56,10 +56,17 @@ pub(crate) fn note(mark: Mark, fate: Fate) {
     });
 }
 
-/// Takes the marks off packets that are about to be freed. Returns whether there were any.
-pub(crate) fn end_marks(packets: &mut [Packet]) -> bool {
-    let marked = packets.iter_mut().filter(|packet| packet.is_marked());
-    marked.map(Packet::end_mark).count() > 0
+thread_local! {
+    /// What became of the marked packets of this thread.
+    static LOG: RefCell<Vec<Passage>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `work` on the thread's log; not at all if the thread is ending.
+///
+/// `work` must not make or free packets.
+#[inline]
+fn with_passages<T: Default>(work: impl FnOnce(&mut Vec<Passage>) -> T) -> T {
+    LOG.try_with(|log| work(&mut log.borrow_mut())).unwrap_or_default()
 }
 
 /// How many entries the thread's log has.
@@ -85,7 +92,7 @@ pub fn take_passages(to: &mut Vec<Passage>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CAPACITY, Vector, free_all, pool, push_copies};
+    use crate::{CAPACITY, Packet, Vector, free_all, pool, push_copies};
     use proptest::prelude::*;
 
     fn taken() -> Vec<(u32, Fate)> {

@@ -255,7 +255,7 @@ fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_tidied()
     let disordered: Vec<Packet> = Packet::fresh(700).collect();
     assert!(!addresses(&disordered).is_sorted(), "there is something to tidy");
     drop(disordered);
-    bellows_packet::tidy();
+    bellows_packet::sort_free_buffers();
     let packets: Vec<Packet> = Packet::fresh(700).collect();
     assert!(addresses(&packets).is_sorted());
 }

@@ -65,6 +65,26 @@ pub fn nearest_rank(count: u64, part: f64) -> u64 {
     ((part * count as f64).ceil() as u64).max(1)
 }
 
+/// Samples that are drawn from the pairs, each as large as all of them.
+const RESAMPLES: usize = 2_000;
+
+/// The median of the ones over the median of the others, of some pairs, and its 95 percent interval by bootstrap over the
+/// pairs: the percentiles of what samples of pairs give that are drawn with replacement (Efron and Tibshirani, *An
+/// Introduction to the Bootstrap*, 13.3). `None` without pairs, or if the others' median is 0. The same pairs always give
+/// the same interval.
+pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Median> {
+    let ratio = |pairs: &[(f64, f64)]| {
+        let [ones, others] = [|pair: &(f64, f64)| pair.0, |pair: &(f64, f64)| pair.1]
+            .map(|side: fn(&(f64, f64)) -> f64| median(&pairs.iter().map(side).collect::<Vec<f64>>()));
+        Some(ones?.value / others?.value).filter(|ratio| ratio.is_finite())
+    };
+    let value = ratio(pairs)?;
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut draw = || (0..pairs.len()).map(|_| pairs[random.usize(..pairs.len())]).collect::<Vec<(f64, f64)>>();
+    let drawn: Vec<f64> = (0..RESAMPLES).filter_map(|_| ratio(&draw())).collect();
+    Some(Median { value, low: quantile(&drawn, 0.025)?, high: quantile(&drawn, 0.975)? })
+}
+
 /// How many samples at each end lie outside the interval: the most for which both tails of the binomial distribution
 /// together stay within 5 percent.
 fn skipped(count: usize) -> usize {
@@ -142,6 +162,31 @@ mod tests {
             })
             .count();
         assert!((3_800..=3_950).contains(&hits), "{hits} of 4000; exact: 96.5 percent");
+    }
+
+    #[test]
+    fn a_ratio_of_medians_is_free_of_what_both_of_a_pair_have() {
+        let pairs: Vec<(f64, f64)> = (1..=9).map(f64::from).map(|common| (3.0 * common, 2.0 * common)).collect();
+        assert_eq!(ratio_of_medians(&pairs), Some(Median { value: 1.5, low: 1.5, high: 1.5 }));
+        assert_eq!((ratio_of_medians(&[]), ratio_of_medians(&[(1.0, 0.0)])), (None, None));
+        assert_eq!(ratio_of_medians(&[(1.0, 2.0)]), Some(Median { value: 0.5, low: 0.5, high: 0.5 }));
+    }
+
+    /// Of many bootstrap intervals, about 95 percent hold the true ratio.
+    #[test]
+    fn bootstrap_intervals_hold_the_true_ratio_about_as_often_as_they_say() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let hits = (0..200)
+            .filter(|_| {
+                let mut pair = || {
+                    let common = 1.0 + random.f64();
+                    (1.2 * common * (1.0 + 0.1 * random.f64()), common * (1.0 + 0.1 * random.f64()))
+                };
+                let pairs: Vec<(f64, f64)> = (0..30).map(|_| pair()).collect();
+                ratio_of_medians(&pairs).is_some_and(|ratio| (ratio.low..=ratio.high).contains(&1.2))
+            })
+            .count();
+        assert!(hits >= 180, "{hits} of 200");
     }
 
     proptest! {

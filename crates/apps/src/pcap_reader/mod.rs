@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bellows_capture::{Budget, Found, LinkType, Progress, Reader};
-use bellows_config::{Configure, Context, Mistake, Resource, TrafficRate};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Mistake, Resource, TrafficRate};
 use bellows_engine::{App, AppError, Counters, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports, counters};
 use bellows_packet::{LARGEST_ROOM, Meta, Packet, ROOM, pool};
 use bellows_sys::way_out;
@@ -501,6 +501,10 @@ fn exceeds_buffers(length: usize) -> bool {
 impl Configure for PcapReader {
     const NAME: &'static str = "pcap-reader";
     type Config = Config;
+
+    fn bench(files: &BenchFiles) -> Bench {
+        Bench::with_keys(format!(r#"path = {}, repeat = "forever""#, files.capture()))
+    }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
         vec![if pipe::is_stdin(&config.path) {

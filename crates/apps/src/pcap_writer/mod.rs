@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellows_capture::{OutputFormat, WriterOptions};
 use bellows_config::access::{FileGroup, FileMode, file_access};
-use bellows_config::{Bytes, Configure, Context, Mistake, Resource};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
 use bellows_sys::access::FileAccess;
 use schemars::JsonSchema;
@@ -304,6 +304,10 @@ fn wall_clock() -> u64 {
 impl Configure for PcapWriter {
     const NAME: &'static str = "pcap-writer";
     type Config = Config;
+
+    fn bench(files: &BenchFiles) -> Bench {
+        Bench::with_keys(format!(r#"path = {}, rotate = "16MiB", keep = 1"#, files.written()))
+    }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
         let path = context.path(&config.path);

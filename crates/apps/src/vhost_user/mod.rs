@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{Configure, Context, Mistake, Resource};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_packet::Vector;
 use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
@@ -109,7 +109,8 @@ counters! { VhostUser;
     count BAD_HEADER = "guest_bad_header",
         "packets from the driver whose header asks for what cannot be, or is not true of them";
     count NO_LARGE_BUFFER = "guest_no_large_buffer",
-        "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers";
+        "packets from the driver longer than 2,048 bytes while its others held its share of the large buffers \
+          (`large_packets` in [engine])";
     table ERRORS = RING_ERRORS;
 }
 
@@ -494,7 +495,12 @@ fn same(one: &Option<Arc<Doorbell>>, other: &Option<Arc<Doorbell>>) -> bool {
 
 impl Configure for VhostUser {
     const NAME: &'static str = "vhost-user";
+    const INTERFACE: bool = true;
     type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured("it needs another side, and `bellows bench vring` has one")
+    }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
         vec![config.mode.resource(context.path(&config.socket))]

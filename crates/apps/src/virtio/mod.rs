@@ -270,6 +270,7 @@ pub(crate) fn common_status<S>(
         Confinement::Not(why) => (false, Some(&**why)),
     };
     json!({
+        "device": "virtio-net",
         "kind": kind,
         "socket": socket,
         "mode": mode,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{Configure, Context, Mistake, Resource};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Mistake, Resource};
 use bellows_engine::{App, AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
@@ -461,7 +461,12 @@ fn strange(queues: &[QueuePair]) -> QueueCounters {
 
 impl Configure for VirtioUser {
     const NAME: &'static str = "virtio-user";
+    const INTERFACE: bool = true;
     type Config = Config;
+
+    fn bench(_: &BenchFiles) -> Bench {
+        Bench::Unmeasured("it needs another side, and `bellows bench vring` has one")
+    }
 
     fn resources(config: &Config, context: &Context) -> Vec<Resource> {
         vec![config.mode.resource(context.path(&config.socket))]

@@ -24,7 +24,7 @@ pub struct Arguments {
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
         match self.bench.benchmark() {
-            Ok(benchmark) => measure(benchmark, program),
+            Ok(benchmark) => measure(benchmark, &program.registry),
             Err(name) => {
                 benchmarks::work(name, &program.registry)?;
                 Ok(ExitCode::SUCCESS)

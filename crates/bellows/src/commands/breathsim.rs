@@ -10,7 +10,7 @@ use crate::subcommand::{Execute, Program};
 
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
-        measure(&self, program)
+        measure(&self, &program.registry)
     }
 
     fn only_reports(&self) -> bool {

@@ -79,8 +79,8 @@ impl Execute for Arguments {
         settings.schedule = self.schedule.unwrap_or(settings.schedule);
         settings.perf_map = self.perf_map;
         let cpu = loaded.engine.cpu;
-        let size = pool::Config { packets: loaded.engine.pool, ..pool::Config::default() };
-        pool::init(size).map_err(|error| Failure::Mistake(format!("{error}{}", address_space_advice())))?;
+        pool::init(loaded.engine.pool_config())
+            .map_err(|error| Failure::Mistake(format!("{error}{}", address_space_advice())))?;
         check_address_space()?;
         // From here on there is something to clear up.
         let terminal = ControllingTerminal::new();
@@ -150,7 +150,7 @@ fn address_space_advice() -> String {
     let Some(limit) = getrlimit(Resource::As).current else { return String::new() };
     format!(
         "; the process is limited to {} KiB of address space: raise that (`ulimit -v`, LimitAS= of systemd) or \
-         set a smaller `pool` in [engine]",
+         set a smaller `pool` or `large_packets` in [engine]",
         limit >> 10
     )
 }

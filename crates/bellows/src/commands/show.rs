@@ -152,7 +152,7 @@ impl Execute for Arguments {
             Some(Part::Run) => run::execute(home, &self.run, self.json),
             Some(Part::Latency) => latency::execute(home, self.json),
             Some(Part::Hot) => hot::execute(&home, &self.hot, self.json),
-            Some(Part::Interfaces) => interfaces::execute(home, self.json),
+            Some(Part::Interfaces) => interfaces::execute(home, &program.registry, self.json),
             Some(Part::Counters) => counters::execute(home, &program.registry, self.run.all(), self.json),
             part => execute_tables(home, part, self.json),
         }

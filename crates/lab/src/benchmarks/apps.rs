@@ -1,9 +1,8 @@
 //! `bench apps`: what every app of the catalogue costs a packet, with packets from each level of the memory hierarchy.
 
 use std::fmt::Write;
-use std::path::Path;
 
-use bellows_config::Registry;
+use bellows_config::{Bench, BenchFiles, BenchRow, Registry};
 use bellows_engine::Schedule;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use super::appbench::{self, AppbenchError, Cell, Job, Options as AppOptions, Row, Sheet, Subject};
 use super::engine::Capture;
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, packets, whole};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, packets, whole};
 use crate::beside::Beside;
 use crate::processes::Answers;
 use crate::report::{BenchError, Measurement, Report};
@@ -44,33 +43,11 @@ pub struct Arguments {
     /// Packets per breath
     #[arg(long, value_name = "PACKETS", default_value_t = 128, value_parser = whole(1..=1024))]
     burst: usize,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name"),
-        (&["--resident", "l5"], "`l5` is no level of the memory hierarchy"),
-        (&["--packets", "none"], "give a number of packets"),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    /// Its figures are those of `appbench`, and so are its workers.
-    fn work(registry: &Registry) -> Result<(), std::io::Error> {
-        appbench::Arguments::work(registry)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn beside(&self) -> Option<Beside> {
@@ -93,41 +70,26 @@ struct Subjected {
     row: Row,
 }
 
-/// The keys that an app is measured with, where it needs some or is dull without. Files lie in a folder of the benchmark's.
-fn keys(app: &str, capture: &str, folder: &str) -> String {
-    match app {
-        "delay" => r#"time = "10us""#.to_owned(),
-        "impair" => "loss = 0.001, corrupt = 1e-6, duplicate = 0.001, reorder = 0.001".to_owned(),
-        "pcap-reader" => format!(r#"path = {capture}, repeat = "forever""#),
-        "pcap-writer" => format!(r#"path = {folder}, rotate = "16MiB", keep = 1"#),
-        "rate-limiter" => r#"rate = "10Tb/s""#.to_owned(),
-        "repeater" => "times = 1".to_owned(),
-        "sample" => "every = 2".to_owned(),
-        "truncate" => "length = 40".to_owned(),
-        _ => String::new(),
+/// The lines of the table, as the apps declare them, and for each app that is not measured a sentence that says why.
+fn subjects(registry: &Registry, filter: &str, files: &BenchFiles) -> (Vec<Subjected>, Vec<String>) {
+    let (mut subjects, mut notes) = (Vec::new(), Vec::new());
+    for entry in registry.entries().filter(|entry| entry.name().contains(filter)) {
+        let app = entry.name();
+        let rows = match entry.bench(files) {
+            Bench::Rows(rows) => rows,
+            Bench::Unmeasured(why) => {
+                notes.push(format!("`{app}` is not measured: {why}"));
+                continue;
+            }
+        };
+        subjects.extend(rows.into_iter().map(|BenchRow { label, keys, outputs }| {
+            let name = if label.is_empty() { app.to_owned() } else { format!("{app}, {label}") };
+            let apps = if keys.is_empty() { app.to_owned() } else { format!("{app}({keys})") };
+            let outputs = outputs.iter().map(|&output| output.to_owned()).collect();
+            Subjected { name, row: Row { apps, outputs, ..Row::default() } }
+        }));
     }
-}
-
-/// Whether an app does nothing without another process.
-fn needs_another_side(app: &str) -> bool {
-    ["vhost-user", "virtio-user"].contains(&app)
-}
-
-/// The lines of the table: every app, and those with several outputs also with two.
-fn subjects(registry: &Registry, filter: &str, capture: &Path, written: &Path) -> Vec<Subjected> {
-    let [capture, written] = [capture, written].map(|path| json!(path).to_string());
-    let mut subjects = Vec::new();
-    for app in registry.entries().map(|entry| entry.name()).filter(|name| name.contains(filter)) {
-        let keys = keys(app, &capture, &written);
-        let apps = if keys.is_empty() { app.to_owned() } else { format!("{app}({keys})") };
-        let row = Row { apps, ..Row::default() };
-        subjects.push(Subjected { name: app.to_owned(), row: row.clone() });
-        if app == "tee" {
-            let outputs = vec!["a".to_owned(), "b".to_owned()];
-            subjects.push(Subjected { name: "tee, 2 outputs".to_owned(), row: Row { outputs, ..row } });
-        }
-    }
-    subjects
+    (subjects, notes)
 }
 
 /// What was measured, and the shape of the table.
@@ -174,26 +136,22 @@ fn run(
     let unwritten = |error| AppbenchError::Refused(BenchError::Capture(error).to_string());
     let capture = Capture::make(CAPTURED).map_err(unwritten)?;
     let written = Written(capture.path.with_extension("written.pcap"));
-    let all = subjects(registry, &options.case, &capture.path, &written.0);
+    let (all, mut notes) = subjects(registry, &options.case, &BenchFiles::new(&capture.path, &written.0));
     if all.is_empty() {
+        if !notes.is_empty() {
+            return Err(AppbenchError::Refused(notes.join("\n")));
+        }
         let names: Vec<&str> = registry.entries().map(|entry| entry.name()).collect();
         let none = BenchError::NoCase(options.case.clone(), names.join(", "));
         return Err(AppbenchError::Refused(none.to_string()));
     }
-    let mut notes = Vec::new();
     let levels = appbench::levels(&options.of(&all[0]), arguments, audience)?;
     let (there, missing): (Vec<Resident>, Vec<Resident>) =
         options.resident.iter().partition(|level| levels.residence(**level).is_ok());
     notes.extend(missing.into_iter().filter_map(|level| levels.residence(level).err()).map(|error| error.to_string()));
     let residences: Vec<Residence> = there.iter().filter_map(|level| levels.residence(*level).ok()).collect();
-    let jobs: Vec<(&Subjected, Vec<Job>)> = all
-        .iter()
-        .filter(|subject| !needs_another_side(&subject.name))
-        .map(|subject| (subject, options.jobs(subject, &residences, registry)))
-        .collect();
-    notes.extend(all.iter().filter(|subject| needs_another_side(&subject.name)).map(|subject| {
-        format!("`{}` is not measured: it needs another side, and `bellows bench vring` has one", subject.name)
-    }));
+    let jobs: Vec<(&Subjected, Vec<Job>)> =
+        all.iter().map(|subject| (subject, options.jobs(subject, &residences, registry))).collect();
     let width = jobs.iter().map(|(subject, _)| subject.name.len()).max().unwrap_or(0).max(3);
     let count = jobs.iter().map(|(_, jobs)| jobs.len() * options.processes).sum();
     let mut outcome: Option<Outcome> = None;
@@ -347,6 +305,22 @@ fn text_after_rows(report: &Report) -> String {
     if sentences.is_empty() { sentences } else { format!("\n{sentences}") }
 }
 
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--packets", "2000", "--resident", "l1", "--case", "tee"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name"),
+        (&["--resident", "l5"], "`l5` is no level of the memory hierarchy"),
+        (&["--packets", "none"], "give a number of packets"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    /// Its figures are those of `appbench`, and so are its workers.
+    fn work(registry: &Registry) -> Result<(), std::io::Error> {
+        appbench::Arguments::work(registry)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,19 +331,21 @@ mod tests {
     fn every_app_of_the_catalogue_can_be_wired_as_it_is_measured() {
         let registry = bellows_apps::registry();
         let capture = Capture::make(10).unwrap();
-        let written = capture.path.with_extension("written.pcap");
-        let all = subjects(&registry, "", &capture.path, &written);
-        assert_eq!(all.len(), registry.entries().len() + 1, "and the tee once more");
-        for subject in all.iter().filter(|subject| !needs_another_side(&subject.name)) {
+        let files = BenchFiles::new(&capture.path, capture.path.with_extension("written.pcap"));
+        let (all, unmeasured) = subjects(&registry, "", &files);
+        let measured = registry.entries().filter(|entry| all.iter().any(|subject| subject.name == entry.name()));
+        assert_eq!(measured.count() + unmeasured.len(), registry.entries().len());
+        for subject in &all {
             let levels = Levels::simulated();
             let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
             let jobs = parsed::<Arguments>(&[]).jobs(subject, &residences, &registry);
-            let is_own = ["source", "pcap-reader"].contains(&subject.name.as_str());
+            let app = subject.name.split(',').next().and_then(|app| registry.get(app)).unwrap();
+            let is_own = app.traits().inputs.is_none();
             assert_eq!(jobs.len(), if is_own { 1 } else { 2 }, "{}", subject.name);
             appbench::check(&jobs[0], &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));
         }
-        let tees = subjects(&registry, "tee", &capture.path, &written);
+        let (tees, _) = subjects(&registry, "tee", &files);
         assert_eq!(tees.iter().map(|subject| subject.name.as_str()).collect::<Vec<_>>(), ["tee", "tee, 2 outputs"]);
-        assert!(subjects(&registry, "nothing", &capture.path, &written).is_empty());
+        assert_eq!(subjects(&registry, "nothing", &files), (Vec::new(), Vec::new()));
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::residence::{Levels, Resident};
@@ -239,33 +239,11 @@ pub struct Arguments {
     /// Rounds per process, of which the lower quartile counts
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole(1..=60_000))]
     rounds: usize,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--rounds", "1", "--size", "60", "--where", "l1", "--batch", "32"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are copy and deferred"),
-        (&["--size", "60,0"], "`0` is no size; give bytes from 1 to 65536, or imix"),
-        (&["--where", "dram"], "`dram` is no place to copy from and to; give l1, l2, l3 or cold"),
-        (&["--batch", "0"], "0 is not in 1..=1024"),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn measured_labels(&self) -> &'static [&'static str] {
@@ -472,6 +450,22 @@ fn text(report: &Report) -> String {
         let _ = write!(text, "\n{sentences}");
     }
     text
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--rounds", "1", "--size", "60", "--where", "l1", "--batch", "32"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are copy and deferred"),
+        (&["--size", "60,0"], "`0` is no size; give bytes from 1 to 65536, or imix"),
+        (&["--where", "dram"], "`dram` is no place to copy from and to; give l1, l2, l3 or cold"),
+        (&["--batch", "0"], "0 is not in 1..=1024"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
 }
 
 #[cfg(test)]

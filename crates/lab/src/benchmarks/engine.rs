@@ -19,13 +19,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked, production};
 use crate::report::{BenchError, Measurement, Ratio, Report, Table, chosen};
 use crate::slices::{Sliced, Turn, sliced};
 use crate::timing::middle;
-use crate::turns::{Match, Session};
+use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
 use bellows_config::Registry;
 
@@ -66,31 +66,11 @@ pub struct Arguments {
     /// Bytes between packet buffers: a multiple of 64 from 2240 to 262144
     #[arg(long, value_name = "BYTES")]
     stride: Option<usize>,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
-        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is no multiple of 64"),
-        (&["--cpu", "99999"], "processor 99999"),
-        (&["--schedule", "warp"], "there is no schedule `warp`"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn beside(&self) -> Option<Beside> {
@@ -221,17 +201,14 @@ fn summarise(
     matches: &[Match],
 ) -> Option<Measurement> {
     let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
-    let (values, references) = (each(0), each(1));
+    let values = each(0);
     let mut labels = case.labels();
     labels.push(("schedule", json!(schedule)));
     if !matches!(case, Case::Idle | Case::TimelineEvent) {
         labels.extend([("size", SIZE.into()), ("burst", options.burst.into())]);
     }
-    let reference = (!references.is_empty()).then(|| middle(&references));
-    let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (side, 1), 0)).collect();
-    let of_reference = reference.and_then(|_| Ratio::of(&ratios));
     let found = Measurement::compared(case.name(), case.unit(), &values, labels)?;
-    Some(Measurement { reference, of_reference, ..found })
+    Some(beside_bare_loop(found, matches, side, 0, 1))
 }
 
 /// What the other schedules cost beside the first one, turn by turn.
@@ -727,5 +704,19 @@ impl Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "1", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are source-sink"),
+        (&["--processes", "1", "--stride", "2241"], "the stride 2241 is no multiple of 64"),
+        (&["--cpu", "99999"], "processor 99999"),
+        (&["--schedule", "warp"], "there is no schedule `warp`"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
     }
 }

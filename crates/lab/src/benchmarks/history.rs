@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{configured, linked};
 use crate::report::{BenchError, Measurement, Report, Table, chosen};
@@ -82,8 +82,6 @@ pub struct Arguments {
     /// Compare networks without a history, one of which has so many more packets in a breath that are not counted
     #[arg(long, value_name = "PACKETS", value_parser = whole(0..=64), conflicts_with = "case")]
     control: Option<usize>,
-    #[command(flatten)]
-    rival: Rival,
 }
 
 /// A time that one can wait for.
@@ -92,29 +90,9 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("give from 0 to 3600 seconds".to_owned()) }
 }
 
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] =
-        &["--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--tees", "1", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "tee"], "no case has `tee` in its name; there are idle-first, other-first and mix-change"),
-        (&["--tees", "3,0"], "0 is not in 1..=100"),
-        (&["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
-        (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
-    }
-}
-
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn beside(&self) -> Option<Beside> {
@@ -504,6 +482,22 @@ fn mixed(source: Switched) -> Network {
             "sample.output -> few.input",
         ],
     )
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] =
+        &["--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--tees", "1", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "tee"], "no case has `tee` in its name; there are idle-first, other-first and mix-change"),
+        (&["--tees", "3,0"], "0 is not in 1..=100"),
+        (&["--idle-seconds", "soon"], "give a number of seconds, such as 3 or 0.5"),
+        (&["--idle-seconds", "3601"], "give from 0 to 3600 seconds"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
 }
 
 #[cfg(test)]

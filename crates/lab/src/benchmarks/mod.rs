@@ -80,6 +80,21 @@ pub fn work(name: &str, registry: &Registry) -> Result<(), std::io::Error> {
 mod tests {
     use super::*;
 
+    /// The README and the documentation of the crate have a line for each benchmark of the list, and no other.
+    #[test]
+    fn the_documents_list_every_benchmark() {
+        let line = |entry: &Entry| {
+            let what = entry.about().strip_prefix("Measure ").map(str::to_owned).unwrap_or_default();
+            format!("| `bellows {}` | {what} |", entry.words().join(" "))
+        };
+        let expected: Vec<String> = ALL.iter().map(line).collect();
+        for (name, text) in [("README.md", include_str!("../../README.md")), ("lib.rs", include_str!("../lib.rs"))] {
+            let lines = text.lines().map(|line| line.trim_start_matches("//! "));
+            let found: Vec<&str> = lines.filter(|line| line.starts_with("| `bellows ")).collect();
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
     #[test]
     fn every_benchmark_says_what_it_measures() {
         for entry in ALL {

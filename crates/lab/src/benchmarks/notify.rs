@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::processes::{Answers, take_turns};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
 use crate::slices::sliced_units;
@@ -155,29 +155,11 @@ pub struct Arguments {
     /// Notifications of each kind per process, of which the median counts
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = whole(1..=60_000))]
     rounds: usize,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "2"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper"),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -581,6 +563,18 @@ fn faults(case: Case) -> Result<[Figure; 2], String> {
     let (untouched, _theirs) = touch(Condition::Untouched)?;
     let (touched, _) = touch(Condition::Touched)?;
     Ok([untouched, touched])
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--rounds", "2"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "ring"], "no case has `ring` in its name; there are write, poll-write, direct, helper"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Conditions, Finished, Lab, Listed, whole};
 use crate::beside::Beside;
 use crate::networks::{Text, loaded};
 use crate::processes::{Answers, take_turns};
@@ -40,27 +40,11 @@ pub struct Arguments {
     /// Fresh processes per schedule; at least 6 for a confidence interval
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = whole(1..=1000))]
     processes: usize,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--apps", "8", "--reloads", "2", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
-        &[(&["--apps", "0"], "0 is not in 1..=2000"), (&["--cpu", "99999"], "processor 99999")];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn beside(&self) -> Option<Beside> {
@@ -304,6 +288,16 @@ fn network(apps: usize, differs: bool) -> String {
         text.link(&format!("join-{line}.output"), &format!("sink-{line}.input"));
     }
     text.finish()
+}
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--apps", "8", "--reloads", "2", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] =
+        &[(&["--apps", "0"], "0 is not in 1..=2000"), (&["--cpu", "99999"], "processor 99999")];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use bellows_config::{Entry, Registry};
 use bellows_observe::{AppCounts, Home, LinkCounts};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{say_if_not_running, vhost};
+use super::say_if_not_running;
 use crate::control::{Reply, Request, ask};
 use crate::failure::Failure;
 use crate::observe::{self, Change, Sample, State};
@@ -46,7 +47,7 @@ struct Interface {
     status: Value,
 }
 
-pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
+pub fn execute(home: Home, registry: &Registry, json: bool) -> Result<ExitCode, Failure> {
     let (name, state) = (home.name(), observe::state(&home));
     let mut value = observe::identity(&home);
     let statuses = if state == State::Running { statuses(&home) } else { BTreeMap::new() };
@@ -56,7 +57,7 @@ pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
         thread::sleep(MEASURED);
     }
     let change = Change::between(before, Sample::take(&mut observer));
-    let interfaces = interfaces(&change, state, &statuses);
+    let interfaces = interfaces(&change, state, &statuses, registry);
     let text = if json {
         value["seconds"] = json!(state.is_alive().then(|| change.seconds()));
         value["interfaces"] = json!(interfaces);
@@ -81,8 +82,13 @@ fn statuses(home: &Home) -> BTreeMap<String, Value> {
     }
 }
 
-/// The apps that are linked on one side only, those that are virtio devices or drivers, and those that say so.
-fn interfaces(change: &Change, state: State, statuses: &BTreeMap<String, Value>) -> Vec<Interface> {
+/// The apps that are linked on one side only, those whose types are interfaces, and those that say so.
+fn interfaces(
+    change: &Change,
+    state: State,
+    statuses: &BTreeMap<String, Value>,
+    registry: &Registry,
+) -> Vec<Interface> {
     let app_of = |end: &str| end.rsplit_once('.').map_or(end, |(app, _)| app).to_owned();
     let links = &change.after.counters.links;
     let ends = |end: fn(&LinkCounts) -> &String| links.iter().map(|link| app_of(end(link))).collect::<HashSet<_>>();
@@ -90,7 +96,7 @@ fn interfaces(change: &Change, state: State, statuses: &BTreeMap<String, Value>)
     let is_interface = |app: &AppCounts| {
         let says_so = statuses.get(&app.name).is_some_and(|status| status["interface"] == true);
         let passes_on = senders.contains(&app.name) && receivers.contains(&app.name);
-        !passes_on || vhost::KINDS.contains(&app.kind.as_str()) || says_so
+        !passes_on || registry.get(&app.kind).is_some_and(Entry::is_interface) || says_so
     };
     let alive = state.is_alive();
     let none = AppCounts::default();
@@ -209,7 +215,7 @@ mod tests {
             ("guest".to_owned(), json!({ "state": "listening", "socket": "/run/guest.sock" })),
             ("mine".to_owned(), json!({ "interface": true })),
         ];
-        let found = interfaces(&linked(apps, &links), State::Running, &statuses.into());
+        let found = interfaces(&linked(apps, &links), State::Running, &statuses.into(), &bellows_apps::registry());
         let names: Vec<(&str, &str)> = found.iter().map(|one| (one.app.as_str(), one.state.as_str())).collect();
         assert_eq!(names, [("in", "up"), ("guest", "listening"), ("mine", "up"), ("out", "up")]);
         assert_eq!((found[0].rx.packets, found[0].tx.packets, found[1].tx.bytes), (100, 0, 2_400));
@@ -221,7 +227,7 @@ mod tests {
     #[test]
     fn a_crashed_network_has_no_rates() {
         let change = linked(vec![app("in", "source", [0, 100])], &[]);
-        let found = interfaces(&change, State::Crashed, &BTreeMap::new());
+        let found = interfaces(&change, State::Crashed, &BTreeMap::new(), &bellows_apps::registry());
         assert_eq!((found[0].state.as_str(), found[0].rx.packets_per_second), ("crashed", None));
         assert!(render(&found, false).contains('–'));
     }

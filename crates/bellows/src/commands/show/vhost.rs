@@ -15,9 +15,6 @@ use crate::observe;
 use crate::terminal::{self, harmless};
 use crate::text::{Align, Table, UNKNOWN, count, plural};
 
-/// What apps say that they are, if they are virtio devices or drivers.
-pub const KINDS: [&str; 2] = ["vhost-user", "virtio-user"];
-
 /// The apps whose states are asked for.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
@@ -31,10 +28,8 @@ impl Wanted {
     /// Every app that has a status.
     pub(super) const ANY: Wanted = Wanted { is_wanted: |_| true, noun: "an app with a status" };
     /// The virtio devices and drivers.
-    const VIRTIO: Wanted = Wanted {
-        is_wanted: |status| KINDS.iter().any(|kind| status["kind"] == **kind),
-        noun: "a vhost-user or virtio-user app",
-    };
+    const VIRTIO: Wanted =
+        Wanted { is_wanted: |status| status["device"] == "virtio-net", noun: "a virtio device or driver" };
 
     /// The noun without its article.
     fn bare_noun(self) -> &'static str {

@@ -7,7 +7,7 @@ use bellows_engine::Schedule;
 use clap::ValueEnum;
 
 use super::{AppbenchError, Counters, InPlace, Options, Row, Subject, measure, run};
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, packets, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, packets, whole};
 use crate::report::BenchError;
 use crate::residence::Resident;
 use crate::traffic::{self, Traffic};
@@ -93,8 +93,12 @@ pub struct Arguments {
     /// Schedule [default: native, or the network's]
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<Schedule>,
-    #[command(flatten)]
-    common: Common,
+    /// Processor to measure on [default: last allowed]
+    #[arg(long, value_name = "N", value_parser = bellows_sys::cpu::parse)]
+    cpu: Option<usize>,
+    /// Print the report as JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
 }
 
 /// Packets a second, of millions.
@@ -166,8 +170,8 @@ impl Listed for Arguments {
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
+    fn common(&self) -> Common {
+        Common { json: self.json, cpu: self.cpu, rival: Rival::default() }
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -176,7 +180,7 @@ impl Benchmark for Arguments {
             processes: self.processes,
             burst: self.burst,
             schedule: self.schedule,
-            cpu: self.common.cpu,
+            cpu: self.cpu,
             residents: self.resident.clone(),
             traffic: self.traffic.clone(),
             offered: self.offered,

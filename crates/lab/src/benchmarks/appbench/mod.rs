@@ -608,7 +608,7 @@ impl<'s> Plan<'s> {
             Subject::InPlace(place) => {
                 let Loaded { mut network, engine, .. } = place.load(registry).map_err(told)?;
                 // The first of a process fixes the pool for all.
-                let _ = pool::init(pool::Config { packets: engine.pool, ..pool::Config::default() });
+                let _ = pool::init(engine.pool_config());
                 let mut links = Links::into(&network, &place.app);
                 if run == Run::Reference {
                     links = Bypass::take(&mut network, &place.app, links);

@@ -212,7 +212,7 @@ impl Meter {
     fn round(&self, bed: &mut Bed, breaths: u64) -> Result<Round, String> {
         let mut round = Round { counts: vec![0.0; self.names().len()], ..Round::default() };
         if !bed.has_rounds() {
-            bellows_packet::tidy();
+            bellows_packet::sort_free_buffers();
             let came = bed.books().came;
             self.time(&mut round, || bed.engine.breathe_times(breaths));
             round.breaths = breaths;

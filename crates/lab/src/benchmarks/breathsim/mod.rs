@@ -20,12 +20,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::machine::Machine;
 use crate::report::{BenchError, Circumstances, Measurement, Ratio, Report, interval};
 use crate::slices::{Sliced, Turn, sliced_units};
-use crate::timing::middle;
-use crate::turns::{Match, Peer, Session};
+use crate::turns::{Match, Peer, Session, beside_bare_loop};
 use crate::workers::{self, ProcessError, Side, settle};
 use bellows_config::Registry;
 use pseudo::{Bare, MOST_APPS, Simulation};
@@ -151,34 +150,11 @@ pub struct Arguments {
     /// A program with the same experiment that takes turns with the engine (see bench/peers/breathsim.lua)
     #[arg(long, value_name = "NAME/LOOPS=PROGRAM ARGUMENT …", hide = true)]
     model: Vec<Model>,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--iterations", "1500", "--schedule", "flat"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--schedule", "warp"], "there is no schedule `warp`"),
-        (&["--busy-after", "soon"], "`soon` is no number of breaths; write a whole number such as 1000000 or 1e6"),
-        (&["--iterations", "0"], "`0` is no number of breaths"),
-        (&["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
-        (&["--apps", "65"], "65 is not in 1..=64"),
-        (&["--work", "0"], "0 is not in 1..=10000"),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -510,7 +486,7 @@ impl Figure {
     fn of(sides: &[(Cell, Option<&Model>)], side: usize, matches: &[Match]) -> Option<Figure> {
         let (cell, model) = sides[side];
         let each = |figure| -> Vec<f64> { matches.iter().filter_map(|found| found.figure(side, 0, figure)).collect() };
-        let (breath, bare) = (each(0), each(1));
+        let breath = each(0);
         let over = |other: Option<usize>| {
             let ratio = |found: &Match| found.ratio((side, 0), (other?, 0), 0);
             Ratio::of(&matches.iter().filter_map(ratio).collect::<Vec<f64>>())
@@ -523,7 +499,6 @@ impl Figure {
         };
         let of_nested = if model.is_none() { over(position(Schedule::Nested, cell.busy_after)) } else { None };
         let of_the_start = if cell.idle > 0 { over(position(cell.schedule, BusyAfter::Breaths(0))) } else { None };
-        let reference = (!bare.is_empty()).then(|| middle(&bare));
         let mut labels = cell.labels();
         let model = model.map(|model| model.name.clone());
         match &model {
@@ -531,10 +506,8 @@ impl Figure {
             None if sides.iter().any(|(_, model)| model.is_some()) => labels.push(("program", json!("bellows"))),
             None => {}
         }
-        let ratios: Vec<f64> = matches.iter().filter_map(|found| found.ratio((side, 0), (side, 1), 0)).collect();
-        let of_reference = reference.and_then(|_| Ratio::of(&ratios));
         let measured = Measurement::compared("breath", "ns/breath", &breath, labels)?;
-        let measured = Measurement { reference, of_reference, ..measured };
+        let measured = beside_bare_loop(measured, matches, side, 0, 1);
         Some(Figure { cell, model, measured, of_nested, of_the_start })
     }
 
@@ -549,10 +522,11 @@ impl Figure {
         let Figure { cell, measured, of_nested, .. } = self;
         let [median, interval] = measured.median_and_interval(|figure| format!("{figure:.2}"));
         let reference = measured.reference.map_or("–".to_owned(), |number| format!("{number:.2}"));
+        let overhead = measured.overhead.map_or("–".to_owned(), |overhead| format!("{:.2}", overhead.median));
         let document = if self.model.is_none() { cell.document() } else { None };
         let _ = writeln!(
             text,
-            "  {:>10}  {:8}  {median:>9}  {interval:>19}  {:>9}  {reference:>8}  {:>7}  {}",
+            "  {:>10}  {:8}  {median:>9}  {interval:>19}  {:>9}  {reference:>8}  {overhead:>8}  {:>7}  {}",
             cell.busy_after.to_string(),
             self.name(),
             written_ratio(*of_nested, 2),
@@ -592,7 +566,7 @@ fn table(figures: &[Figure], processes: usize) -> String {
     let mut text = format!("{}\n", network(figures[0].cell));
     let _ = writeln!(
         text,
-        "  busy after  schedule  ns/breath  {:>19}  of nested      bare  breaths  document",
+        "  busy after  schedule  ns/breath  {:>19}  of nested      bare  overhead  breaths  document",
         interval(processes)
     );
     figures.iter().for_each(|figure| figure.write_row(&mut text));
@@ -630,9 +604,27 @@ fn history(table: &[Figure]) -> Option<String> {
 
 const EXPLANATION: &str = "\
 The median time of a breath in slices of so many `breaths`, without the idle breaths before them: what others had of the
-processor is not in it. `bare` is the same work in a loop without an engine, measured in the same processes. `document`:
+processor is not in it. `bare` is the same work in a loop without an engine, measured in the same turns, and `overhead` what the
+engine adds to it. `document`:
 Snabb issue 1414, LuaJIT on another machine, its seconds divided by its 1e8 breaths.
 ";
+
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--iterations", "1500", "--schedule", "flat"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--schedule", "warp"], "there is no schedule `warp`"),
+        (&["--busy-after", "soon"], "`soon` is no number of breaths; write a whole number such as 1000000 or 1e6"),
+        (&["--iterations", "0"], "`0` is no number of breaths"),
+        (&["--iterations", "1e3"], "busy after 1000 breaths, but the run has only 1000; give --iterations more"),
+        (&["--apps", "65"], "65 is not in 1..=64"),
+        (&["--work", "0"], "0 is not in 1..=10000"),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
 
 #[cfg(test)]
 mod tests {

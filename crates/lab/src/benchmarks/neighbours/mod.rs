@@ -41,10 +41,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::networks::{configured, linked};
 use crate::processes::{Answers, take_turns_with};
 use crate::report::{BenchError, Measurement, Ratio, Report, chosen};
+use crate::steal::stolen;
 use crate::workers::{self, fail, settle};
 use bellows_config::Registry;
 use bellows_stats::{ENOUGH, median};
@@ -79,8 +80,6 @@ pub struct Arguments {
     /// Folder with what fuzzers found, in `vring` and `vhost_messages`: more attacks
     #[arg(long, value_name = "FOLDER")]
     corpus: Option<PathBuf>,
-    #[command(flatten)]
-    rival: Rival,
 }
 
 /// How long, in seconds.
@@ -91,30 +90,9 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &["--processes", "1", "--seconds", "0.2", "--case", "false-claims"];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),
-        (&["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
-        (
-            &["--log-level", "error", "--processes", "1", "--corpus", "nowhere"],
-            "nowhere/vhost_messages: No such file or directory",
-        ),
-        (&["--cpu", "99999"], "processor 99999"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::answer(measure)
-    }
-}
-
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn run(&self, lab: &mut Lab<'_>) -> Result<Finished, BenchError> {
@@ -285,6 +263,7 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
         p99: None,
         maximum: of(|figures| figures.longest).into_iter().reduce(f64::max),
         of_reference: ratio,
+        overhead: None,
         histogram: None,
         labels,
     };
@@ -557,9 +536,19 @@ impl Figures {
     }
 }
 
-/// How many ticks of its clock the system counts as taken away from a processor by the host. None is as good as always none.
-fn stolen(cpu: usize) -> Option<u64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let line = stat.lines().find(|line| line.split(' ').next() == Some(&format!("cpu{cpu}")))?;
-    line.split_whitespace().nth(8)?.parse().ok()
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &["--processes", "1", "--seconds", "0.2", "--case", "false-claims"];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "nonsense"], "no case has `nonsense` in its name; there are empty-tables"),
+        (&["--seconds", "0"], "not a number of seconds from 0.1 to 86400"),
+        (
+            &["--log-level", "error", "--processes", "1", "--corpus", "nowhere"],
+            "nowhere/vhost_messages: No such file or directory",
+        ),
+        (&["--cpu", "99999"], "processor 99999"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::answer(measure)
+    }
 }

@@ -11,6 +11,11 @@
 //! The call includes what the app `vhost-user` does with packets besides: taking their buffers from the pool, in the driver's direction
 //! of transmit (`tx`), and freeing them in that of receive (`rx`). Packets that were transmitted are freed by whoever gets
 //! them in the end; what that costs is the condition `free` of both.
+//!
+//! Each figure has a bare loop beside it, which moves the same descriptors and bytes without the ring's checks; its turns
+//! follow those of the ring in the same process.
+
+mod bare;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,12 +36,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::audience::Audience;
-use crate::bench::{Benchmark, Common, Finished, Lab, Listed, Rival, whole};
+use crate::bench::{Benchmark, Common, Finished, Lab, Listed, whole};
 use crate::report::{BenchError, Measurement, Report, chosen};
 use crate::slices::{Sliced, Turn};
 use crate::timing::{middle, undisturbed};
-use crate::turns::{Match, Session};
+use crate::turns::{Match, Session, beside_bare_loop};
 use crate::workers::{self, Side, fail, settle};
+use bare::Bare;
 use bellows_config::Registry;
 
 /// The longest packet that goes into one buffer of the driver.
@@ -74,7 +80,8 @@ fn option_names() -> impl Iterator<Item = &'static str> {
 /// A driver and a device share memory in one process. The driver makes a batch available, and the device's one call for it is timed;
 /// what the driver does is not counted. Cases: rx, packets to the driver, with freeing them as the app vhost-user does; tx, packets
 /// from the driver, with taking their buffers from the pool. What freeing costs is the condition `free`, for comparisons with
-/// whole loops. Rows are the options that have machine code of their own, and how packets lie in descriptors: in a single one; the
+/// whole loops. In brackets stands what the engine adds to a bare loop, which moves the same descriptors and bytes without
+/// any of the ring's checks, in the same processes. Rows are the options that have machine code of their own, and how packets lie in descriptors: in a single one; the
 /// header in one and the data in the next (chained); the same in a table (indirect).
 ///
 /// other-sizes and other-chains: whether a ring's speed depends on what it met before. One ring is measured with packets of 60 bytes,
@@ -126,47 +133,11 @@ pub struct Arguments {
     /// Batches that are timed, some in each turn; of a turn the lower quartile counts
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = whole(4..=10_000_000))]
     rounds: usize,
-    #[command(flatten)]
-    rival: Rival,
-}
-
-impl Listed for Arguments {
-    const QUICK: &'static [&'static str] = &[
-        "--processes",
-        "1",
-        "--rounds",
-        "4",
-        "--case",
-        "rx",
-        "--with",
-        "packed,in-order",
-        "--without",
-        "event-idx,indirect,offloads,mergeable",
-        "--chain",
-        "single",
-        "--size",
-        "60",
-    ];
-    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
-        (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
-        (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
-        (&["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
-        (&["--batch", "129"], "129 is not in 1..=128"),
-        (&["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
-    ];
-
-    fn work(_: &Registry) -> Result<(), std::io::Error> {
-        workers::take_part(lay_out)
-    }
 }
 
 impl Benchmark for Arguments {
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn rival(&self) -> Option<&Rival> {
-        Some(&self.rival)
+    fn common(&self) -> Common {
+        self.common.clone()
     }
 
     fn measured_labels(&self) -> &'static [&'static str] {
@@ -267,14 +238,6 @@ impl Chain {
             Chain::Indirect => "indirect",
         }
     }
-
-    fn layout(self) -> Chains {
-        match self {
-            Chain::Single => Chains::Single,
-            Chain::Chained => Chains::Chained,
-            Chain::Indirect => Chains::Indirect,
-        }
-    }
 }
 
 impl std::str::FromStr for Chain {
@@ -302,6 +265,10 @@ impl Ring {
 
     fn header(self) -> u32 {
         if self.features().has_any(Features::VERSION_1 | Features::MRG_RXBUF) { 12 } else { 10 }
+    }
+
+    fn is_packed(self) -> bool {
+        self.features().has(Features::RING_PACKED)
     }
 
     fn direction(self) -> &'static str {
@@ -379,8 +346,8 @@ const GROUP: usize = 12;
 const BATCHES: usize = 32;
 const WARM_UP: usize = 8;
 
-/// Clocks of the device's call, and of freeing the packets afterwards.
-const FIGURES: usize = 2;
+/// Clocks of the device's call, of freeing the packets afterwards, and of all that a figure counts.
+const FIGURES: usize = 3;
 
 impl Group<'_> {
     fn tasks(&self, options: &Arguments) -> Vec<Task> {
@@ -406,7 +373,9 @@ impl Group<'_> {
             let values: Vec<f64> = calls.iter().zip(&frees).map(whole).collect();
             let mut labels = ring.labels(options);
             labels.extend([("size", size.into()), ("free", json!((middle(&frees) * 10.0).round() / 10.0))]);
-            Measurement::compared(ring.direction(), "clocks/packet", &values, labels)
+            let found = Measurement::compared(ring.direction(), "clocks/packet", &values, labels)?;
+            let loops = FIGURES * options.size.len() + usize::from(self.history);
+            Some(beside_bare_loop(found, matches, side, FIGURES * number + 2, loops + number))
         };
         options.size.iter().enumerate().filter_map(of).collect()
     }
@@ -552,8 +521,8 @@ fn verdict(results: &[Measurement]) -> Option<String> {
 /// What stands above the table of a case.
 fn title(case: &str) -> &'static str {
     match case {
-        "rx" => "rx: to the driver, with freeing the packets; clocks/packet",
-        "tx" => "tx: from the driver, with taking buffers from the pool; clocks/packet",
+        "rx" => "rx: to the driver, with freeing the packets; clocks/packet (less the bare loop)",
+        "tx" => "tx: from the driver, with taking buffers from the pool; clocks/packet (less the bare loop)",
         "other-sizes" => "after packets of other sizes over before; ratio",
         _ => "after packets in other chains over before; ratio",
     }
@@ -572,6 +541,9 @@ fn text_after_rows(report: &Report) -> String {
 
 /// How wide the longest name of a ring is.
 const NAME: usize = 82;
+
+/// How wide a column is, with a blank before it.
+const CELL: usize = 16;
 
 /// A part of a table: a row for each ring and chain, a column for each size or direction. With a title, or below rows.
 fn table<'a>(case: &str, results: impl Iterator<Item = &'a Measurement>, has_title: bool) -> String {
@@ -593,7 +565,9 @@ fn table<'a>(case: &str, results: impl Iterator<Item = &'a Measurement>, has_tit
         };
         let name = format!("{on}header-{}, {}{copies}", label("header"), label("chain"));
         let decimals = if result.unit == "ratio" { 3 } else { 1 };
-        let cell = if result.undecided { "?".to_owned() } else { format!("{:.decimals$}", result.median) };
+        let figure = if result.undecided { "?".to_owned() } else { format!("{:.decimals$}", result.median) };
+        let overhead = result.overhead.map(|overhead| format!(" ({:.1})", overhead.median));
+        let cell = figure + &overhead.unwrap_or_default();
         match rows.iter_mut().find(|(known, _)| *known == name) {
             Some((_, cells)) => {
                 cells.insert(value, cell);
@@ -606,12 +580,12 @@ fn table<'a>(case: &str, results: impl Iterator<Item = &'a Measurement>, has_tit
         return text;
     }
     if has_title {
-        let heads: String = columns.iter().map(|column| format!("{column:>8}")).collect();
+        let heads: String = columns.iter().map(|column| format!("{column:>CELL$}")).collect();
         let _ = writeln!(text, "\n{}\n{:NAME$}{heads}", title(case), "");
     }
     for (name, cells) in rows {
-        let cells: String =
-            columns.iter().map(|column| format!("{:>8}", cells.get(column).map_or("–", String::as_str))).collect();
+        let cell = |column: &String| format!("{:>CELL$}", cells.get(column).map_or("–", String::as_str));
+        let cells: String = columns.iter().map(cell).collect();
         let _ = writeln!(text, "{name:NAME$}{cells}");
     }
     text
@@ -637,6 +611,7 @@ const HISTORY_SIZE: usize = 60;
 struct Rings {
     ring: Ring,
     costs: Vec<(usize, Bench)>,
+    bare: Option<Bare>,
     history: Option<(History, Bench)>,
     rounds: usize,
     stage: usize,
@@ -652,7 +627,8 @@ impl Rings {
         };
         let costs = if costs { options.size.iter().map(|&size| (size, bench(size))).collect() } else { Vec::new() };
         let history = history.map(|history| (history, bench(HISTORY_SIZE)));
-        Rings { ring, costs, history, rounds: options.rounds, stage: 0 }
+        let bare = (!costs.is_empty()).then(|| Bare::new(ring, options.batch));
+        Rings { ring, costs, bare, history, rounds: options.rounds, stage: 0 }
     }
 }
 
@@ -663,14 +639,24 @@ impl Side for Rings {
         if self.stage == 0 {
             for (size, bench) in &mut self.costs {
                 let (cost, time) = bench.measure(*size, batches);
-                figures.extend([cost.call, cost.free]);
+                figures.extend([cost.call, cost.free, cost.whole(bench.receiving)]);
                 parts.push(time);
             }
         }
         if let Some((_, bench)) = &mut self.history {
             let (cost, time) = bench.measure(HISTORY_SIZE, batches);
-            figures.push(cost.call + if bench.receiving { cost.free } else { 0.0 });
+            figures.push(cost.whole(bench.receiving));
             parts.push(time);
+        }
+        if self.stage == 0
+            && let Some(bare) = &mut self.bare
+        {
+            for (size, _) in &self.costs {
+                let template = Template::new(&vec![0x5a; *size]).unwrap_or_else(|| fail(&"no template"));
+                let (clocks, time) = bare.measure(&template, WARM_UP, batches);
+                figures.push(clocks);
+                parts.push(time);
+            }
         }
         Turn::of(figures, &parts)
     }
@@ -703,6 +689,24 @@ struct Cost {
     free: f64,
 }
 
+impl Cost {
+    /// What a figure counts: the call, and where packets go to the driver freeing them.
+    fn whole(self, receiving: bool) -> f64 {
+        self.call + if receiving { self.free } else { 0.0 }
+    }
+}
+
+/// As the driver calls it.
+impl From<Chain> for Chains {
+    fn from(chain: Chain) -> Chains {
+        match chain {
+            Chain::Single => Chains::Single,
+            Chain::Chained => Chains::Chained,
+            Chain::Indirect => Chains::Indirect,
+        }
+    }
+}
+
 /// A driver and a device at the two ends of a ring.
 struct Bench {
     queues: QueuePair,
@@ -717,7 +721,7 @@ struct Bench {
 impl Bench {
     fn new(ring: Ring, batch: usize) -> Bench {
         let features = ring.features();
-        let config = DriverConfig { features, pairs: 1, ring_size: RING, chains: ring.chain.layout() };
+        let config = DriverConfig { features, pairs: 1, ring_size: RING, chains: ring.chain.into() };
         let notifiers = Notifiers::new(4, 0).unwrap_or_else(|error| fail(&error));
         let placed: Placed<Driver> = Driver::place(config, &notifiers).unwrap_or_else(|error| fail(&error));
         let Placed { mut driver, memory, queues } = placed;
@@ -756,8 +760,8 @@ impl Bench {
     }
 
     fn set_chain(&mut self, chain: Chain) {
-        self.queues.transmit.set_chains(chain.layout());
-        self.queues.receive.set_chains(chain.layout());
+        self.queues.transmit.set_chains(chain.into());
+        self.queues.receive.set_chains(chain.into());
     }
 
     /// Times some batches of packets of one size, after some others.
@@ -846,6 +850,36 @@ impl Bench {
     }
 }
 
+impl Listed for Arguments {
+    const QUICK: &'static [&'static str] = &[
+        "--processes",
+        "1",
+        "--rounds",
+        "4",
+        "--case",
+        "rx",
+        "--with",
+        "packed,in-order",
+        "--without",
+        "event-idx,indirect,offloads,mergeable",
+        "--chain",
+        "single",
+        "--size",
+        "60",
+    ];
+    const REFUSED: &'static [(&'static [&'static str], &'static str)] = &[
+        (&["--case", "loop"], "no case has `loop` in its name; there are rx, tx, other-sizes and other-chains"),
+        (&["--with", "warp"], "[possible values: packed, mergeable, in-order, event-idx, indirect, offloads]"),
+        (&["--chain", "iron"], "there is no chain `iron`; there are single, chained and indirect"),
+        (&["--batch", "129"], "129 is not in 1..=128"),
+        (&["--with=packed", "--without=packed"], "none of these chains fits into a ring with these options"),
+    ];
+
+    fn work(_: &Registry) -> Result<(), std::io::Error> {
+        workers::take_part(lay_out)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -882,7 +916,7 @@ mod tests {
             let mut rings = Rings::of(Task { ring, costs: true, history: None, options: options.clone() });
             let figures = rings.turn().figures;
             assert!(
-                figures.len() == 3 * FIGURES && figures.iter().step_by(2).all(|&call| call > 0.0),
+                figures.len() == 3 * FIGURES + 3 && figures[2..].iter().step_by(3).all(|&whole| whole > 0.0),
                 "{ring:?}: {figures:?}"
             );
         }
@@ -898,6 +932,6 @@ mod tests {
             };
             [stage(), stage(), stage()]
         };
-        assert_eq!((figures(&tasks[0]), figures(&tasks[2])), ([7, 1, 1], [1, 1, 1]), "costs in the first stage only");
+        assert_eq!((figures(&tasks[0]), figures(&tasks[2])), ([13, 1, 1], [1, 1, 1]), "costs in the first stage only");
     }
 }

@@ -1,7 +1,7 @@
 //! Each thread's cache of free buffers.
 //!
 //! Free buffers travel in *magazines* of 256. A thread frees into its current magazine and, when it needs
-//! packets, takes that whole magazine as a [`Fresh`] iterator and puts the rest of it back at the end: so both
+//! packets, takes that whole magazine as [`Buffers`] and puts the rest of it back at the end: so both
 //! ways work on a plain array in registers, whatever is freed or taken in between. Full and empty magazines
 //! are traded with the pool's depot, one lock for 256 packets.
 
@@ -9,103 +9,13 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_arena::Fixed;
 
-use crate::bulk::kernels;
-use crate::mark::{Passage, end_marks};
-use crate::packet::{LARGE, MARKED, META, OFFLOAD, Packet};
+use crate::accounts::AccountNumber;
+use crate::magazine::{BufferUse, Magazine, Tally};
 use crate::pool::{self, Pool};
-use crate::share::AccountNumber;
-use crate::vector::Vector;
-use crate::{LINE, ROOM};
-
-/// A stack of free buffers, each as the address of a new packet's data.
-///
-/// It takes a page, of which the addresses fill the second half. Vectors begin at the start of a page, so that
-/// the loops that go over a vector and a magazine together touch different halves of a page: a load that lies at
-/// the same place in its page as a recent store waits for it, and whether it does must not depend on where the
-/// allocator happened to put the two.
-#[repr(C, align(4096))]
-pub(crate) struct Magazine {
-    _first_half: [u64; 255],
-    length: usize,
-    addresses: [usize; Magazine::SIZE],
-}
-
-impl Magazine {
-    const SIZE: usize = 256;
-
-    fn empty() -> Fixed<Magazine> {
-        // SAFETY: a magazine is made of integers, and 0 is the length of an empty one.
-        unsafe { Fixed::zeroed() }
-    }
-
-    /// A magazine that holds one buffer.
-    pub(crate) fn of(data: usize) -> Fixed<Magazine> {
-        let mut magazine = Magazine::empty();
-        magazine.push(data);
-        magazine
-    }
-
-    fn room(&self) -> usize {
-        Magazine::SIZE - self.length
-    }
-
-    /// Adds a buffer if there is room.
-    #[inline(always)]
-    fn push(&mut self, data: usize) -> bool {
-        let Some(slot) = self.addresses.get_mut(self.length) else { return false };
-        *slot = data;
-        self.length += 1;
-        true
-    }
-
-    /// Moves as much of `other` into this one as fits.
-    fn absorb(&mut self, other: &mut Magazine) {
-        let moved = self.room().min(other.length);
-        let rest = other.length - moved;
-        self.addresses[self.length..][..moved].copy_from_slice(&other.addresses[rest..][..moved]);
-        self.length += moved;
-        other.length = rest;
-    }
-}
-
-/// What one thread took from and gave back to the pool. Written by that thread alone.
-#[derive(Default)]
-pub(crate) struct Tally {
-    taken: AtomicU64,
-    freed: AtomicU64,
-}
-
-impl Tally {
-    pub(crate) fn outstanding(&self) -> u64 {
-        self.taken.load(Relaxed).wrapping_sub(self.freed.load(Relaxed))
-    }
-
-    #[inline(always)]
-    fn add(cell: &AtomicU64, count: u64) {
-        cell.store(cell.load(Relaxed).wrapping_add(count), Relaxed);
-    }
-}
-
-/// What a thread has taken from and given back to the pool since its first packet: see [`buffer_use`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BufferUse {
-    /// Buffers taken: packets made.
-    pub taken: u64,
-    /// Buffers given back: packets freed.
-    pub freed: u64,
-}
-
-impl BufferUse {
-    /// What was taken and freed from an earlier moment on.
-    #[inline(always)]
-    pub fn since(self, earlier: BufferUse) -> BufferUse {
-        BufferUse { taken: self.taken.wrapping_sub(earlier.taken), freed: self.freed.wrapping_sub(earlier.freed) }
-    }
-}
 
 /// How many packets this thread has made and freed. Exact at any moment, for a few loads: whoever reads it before and after
 /// some work knows how many packets the work made and freed, whatever it says of itself.
@@ -126,9 +36,6 @@ struct Cache {
     empty: Vec<Fixed<Magazine>>,
     tally: Arc<Tally>,
     pool: &'static Pool,
-    home: fn(&[Packet], &mut [usize]) -> bool,
-    /// What became of marked packets.
-    passages: Vec<Passage>,
 }
 
 /// How many loaded magazines a thread keeps beside the current one before it gives them to the depot.
@@ -138,8 +45,7 @@ impl Cache {
     fn new(pool: &'static Pool) -> Cache {
         let tally = Arc::new(Tally::default());
         pool.enrol(Arc::clone(&tally));
-        let (current, home) = (Magazine::empty(), kernels().home);
-        Cache { current, loaded: Vec::new(), empty: Vec::new(), tally, pool, home, passages: Vec::new() }
+        Cache { current: Magazine::empty(), loaded: Vec::new(), empty: Vec::new(), tally, pool }
     }
 
     #[inline(always)]
@@ -195,9 +101,9 @@ impl Cache {
 
     /// Puts the free buffers in order, so that those with the lowest addresses are taken first.
     ///
-    /// The sort is the one that makes use of runs that are in order: what was tidy not long ago still has them.
+    /// The sort is the one that makes use of runs that are in order: what was in order not long ago still has them.
     #[cold]
-    fn tidy(&mut self) {
+    fn sort(&mut self) {
         let magazines = || self.loaded.iter().chain([&self.current]);
         let mut addresses: Vec<usize> = Vec::with_capacity(magazines().map(|magazine| magazine.length).sum());
         for magazine in magazines() {
@@ -212,7 +118,7 @@ impl Cache {
         }
     }
 
-    /// Takes back what a [`Fresh`] did not use.
+    /// Takes back what [`Buffers`] did not use.
     #[inline]
     fn put_back(&mut self, mut magazine: Fixed<Magazine>) {
         if self.current.length == 0 {
@@ -303,18 +209,10 @@ fn make_cache() -> *mut Cache {
     CACHE.get()
 }
 
-/// Runs `work` on the thread's log of marked packets; not at all if the thread is ending.
+/// Ordinary buffers from the pool, as the addresses of new packets' data.
 ///
-/// `work` must not make or free packets.
-pub(crate) fn with_passages<T: Default>(work: impl FnOnce(&mut Vec<Passage>) -> T) -> T {
-    with_cache(|cache| work(&mut cache.passages)).unwrap_or_default()
-}
-
-/// New packets, empty, each in a buffer of its own; made by [`Packet::fresh`].
-///
-/// Ends early when the pool runs out: [`Fresh::missing`] tells how many were not to be had.
-/// Dropping it puts the buffers that were not used back.
-pub struct Fresh {
+/// Dropping it puts the buffers that were not taken back.
+pub struct Buffers {
     magazine: ManuallyDrop<Fixed<Magazine>>,
     /// The magazine's length, kept here because here it stays in a register.
     top: usize,
@@ -327,28 +225,30 @@ pub struct Fresh {
     _not_send: PhantomData<*mut ()>,
 }
 
-impl Fresh {
+impl Buffers {
+    /// So many buffers, as far as the pool has them.
     #[inline]
-    pub(crate) fn new(wanted: usize) -> Fresh {
+    pub fn new(wanted: usize) -> Buffers {
         let magazine = with_cache(Cache::take).unwrap_or_else(Magazine::empty);
         let top = magazine.length;
         let magazine = ManuallyDrop::new(magazine);
-        Fresh { magazine, top, wanted, used_before: 0, full: top, _not_send: PhantomData }
+        Buffers { magazine, top, wanted, used_before: 0, full: top, _not_send: PhantomData }
     }
 
-    /// How many of the packets asked for have not been delivered: after the end, those that the pool did not have.
+    /// How many of the buffers asked for have not been taken: after the end, those that the pool did not have.
     #[inline]
     pub fn missing(&self) -> usize {
         self.wanted
     }
 
+    /// The next buffer, which is then the caller's; `None` after the last one, or when the pool has no more.
     #[inline(always)]
-    fn next_address(&mut self) -> Option<usize> {
+    pub fn take(&mut self) -> Option<usize> {
         if self.wanted == 0 {
             return None;
         }
         if self.top == 0 {
-            return self.next_address_elsewhere();
+            return self.take_elsewhere();
         }
         self.wanted -= 1;
         self.top -= 1;
@@ -356,18 +256,8 @@ impl Fresh {
         Some(unsafe { *self.magazine.addresses.get_unchecked(self.top) })
     }
 
-    /// The next packet, of this length; its bytes are whatever the buffer held before. `None` also if no ordinary buffer is so large.
     #[inline(always)]
-    pub fn next_of(&mut self, length: usize) -> Option<Packet> {
-        if length > ROOM {
-            return None;
-        }
-        let address = self.next_address()?;
-        Some(Packet::from_free_buffer(pool::pointer(address), length as u64))
-    }
-
-    #[inline(always)]
-    fn next_address_elsewhere(&mut self) -> Option<usize> {
+    fn take_elsewhere(&mut self) -> Option<usize> {
         self.used_before += self.full;
         // SAFETY: the field is given a new value right away. (By value, so that the struct need not lie in memory.)
         let spent = unsafe { ManuallyDrop::take(&mut self.magazine) };
@@ -394,21 +284,7 @@ fn trade(mut spent: Fixed<Magazine>) -> Fixed<Magazine> {
     next.or(spent).unwrap_or_else(Magazine::empty)
 }
 
-impl Iterator for Fresh {
-    type Item = Packet;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Packet> {
-        let address = self.next_address()?;
-        Some(Packet::from_free_buffer(pool::pointer(address), 0))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.wanted))
-    }
-}
-
-impl Drop for Fresh {
+impl Drop for Buffers {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: the field is not used after this, the only other place that takes it.
@@ -419,7 +295,7 @@ impl Drop for Fresh {
 
 /// Puts the `left` buffers of a magazine that are still in it back, and books `used` as taken.
 ///
-/// Not inlined, with arguments by value, so that a [`Fresh`] can live in registers.
+/// Not inlined, with arguments by value, so that a [`Buffers`] can live in registers.
 #[inline(never)]
 fn put_back(mut magazine: Fixed<Magazine>, left: usize, used: usize) {
     magazine.length = left;
@@ -446,45 +322,19 @@ fn put_back_uncached(magazine: Fixed<Magazine>, used: usize) {
     }
 }
 
-/// What many packets begin as: up to a whole ordinary buffer of bytes, stored in whole cache lines.
-#[derive(Clone, Debug)]
-pub struct Template {
-    lines: Vec<[u8; LINE]>,
-    word: u64,
-    fill: unsafe fn(&[usize], &[[u8; LINE]], u64, *mut Packet),
-}
-
-impl Template {
-    /// A template of these bytes; `None` if they are more than every ordinary buffer holds, [`ROOM`].
-    pub fn new(bytes: &[u8]) -> Option<Template> {
-        if bytes.len() > ROOM {
-            return None;
-        }
-        let mut lines = vec![[0; LINE]; bytes.len().div_ceil(LINE)];
-        lines.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
-        Some(Template { lines, word: bytes.len() as u64, fill: kernels().fill })
-    }
-
-    /// Length in bytes of the packets made from it.
-    #[expect(clippy::len_without_is_empty, reason = "as for packets")]
-    pub fn len(&self) -> usize {
-        self.word as usize
-    }
-}
-
-/// Takes one buffer of the large class, on somebody's account.
-pub(crate) fn take_large(owner: AccountNumber) -> Option<Packet> {
+/// Takes one buffer of the large class, on somebody's account: the address of a new packet's data.
+pub fn take_large(owner: AccountNumber) -> Option<usize> {
     let pool = pool::get();
     let data = pool.take_large(owner)?;
     if with_cache(|cache| Tally::add(&cache.tally.taken, 1)).is_none() {
         pool.took_uncached(1);
     }
-    Some(Packet::from_free_buffer(pool::pointer(data), LARGE))
+    Some(data)
 }
 
-/// Gives one packet's buffer back.
+/// Gives one packet's buffer back, wherever in it the data begins by now.
 #[inline(always)]
-pub(crate) fn free(data: usize, large: bool) {
+pub fn free(data: usize, large: bool) {
     if large {
         return free_large(data);
     }
@@ -515,24 +365,16 @@ fn free_large(data: usize) {
 /// A burst larger than usual leaves buffers from all over the pool on top. They spread less evenly over the sets of the
 /// caches than neighbours do, which costs some percent for good: the history of the process. This takes a few microseconds
 /// when little is out of order, and some tens when much is.
-pub fn tidy() {
-    with_cache(Cache::tidy);
+pub fn sort_free_buffers() {
+    with_cache(Cache::sort);
 }
 
-/// Frees all packets of a vector: the fast way out for sinks.
+/// Gives the ordinary buffers of many packets back. `gather` writes for each packet the address at which its data began when
+/// it was new, or says that it cannot. Returns how many packets are left when it could not.
 ///
-/// Hot: one pass over the handles, no look at the data.
-#[inline]
-pub fn free_all(vector: &mut Vector) {
-    match free_plain(vector.as_slice()) {
-        0 => vector.forget_all(),
-        left => free_special(vector, left),
-    }
-}
-
-/// Frees packets up to the first ones that are special. Returns how many are left.
+/// `gather` must not run code from outside that makes or frees packets.
 #[inline(always)]
-fn free_plain(packets: &[Packet]) -> usize {
+pub fn free_many<T>(packets: &[T], gather: impl Fn(&[T], &mut [usize]) -> bool) -> usize {
     let freed = with_cache(|cache| {
         let mut rest = packets;
         while !rest.is_empty() {
@@ -542,7 +384,7 @@ fn free_plain(packets: &[Packet]) -> usize {
             let (now, later) = rest.split_at(rest.len().min(cache.current.room()));
             let magazine = &mut *cache.current;
             let addresses = &mut magazine.addresses[magazine.length..][..now.len()];
-            if !(cache.home)(now, addresses) {
+            if !gather(now, addresses) {
                 return rest.len();
             }
             magazine.length += now.len();
@@ -554,66 +396,10 @@ fn free_plain(packets: &[Packet]) -> usize {
     freed.unwrap_or(packets.len())
 }
 
-/// Frees the last `left` packets of a vector, of which some are special; those before them have been freed.
-#[cold]
-fn free_special(vector: &mut Vector, mut left: usize) {
-    let length = vector.len();
-    if end_marks(&mut vector.as_mut_slice()[length - left..]) {
-        left = free_plain(&vector.as_slice()[length - left..]);
-    }
-    free_one_by_one(vector, left);
-}
-
-/// Frees the last `left` packets of a vector one after the other; those before them have been freed.
-fn free_one_by_one(vector: &mut Vector, left: usize) {
-    let done = vector.len() - left;
-    let mut drain = vector.drain(usize::MAX);
-    drain.by_ref().take(done).for_each(mem::forget);
-    drain.for_each(drop);
-}
-
-/// Adds up to `count` packets made from a template to the end of a vector, as many as it and the pool have room for.
-///
-/// Returns how many. Hot.
-#[inline]
-pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> usize {
-    with_free_buffers(count.min(vector.room()), |buffers, _| {
-        // SAFETY: the buffers are free ordinary ones, which have room for the template's lines (Template::new
-        // checked); the vector has room for all packets asked for behind its end.
-        unsafe {
-            (template.fill)(buffers, &template.lines, template.word, vector.free_slots());
-            vector.pushed(buffers.len(), (buffers.len() * template.len()) as u64);
-        }
-    })
-}
-
-/// Adds a copy of each packet to the end of a vector, until it or the pool has no more room.
-///
-/// Returns how many. Hot.
-#[inline]
-pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
-    let packets = &packets[..packets.len().min(vector.room())];
-    let words = packets.iter().fold(0, |words, packet| words | packet.word());
-    if words & (LARGE | META | MARKED | OFFLOAD) != 0 || packets.iter().any(|packet| packet.len() > ROOM) {
-        return packets.iter().map_while(Packet::copy).map_while(|copy| vector.push(copy).ok()).count();
-    }
-    let copy = kernels().copy;
-    with_free_buffers(packets.len(), |buffers, done| {
-        let packets = &packets[done..][..buffers.len()];
-        let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
-        // SAFETY: the buffers are free ordinary ones, into which the packets fit, and none of these carries
-        // metadata or an offload, as checked above; the vector has room for all packets behind its end.
-        unsafe {
-            copy(packets, buffers, vector.free_slots());
-            vector.pushed(buffers.len(), bytes);
-        }
-    })
-}
-
 /// Hands `count` free buffers, as far as the pool has them, to `work`: some at a time, with how many went before.
 /// `work` makes packets in them. Returns how many.
 #[inline(always)]
-fn with_free_buffers(count: usize, mut work: impl FnMut(&[usize], usize)) -> usize {
+pub fn with_free_buffers(count: usize, mut work: impl FnMut(&[usize], usize)) -> usize {
     let mut done = 0;
     while done < count {
         let Some(mut magazine) = with_cache(Cache::take) else { break };

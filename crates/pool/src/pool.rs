@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bellows_arena::Fixed;
-pub(crate) use bellows_arena::pointer;
 use bellows_sys::memory::{Pages, Reservation};
 
-use crate::cache::{Magazine, Tally};
-use crate::share::{AccountNumber, Accounts};
+use crate::accounts::{AccountNumber, Accounts};
+use crate::magazine::{Magazine, Tally};
 use crate::{DATA_OFFSET, LARGE_STRIDE, LINE, ROOM};
 
 /// The size of the pool.
@@ -202,6 +201,18 @@ fn make_default() -> &'static Pool {
     POOL.get().expect("the pool was made just now")
 }
 
+/// Where the data of a new packet begins in a buffer in which a packet's data begins at an address by now.
+#[inline(always)]
+pub fn start_of(data: usize, large: bool) -> usize {
+    get().class(large).reset(data)
+}
+
+/// On whose account a large buffer was taken.
+pub fn owner_of(data: usize) -> AccountNumber {
+    let pool = get();
+    lock(&pool.large_accounts).owner(pool.large.number(data))
+}
+
 /// What the pool holds now. Exact when no other thread takes or frees packets meanwhile.
 pub fn usage() -> Usage {
     let pool = get();
@@ -265,7 +276,7 @@ impl Pool {
 
     /// The class of a buffer whose packet has, or has not, the flag for large ones.
     #[inline(always)]
-    pub(crate) fn class(&self, large: bool) -> &Class {
+    fn class(&self, large: bool) -> &Class {
         if large { &self.large } else { &self.small }
     }
 

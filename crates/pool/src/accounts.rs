@@ -1,46 +1,15 @@
 //! Who may have how many of the large buffers.
 //!
-//! They are few, and one port whose packets nobody takes would soon have them all. So a port takes them on a [`LargeShare`] of its
+//! They are few, and one port whose packets nobody takes would soon have them all. So a port takes them on a share of its
 //! own: half of the buffers are set aside, the same number for each share and for all who have none, and the other half
 //! is for whoever comes first. The buffer remembers on whose account it was taken, copies of a packet are taken on the
 //! account of the original, and whoever frees it gives it back to that account.
 
-use crate::pool::{self, lock};
-
-/// An account on which large buffers are taken, from [`LargeShare::new`] until it is dropped.
-///
-/// Packets outlive it: their buffers count for as long as they live.
-#[derive(Debug)]
-pub struct LargeShare(AccountNumber);
-
 /// The number of an account. 0 stands for all who have none of their own.
-pub(crate) type AccountNumber = u16;
+pub type AccountNumber = u16;
 
 /// Those without an account of their own.
-pub(crate) const ANYONE: AccountNumber = 0;
-
-impl LargeShare {
-    /// Opens an account.
-    #[expect(clippy::new_without_default, reason = "it changes what others get")]
-    pub fn new() -> LargeShare {
-        LargeShare(lock(&pool::get().large_accounts).open())
-    }
-
-    pub(crate) fn owner(&self) -> AccountNumber {
-        self.0
-    }
-
-    /// How many large buffers are taken on this account now.
-    pub fn in_use(&self) -> usize {
-        lock(&pool::get().large_accounts).accounts[usize::from(self.0)].used as usize
-    }
-}
-
-impl Drop for LargeShare {
-    fn drop(&mut self) {
-        lock(&pool::get().large_accounts).close(self.0);
-    }
-}
+pub const ANYONE: AccountNumber = 0;
 
 /// All accounts, and the account of each buffer.
 #[derive(Debug)]
@@ -62,7 +31,7 @@ impl Accounts {
     }
 
     /// A new account, or one that was closed and of which nothing is left. When there are 65,536, everyone shares the first.
-    fn open(&mut self) -> AccountNumber {
+    pub(crate) fn open(&mut self) -> AccountNumber {
         let is_over = |account: &Account| !account.open && account.used == 0;
         let owner = self.accounts.iter().position(is_over).unwrap_or(self.accounts.len());
         let Ok(owner) = AccountNumber::try_from(owner) else { return ANYONE };
@@ -73,7 +42,7 @@ impl Accounts {
         owner
     }
 
-    fn close(&mut self, owner: AccountNumber) {
+    pub(crate) fn close(&mut self, owner: AccountNumber) {
         self.accounts[usize::from(owner)].open = owner == ANYONE;
     }
 
@@ -107,6 +76,11 @@ impl Accounts {
 
     pub(crate) fn gave_back(&mut self, buffer: usize) {
         self.accounts[usize::from(self.owners[buffer])].used -= 1;
+    }
+
+    /// How many buffers are taken on an account.
+    pub(crate) fn used(&self, owner: AccountNumber) -> u32 {
+        self.accounts[usize::from(owner)].used
     }
 
     pub(crate) fn owner(&self, buffer: usize) -> AccountNumber {

@@ -8,8 +8,11 @@ use std::ptr::NonNull;
 
 use bellows_arena as arena;
 
-use crate::cache::free_all;
 use crate::packet::{Packet, prefetch};
+
+mod whole;
+
+pub use whole::{Template, free_all, push_copies, push_filled};
 
 /// The most packets that a vector, and so a link, holds.
 pub const CAPACITY: usize = 1_024;

@@ -1,14 +1,16 @@
 //! The packet: a handle that owns one buffer.
 
+mod fresh;
+
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::cache::{self, Fresh};
+use bellows_arena::pointer;
+use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, LARGEST_ROOM, LINE, LargeShare, ROOM};
+
+pub use self::fresh::Fresh;
 use crate::mark::{self, Fate, Mark};
 use crate::offload::Offload;
-use crate::pool::{self, lock};
-use crate::share::{ANYONE, AccountNumber, LargeShare};
-use crate::{DATA_OFFSET, LARGEST_ROOM, LINE, ROOM};
 
 const LENGTH_BITS: u32 = 20;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
@@ -107,7 +109,7 @@ impl Packet {
         if room <= ROOM {
             Packet::fresh(1).next()
         } else if room <= LARGEST_ROOM {
-            cache::take_large(owner())
+            bellows_pool::take_large(owner()).map(|data| Packet::from_free_buffer(pointer(data), LARGE))
         } else {
             None
         }
@@ -115,8 +117,7 @@ impl Packet {
 
     /// On whose account this packet's buffer was taken.
     fn owner(&self) -> AccountNumber {
-        let pool = pool::get();
-        if self.is_large() { lock(&pool.large_accounts).owner(pool.large.number(self.address())) } else { ANYONE }
+        if self.is_large() { bellows_pool::owner_of(self.address()) } else { ANYONE }
     }
 
     /// A packet with these bytes, or `None` as for [`Packet::with_room`].
@@ -210,7 +211,7 @@ impl Packet {
     fn buffer_data(&self) -> usize {
         match self.word & MOVED {
             0 => self.address(),
-            _ => pool::get().class(self.is_large()).reset(self.address()),
+            _ => bellows_pool::start_of(self.address(), self.is_large()),
         }
     }
 
@@ -277,7 +278,7 @@ impl Packet {
 
     fn front(&self) -> *mut Front {
         let address = self.buffer_data() - DATA_OFFSET;
-        pool::pointer(address).as_ptr().cast()
+        pointer(address).as_ptr().cast()
     }
 
     /// The same, to be written: a flag says from now on that a part of it holds something.
@@ -397,7 +398,7 @@ impl Packet {
     #[cold]
     fn end(&mut self) {
         self.end_mark();
-        cache::free(self.address(), self.is_large());
+        bellows_pool::free(self.address(), self.is_large());
     }
 
     /// Asks the processor to fetch the first line of the data, for an app that will read it soon.
@@ -461,7 +462,7 @@ impl Drop for Packet {
     #[inline(always)]
     fn drop(&mut self) {
         if self.word & (LARGE | MARKED) == 0 {
-            cache::free(self.address(), false);
+            bellows_pool::free(self.address(), false);
         } else {
             self.end();
         }
@@ -494,7 +495,7 @@ mod tests {
             length in 0usize..=ROOM,
             steps in proptest::collection::vec((0u8..4, 0usize..200), 0..8),
         ) {
-            pool::ensure().unwrap();
+            bellows_pool::ensure().unwrap();
             let room = if large { LARGEST_ROOM } else { ROOM };
             let mut packet = Packet::with_room(room).unwrap();
             let home = packet.address();
@@ -524,7 +525,7 @@ mod tests {
                 prop_assert_eq!((packet.headroom(), packet.len()), (start, end - start));
                 prop_assert_eq!(packet.tailroom(), HEADROOM + room - end);
                 prop_assert_eq!(packet.tailroom(), packet.tailroom_by_address());
-                prop_assert_eq!(pool::get().class(large).reset(packet.address()), home);
+                prop_assert_eq!(bellows_pool::start_of(packet.address(), large), home);
             }
         }
     }

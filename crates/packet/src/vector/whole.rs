@@ -1,0 +1,114 @@
+//! Work on whole vectors: freeing, filling and copying.
+
+use std::mem;
+
+use bellows_pool::{LINE, ROOM, free_many, with_free_buffers};
+
+use super::Vector;
+use crate::bulk::kernels;
+use crate::packet::{LARGE, MARKED, META, OFFLOAD, Packet};
+
+/// What many packets begin as: up to a whole ordinary buffer of bytes, stored in whole cache lines.
+#[derive(Clone, Debug)]
+pub struct Template {
+    lines: Vec<[u8; LINE]>,
+    word: u64,
+    fill: unsafe fn(&[usize], &[[u8; LINE]], u64, *mut Packet),
+}
+
+impl Template {
+    /// A template of these bytes; `None` if they are more than every ordinary buffer holds, [`ROOM`].
+    pub fn new(bytes: &[u8]) -> Option<Template> {
+        if bytes.len() > ROOM {
+            return None;
+        }
+        let mut lines = vec![[0; LINE]; bytes.len().div_ceil(LINE)];
+        lines.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+        Some(Template { lines, word: bytes.len() as u64, fill: kernels().fill })
+    }
+
+    /// Length in bytes of the packets made from it.
+    #[expect(clippy::len_without_is_empty, reason = "as for packets")]
+    pub fn len(&self) -> usize {
+        self.word as usize
+    }
+}
+
+/// Frees all packets of a vector: the fast way out for sinks.
+///
+/// Hot: one pass over the handles, no look at the data.
+#[inline]
+pub fn free_all(vector: &mut Vector) {
+    match free_plain(vector.as_slice()) {
+        0 => vector.forget_all(),
+        left => free_special(vector, left),
+    }
+}
+
+/// Frees packets up to the first ones that are special. Returns how many are left.
+#[inline(always)]
+fn free_plain(packets: &[Packet]) -> usize {
+    free_many(packets, kernels().home)
+}
+
+/// Ends the marks of packets; whether any had one.
+fn end_marks(packets: &mut [Packet]) -> bool {
+    let marked = packets.iter_mut().filter(|packet| packet.is_marked());
+    marked.map(Packet::end_mark).count() > 0
+}
+
+/// Frees the last `left` packets of a vector, of which some are special; those before them have been freed.
+#[cold]
+fn free_special(vector: &mut Vector, mut left: usize) {
+    let length = vector.len();
+    if end_marks(&mut vector.as_mut_slice()[length - left..]) {
+        left = free_plain(&vector.as_slice()[length - left..]);
+    }
+    free_one_by_one(vector, left);
+}
+
+/// Frees the last `left` packets of a vector one after the other; those before them have been freed.
+fn free_one_by_one(vector: &mut Vector, left: usize) {
+    let done = vector.len() - left;
+    let mut drain = vector.drain(usize::MAX);
+    drain.by_ref().take(done).for_each(mem::forget);
+    drain.for_each(drop);
+}
+
+/// Adds up to `count` packets made from a template to the end of a vector, as many as it and the pool have room for.
+///
+/// Returns how many. Hot.
+#[inline]
+pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> usize {
+    with_free_buffers(count.min(vector.room()), |buffers, _| {
+        // SAFETY: the buffers are free ordinary ones, which have room for the template's lines (Template::new
+        // checked); the vector has room for all packets asked for behind its end.
+        unsafe {
+            (template.fill)(buffers, &template.lines, template.word, vector.free_slots());
+            vector.pushed(buffers.len(), (buffers.len() * template.len()) as u64);
+        }
+    })
+}
+
+/// Adds a copy of each packet to the end of a vector, until it or the pool has no more room.
+///
+/// Returns how many. Hot.
+#[inline]
+pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
+    let packets = &packets[..packets.len().min(vector.room())];
+    let words = packets.iter().fold(0, |words, packet| words | packet.word());
+    if words & (LARGE | META | MARKED | OFFLOAD) != 0 || packets.iter().any(|packet| packet.len() > ROOM) {
+        return packets.iter().map_while(Packet::copy).map_while(|copy| vector.push(copy).ok()).count();
+    }
+    let copy = kernels().copy;
+    with_free_buffers(packets.len(), |buffers, done| {
+        let packets = &packets[done..][..buffers.len()];
+        let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
+        // SAFETY: the buffers are free ordinary ones, into which the packets fit, and none of these carries
+        // metadata or an offload, as checked above; the vector has room for all packets behind its end.
+        unsafe {
+            copy(packets, buffers, vector.free_slots());
+            vector.pushed(buffers.len(), bytes);
+        }
+    })
+}
