@@ -81,13 +81,15 @@ pub use app::counters::joined_counters;
 pub use app::counters::{Count, CountTable, Counters, DropReason, Gauge};
 pub use app::io::{Input, Io, Output};
 pub use app::{App, AppError, Status, Traits};
+pub use bellows_observe::{
+    AppStatus, Hop, HopKind, MAX_TRACED as MOST_TRACED, Reloaded, TapRecord, TraceOrder, listing,
+};
 pub use bellows_observe::{Counter, PROGRESS, PROGRESS_TOTAL};
-pub use bellows_observe::{Hop, HopKind, MAX_TRACED as MOST_TRACED, TapRecord, TraceOrder, listing};
 pub use bellows_watch::{Tap, Trace, WatchError};
 pub use bellows_wiring::{
     End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, closing_links, wiring_faults,
 };
-pub use control::{AppStatus, Control, ReloadError, Reloaded, app_at_work};
+pub use control::{Control, ReloadError, app_at_work};
 pub use engine::{End, Engine, Outcome, StartError};
 pub use network::{AppSpec, Network};
 pub use runtime::slots::{SlotHandle, Watched};

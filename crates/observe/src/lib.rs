@@ -14,6 +14,8 @@
 //! | [`listing`] | a breath, explained |
 //! | `trace` | what those see who watch single packets |
 //! | `succession` | how counters go over from one configuration to the next |
+//! | `report` | what a running engine answers when it is asked |
+//! | `usual` | what calls usually take, and which ones are out of the ordinary |
 //! | `slow` | breaths that took longer than they may |
 //! | `watchdog` | finds them, and says in which app they were |
 //! | `home` | the folders of engines, running and crashed |
@@ -26,21 +28,25 @@ mod histogram;
 mod home;
 pub mod layout;
 pub mod listing;
+mod report;
 mod slab;
 mod slow;
 mod snapshot;
 mod succession;
 pub mod timeline;
 mod trace;
+mod usual;
 mod watchdog;
 
 pub use counter::{Counter, PROGRESS, PROGRESS_TOTAL};
 pub use histogram::{Histogram, record};
 pub use home::{Home, HomeError, POST_MORTEMS, SearchPath};
 pub use layout::Activity;
+pub use report::{AppStatus, Reloaded};
 pub use slab::{AppEntry, AppOutline, Directory, Doing, LinkEntry, Pulse, ReadError, Slab, counter_help, drop_help};
 pub use slow::{SlowBreath, SlowBreaths};
 pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};
 pub use succession::Succession;
 pub use trace::{Hop, HopKind, MAX_TRACED, TapRecord, TraceOrder};
+pub use usual::Usual;
 pub use watchdog::{Pace, Watchdog};

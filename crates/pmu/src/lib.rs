@@ -20,6 +20,7 @@
 //! | `table` | the numbers of events that no kernel has a name for, by processor |
 //! | `probe` | [`Pmu`]: whether there are counters, or why not ([`NoPmu`]) |
 //! | `group` | [`Group`], [`Reading`], [`Counts`] |
+//! | `thread` | [`ThreadEvents`]: counting on whatever thread asks |
 //! | `sampler`, `record` | [`Sampler`]: what a thread executes, also one of another process |
 //!
 //! # Is there anything to count with?
@@ -47,6 +48,7 @@ mod probe;
 mod record;
 mod sampler;
 mod table;
+mod thread;
 
 pub use bellows_sys::perf::Sample;
 pub use event::{Event, UnknownEvent};
@@ -54,3 +56,4 @@ pub use group::{Counts, Group, MOST_EVENTS, OpenError, Reading};
 pub use probe::{NoPmu, Pmu};
 pub use record::{Moment, Stack};
 pub use sampler::{SampleError, Sampler};
+pub use thread::ThreadEvents;

@@ -7,28 +7,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use bellows_observe::listing::Listing;
-use bellows_observe::{MAX_TRACED, Pulse, SlowBreaths, Snapshot, TraceOrder};
+use bellows_observe::{AppStatus, MAX_TRACED, Pulse, SlowBreaths, Snapshot, TraceOrder};
 use bellows_watch::{Order, Tap, TapWatch, Trace, TraceWatch, WatchError};
 use bellows_wiring::LinkSpec;
-use serde::{Deserialize, Serialize};
 
-pub use self::reload::{ReloadError, Reloaded};
+pub use self::reload::ReloadError;
 pub use self::shared::app_at_work;
 pub(crate) use self::shared::{Old, Reply, Shared};
 use self::shared::{View, lock};
 use crate::panics::contain;
 use crate::runtime::attention::request;
-
-/// What an app tells of itself: see [`App::status`](crate::App::status).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AppStatus {
-    /// The app.
-    pub app: String,
-    /// Its type.
-    pub kind: String,
-    /// What it says; null if it panicked over it.
-    pub status: serde_json::Value,
-}
 
 /// A handle by which other threads stop and reload an engine and read its counters.
 #[derive(Clone)]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
+use bellows_observe::Reloaded;
 use bellows_sys::way_out;
 use bellows_wiring::Fault;
-use serde::{Deserialize, Serialize};
 
 use super::Control;
 use super::shared::{Mailbox, Old, Reply, Request, lock};
@@ -18,36 +18,6 @@ use crate::network::Network;
 use crate::network::topology::{Origin, Topology};
 use crate::panics::contain;
 use crate::runtime::attention::request;
-
-/// What a reload did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reloaded {
-    /// Apps that run on as they were.
-    pub kept: Vec<String>,
-    /// Apps that took the place of one of the same name and type.
-    pub replaced: Vec<String>,
-    /// Apps that had panicked and were started again.
-    #[serde(default)]
-    pub revived: Vec<String>,
-    /// Apps that are new.
-    pub added: Vec<String>,
-    /// Apps that are gone.
-    pub removed: Vec<String>,
-    /// Links that are new.
-    pub links_added: Vec<String>,
-    /// Links that are gone.
-    pub links_removed: Vec<String>,
-    /// Packets that were in what is gone.
-    pub dropped: u64,
-    /// From the request to the moment when the new configuration ran, in nanoseconds.
-    #[serde(default)]
-    pub swap_nanos: u64,
-    /// How long no breath was taken, in nanoseconds.
-    pub pause_nanos: u64,
-    /// Apps that could not finish, and why.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unfinished: Vec<(String, String)>,
-}
 
 /// Why a reload did not happen. The old configuration runs on.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,6 @@
 pub(crate) mod attention;
 pub(crate) mod links;
 pub(crate) mod node;
-mod random;
 pub(crate) mod sampling;
 pub(crate) mod slots;
 pub(crate) mod state;

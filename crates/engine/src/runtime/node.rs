@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use bellows_observe::Usual;
 use bellows_observe::layout::{account, common, doing, link};
 use bellows_packet::{BufferUse, CAPACITY, buffer_use};
 use bellows_wiring::OPEN;
 
 use super::links::{Link, LinkTable};
-use super::sampling::Usual;
 use super::slots::Slot;
 use super::state::ThreadState;
 use crate::panics;

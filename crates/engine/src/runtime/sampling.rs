@@ -11,12 +11,12 @@ use bellows_observe::layout::{account, histogram};
 use bellows_observe::record;
 use bellows_observe::timeline::Timeline;
 use bellows_packet::{Fate, Passage, take_passages};
-use bellows_pmu::{Counts, Event, Group, OpenError, Reading};
+use bellows_pmu::{Counts, Event, OpenError, Reading, ThreadEvents};
 use bellows_sys::clock;
 use bellows_watch::{Call, Watch};
+use fastrand::Rng;
 
 use super::links::LinkTable;
-use super::random::Random;
 
 /// Breaths from one that books to the next, on average.
 pub(crate) const EVERY: u64 = 128;
@@ -31,31 +31,6 @@ const COUNT_EVERY: u64 = 4;
 /// packet takes longer to copy and to free.
 const MARK_EVERY: u64 = 8;
 
-/// What a call usually takes: clocks for each packet and the call itself, in 16ths; 0 before the first one.
-#[derive(Default)]
-pub(crate) struct Usual(Cell<u64>);
-
-/// A call that takes so many times what is usual, and more than so many nanoseconds, is an outlier.
-const UNUSUAL: u64 = 16;
-const LEAST_UNUSUAL: u64 = 5_000;
-
-impl Usual {
-    /// Takes a call in. True if it is an outlier: the system has interrupted it, most likely, and one such call would hide
-    /// what thousands of others cost.
-    pub(crate) fn is_exceeded_by(&self, clocks: u64, packets: u64) -> bool {
-        let usual = self.0.get();
-        let weight = packets + 1;
-        let each = 16 * clocks / weight;
-        if usual == 0 {
-            self.0.set(each.max(1));
-            return false;
-        }
-        // Whatever happens is usual once it happens often.
-        self.0.set(usual - usual / 16 + each.min(2 * usual) / 16 + 1);
-        each > UNUSUAL * usual && clock::ticks_to_nanos(clocks) > LEAST_UNUSUAL
-    }
-}
-
 /// What instrumented breaths need to know, and what they have found out so far.
 pub(crate) struct Sampler {
     /// Clocks that reading the clock twice takes.
@@ -66,10 +41,9 @@ pub(crate) struct Sampler {
     /// When the breath began that is being taken, and how many of its calls took the clock.
     start: Cell<Option<u64>>,
     calls: Cell<u64>,
-    random: RefCell<Random>,
-    /// What is counted, and what counting nothing counts.
-    events: Vec<Event>,
-    overhead: Vec<u64>,
+    random: RefCell<Rng>,
+    /// What is counted besides clocks.
+    events: ThreadEvents,
     /// Whether events are counted in this breath.
     counting: Cell<bool>,
     pub(crate) timeline: RefCell<Option<Timeline>>,
@@ -79,48 +53,13 @@ pub(crate) struct Sampler {
     passages: RefCell<Vec<Passage>>,
 }
 
-thread_local! {
-    /// The counters of this thread: they cannot go to another one, as an engine can.
-    static GROUP: RefCell<Option<Group>> = const { RefCell::new(None) };
-}
-
-/// Opens counters for this thread, in place of those that it has for other events.
-fn open(events: &[Event]) -> Result<(), OpenError> {
-    GROUP.with_borrow_mut(|group| {
-        if group.as_ref().is_none_or(|group| group.events() != events) {
-            *group = Some(Group::open(events)?);
-        }
-        Ok(())
-    })
-}
-
-/// What has been counted on this thread; nothing if its counters are for other events, and cannot be opened.
-#[inline(never)]
-fn read(events: &[Event]) -> Option<Reading> {
-    open(events).ok()?;
-    GROUP.with_borrow(|group| group.as_ref().map(Group::reading))
-}
-
-/// What two readings count that follow one upon the other: the least of many.
-fn overhead(events: &[Event]) -> Vec<u64> {
-    let once = || {
-        let before = read(events)?;
-        let counts = read(events)?.since(&before);
-        Some(counts.iter().map(|count| count.unwrap_or(0)).collect::<Vec<u64>>())
-    };
-    let least = |least: Vec<u64>, counts: Vec<u64>| least.into_iter().zip(counts).map(|(a, b)| a.min(b)).collect();
-    (0..100).filter_map(|_| once()).reduce(least).unwrap_or_default()
-}
-
 impl Sampler {
     /// One that counts these events, on the thread that takes the breaths.
     ///
     /// # Errors
     /// When they cannot be counted on this thread.
     pub(crate) fn new(events: &[Event]) -> Result<Sampler, OpenError> {
-        if !events.is_empty() {
-            open(events)?;
-        }
+        let events = ThreadEvents::new(events)?;
         // What other engines of this thread have left behind.
         take_passages(&mut Vec::new());
         Ok(Sampler {
@@ -129,9 +68,8 @@ impl Sampler {
             marking: Cell::new(false),
             start: Cell::new(None),
             calls: Cell::new(0),
-            random: RefCell::new(Random::new()),
-            overhead: if events.is_empty() { Vec::new() } else { overhead(events) },
-            events: events.to_vec(),
+            random: RefCell::new(Rng::new()),
+            events,
             counting: Cell::new(false),
             timeline: RefCell::new(None),
             watching: Cell::new(false),
@@ -146,29 +84,29 @@ impl Sampler {
     }
 
     pub(crate) fn events(&self) -> &[Event] {
-        &self.events
+        self.events.events()
     }
 
     /// What has been counted, if anything is in this breath.
     #[inline]
     pub(crate) fn reading(&self) -> Option<Reading> {
-        if self.counting.get() { read(&self.events) } else { None }
+        if self.counting.get() { self.events.reading() } else { None }
     }
 
     /// How many breaths to take until the next one that is drawn: evenly spread, so that one in [`DRAWN_EVERY`] is.
     pub(crate) fn draw(&self) -> u64 {
-        self.random.borrow_mut().below(2 * DRAWN_EVERY - 1)
+        self.random.borrow_mut().u64(..2 * DRAWN_EVERY - 1)
     }
 
     /// Begins an instrumented breath, unless it has begun with its ticks; returns the clock at its beginning.
     pub(crate) fn begin_breath(&self, is_drawn: bool) -> u64 {
         self.start.get().unwrap_or_else(|| {
             let mut random = self.random.borrow_mut();
-            let marks = is_drawn && random.below(MARK_EVERY) == 0;
+            let marks = is_drawn && random.u64(..MARK_EVERY) == 0;
             let books = is_drawn && !marks;
             self.marking.set(marks);
             self.booking.set(books);
-            self.counting.set(books && !self.events.is_empty() && random.below(COUNT_EVERY) == 0);
+            self.counting.set(books && !self.events().is_empty() && random.u64(..COUNT_EVERY) == 0);
             self.calls.set(0);
             let start = clock::ticks();
             self.start.set(Some(start));
@@ -217,9 +155,9 @@ impl Sampler {
 
     /// Books what was counted in a call of an app, from the first cell of its account on.
     pub(crate) fn book_events(&self, slab: &Slab, account: usize, entry: usize, packets: u64, counts: &Counts) {
-        let events = self.events.len();
+        let events = self.events().len();
         slab.add(account + account::samples(entry, events) + account::COUNTED, packets);
-        for (event, (sample, &overhead)) in counts.samples().iter().zip(&self.overhead).enumerate() {
+        for (event, (sample, &overhead)) in counts.samples().iter().zip(self.events.overhead()).enumerate() {
             let cell = account + account::event(entry, events, event);
             let overhead = if sample.running > 0 { overhead } else { 0 };
             // Less than none is booked as well, so that the sum is right.
@@ -264,35 +202,5 @@ fn count_latencies(links: &LinkTable, passages: &mut Vec<Passage>) {
     for passage in passages.drain(..).filter(|passage| passage.fate == Fate::Freed && passage.mark.id == 0) {
         let stayed = passage.at.saturating_sub(passage.mark.born);
         record(&links.slab, links.slab.directory.histogram(histogram::LATENCY), stayed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_call_that_was_interrupted_is_an_outlier_and_a_larger_one_is_not() {
-        clock::calibrate();
-        let micro = clock::ticks_per_second() / 1_000_000;
-        let usual = Usual::default();
-        for packets in [1, 128, 0, 3] {
-            assert!(!usual.is_exceeded_by(micro + packets * micro / 2, packets));
-        }
-        assert!(usual.is_exceeded_by(1_000 * micro, 1));
-        assert!(!usual.is_exceeded_by(200 * micro, 1_024));
-        let short = Usual::default();
-        assert!(!short.is_exceeded_by(10, 0) && !short.is_exceeded_by(micro, 0), "too short to matter");
-    }
-
-    #[test]
-    fn what_is_slow_from_now_on_is_soon_usual() {
-        clock::calibrate();
-        let usual = Usual::default();
-        assert!(!usual.is_exceeded_by(100, 0));
-        let slow = clock::ticks_per_second() / 1_000;
-        let outliers = (0..1_000).filter(|_| usual.is_exceeded_by(slow, 0)).count();
-        assert!((50..300).contains(&outliers), "{outliers}");
-        assert!((0..1_000).all(|_| !usual.is_exceeded_by(100, 0)) && usual.is_exceeded_by(slow, 0));
     }
 }
