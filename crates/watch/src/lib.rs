@@ -10,6 +10,7 @@
 //! | `tap` | copies of the packets that pass a link |
 //! | `trace` | packets that are followed |
 //! | `watch` | all that is watched, in the hands of the engine's thread |
+#![forbid(unsafe_code)]
 
 mod listener;
 mod network;
