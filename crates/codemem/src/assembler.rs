@@ -25,6 +25,14 @@ pub struct Mark<T> {
     pub part: T,
 }
 
+/// Code that is complete.
+pub struct Assembled<T> {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its parts.
+    pub marks: Vec<Mark<T>>,
+}
+
 /// Writes code for an address from front to back, and notes what its parts serve.
 pub struct Assembler<T> {
     encoder: Encoder,
@@ -137,7 +145,7 @@ impl<T> Assembler<T> {
     ///
     /// # Errors
     /// If a label is too far away for a jump to it.
-    pub fn finish(mut self) -> Result<(Vec<u8>, Vec<Mark<T>>), Box<dyn Error>> {
+    pub fn finish(mut self) -> Result<Assembled<T>, Box<dyn Error>> {
         let mut code = self.encoder.take_buffer();
         for (position, width, distance) in self.distances.drain(..) {
             match width {
@@ -145,7 +153,7 @@ impl<T> Assembler<T> {
                 _ => code[position..position + 4].copy_from_slice(&i32::try_from(distance)?.to_le_bytes()),
             }
         }
-        Ok((code, self.marks))
+        Ok(Assembled { bytes: code, marks: self.marks })
     }
 }
 
@@ -212,7 +220,7 @@ mod tests {
         (0..200).for_each(|_| writer.put(Instruction::with(Code::Nopd)).unwrap());
         writer.place(&mut near);
         writer.jump(Code::Jmp_rel32_64, &mut start).unwrap();
-        let (code, _) = writer.finish().unwrap();
+        let code = writer.finish().unwrap().bytes;
         let targets: Vec<u64> = Decoder::with_ip(64, &code, 0x10_0000, DecoderOptions::NONE)
             .iter()
             .filter(|instruction| instruction.mnemonic() != Mnemonic::Nop)
@@ -238,7 +246,7 @@ mod tests {
         writer.mark("end");
         writer.call(0x10_2000).unwrap();
         writer.put(Instruction::with(Code::Retnq)).unwrap();
-        let (code, marks) = writer.finish().unwrap();
+        let Assembled { bytes: code, marks } = writer.finish().unwrap();
         let name = |address| (address == 0x10_2000).then(|| "helper".to_owned());
         let lines = listing(&code, 0x10_0000, &marks, |part| format!("the {part}"), name);
         let labels: Vec<(usize, &str)> =

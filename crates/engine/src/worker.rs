@@ -56,6 +56,14 @@ pub(crate) enum Pause {
     Closed,
 }
 
+/// What wakes a thread that sleeps.
+struct WakeUps {
+    /// How long it may sleep at most.
+    timeout: Option<Duration>,
+    /// The descriptors, each with the app that listens to it.
+    listened: Vec<(usize, Listened)>,
+}
+
 /// One engine thread.
 pub(crate) struct Worker {
     /// At an address of its own that nodes know.
@@ -492,9 +500,8 @@ impl Worker {
         self.graph.table().slots.iter().for_each(|slot| slot.tell(false));
     }
 
-    /// How long the thread may sleep at most, and the descriptors that wake it, by app; `None` if an app panicked over the
-    /// question.
-    fn wake_ups(&mut self, now: u64) -> Option<(Option<Duration>, Vec<(usize, Listened)>)> {
+    /// What wakes the thread if it sleeps from now on; `None` if an app panicked over the question.
+    fn wake_ups(&mut self, now: u64) -> Option<WakeUps> {
         let deadline = self.state.next_deadline.get();
         let until_deadline = (deadline != u64::MAX).then(|| Duration::from_nanos(deadline.saturating_sub(now)));
         let answers = self.ask(|app| (!app.exhausted(), app.held() > 0))?;
@@ -515,12 +522,12 @@ impl Worker {
         let listened = busy
             .flat_map(|(node, _)| node.slots(table).iter().filter_map(|slot| Some((node.index, slot.listens()?))))
             .collect();
-        Some((timeout, listened))
+        Some(WakeUps { timeout, listened })
     }
 
     /// Sleeps until something is due, with everybody told.
     fn sleep_armed(&mut self, now: u64, start: u64) {
-        let Some((timeout, listened)) = self.wake_ups(now) else { return };
+        let Some(WakeUps { timeout, listened }) = self.wake_ups(now) else { return };
         let attention = Arc::clone(&self.attention);
         let mut descriptors = vec![attention.event.as_fd()];
         let mut owners = Vec::new();

@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-use bellows_codemem::assembler::{self, Assembler, Label, Mark, Written, memory};
+use bellows_codemem::assembler::{self, Assembled, Assembler, Label, Mark, Written, memory};
 use bellows_codemem::{Code, Draft, Symbol};
 use bellows_observe::listing::Line;
 use bellows_wiring::GROUP;
@@ -99,7 +99,7 @@ impl Native {
         writer.body(pulls, pushes, None).map_err(cannot)?;
         let sampled = writer.code.position();
         writer.body(pulls, pushes, Some(SAMPLED.map(|(function, _)| function))).map_err(cannot)?;
-        let (bytes, marks) = writer.code.finish().map_err(cannot)?;
+        let Assembled { bytes, marks } = writer.code.finish().map_err(cannot)?;
         let seal = if for_perf { Draft::seal_for_perf } else { Draft::seal };
         let code = seal(draft, &bytes).map_err(|refused| refused.to_string())?;
         Ok(Native { code, sampled, marks, assembling: start.elapsed() })
