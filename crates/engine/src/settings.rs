@@ -79,7 +79,7 @@ pub struct Settings {
     /// counts ([`Pmu::events`]), which is nothing on most virtual machines.
     pub events: Option<Vec<Event>>,
     /// A breath that takes longer is counted, recorded in the timeline, and kept to be told of
-    /// ([`Control::take_slow_breaths`]); 0 for none. A thread that [watches](Control::watch_breaths) has to be given,
+    /// ([`Control::take_slow_breaths`](crate::Control::take_slow_breaths)); 0 for none. A thread that [watches](crate::Control::watch_breaths) has to be given,
     /// or only breaths are found that are timed by themselves.
     pub breath_limit: Duration,
 }

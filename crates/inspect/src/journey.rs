@@ -49,7 +49,7 @@ impl Journeys {
     }
 
     /// How many packets were seen.
-    pub fn len(&self) -> usize {
+    pub fn packets(&self) -> usize {
         self.0.len()
     }
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`report`] | results as data: one shape for every benchmark, as text and as JSON |
 //! | [`against`] | a benchmark by two builds of the program, pair by pair |
-//! | [`bench`] | what a benchmark is: its options, how it is run and what comes of it |
+//! | [`mod@bench`] | what a benchmark is: its options, how it is run and what comes of it |
 //! | [`benchmarks`] | the benchmarks, a file or folder each |
 //! | [`audience`] | who waits for a benchmark |
 //! | [`machine`] | on what a measurement was made |

@@ -12,7 +12,7 @@ use crate::counter::Counter;
 /// and its unit if that is not packets.
 macro_rules! counters {
     ($list:ident: $($symbol:ident = $name:literal, $help:literal $(, in $unit:literal)? $(, [$asked:ident])?;)*) => {
-        positions! { from 0; $($symbol, concat!("The counter `", $name, "`: ", $help, ".");)* }
+        positions! { from 0; $($symbol, concat!("The counter `", $name, "`.");)* }
 
         /// All of them.
         pub const $list: &[Counter] = &[$(Counter::new($name, $help)$(.in_unit($unit))?$(.$asked())?,)*];

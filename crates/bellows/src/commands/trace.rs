@@ -62,11 +62,11 @@ impl Execute for Arguments {
         on_signal(signals, connection.hangup()?);
         let (journeys, end) = listen(&mut connection, &self)?;
         let given_up = match connection.given_up() {
-            None if end == TraceEnd::Time && journeys.len() < self.count => obstacle(&home, &name),
+            None if end == TraceEnd::Time && journeys.packets() < self.count => obstacle(&home, &name),
             why => why.map(str::to_owned),
         };
         if given_up.is_none()
-            && let Some(comment) = comment(&self, &name, journeys.len(), end)
+            && let Some(comment) = comment(&self, &name, journeys.packets(), end)
         {
             terminal::complain(&harmless(&format!("{comment}\n")));
         }
@@ -80,7 +80,7 @@ impl Execute for Arguments {
         match given_up {
             Some(why) => Err(Failure::Failed(format!(
                 "{} of {} came from `{name}`, and no more will: {why}",
-                journeys.len(),
+                journeys.packets(),
                 plural(self.count as u64, "packet")
             ))),
             None => Ok(ExitCode::SUCCESS),
@@ -128,7 +128,7 @@ fn listen(connection: &mut Connection, arguments: &Arguments) -> Result<(Journey
     let stream = connection.stream(Some(duration.std().saturating_add(OBSTACLE_PATIENCE)));
     let mut line = String::new();
     loop {
-        status.update(|| format!("{} of {} on their way", journeys.len(), plural(*count as u64, "packet")));
+        status.update(|| format!("{} of {} on their way", journeys.packets(), plural(*count as u64, "packet")));
         line.clear();
         // Whoever ends in the middle of a line has no last words either.
         if stream.read_line(&mut line).is_err() || !line.ends_with('\n') {

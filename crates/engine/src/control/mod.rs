@@ -52,7 +52,7 @@ impl Control {
         Pulse::of(&slab)
     }
 
-    /// Watches for breaths that take longer than [`Settings::breath_limit`], until the run is over: for a thread of its
+    /// Watches for breaths that take longer than [`Settings::breath_limit`](crate::Settings::breath_limit), until the run is over: for a thread of its
     /// own, which is not to share the engine's processor. Returns at once if there is no limit.
     ///
     /// It looks four times in the time that a breath may take, and does not wake an engine that sleeps.
