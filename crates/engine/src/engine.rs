@@ -329,6 +329,7 @@ impl Engine {
         old.slab().supersede();
         self.write_gauges();
         self.shared.show(&self.worker.graph, &self.statuses);
+        self.worker.find_watched(dropped);
         // Nothing can fail any more.
         self.worker.begin(&plan, Some(&old));
         let ticks = clock::ticks() - start_ticks;

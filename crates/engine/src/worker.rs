@@ -440,6 +440,12 @@ impl Worker {
         let old = mem::replace(&mut self.graph, graph);
         self.state.next_deadline.set(0);
         self.idle_since = None;
+        (old, plan, dropped)
+    }
+
+    /// Looks after an exchange for what others watch. Whoever hears now that it is gone finds the new configuration, so that is
+    /// to be shown before.
+    pub(crate) fn find_watched(&self, dropped: u64) {
         let sampler = &self.state.sampler;
         if sampler.watching.get() {
             let mut watch = sampler.watch.borrow_mut();
@@ -449,7 +455,6 @@ impl Worker {
             watch.find(self.graph.table());
             sampler.watching.set(!watch.is_empty());
         }
-        (old, plan, dropped)
     }
 
     /// Tells the apps that the run ends: their last call with packets.

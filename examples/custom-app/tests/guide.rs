@@ -113,7 +113,7 @@ fn the_files_are_those_of_the_example_and_the_flags_those_of_the_project() {
 
 #[test]
 fn the_fragments_are_code_that_exists() {
-    let documentation = read("crates/engine/src/slots.rs").replace("/// ", "").replace("///\n", "\n");
+    let documentation = read("crates/engine/src/runtime/slots.rs").replace("/// ", "").replace("///\n", "\n");
     let mut seen = 0;
     for Block { code, .. } in blocks().into_iter().filter(|block| block.file.is_none() && !block.code.contains("git ="))
     {
