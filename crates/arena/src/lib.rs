@@ -36,12 +36,15 @@ fn arena() -> MutexGuard<'static, Arena> {
 
 /// Turns an address in a reservation, the arena's or another one, into a pointer.
 ///
-/// Whoever makes the reservation exposes its provenance. The address must not be 0.
+/// Whoever makes the reservation exposes its provenance.
+///
+/// # Safety
+/// The address is not 0.
 #[inline(always)]
-pub fn pointer(address: usize) -> NonNull<u8> {
+pub unsafe fn pointer(address: usize) -> NonNull<u8> {
     let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
     debug_assert!(!pointer.is_null());
-    // SAFETY: a mapping never begins at 0, and the lists of addresses are of places in mappings.
+    // SAFETY: the caller's promise.
     unsafe { NonNull::new_unchecked(pointer) }
 }
 
@@ -53,16 +56,14 @@ pub fn pointer(address: usize) -> NonNull<u8> {
 pub extern "C" fn take(size: usize) -> NonNull<u8> {
     let length = length(size);
     let taken = arena().take(length);
-    match taken {
-        Some(Block { address, used: false }) => pointer(address),
-        Some(Block { address, used: true }) => {
-            let block = pointer(address);
-            // SAFETY: the arena gave these `length` bytes of a mapping to this caller alone.
-            unsafe { block.write_bytes(0, length) };
-            block
-        }
-        None => take_from_allocator(size),
+    let Some(Block { address, used }) = taken else { return take_from_allocator(size) };
+    // SAFETY: blocks lie in mappings, none of which begins at 0.
+    let block = unsafe { pointer(address) };
+    if used {
+        // SAFETY: the arena gave these `length` bytes of a mapping to this caller alone.
+        unsafe { block.write_bytes(0, length) };
     }
+    block
 }
 
 fn take_from_allocator(size: usize) -> NonNull<u8> {

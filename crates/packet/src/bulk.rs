@@ -6,11 +6,10 @@
 
 use std::sync::OnceLock;
 
-use bellows_arena::pointer;
 use bellows_pool::LINE;
 use bellows_sys::simd::{Level, Simd};
 
-use crate::packet::{Packet, SPECIAL, copy_short};
+use crate::packet::{Packet, SPECIAL, copy_short, pointer};
 
 type Line = [u8; LINE];
 

@@ -2,10 +2,9 @@
 
 use bellows_sys::cache;
 
-use bellows_arena::pointer;
 use bellows_pool::DATA_OFFSET;
 
-use crate::packet::{LARGE, Packet};
+use crate::packet::{LARGE, Packet, pointer};
 
 /// Puts packets out of every cache, into memory: their data, and what lies before it in their buffers. Their handles stay
 /// where they are. Returns when it is done.

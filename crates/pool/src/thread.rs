@@ -187,7 +187,7 @@ impl Drop for Owner {
 
 /// Runs `work` on the thread's cache; `None` when the thread is ending and has none any more.
 ///
-/// `work` must not run code from outside this module, so that it cannot come back here.
+/// `work` must not come back here: it runs no code from outside this module but what [`free_many`] is given.
 #[inline(always)]
 fn with_cache<T>(work: impl FnOnce(&mut Cache) -> T) -> Option<T> {
     let mut cache = CACHE.get();
@@ -198,8 +198,8 @@ fn with_cache<T>(work: impl FnOnce(&mut Cache) -> T) -> Option<T> {
         }
     }
     // SAFETY: a non-null CACHE points into the OWNER of this thread, whose Drop clears it first. No other
-    // reference to it exists: only this function makes one, and `work` (private to this module) does not call
-    // back into it.
+    // reference to it exists: only this function makes one, and `work` does not call back into it: it is code of this
+    // module, or what free_many() was given, whose caller promises that.
     Some(work(unsafe { &mut *cache }))
 }
 
@@ -333,8 +333,11 @@ pub fn take_large(owner: AccountNumber) -> Option<usize> {
 }
 
 /// Gives one packet's buffer back, wherever in it the data begins by now.
+///
+/// # Safety
+/// The address is in a buffer that the pool has handed out, of this class, and nothing refers to the buffer any more.
 #[inline(always)]
-pub fn free(data: usize, large: bool) {
+pub unsafe fn free(data: usize, large: bool) {
     if large {
         return free_large(data);
     }
@@ -372,9 +375,11 @@ pub fn sort_free_buffers() {
 /// Gives the ordinary buffers of many packets back. `gather` writes for each packet the address at which its data began when
 /// it was new, or says that it cannot. Returns how many packets are left when it could not.
 ///
-/// `gather` must not run code from outside that makes or frees packets.
+/// # Safety
+/// If `gather` returns true, it has written an address for each packet, of an ordinary buffer that the pool has handed out and
+/// that nothing refers to when this returns. It does not call back into this crate.
 #[inline(always)]
-pub fn free_many<T>(packets: &[T], gather: impl Fn(&[T], &mut [usize]) -> bool) -> usize {
+pub unsafe fn free_many<T>(packets: &[T], gather: impl Fn(&[T], &mut [usize]) -> bool) -> usize {
     let freed = with_cache(|cache| {
         let mut rest = packets;
         while !rest.is_empty() {

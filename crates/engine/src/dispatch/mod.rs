@@ -206,7 +206,7 @@ impl Breath {
     /// Returns how many.
     ///
     /// # Safety
-    /// This breath was compiled for the apps that sit in the places of this world, which is seated on this state.
+    /// This breath was compiled for the apps of these nodes, which are attached to this state and this table of links.
     pub(crate) unsafe fn take(
         &self,
         state: &ThreadState,

@@ -1,9 +1,8 @@
 //! New packets.
 
-use bellows_arena::pointer;
 use bellows_pool::{Buffers, ROOM};
 
-use super::Packet;
+use super::{Packet, pointer};
 
 /// New packets, empty, each in a buffer of its own; made by [`Packet::fresh`].
 ///

@@ -5,7 +5,6 @@ mod fresh;
 use std::fmt;
 use std::ptr::NonNull;
 
-use bellows_arena::pointer;
 use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, LARGEST_ROOM, LINE, LargeShare, ROOM};
 
 pub use self::fresh::Fresh;
@@ -15,6 +14,13 @@ use crate::offload::Offload;
 const LENGTH_BITS: u32 = 20;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const TAG_SHIFT: u32 = 32;
+
+/// Where the data of a packet begins, or another place in its buffer, from an address that the pool has handed out.
+#[inline(always)]
+pub(crate) fn pointer(address: usize) -> NonNull<u8> {
+    // SAFETY: the addresses in this crate are those of buffers, which lie in the pool's mapping; none begins at 0.
+    unsafe { bellows_arena::pointer(address) }
+}
 
 /// Flag: the buffer is of the large class.
 pub(crate) const LARGE: u64 = 1 << LENGTH_BITS;
@@ -398,7 +404,8 @@ impl Packet {
     #[cold]
     fn end(&mut self) {
         self.end_mark();
-        bellows_pool::free(self.address(), self.is_large());
+        // SAFETY: the buffer is this packet's alone, of the class that its flag names, and this is the packet's end.
+        unsafe { bellows_pool::free(self.address(), self.is_large()) };
     }
 
     /// Asks the processor to fetch the first line of the data, for an app that will read it soon.
@@ -462,7 +469,8 @@ impl Drop for Packet {
     #[inline(always)]
     fn drop(&mut self) {
         if self.word & (LARGE | MARKED) == 0 {
-            bellows_pool::free(self.address(), false);
+            // SAFETY: as in end(), of an ordinary buffer.
+            unsafe { bellows_pool::free(self.address(), false) };
         } else {
             self.end();
         }

@@ -45,10 +45,12 @@ pub fn free_all(vector: &mut Vector) {
     }
 }
 
-/// Frees packets up to the first ones that are special. Returns how many are left.
+/// Frees packets up to the first ones that are special. Returns how many are left. Those that were freed must be forgotten.
 #[inline(always)]
 fn free_plain(packets: &[Packet]) -> usize {
-    free_many(packets, kernels().home)
+    // SAFETY: the loop writes the address of each packet's buffer, which is the packet's alone, or says that one is special,
+    // and runs no other code; the callers forget those that were freed.
+    unsafe { free_many(packets, kernels().home) }
 }
 
 /// Ends the marks of packets; whether any had one.
