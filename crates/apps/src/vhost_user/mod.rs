@@ -115,16 +115,7 @@ counters! { VhostUser;
 }
 
 /// A counter for each error that stops a ring.
-const RING_ERRORS: [Counter; RingError::ALL.len()] = {
-    let mut counters = [Counter::new("", "").in_unit("errors"); RingError::ALL.len()];
-    let mut index = 0;
-    while index < counters.len() {
-        let error = RingError::ALL[index];
-        counters[index] = Counter::new(error.name(), error.text()).in_unit("errors");
-        index += 1;
-    }
-    counters
-};
+const RING_ERRORS: [Counter; RingError::ALL.len()] = virtio::error_counters!(RingError);
 
 /// The slots: one for the control thread, two for each pair.
 const CONTROL: usize = 0;

@@ -27,6 +27,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+/// A counter for each kind of error, by the names and sentences of the errors.
+macro_rules! error_counters {
+    ($error:ty) => {{
+        let mut counters = [bellows_engine::Counter::new("", ""); <$error>::ALL.len()];
+        let mut index = 0;
+        while index < counters.len() {
+            let error = <$error>::ALL[index];
+            counters[index] = bellows_engine::Counter::new(error.name(), error.text()).in_unit("errors");
+            index += 1;
+        }
+        counters
+    }};
+}
+
+pub(crate) use error_counters;
+
 /// Who opens a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

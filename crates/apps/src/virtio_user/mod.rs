@@ -113,16 +113,7 @@ counters! { VirtioUser;
 }
 
 /// A counter for each error that ends a connection.
-const DEVICE_ERRORS: [Counter; DeviceError::ALL.len()] = {
-    let mut counters = [Counter::new("", ""); DeviceError::ALL.len()];
-    let mut index = 0;
-    while index < counters.len() {
-        let error = DeviceError::ALL[index];
-        counters[index] = Counter::new(error.name(), error.text()).in_unit("errors");
-        index += 1;
-    }
-    counters
-};
+const DEVICE_ERRORS: [Counter; DeviceError::ALL.len()] = virtio::error_counters!(DeviceError);
 
 /// The slots: one for the control thread, two for each pair.
 const CONTROL: usize = 0;
