@@ -112,7 +112,7 @@ fn the_text_that_is_mutated_is_good() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(500), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(2_000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_mutated_network_is_loaded_or_refused(edits in prop::collection::vec(edit(), 1..5)) {

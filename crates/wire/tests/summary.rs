@@ -294,7 +294,7 @@ fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(bellows_testkit::soak::cases(256)))]
+    #![proptest_config(ProptestConfig::with_cases(bellows_testkit::soak::cases(2_000)))]
 
     #[test]
     fn any_bytes_have_a_line(link in any_link(), bytes in any_bytes(), length in 0_usize..300_000) {
