@@ -126,9 +126,10 @@ impl Comparison<'_> {
             steal::stolen(processor).zip(before).map_or(0.0, |(after, before)| after.saturating_sub(before) as f64);
         let share = stolen / steal::TICKS_PER_SECOND / start.elapsed().as_secs_f64().max(1e-3);
         let report = serde_json::from_str(&heard.answers).map_err(|error| {
-            let (program, said) = (program.display(), heard.said.lines().next().unwrap_or_default());
+            let program = program.display();
+            let said = heard.said.lines().next().map_or_else(String::new, |said| format!(": {said}"));
             let why = match heard.answers.is_empty() {
-                true => format!("{program} did not run the benchmark ({}): {said}", heard.status),
+                true => format!("{program} did not run the benchmark ({}){said}", heard.status),
                 false => format!("{program} answered with something else than a report of this version ({error})"),
             };
             BenchError::Refused(format!(
