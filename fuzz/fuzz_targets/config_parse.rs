@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use bellows_config::{
-    BitRate, Bytes, Configure, Context, Duration, Mistake, Overrides, Rate, Registry, engine_manual, load_str,
+    BitRate, Bytes, Configure, Context, Duration, SettingError, Overrides, Rate, Registry, engine_manual, load_str,
 };
 use bellows_engine::{App, Port, Ports};
 use libfuzzer_sys::fuzz_target;
@@ -89,10 +89,10 @@ impl Configure for Source {
     const NAME: &'static str = "source";
     type Config = Everything;
 
-    fn configure(config: Everything, context: &Context) -> Result<Source, Mistake> {
+    fn configure(config: Everything, context: &Context) -> Result<Source, SettingError> {
         match config.path {
             Some(path) if context.path(&path).extension().is_none() => {
-                Err(Mistake::at("path", format!("`{}` has no ending", path.display()), "give it one"))
+                Err(SettingError::at("path", format!("`{}` has no ending", path.display()), "give it one"))
             }
             _ => Ok(Source),
         }
@@ -114,7 +114,7 @@ impl Configure for Tee {
     const NAME: &'static str = "tee";
     type Config = Nothing;
 
-    fn configure(_: Nothing, _: &Context) -> Result<Tee, Mistake> {
+    fn configure(_: Nothing, _: &Context) -> Result<Tee, SettingError> {
         Ok(Tee)
     }
 }
@@ -129,7 +129,7 @@ impl Configure for Sink {
     const NAME: &'static str = "sink";
     type Config = Nothing;
 
-    fn configure(_: Nothing, _: &Context) -> Result<Sink, Mistake> {
+    fn configure(_: Nothing, _: &Context) -> Result<Sink, SettingError> {
         Ok(Sink)
     }
 }

@@ -14,7 +14,7 @@ use bellows_sys::mapping::SharedMapping;
 use bellows_sys::memfd;
 use bellows_virtio::ring::{Position, ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Setup, TransmitRing};
 use bellows_virtio::{Memory, RegionSpec};
-use bellows_wire::offload::{Kind, SuperFrame, Transport};
+use bellows_wire::offload::{Kind, GsoPacket, Transport};
 use bellows_wire::{MacAddr, UdpFrame};
 use libfuzzer_sys::fuzz_target;
 
@@ -79,7 +79,7 @@ impl Guest {
 
 /// Packets that a call takes at most, and what it may look at for that.
 const BURST: usize = 32;
-const MOST_STEPS: u64 = (STEPS_PER_PACKET * BURST + STEPS_PER_CALL) as u64;
+const MAX_STEPS: u64 = (STEPS_PER_PACKET * BURST + STEPS_PER_CALL) as u64;
 
 thread_local! {
     static GUEST: RefCell<Guest> = RefCell::new(Guest::new());
@@ -117,9 +117,9 @@ fn run(guest: &mut Guest, input: &RingInput<'_>) {
             let mut packets = Vector::new();
             let before = ring.steps();
             let result = ring.transmit(&mut packets, BURST);
-            assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
+            assert!(ring.steps() - before <= MAX_STEPS, "a call worked without bounds");
             for packet in packets.as_slice() {
-                assert!((1..=bellows_packet::LARGEST_ROOM).contains(&packet.len()));
+                assert!((1..=bellows_packet::LARGE_DATA_ROOM).contains(&packet.len()));
                 if let Some(offload) = packet.offload() {
                     check(packet.bytes(), offload);
                 }
@@ -143,7 +143,7 @@ fn run(guest: &mut Guest, input: &RingInput<'_>) {
         for round in 0..64 {
             let before = ring.steps();
             let result = ring.receive(&packets[round % 4..]);
-            assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
+            assert!(ring.steps() - before <= MAX_STEPS, "a call worked without bounds");
             if result.is_err() || !step(guest) {
                 break;
             }
@@ -158,7 +158,7 @@ fn check(bytes: &[u8], offload: Offload) {
     let said = (offload.checksum_start.into(), offload.checksum_offset.into(), bytes.len());
     assert_eq!((found.start(), found.checksum_offset(), found.end()), said);
     if offload.is_super_frame() {
-        let whole = SuperFrame::new(bytes, Kind::Tcp4, offload.segment_size).expect("a packet that can be cut");
+        let whole = GsoPacket::new(bytes, Kind::Tcp4, offload.segment_size).expect("a packet that can be cut");
         assert_eq!(whole.header_len(), offload.header_length.into());
     }
 }

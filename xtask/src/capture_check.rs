@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Failure, tools};
+use crate::{TaskError, tools};
 
 const MIN_PACKETS: usize = 1_000;
 const MAX_BYTES: u64 = 1_500_000;
@@ -35,7 +35,7 @@ const PROTOCOLS: &[(&str, &str)] = &[
 const COMPLAINTS: &[&str] = &["bad cksum", "(incorrect", "bad udp cksum", "wrong icmp cksum", "bad icmp6 cksum"];
 
 /// Refuses a capture that is not fit for a newcomer's first run; describes it as Markdown otherwise.
-pub fn describe(capture: &Path) -> Result<String, Failure> {
+pub fn describe(capture: &Path) -> Result<String, TaskError> {
     let bytes = fs::read(capture).map_err(|error| unfit(capture, &format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(unfit(capture, &format!("{} bytes are more than {MAX_BYTES}", bytes.len())));
@@ -64,12 +64,12 @@ pub fn describe(capture: &Path) -> Result<String, Failure> {
     Ok(table)
 }
 
-fn unfit(capture: &Path, why: &str) -> Failure {
-    Failure::chore(format!("{}: {why}", capture.display()))
+fn unfit(capture: &Path, why: &str) -> TaskError {
+    TaskError::chore(format!("{}: {why}", capture.display()))
 }
 
 /// The name of the machine that recorded is nobody's business.
-fn names_no_machine(capture: &Path, bytes: &[u8]) -> Result<(), Failure> {
+fn names_no_machine(capture: &Path, bytes: &[u8]) -> Result<(), TaskError> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     // A shorter one occurs by chance, in sequence numbers and the like.
@@ -79,7 +79,7 @@ fn names_no_machine(capture: &Path, bytes: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn checksums_are_right(capture: &Path) -> Result<(), Failure> {
+fn checksums_are_right(capture: &Path) -> Result<(), TaskError> {
     let wrong = |line: &&str| COMPLAINTS.iter().any(|complaint| line.contains(complaint));
     match tcpdump(capture, &["-vv"])?.lines().find(wrong) {
         Some(line) => Err(unfit(capture, &format!("a checksum is wrong: {}", line.trim()))),
@@ -88,7 +88,7 @@ fn checksums_are_right(capture: &Path) -> Result<(), Failure> {
 }
 
 /// So that a reader that keeps the recorded times need not wait for a time that has passed.
-fn times_rise(capture: &Path) -> Result<(), Failure> {
+fn times_rise(capture: &Path) -> Result<(), TaskError> {
     let text = tcpdump(capture, &["-tt"])?;
     let times: Vec<f64> = text.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
     if times.is_sorted() {
@@ -98,18 +98,18 @@ fn times_rise(capture: &Path) -> Result<(), Failure> {
     }
 }
 
-fn count(capture: &Path, filter: &str) -> Result<usize, Failure> {
+fn count(capture: &Path, filter: &str) -> Result<usize, TaskError> {
     Ok(tcpdump(capture, &["-t", filter])?.lines().filter(|line| !line.starts_with(['\t', ' '])).count())
 }
 
-fn tcpdump(capture: &Path, arguments: &[&str]) -> Result<String, Failure> {
+fn tcpdump(capture: &Path, arguments: &[&str]) -> Result<String, TaskError> {
     let output = Command::new("tcpdump")
         .args(["-n", "-r"])
         .arg(capture)
         .args(arguments)
         .env("PATH", tools::search_path())
         .output()
-        .map_err(|error| Failure::chore(format!("cannot run tcpdump: {error}")))?;
+        .map_err(|error| TaskError::chore(format!("cannot run tcpdump: {error}")))?;
     if !output.status.success() {
         return Err(unfit(capture, &format!("tcpdump: {}", String::from_utf8_lossy(&output.stderr))));
     }

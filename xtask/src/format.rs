@@ -7,22 +7,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Failure;
+use crate::TaskError;
 use crate::workspace::cargo;
 
 /// The folders whose files a macro declares: subcommands, benchmarks and apps.
 const LISTED: [&str; 3] = ["crates/bellows/src/commands", "crates/lab/src/benchmarks", "crates/apps/src"];
 
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     if let [word, ..] = words {
-        return Err(Failure::usage(format!("`fmt` takes no `{word}`; it formats all of the code")));
+        return Err(TaskError::usage(format!("`fmt` takes no `{word}`; it formats all of the code")));
     }
     let mut command = command(false);
     println!("$ {command:?}");
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::chore(format!("cargo fmt: {status}"))),
-        Err(error) => Err(Failure::chore(format!("cannot run cargo fmt: {error}; is rustfmt installed?"))),
+        Ok(status) => Err(TaskError::chore(format!("cargo fmt: {status}"))),
+        Err(error) => Err(TaskError::chore(format!("cannot run cargo fmt: {error}; is rustfmt installed?"))),
     }
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::workspace::{cargo, host_triple};
-use crate::{Failure, tools};
+use crate::{TaskError, tools};
 
 /// Coverage counters for libFuzzer, and checks that a release build leaves out.
 const RUSTFLAGS: &str = "--cfg fuzzing \
@@ -56,7 +56,7 @@ enum Request {
 }
 
 impl Request {
-    fn parse(words: &[String]) -> Result<Request, Failure> {
+    fn parse(words: &[String]) -> Result<Request, TaskError> {
         let mut target = None;
         let mut minutes = MINUTES;
         let mut words = words.iter();
@@ -65,28 +65,30 @@ impl Request {
                 "--list" => return Ok(Request::List),
                 "--minutes" => minutes = self::minutes(words.next())?,
                 option if option.starts_with('-') => {
-                    return Err(Failure::usage(format!("fuzz: '{option}' is not an option")));
+                    return Err(TaskError::usage(format!("fuzz: '{option}' is not an option")));
                 }
                 name if target.is_none() => target = Some(name.to_owned()),
-                other => return Err(Failure::usage(format!("fuzz: one target at a time; '{other}' is a second one"))),
+                other => {
+                    return Err(TaskError::usage(format!("fuzz: one target at a time; '{other}' is a second one")));
+                }
             }
         }
         match target {
             Some(target) => Ok(Request::Run { target, minutes }),
-            None => Err(Failure::usage(format!("fuzz needs a target: {}", join(&targets()?)))),
+            None => Err(TaskError::usage(format!("fuzz needs a target: {}", join(&targets()?)))),
         }
     }
 }
 
 /// What `--minutes` says.
-pub fn minutes(number: Option<&String>) -> Result<f64, Failure> {
+pub fn minutes(number: Option<&String>) -> Result<f64, TaskError> {
     let minutes = number.and_then(|number| number.parse().ok());
     let minutes = minutes.filter(|minutes: &f64| minutes.is_finite() && *minutes > 0.0);
-    minutes.ok_or_else(|| Failure::usage("--minutes needs a number above 0"))
+    minutes.ok_or_else(|| TaskError::usage("--minutes needs a number above 0"))
 }
 
 /// Runs the chore.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     match Request::parse(words)? {
         Request::List => {
             targets()?.iter().for_each(|target| println!("{target}"));
@@ -97,8 +99,8 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 }
 
 /// The targets: each is a file.
-pub fn targets() -> Result<BTreeSet<String>, Failure> {
-    let files = fs::read_dir(TARGETS).map_err(|error| Failure::chore(format!("cannot read {TARGETS}: {error}")))?;
+pub fn targets() -> Result<BTreeSet<String>, TaskError> {
+    let files = fs::read_dir(TARGETS).map_err(|error| TaskError::chore(format!("cannot read {TARGETS}: {error}")))?;
     Ok(files
         .filter_map(|file| file.ok()?.file_name().into_string().ok())
         .filter_map(|name| name.strip_suffix(".rs").map(str::to_owned))
@@ -110,10 +112,10 @@ fn join(targets: &BTreeSet<String>) -> String {
 }
 
 /// Fuzzes one target.
-pub fn fuzz(target: &str, minutes: f64) -> Result<(), Failure> {
+pub fn fuzz(target: &str, minutes: f64) -> Result<(), TaskError> {
     let targets = targets()?;
     if !targets.contains(target) {
-        return Err(Failure::usage(format!("there is no fuzz target '{target}'; there are: {}", join(&targets))));
+        return Err(TaskError::usage(format!("there is no fuzz target '{target}'; there are: {}", join(&targets))));
     }
     let program = build(target)?;
     let corpus = folder("fuzz/corpus", target)?;
@@ -151,12 +153,12 @@ pub fn fuzz(target: &str, minutes: f64) -> Result<(), Failure> {
             println!("the input is in {}", input.display());
         }
         println!("{summary}: FAILED");
-        Err(Failure::chore(format!("fuzz target {target} failed; its last output tells how")))
+        Err(TaskError::chore(format!("fuzz target {target} failed; its last output tells how")))
     }
 }
 
 /// Builds a target and returns its program.
-fn build(target: &str) -> Result<PathBuf, Failure> {
+fn build(target: &str) -> Result<PathBuf, TaskError> {
     let triple = host_triple()?;
     let folder = crate::workspace::target_dir().join("fuzz");
     // With an explicit triple the flags do not reach build scripts and procedural macros.
@@ -165,28 +167,28 @@ fn build(target: &str) -> Result<PathBuf, Failure> {
             .env("RUSTFLAGS", RUSTFLAGS)
             .env("CARGO_TARGET_DIR", &folder)
             .status()
-            .map_err(|error| Failure::chore(format!("cannot run cargo: {error}")))?;
+            .map_err(|error| TaskError::chore(format!("cannot run cargo: {error}")))?;
     if !status.success() {
-        return Err(Failure::chore(format!("fuzz target {target} does not build")));
+        return Err(TaskError::chore(format!("fuzz target {target} does not build")));
     }
     Ok(folder.join(triple).join("release").join(target))
 }
 
-fn folder(parent: &str, target: &str) -> Result<PathBuf, Failure> {
+fn folder(parent: &str, target: &str) -> Result<PathBuf, TaskError> {
     let folder = Path::new(parent).join(target);
     fs::create_dir_all(&folder)
-        .map_err(|error| Failure::chore(format!("cannot create {}: {error}", folder.display())))?;
+        .map_err(|error| TaskError::chore(format!("cannot create {}: {error}", folder.display())))?;
     Ok(folder)
 }
 
-fn files_in(folder: &Path) -> Result<BTreeSet<PathBuf>, Failure> {
+fn files_in(folder: &Path) -> Result<BTreeSet<PathBuf>, TaskError> {
     let files =
-        fs::read_dir(folder).map_err(|error| Failure::chore(format!("cannot read {}: {error}", folder.display())))?;
+        fs::read_dir(folder).map_err(|error| TaskError::chore(format!("cannot read {}: {error}", folder.display())))?;
     Ok(files.filter_map(|file| Some(file.ok()?.path())).filter(|path| path.is_file()).collect())
 }
 
 /// Copies the target's seeds into its corpus, under names that later runs find again; returns how many there are.
-fn plant(target: &str, corpus: &Path) -> Result<usize, Failure> {
+fn plant(target: &str, corpus: &Path) -> Result<usize, TaskError> {
     let mut planted = 0;
     for seeds in SEEDS.iter().filter(|seeds| seeds.target == target) {
         for path in seeds.folders.iter().flat_map(|folder| walk(Path::new(folder))) {
@@ -195,7 +197,7 @@ fn plant(target: &str, corpus: &Path) -> Result<usize, Failure> {
             let small = fs::metadata(&path).is_ok_and(|file| file.len() <= MAX_SEED_BYTES);
             if wanted && small {
                 fs::copy(&path, corpus.join(format!("seed-{name}")))
-                    .map_err(|error| Failure::chore(format!("cannot copy {}: {error}", path.display())))?;
+                    .map_err(|error| TaskError::chore(format!("cannot copy {}: {error}", path.display())))?;
                 planted += 1;
             }
         }
@@ -237,8 +239,8 @@ impl Stats {
 }
 
 /// Runs the fuzzer, shows its output, and returns whether it ended well and its statistics.
-fn watch(command: &mut Command) -> Result<(bool, Stats), Failure> {
-    let failure = |error| Failure::chore(format!("cannot run the fuzz target: {error}"));
+fn watch(command: &mut Command) -> Result<(bool, Stats), TaskError> {
+    let failure = |error| TaskError::chore(format!("cannot run the fuzz target: {error}"));
     let mut fuzzer = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failure)?;
     let mut stats = Stats::default();
     if let Some(output) = fuzzer.stderr.take() {
@@ -256,7 +258,7 @@ fn watch(command: &mut Command) -> Result<(bool, Stats), Failure> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Request, Failure> {
+    fn parse(words: &[&str]) -> Result<Request, TaskError> {
         Request::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
@@ -271,7 +273,7 @@ mod tests {
     #[test]
     fn mistakes_are_refused() {
         for words in [&["a", "b"] as &[&str], &["a", "--minutes"], &["a", "--minutes", "-1"], &["a", "--minute", "1"]] {
-            assert!(matches!(parse(words), Err(Failure::Usage(_))), "{words:?}");
+            assert!(matches!(parse(words), Err(TaskError::Usage(_))), "{words:?}");
         }
     }
 

@@ -32,7 +32,7 @@ struct Chore {
     name: &'static str,
     /// One line for those who do not know it yet.
     summary: &'static str,
-    run: fn(&[String]) -> Result<(), Failure>,
+    run: fn(&[String]) -> Result<(), TaskError>,
 }
 
 /// All of them; `help` is not among them. Their options are in [`HELP`].
@@ -121,7 +121,7 @@ at 64, 256 and 1518 bytes, which takes half an hour; --brief takes three minutes
 ";
 
 /// Why a chore ended without success.
-enum Failure {
+enum TaskError {
     /// The command line cannot be understood: exit code 2.
     Usage(String),
     /// The chore failed: exit code 1.
@@ -130,22 +130,22 @@ enum Failure {
     Reported,
 }
 
-impl Failure {
-    fn chore(message: impl Into<String>) -> Failure {
-        Failure::Chore(message.into())
+impl TaskError {
+    fn chore(message: impl Into<String>) -> TaskError {
+        TaskError::Chore(message.into())
     }
 
-    fn usage(message: impl Into<String>) -> Failure {
-        Failure::Usage(message.into())
+    fn usage(message: impl Into<String>) -> TaskError {
+        TaskError::Usage(message.into())
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Usage(message) => write!(f, "{message}\nTry: cargo xtask help"),
-            Failure::Chore(message) => write!(f, "{message}"),
-            Failure::Reported => write!(f, "see the report above"),
+            TaskError::Usage(message) => write!(f, "{message}\nTry: cargo xtask help"),
+            TaskError::Chore(message) => write!(f, "{message}"),
+            TaskError::Reported => write!(f, "see the report above"),
         }
     }
 }
@@ -154,18 +154,18 @@ fn main() -> ExitCode {
     match dispatch(std::env::args().skip(1).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !matches!(failure, Failure::Reported) {
+            if !matches!(failure, TaskError::Reported) {
                 eprintln!("xtask: {failure}");
             }
             ExitCode::from(match failure {
-                Failure::Usage(_) => 2,
-                Failure::Chore(_) | Failure::Reported => 1,
+                TaskError::Usage(_) => 2,
+                TaskError::Chore(_) | TaskError::Reported => 1,
             })
         }
     }
 }
 
-fn dispatch(arguments: Vec<String>) -> Result<(), Failure> {
+fn dispatch(arguments: Vec<String>) -> Result<(), TaskError> {
     workspace::enter()?;
     let Some((chore, options)) = arguments.split_first() else {
         print!("{}", list());
@@ -176,7 +176,7 @@ fn dispatch(arguments: Vec<String>) -> Result<(), Failure> {
         return Ok(());
     }
     let Some(known) = CHORES.iter().find(|known| known.name == *chore) else {
-        return Err(Failure::usage(format!("there is no chore '{chore}'")));
+        return Err(TaskError::usage(format!("there is no chore '{chore}'")));
     };
     (known.run)(options)
 }

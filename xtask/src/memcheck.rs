@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::Failure;
+use crate::TaskError;
 use crate::report::Report;
 use crate::tools::Tool;
 use crate::workspace::{cargo, host_triple, target_dir};
@@ -16,9 +16,9 @@ const PROPTEST_CASES: &str = "32";
 /// Runs the tests under AddressSanitizer where a nightly toolchain is installed, else under valgrind. Neither looks for
 /// leaks: the packet pool is reserved once and never unmapped, and its own tests count its buffers. A filter leaves out the
 /// tests whose name does not contain it.
-pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), Failure> {
+pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
     let crates = checked_crates(Path::new("crates"))
-        .map_err(|error| Failure::chore(format!("cannot read the crates: {error}")))?;
+        .map_err(|error| TaskError::chore(format!("cannot read the crates: {error}")))?;
     let triple = host_triple()?;
     let sanitizer = has_nightly();
     let mut tests = if sanitizer {

@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Failure, tools};
+use crate::{TaskError, tools};
 
 /// What `tcpdump` writes, in the scratch folder.
 pub const CAPTURE: &str = "quickstart.pcap";
@@ -93,7 +93,7 @@ struct Talk {
 }
 
 /// Records the capture into the folder `scratch`.
-pub fn record(scratch: &Path) -> Result<(), Failure> {
+pub fn record(scratch: &Path) -> Result<(), TaskError> {
     let lab = Lab { scratch: scratch.to_owned() };
     lab.hide_the_machine()?;
     lab.build()?;
@@ -113,7 +113,7 @@ struct Lab {
 
 impl Lab {
     /// Puts our own resolver files over the machine's, and a folder of our own where `ip netns` keeps names.
-    fn hide_the_machine(&self) -> Result<(), Failure> {
+    fn hide_the_machine(&self) -> Result<(), TaskError> {
         for (place, text) in [("resolv.conf", RESOLV_CONF), ("hosts", HOSTS), ("nsswitch.conf", NSSWITCH)] {
             let ours = self.write(place, text)?;
             let place = Path::new("/etc").join(place);
@@ -125,14 +125,14 @@ impl Lab {
         sh("mount -t tmpfs tmpfs /run/netns")
     }
 
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<PathBuf, Failure> {
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> Result<PathBuf, TaskError> {
         let path = self.scratch.join(name);
         fs::write(&path, text).map_err(|error| cannot("write", &path, error))?;
         Ok(path)
     }
 
     /// Makes the hosts and the bridge; the cables stay down, so that the recorder sees each host come up.
-    fn build(&self) -> Result<(), Failure> {
+    fn build(&self) -> Result<(), TaskError> {
         for host in ["switch", "router", "alice", "bob", "carol", "services"] {
             sh(&format!("ip netns add {host}"))?;
             sh(&format!("ip -n {host} link set lo up"))?;
@@ -159,21 +159,21 @@ impl Lab {
         no_offloads("services", "lan")
     }
 
-    fn start_recorder(&self) -> Result<Recorder, Failure> {
+    fn start_recorder(&self) -> Result<Recorder, TaskError> {
         let path = self.scratch.join(CAPTURE);
         let mut tcpdump = ip_exec("switch");
         tcpdump
             .args(["tcpdump", "-i", "bridge", "-n", "-s", "0", "-B", "16384", "--immediate-mode", "-Z", "root", "-w"])
             .arg(path);
         let mut process = spawn(tcpdump.stderr(Stdio::piped()))?;
-        let stderr = process.0.stderr.take().ok_or_else(|| Failure::chore("tcpdump has no standard error"))?;
+        let stderr = process.0.stderr.take().ok_or_else(|| TaskError::chore("tcpdump has no standard error"))?;
         let mut recorder = Recorder { process, messages: BufReader::new(stderr) };
         recorder.wait_for("listening on")?;
         Ok(recorder)
     }
 
     /// Pulls the cables up and gives the hosts their addresses and routes.
-    fn connect(&self) -> Result<(), Failure> {
+    fn connect(&self) -> Result<(), TaskError> {
         let lan = LAN.iter().map(|port| (port, "lan"));
         for (port, link) in lan.chain([(&ROUTER, "servers"), (&SERVICES, "lan")]) {
             let host = port.host;
@@ -190,7 +190,7 @@ impl Lab {
         sh("ip -n services -6 route add default via 2001:db8:2::1")
     }
 
-    fn start_servers(&self) -> Result<[Process; 2], Failure> {
+    fn start_servers(&self) -> Result<[Process; 2], TaskError> {
         let mut conf = DNSMASQ_CONF.to_owned();
         for line in 1..=12 {
             let _ =
@@ -215,12 +215,12 @@ impl Lab {
     }
 
     /// An IPv6 address serves only when duplicate address detection has ended.
-    fn wait_for_addresses(&self) -> Result<(), Failure> {
+    fn wait_for_addresses(&self) -> Result<(), TaskError> {
         let deadline = Instant::now() + Duration::from_secs(10);
         for host in ["router", "alice", "bob", "carol", "services"] {
             while !output(Command::new("ip").args(["-n", host, "-6", "address", "show", "tentative"]))?.is_empty() {
                 if Instant::now() > deadline {
-                    return Err(Failure::chore(format!("{host}: an IPv6 address stayed tentative for 10 seconds")));
+                    return Err(TaskError::chore(format!("{host}: an IPv6 address stayed tentative for 10 seconds")));
                 }
                 thread::sleep(Duration::from_millis(50));
             }
@@ -229,11 +229,11 @@ impl Lab {
     }
 
     /// All clients talk at the same time.
-    fn converse(&self) -> Result<(), Failure> {
+    fn converse(&self) -> Result<(), TaskError> {
         thread::scope(|scope| {
             let clients = ["alice", "bob", "carol"].map(|host| scope.spawn(move || hold(host, &script(host))));
             clients.into_iter().try_for_each(|client| {
-                client.join().unwrap_or_else(|_| Err(Failure::chore("a client's thread panicked")))
+                client.join().unwrap_or_else(|_| Err(TaskError::chore("a client's thread panicked")))
             })
         })
     }
@@ -286,15 +286,15 @@ fn script(host: &str) -> Vec<Talk> {
 /// Without the machine's own settings and proxies, and without showing the page.
 const CURL: &str = "curl -q --silent --noproxy * --output /dev/null";
 
-fn hold(host: &str, script: &[Talk]) -> Result<(), Failure> {
+fn hold(host: &str, script: &[Talk]) -> Result<(), TaskError> {
     for Talk { words, exit } in script {
         let mut command = ip_exec(host);
         let output = command
             .args(words.split(' '))
             .output()
-            .map_err(|error| Failure::chore(format!("{host}: cannot run `{words}`: {error}")))?;
+            .map_err(|error| TaskError::chore(format!("{host}: cannot run `{words}`: {error}")))?;
         if output.status.code() != Some(*exit) {
-            return Err(Failure::chore(format!(
+            return Err(TaskError::chore(format!(
                 "{host}: `{words}`: {} instead of {exit}\n{}{}",
                 output.status,
                 String::from_utf8_lossy(&output.stdout),
@@ -312,7 +312,7 @@ fn web_page(size: usize) -> Vec<u8> {
 }
 
 /// So that frames are as on a wire: no longer than the MTU, with their checksums filled in.
-fn no_offloads(host: &str, link: &str) -> Result<(), Failure> {
+fn no_offloads(host: &str, link: &str) -> Result<(), TaskError> {
     run(ip_exec(host).args(["ethtool", "-K", link]).args("rx off tx off sg off tso off gso off gro off".split(' ')))
 }
 
@@ -324,40 +324,40 @@ fn ip_exec(host: &str) -> Command {
     command
 }
 
-fn inside(host: &str, script: &str) -> Result<(), Failure> {
+fn inside(host: &str, script: &str) -> Result<(), TaskError> {
     run(ip_exec(host).args(["sh", "-c", script]))
 }
 
 /// Runs a command line whose words are separated by blanks.
-fn sh(words: &str) -> Result<(), Failure> {
+fn sh(words: &str) -> Result<(), TaskError> {
     let mut words = words.split(' ');
     run(Command::new(words.next().unwrap_or_default()).args(words).env("PATH", tools::search_path()))
 }
 
-fn run(command: &mut Command) -> Result<(), Failure> {
+fn run(command: &mut Command) -> Result<(), TaskError> {
     output(command).map(drop)
 }
 
-fn output(command: &mut Command) -> Result<Vec<u8>, Failure> {
+fn output(command: &mut Command) -> Result<Vec<u8>, TaskError> {
     let output = command
         .stderr(Stdio::piped())
         .output()
-        .map_err(|error| Failure::chore(format!("cannot run {command:?}: {error}")))?;
+        .map_err(|error| TaskError::chore(format!("cannot run {command:?}: {error}")))?;
     if output.status.success() {
         Ok(output.stdout)
     } else {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(Failure::chore(format!("{command:?}: {}\n{said}", output.status)))
+        Err(TaskError::chore(format!("{command:?}: {}\n{said}", output.status)))
     }
 }
 
-fn spawn(command: &mut Command) -> Result<Process, Failure> {
-    let child = command.spawn().map_err(|error| Failure::chore(format!("cannot run {command:?}: {error}")))?;
+fn spawn(command: &mut Command) -> Result<Process, TaskError> {
+    let child = command.spawn().map_err(|error| TaskError::chore(format!("cannot run {command:?}: {error}")))?;
     Ok(Process(child))
 }
 
-fn cannot(what: &str, path: &Path, error: std::io::Error) -> Failure {
-    Failure::chore(format!("cannot {what} {}: {error}", path.display()))
+fn cannot(what: &str, path: &Path, error: std::io::Error) -> TaskError {
+    TaskError::chore(format!("cannot {what} {}: {error}", path.display()))
 }
 
 /// A program that ends with this value.
@@ -377,7 +377,7 @@ struct Recorder {
 
 impl Recorder {
     /// Waits until tcpdump says something, and gives that line.
-    fn wait_for(&mut self, wanted: &str) -> Result<String, Failure> {
+    fn wait_for(&mut self, wanted: &str) -> Result<String, TaskError> {
         let mut line = String::new();
         while self.messages.read_line(&mut line).is_ok_and(|length| length > 0) {
             if line.contains(wanted) {
@@ -386,22 +386,22 @@ impl Recorder {
             eprint!("tcpdump: {line}");
             line.clear();
         }
-        Err(Failure::chore(format!("tcpdump ended without saying '{wanted}'; see its messages above")))
+        Err(TaskError::chore(format!("tcpdump ended without saying '{wanted}'; see its messages above")))
     }
 
     /// Asks tcpdump to write what it has and to end; a capture with holes is refused.
-    fn stop(&mut self) -> Result<(), Failure> {
+    fn stop(&mut self) -> Result<(), TaskError> {
         if let Ok(Some(status)) = self.process.0.try_wait() {
-            return Err(Failure::chore(format!("tcpdump ended before the conversation did ({status})")));
+            return Err(TaskError::chore(format!("tcpdump ended before the conversation did ({status})")));
         }
         sh(&format!("kill -INT {}", self.process.0.id()))?;
         let dropped = self.wait_for("dropped by kernel")?;
         // The rest of the file is written after that message.
-        self.process.0.wait().map_err(|error| Failure::chore(format!("cannot wait for tcpdump: {error}")))?;
+        self.process.0.wait().map_err(|error| TaskError::chore(format!("cannot wait for tcpdump: {error}")))?;
         if dropped.starts_with("0 ") {
             Ok(())
         } else {
-            Err(Failure::chore(format!("the capture has holes: {}", dropped.trim())))
+            Err(TaskError::chore(format!("the capture has holes: {}", dropped.trim())))
         }
     }
 }

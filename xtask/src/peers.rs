@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::tools::{self, Tool};
 use crate::workspace::{cargo, target_dir};
-use crate::{Failure, vhost};
+use crate::{TaskError, vhost};
 
 pub const TOOLS: &[Tool] = &[Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" }];
 
@@ -26,32 +26,32 @@ struct Options {
 }
 
 impl Options {
-    fn parse(words: &[String]) -> Result<Options, Failure> {
+    fn parse(words: &[String]) -> Result<Options, TaskError> {
         let mut options = Options { processes: 9, cpu: None, json: false, brief: false };
         let mut words = words.iter();
         match words.next().map(String::as_str) {
             Some("breathsim") => {}
             Some(other) => {
-                return Err(Failure::usage(format!(
+                return Err(TaskError::usage(format!(
                     "peers: there is no comparison '{other}'; there are breathsim and vhost"
                 )));
             }
-            None => return Err(Failure::usage("peers: say which comparison; there are breathsim and vhost")),
+            None => return Err(TaskError::usage("peers: say which comparison; there are breathsim and vhost")),
         }
         while let Some(word) = words.next() {
             let mut number = |name: &str| {
                 let number = words.next().and_then(|number| number.parse::<usize>().ok());
-                number.ok_or_else(|| Failure::usage(format!("{name} needs a whole number")))
+                number.ok_or_else(|| TaskError::usage(format!("{name} needs a whole number")))
             };
             match word.as_str() {
                 "--json" => options.json = true,
                 "--brief" => options.brief = true,
                 "--cpu" => options.cpu = Some(number("--cpu")?),
                 "--processes" => match number("--processes")? {
-                    0 => return Err(Failure::usage("--processes needs at least 1")),
+                    0 => return Err(TaskError::usage("--processes needs at least 1")),
                     processes => options.processes = processes,
                 },
-                other => return Err(Failure::usage(format!("peers: '{other}' is not an option"))),
+                other => return Err(TaskError::usage(format!("peers: '{other}' is not an option"))),
             }
         }
         Ok(options)
@@ -59,25 +59,25 @@ impl Options {
 }
 
 /// Runs the chore.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     if let Some((_, words)) = words.split_first().filter(|(comparison, _)| *comparison == "vhost") {
         return vhost::run(words);
     }
     let options = Options::parse(words)?;
     if let Some(tool) = tools::provide(TOOLS).first() {
-        return Err(Failure::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
+        return Err(TaskError::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
     let mut build = cargo(&["build", "--release", "--quiet", "--package", "bellows"]);
     if !build.status().is_ok_and(|status| status.success()) {
-        return Err(Failure::chore("the release build of bellows failed: see above"));
+        return Err(TaskError::chore("the release build of bellows failed: see above"));
     }
     // Its processes and those of the model take turns, which `bellows` hands out.
     let mut bellows = Command::new(target_dir().join("release/bellows"));
     let status = bellows.args(arguments(&options)).env("PATH", tools::search_path()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::chore(format!("the comparison ended with {status}: see above"))),
-        Err(error) => Err(Failure::chore(format!("cannot run {bellows:?}: {error}"))),
+        Ok(status) => Err(TaskError::chore(format!("the comparison ended with {status}: see above"))),
+        Err(error) => Err(TaskError::chore(format!("cannot run {bellows:?}: {error}"))),
     }
 }
 
@@ -103,7 +103,7 @@ fn arguments(options: &Options) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
+    fn parse(words: &[&str]) -> Result<Options, TaskError> {
         Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
@@ -118,7 +118,7 @@ mod tests {
             (&["breathsim", "--processes", "0"], "at least 1"),
             (&["breathsim", "--cpu", "first"], "--cpu needs a whole number"),
         ] {
-            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(why), "{message}");
         }
     }

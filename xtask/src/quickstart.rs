@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::tools::{self, Tool};
-use crate::{Failure, capture_check, netlab, workspace};
+use crate::{TaskError, capture_check, netlab, workspace};
 
 const CAPTURE: &str = "examples/captures/quickstart.pcap";
 const README: &str = "examples/README.md";
@@ -31,33 +31,33 @@ pub const TOOLS: &[Tool] = &[
 ];
 
 /// Runs the chore.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     match words {
         [] => record(),
         [inside, scratch] if inside == INSIDE => netlab::record(Path::new(scratch)),
-        [other, ..] => Err(Failure::usage(format!("record-quickstart: '{other}' is not an option"))),
+        [other, ..] => Err(TaskError::usage(format!("record-quickstart: '{other}' is not an option"))),
     }
 }
 
-fn record() -> Result<(), Failure> {
+fn record() -> Result<(), TaskError> {
     if !tools::is_root() {
-        return Err(Failure::chore("record-quickstart makes network namespaces: run it as root"));
+        return Err(TaskError::chore("record-quickstart makes network namespaces: run it as root"));
     }
     let missing = tools::provide(TOOLS);
     if !missing.is_empty() {
-        return Err(Failure::chore(format!("missing: {}", tools::packages(&missing).join(" "))));
+        return Err(TaskError::chore(format!("missing: {}", tools::packages(&missing).join(" "))));
     }
     let scratch = Scratch::new()?;
     in_namespaces(&scratch)?;
     let recorded = scratch.0.join(netlab::CAPTURE);
     let table = capture_check::describe(&recorded)?;
     print!("{table}");
-    let readme = fs::read_to_string(README).map_err(|error| Failure::chore(format!("{README}: {error}")))?;
+    let readme = fs::read_to_string(README).map_err(|error| TaskError::chore(format!("{README}: {error}")))?;
     let readme = with_table(&readme, &table).ok_or_else(|| {
-        Failure::chore(format!("{README} lacks the lines around the table:\n{TABLE_START}{TABLE_END}"))
+        TaskError::chore(format!("{README} lacks the lines around the table:\n{TABLE_START}{TABLE_END}"))
     })?;
-    fs::copy(&recorded, CAPTURE).map_err(|error| Failure::chore(format!("cannot write {CAPTURE}: {error}")))?;
-    fs::write(README, readme).map_err(|error| Failure::chore(format!("cannot write {README}: {error}")))?;
+    fs::copy(&recorded, CAPTURE).map_err(|error| TaskError::chore(format!("cannot write {CAPTURE}: {error}")))?;
+    fs::write(README, readme).map_err(|error| TaskError::chore(format!("cannot write {README}: {error}")))?;
     println!("\nwrote {CAPTURE}, and the table in {README}");
     Ok(())
 }
@@ -71,8 +71,8 @@ fn first_cpu() -> String {
 
 /// Runs the recording as the first process of namespaces of its own. When it ends, in whatever way, the kernel ends the
 /// servers and takes the networks and mounts away.
-fn in_namespaces(scratch: &Scratch) -> Result<(), Failure> {
-    let program = std::env::current_exe().map_err(|error| Failure::chore(format!("cannot find xtask: {error}")))?;
+fn in_namespaces(scratch: &Scratch) -> Result<(), TaskError> {
+    let program = std::env::current_exe().map_err(|error| TaskError::chore(format!("cannot find xtask: {error}")))?;
     let status = Command::new("unshare")
         .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
         .args(["taskset", "--cpu-list", &first_cpu()])
@@ -81,11 +81,11 @@ fn in_namespaces(scratch: &Scratch) -> Result<(), Failure> {
         .arg(&scratch.0)
         .env("PATH", tools::search_path())
         .status()
-        .map_err(|error| Failure::chore(format!("cannot run unshare: {error}")))?;
+        .map_err(|error| TaskError::chore(format!("cannot run unshare: {error}")))?;
     if status.success() {
         Ok(())
     } else {
-        Err(Failure::chore(format!(
+        Err(TaskError::chore(format!(
             "the recording failed ({status}); network namespaces need CAP_SYS_ADMIN, which containers often lack"
         )))
     }
@@ -102,14 +102,14 @@ fn with_table(readme: &str, table: &str) -> Option<String> {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Result<Scratch, Failure> {
+    fn new() -> Result<Scratch, TaskError> {
         let folder = workspace::target_dir().join("quickstart");
         // A recording that was killed left its folder behind.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)
             .and_then(|()| folder.canonicalize())
             .map(Scratch)
-            .map_err(|error| Failure::chore(format!("cannot create {}: {error}", folder.display())))
+            .map_err(|error| TaskError::chore(format!("cannot create {}: {error}", folder.display())))
     }
 }
 

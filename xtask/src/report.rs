@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bellows_testkit::skips::{FOR_SOAK, LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
 
 use crate::tally::Tally;
-use crate::{Failure, tools, workspace};
+use crate::{TaskError, tools, workspace};
 
 /// Test programs whose time the summary gives.
 const SLOWEST: usize = 10;
@@ -35,12 +35,12 @@ pub struct Report {
 
 impl Report {
     /// An empty report, with a fresh file for the tests that skip themselves.
-    pub fn new() -> Result<Report, Failure> {
+    pub fn new() -> Result<Report, TaskError> {
         let folder = workspace::target_dir();
         let skips = folder.join(format!("skips-{}.txt", std::process::id()));
         fs::create_dir_all(&folder)
             .and_then(|()| fs::write(&skips, ""))
-            .map_err(|error| Failure::chore(format!("cannot write {}: {error}", skips.display())))?;
+            .map_err(|error| TaskError::chore(format!("cannot write {}: {error}", skips.display())))?;
         // Tests run in the folders of their crates, so that they need the whole path.
         let skips = skips.canonicalize().unwrap_or(skips);
         let require_peers = std::env::var_os("CI").is_some_and(|ci| ci == "true") && tools::is_root();
@@ -106,7 +106,7 @@ impl Report {
     }
 
     /// Does something that is no test as the step `name`.
-    pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<(), Failure>) {
+    pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<(), TaskError>) {
         println!("\n== {name}");
         let start = Instant::now();
         let verdict = work().map_err(|failure| failure.to_string());
@@ -129,7 +129,7 @@ impl Report {
     }
 
     /// Prints the summary and gives the verdict on the whole: a failure when a step failed or no test ran.
-    pub fn finish(self) -> Result<(), Failure> {
+    pub fn finish(self) -> Result<(), TaskError> {
         let (left_out, skipped) = without_left_out(self.skipped());
         let Tally { passed, failed, ignored, failures, ignored_why, .. } = &self.tally;
         println!("\n== summary");
@@ -157,7 +157,7 @@ impl Report {
             println!("failed: no test ran");
         }
         println!("{}", counts(passed, *failed, skipped, skipped_tests(&left_out)));
-        if good { Ok(()) } else { Err(Failure::Reported) }
+        if good { Ok(()) } else { Err(TaskError::Reported) }
     }
 
     /// The distinct lines that tests wrote when they skipped themselves.

@@ -7,7 +7,7 @@ use bellows_testkit::soak::SOAK;
 
 use crate::report::Report;
 use crate::workspace::cargo;
-use crate::{Failure, fuzz, guest_kernel, memcheck, tools};
+use crate::{TaskError, fuzz, guest_kernel, memcheck, tools};
 
 /// Minutes for each fuzz target.
 const MINUTES: f64 = 30.0;
@@ -21,17 +21,18 @@ struct Options {
 }
 
 impl Options {
-    fn parse(words: &[String]) -> Result<Options, Failure> {
+    fn parse(words: &[String]) -> Result<Options, TaskError> {
         let mut options = Options { minutes: MINUTES, filter: None };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--minutes" => options.minutes = fuzz::minutes(words.next())?,
                 "--filter" => {
-                    let name = words.next().ok_or_else(|| Failure::usage("--filter needs a part of a test's name"))?;
+                    let name =
+                        words.next().ok_or_else(|| TaskError::usage("--filter needs a part of a test's name"))?;
                     options.filter = Some(name.clone());
                 }
-                other => return Err(Failure::usage(format!("soak: '{other}' is not an option"))),
+                other => return Err(TaskError::usage(format!("soak: '{other}' is not an option"))),
             }
         }
         Ok(options)
@@ -39,7 +40,7 @@ impl Options {
 }
 
 /// Runs the chore.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     let mut report = Report::new()?;
     report.provide(tools::FOR_TESTS.iter().chain(tools::PEERS));
@@ -59,7 +60,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
+    fn parse(words: &[&str]) -> Result<Options, TaskError> {
         Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn a_mistaken_option_is_named() {
         for words in [&["--filter"] as &[&str], &["--minutes", "0"], &["--quick"], &["ring"]] {
-            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[0]), "{message}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::report::Report;
 use crate::tools;
 use crate::workspace::{cargo, has_crate};
-use crate::{Failure, deny, format, guest_kernel, memcheck, rust_version};
+use crate::{TaskError, deny, format, guest_kernel, memcheck, rust_version};
 
 /// Where the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
@@ -21,7 +21,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(words: &[String]) -> Result<Options, Failure> {
+    fn parse(words: &[String]) -> Result<Options, TaskError> {
         let mut options = Options::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -29,21 +29,22 @@ impl Options {
                 "--memcheck" => options.memcheck = true,
                 "--quick" => options.quick = true,
                 "--filter" => {
-                    let name = words.next().ok_or_else(|| Failure::usage("--filter needs a part of a test's name"))?;
+                    let name =
+                        words.next().ok_or_else(|| TaskError::usage("--filter needs a part of a test's name"))?;
                     options.filter = Some(name.clone());
                 }
-                other => return Err(Failure::usage(format!("test: '{other}' is not an option"))),
+                other => return Err(TaskError::usage(format!("test: '{other}' is not an option"))),
             }
         }
         if options.memcheck && options.quick {
-            return Err(Failure::usage("--quick and --memcheck exclude one another: a memory check has no guests"));
+            return Err(TaskError::usage("--quick and --memcheck exclude one another: a memory check has no guests"));
         }
         Ok(options)
     }
 }
 
 /// Runs the chore.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     let mut report = Report::new()?;
     if options.quick {
@@ -87,7 +88,7 @@ fn lint(report: &mut Report) {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
+    fn parse(words: &[&str]) -> Result<Options, TaskError> {
         Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
@@ -104,7 +105,7 @@ mod tests {
     #[test]
     fn a_mistaken_option_is_named() {
         for words in [&["--filter"] as &[&str], &["--memchek"], &["ring"], &["--quick", "--memcheck"]] {
-            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[0]), "{message}");
         }
     }

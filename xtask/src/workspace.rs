@@ -4,15 +4,15 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Failure;
+use crate::TaskError;
 
 /// Makes the workspace root the current directory, so that every path in this program is relative to it.
-pub fn enter() -> Result<(), Failure> {
+pub fn enter() -> Result<(), TaskError> {
     // Cargo sets the variable when it runs this program; the compile-time value serves one that is started by hand.
     let manifest_dir = env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     let root = Path::new(&manifest_dir).parent().unwrap_or(Path::new("."));
     env::set_current_dir(root)
-        .map_err(|error| Failure::chore(format!("cannot enter the workspace root {}: {error}", root.display())))
+        .map_err(|error| TaskError::chore(format!("cannot enter the workspace root {}: {error}", root.display())))
 }
 
 /// Whether the workspace has the crate `crates/NAME`.
@@ -33,14 +33,14 @@ pub fn cargo(arguments: &[&str]) -> Command {
 }
 
 /// The target triple of this machine, such as `x86_64-unknown-linux-gnu`, as rustc names it.
-pub fn host_triple() -> Result<String, Failure> {
+pub fn host_triple() -> Result<String, TaskError> {
     let output = Command::new("rustc")
         .arg("-vV")
         .output()
-        .map_err(|error| Failure::chore(format!("cannot run rustc: {error}; is the Rust toolchain on the PATH?")))?;
+        .map_err(|error| TaskError::chore(format!("cannot run rustc: {error}; is the Rust toolchain on the PATH?")))?;
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
         .map(str::to_owned)
-        .ok_or_else(|| Failure::chore("`rustc -vV` printed no line `host: ...`"))
+        .ok_or_else(|| TaskError::chore("`rustc -vV` printed no line `host: ...`"))
 }

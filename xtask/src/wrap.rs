@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
+use crate::TaskError;
 
 /// The widest line, in characters.
 const WIDTH: usize = 100;
@@ -14,13 +14,13 @@ const WIDTH: usize = 100;
 const FOLDERS: &[&str] = &[".", "docs", "examples", "examples/custom-app", "xtask"];
 
 /// Runs the chore.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
-        return Err(Failure::usage(format!("wrap: '{option}' is not an option")));
+        return Err(TaskError::usage(format!("wrap: '{option}' is not an option")));
     }
     let files = if words.is_empty() { pages(Path::new("."))? } else { words.iter().map(PathBuf::from).collect() };
     for file in files {
-        let failure = |what: &str, error| Failure::chore(format!("cannot {what} {}: {error}", file.display()));
+        let failure = |what: &str, error| TaskError::chore(format!("cannot {what} {}: {error}", file.display()));
         let text = fs::read_to_string(&file).map_err(|error| failure("read", error))?;
         let wrapped = wrap(&text);
         if wrapped != text {
@@ -32,11 +32,11 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 }
 
 /// The project's pages, below the workspace's folder.
-fn pages(root: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn pages(root: &Path) -> Result<Vec<PathBuf>, TaskError> {
     let list = |folder: &Path| {
-        let failure = |error| Failure::chore(format!("cannot read {}: {error}", folder.display()));
+        let failure = |error| TaskError::chore(format!("cannot read {}: {error}", folder.display()));
         let entries = fs::read_dir(folder).map_err(failure)?;
-        entries.map(|entry| Ok(entry.map_err(failure)?.path())).collect::<Result<Vec<_>, Failure>>()
+        entries.map(|entry| Ok(entry.map_err(failure)?.path())).collect::<Result<Vec<_>, TaskError>>()
     };
     let mut folders: Vec<_> = FOLDERS.iter().map(|folder| root.join(folder)).collect();
     folders.extend(list(&root.join("crates"))?);

@@ -8,7 +8,7 @@ use bellows_sys::socket;
 use fastrand::Rng;
 
 use crate::attacks::Attack;
-use crate::bytes::Talker;
+use crate::bytes::ScriptedDriver;
 use crate::peer::{Peer, USER, request};
 use crate::rings::{REGION, RingInput, START};
 
@@ -23,7 +23,7 @@ pub struct Assault<'a> {
 
 enum How<'a> {
     Attack { attack: &'a Attack, peer: Option<Peer>, turns: u64 },
-    Messages { inputs: Inputs<'a>, talker: Option<Talker<'a>> },
+    Messages { inputs: Inputs<'a>, talker: Option<ScriptedDriver<'a>> },
     Rings { inputs: Inputs<'a>, peer: Option<Peer>, steps: VecDeque<(usize, &'a [u8])> },
 }
 
@@ -95,12 +95,12 @@ impl<'a> Assault<'a> {
                 }
             }
             How::Messages { inputs, talker } => {
-                if talker.as_ref().is_none_or(Talker::is_done) {
+                if talker.as_ref().is_none_or(ScriptedDriver::is_done) {
                     *talker = None;
                     let Ok(stream) = socket::connect(self.socket) else { return };
                     let Some(input) = inputs.next() else { return };
                     self.connections += 1;
-                    talker.insert(Talker::new(stream, input)).greet();
+                    talker.insert(ScriptedDriver::new(stream, input)).greet();
                 }
                 // What is said to a device that does not listen yet would be waited for.
                 if let Some(talker) = talker

@@ -177,7 +177,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "small-segments",
-        what: "super-frames of 60,000 bytes in the least segments, finished by the engine",
+        what: "GSO packets of 60,000 bytes in the least segments, finished by the engine",
         features: Some(SENDS_LARGE),
         turns: 1_000,
         begin: |peer, _| {
@@ -191,7 +191,7 @@ pub const ATTACKS: &[Attack] = &[
     },
     Attack {
         name: "parked",
-        what: "super-frames and packets for a port that takes none",
+        what: "GSO packets and packets for a port that takes none",
         features: Some(TAKES_LARGE),
         turns: 1_000,
         begin: |peer, _| give_super_frames(peer, &[1_460]),
@@ -418,11 +418,11 @@ fn give_packets(peer: &mut Peer) {
     peer.descriptors(TX, &[(GUEST + LARGE, HEADER as u32 + 60, 0, 0); SIZE as usize]);
 }
 
-/// Gives the transmit ring TCP super-frames with these segment sizes, one after the other.
+/// Gives the transmit ring TCP GSO packets with these segment sizes, one after the other.
 fn give_super_frames(peer: &mut Peer, segments: &[u16]) {
     for (number, &segment) in segments.iter().enumerate() {
         let claim = Claim { kind: 1, header: 54, segment, start: 34, offset: 16 };
-        let packet = [&claim.header(1)[..], &super_frame(60_000)].concat();
+        let packet = [&claim.header(1)[..], &gso_packet(60_000)].concat();
         peer.write(LARGE + number as u64 * LARGE_BUFFER, &packet);
     }
     let slot = |slot: u16| {
@@ -453,7 +453,7 @@ impl Claim {
 }
 
 /// An Ethernet frame of so many bytes with one TCP segment over IPv4.
-fn super_frame(length: usize) -> Vec<u8> {
+fn gso_packet(length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
     let ip = &mut frame[14..];

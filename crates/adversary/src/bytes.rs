@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 ///
 /// It goes on listening whatever it says. What it waits for, it waits for 20 seconds, and panics then: the device does not
 /// serve.
-pub struct Talker<'a> {
+pub struct ScriptedDriver<'a> {
     socket: UnixStream,
     input: &'a [u8],
     memory: File,
@@ -37,15 +37,15 @@ pub struct Talker<'a> {
     gone: bool,
 }
 
-impl<'a> Talker<'a> {
+impl<'a> ScriptedDriver<'a> {
     /// One that is connected, and will say what the bytes say.
     ///
     /// # Panics
     /// If the system has no memory or descriptor left, here as in all of what it does.
-    pub fn new(socket: UnixStream, input: &'a [u8]) -> Talker<'a> {
+    pub fn new(socket: UnixStream, input: &'a [u8]) -> ScriptedDriver<'a> {
         socket.set_nonblocking(true).expect("a socket");
         let memory = memfd::create(LENGTH).expect("memory");
-        Talker { socket, input, memory, heard: Vec::new(), answers: 0, gone: false }
+        ScriptedDriver { socket, input, memory, heard: Vec::new(), answers: 0, gone: false }
     }
 
     /// Asks for something that every device answers.

@@ -6,7 +6,7 @@
 //!
 //! - [`ATTACKS`]: what can be tried, by name. An [`Assault`] tries one of them, or what a fuzzer found, again and again, in
 //!   short turns.
-//! - [`Talker`]: a front end made of bytes: each decides what it says next. [`RingInput`]: a driver's memory made of bytes.
+//! - [`ScriptedDriver`]: a front end made of bytes: each decides what it says next. [`RingInput`]: a driver's memory made of bytes.
 //!   Fuzzers feed both.
 //!
 //! "Specification" is virtio 1.2 (OASIS, 2022) throughout.
@@ -20,5 +20,5 @@ mod rings;
 
 pub use assault::Assault;
 pub use attacks::{ATTACKS, Attack};
-pub use bytes::Talker;
+pub use bytes::ScriptedDriver;
 pub use rings::{REGION, RingInput, START};

@@ -1,6 +1,6 @@
 //! `counter`: what kinds of packets pass.
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Counter as Named, Counters, Io, Port, Ports, counters};
 use bellows_packet::Packet;
 use bellows_wire::{EtherType, IpProtocol, Ipv4Packet, Ipv6Packet, ethernet};
@@ -188,7 +188,7 @@ impl Configure for Counter {
     const NAME: &'static str = "counter";
     type Config = Config;
 
-    fn configure(config: Config, _: &Context) -> Result<Counter, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Counter, SettingError> {
         Ok(Counter { protocols: config.protocols })
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, Mistake};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;
@@ -43,14 +43,14 @@ pub struct Config {
     pub seed: u64,
 }
 
-const MOST_HELD: usize = 1 << 24;
+const MAX_HELD: usize = 1 << 24;
 
 fn default_limit() -> usize {
     32_768
 }
 
 /// Packets and when they leave.
-enum Line {
+enum DelayLine {
     /// In the order in which they came; the times never fall.
     InOrder(VecDeque<(u64, Packet)>),
     /// By their times.
@@ -84,40 +84,40 @@ impl PartialEq for Timed {
 
 impl Eq for Timed {}
 
-impl Line {
-    fn new(reorder: bool) -> Line {
-        if reorder { Line::ByTime(BinaryHeap::new()) } else { Line::InOrder(VecDeque::new()) }
+impl DelayLine {
+    fn new(reorder: bool) -> DelayLine {
+        if reorder { DelayLine::ByTime(BinaryHeap::new()) } else { DelayLine::InOrder(VecDeque::new()) }
     }
 
     fn len(&self) -> usize {
         match self {
-            Line::InOrder(queue) => queue.len(),
-            Line::ByTime(heap) => heap.len(),
+            DelayLine::InOrder(queue) => queue.len(),
+            DelayLine::ByTime(heap) => heap.len(),
         }
     }
 
     fn push(&mut self, leaves: u64, arrival: u64, packet: Packet) {
         match self {
-            Line::InOrder(queue) => {
+            DelayLine::InOrder(queue) => {
                 let leaves = queue.back().map_or(leaves, |&(last, _)| last.max(leaves));
                 queue.push_back((leaves, packet));
             }
-            Line::ByTime(heap) => heap.push(Reverse(Timed { leaves, arrival, packet })),
+            DelayLine::ByTime(heap) => heap.push(Reverse(Timed { leaves, arrival, packet })),
         }
     }
 
     /// When the first packet leaves.
     fn next(&self) -> Option<u64> {
         match self {
-            Line::InOrder(queue) => queue.front().map(|&(leaves, _)| leaves),
-            Line::ByTime(heap) => heap.peek().map(|Reverse(timed)| timed.leaves),
+            DelayLine::InOrder(queue) => queue.front().map(|&(leaves, _)| leaves),
+            DelayLine::ByTime(heap) => heap.peek().map(|Reverse(timed)| timed.leaves),
         }
     }
 
     fn pop(&mut self) -> Option<(u64, Packet)> {
         match self {
-            Line::InOrder(queue) => queue.pop_front(),
-            Line::ByTime(heap) => heap.pop().map(|Reverse(Timed { leaves, packet, .. })| (leaves, packet)),
+            DelayLine::InOrder(queue) => queue.pop_front(),
+            DelayLine::ByTime(heap) => heap.pop().map(|Reverse(Timed { leaves, packet, .. })| (leaves, packet)),
         }
     }
 }
@@ -126,7 +126,7 @@ impl Line {
 pub struct Delay {
     config: Config,
     random: Rng,
-    line: Line,
+    line: DelayLine,
     /// How many packets have come.
     arrivals: u64,
 }
@@ -214,16 +214,16 @@ impl Configure for Delay {
         Bench::with_keys(r#"time = "10us""#)
     }
 
-    fn configure(config: Config, _: &Context) -> Result<Delay, Mistake> {
-        if !(1..=MOST_HELD).contains(&config.limit) {
+    fn configure(config: Config, _: &Context) -> Result<Delay, SettingError> {
+        if !(1..=MAX_HELD).contains(&config.limit) {
             let message = format!("{} packets are no limit", config.limit);
-            return Err(Mistake::at("limit", message, format!("give a number from 1 to {MOST_HELD}")));
+            return Err(SettingError::at("limit", message, format!("give a number from 1 to {MAX_HELD}")));
         }
         if config.reorder && config.jitter.is_zero() {
             let help = "add `jitter`, or leave `reorder` out";
-            return Err(Mistake::at("reorder", "without `jitter` no packet overtakes another", help));
+            return Err(SettingError::at("reorder", "without `jitter` no packet overtakes another", help));
         }
-        let (random, line) = (Rng::with_seed(config.seed), Line::new(config.reorder));
+        let (random, line) = (Rng::with_seed(config.seed), DelayLine::new(config.reorder));
         Ok(Delay { config, random, line, arrivals: 0 })
     }
 }
@@ -235,7 +235,7 @@ mod tests {
     use bellows_rig::Rig;
     use proptest::prelude::*;
 
-    fn delay(config: &str) -> Result<Delay, Mistake> {
+    fn delay(config: &str) -> Result<Delay, SettingError> {
         Delay::configure(serde_json::from_str(config).unwrap(), &Context::default())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, Fraction, Mistake};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Duration, Fraction, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use fastrand::Rng;
@@ -63,7 +63,7 @@ fn default_hold() -> Duration {
     Duration::from_millis(10)
 }
 
-const MOST_GAP: u64 = 1 << 16;
+const MAX_GAP: u64 = 1 << 16;
 
 /// Something that happens at random.
 #[derive(Clone, Debug)]
@@ -143,7 +143,7 @@ impl App for Impair {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "what is left of them")]);
     /// Itself, its copy, and another with its copy that was held back behind it.
-    const GAIN: usize = 4;
+    const MAX_FAN_OUT: usize = 4;
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn push(&mut self, io: &Io<Self>) {
@@ -169,7 +169,7 @@ impl App for Impair {
                     io.count(Impair::DUPLICATED, 1);
                     self.pass(copy, holds, &mut output);
                 }
-                None if copies => io.missed(1),
+                None if copies => io.count_no_buffer(1),
                 None => {}
             }
             self.release(None, &mut output);
@@ -218,10 +218,10 @@ impl Configure for Impair {
         Bench::with_keys("loss = 0.001, corrupt = 1e-6, duplicate = 0.001, reorder = 0.001")
     }
 
-    fn configure(config: Config, _: &Context) -> Result<Impair, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Impair, SettingError> {
         let Config { loss, corrupt, duplicate, reorder, gap, hold, seed } = config;
-        if !(1..=MOST_GAP).contains(&gap) {
-            return Err(Mistake::at("gap", format!("{gap} packets are no gap"), format!("give 1 to {MOST_GAP}")));
+        if !(1..=MAX_GAP).contains(&gap) {
+            return Err(SettingError::at("gap", format!("{gap} packets are no gap"), format!("give 1 to {MAX_GAP}")));
         }
         let mut random = Rng::with_seed(seed);
         Ok(Impair {
@@ -245,7 +245,7 @@ mod tests {
     use bellows_rig::Rig;
     use proptest::prelude::*;
 
-    fn impair(config: &str) -> Result<Impair, Mistake> {
+    fn impair(config: &str) -> Result<Impair, SettingError> {
         Impair::configure(serde_json::from_str(config).unwrap(), &Context::default())
     }
 

@@ -1,6 +1,6 @@
 //! `join`: many streams become one.
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ impl Configure for Join {
     const NAME: &'static str = "join";
     type Config = Config;
 
-    fn configure(_: Config, _: &Context) -> Result<Join, Mistake> {
+    fn configure(_: Config, _: &Context) -> Result<Join, SettingError> {
         Ok(Join::default())
     }
 }

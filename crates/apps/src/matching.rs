@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 
-use bellows_config::{Configure, Context, Duration, Mistake};
+use bellows_config::{Configure, Context, Duration, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -276,9 +276,9 @@ impl Configure for Match {
     const NAME: &'static str = "match";
     type Config = Config;
 
-    fn configure(config: Config, _: &Context) -> Result<Match, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Match, SettingError> {
         if config.window == 0 {
-            return Err(Mistake::at("window", "with a window of 0 no packet can wait for another", "give 1 or more"));
+            return Err(SettingError::at("window", "with a window of 0 no packet can wait for another", "give 1 or more"));
         }
         Ok(Match {
             config,

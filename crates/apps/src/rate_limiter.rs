@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Mistake, Rate, TrafficRate, wire_bytes};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, SettingError, Rate, TrafficRate, wire_bytes};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -54,7 +54,7 @@ pub struct Config {
     pub layer1: bool,
 }
 
-const MOST_QUEUED: usize = 1 << 20;
+const MAX_QUEUED: usize = 1 << 20;
 
 /// Tokens that come at a steady rate and are saved up to a limit.
 ///
@@ -239,14 +239,14 @@ impl Configure for RateLimiter {
         Bench::with_keys(r#"rate = "10Tb/s""#)
     }
 
-    fn configure(config: Config, _: &Context) -> Result<RateLimiter, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<RateLimiter, SettingError> {
         let Config { rate, packets, burst, burst_packets, queue, layer1 } = config;
         if rate.is_none() && packets.is_none() {
             let help = "add `rate = \"100Mb/s\"` or `rate = \"10kpps\"`, say";
-            return Err(Mistake { key: None, message: "there is no rate to limit to".into(), help: help.into() });
+            return Err(SettingError { key: None, message: "there is no rate to limit to".into(), help: help.into() });
         }
         if rate.is_some_and(TrafficRate::is_zero) {
-            return Err(Mistake::at("rate", "at a rate of 0 nothing ever leaves", "give a rate above 0"));
+            return Err(SettingError::at("rate", "at a rate of 0 nothing ever leaves", "give a rate above 0"));
         }
         let (bits, by_number, layer1) = match rate {
             None => (None, None, layer1),
@@ -255,40 +255,40 @@ impl Configure for RateLimiter {
             Some(TrafficRate::Packets(rate)) => (None, Some(rate), layer1),
             Some(TrafficRate::Unitless(number)) => {
                 let help = format!("write \"{number}b/s\" for bits or \"{number}pps\" for packets per second");
-                return Err(Mistake::at("rate", format!("`{number}` does not say of what"), help));
+                return Err(SettingError::at("rate", format!("`{number}` does not say of what"), help));
             }
         };
         if by_number.is_some() && packets.is_some() {
             let help = "give `rate` in bits per second, or leave one of them out";
-            return Err(Mistake::at("packets", "`rate` limits packets per second already", help));
+            return Err(SettingError::at("packets", "`rate` limits packets per second already", help));
         }
         let key = if by_number.is_some() { "rate" } else { "packets" };
         let packets = by_number.or(packets);
         if packets.is_some_and(|rate| !(0.001..=1e12).contains(&rate.per_second())) {
             let help = "give packets per second between 0.001 and 1e12";
-            return Err(Mistake::at(key, "the rate is out of its range", help));
+            return Err(SettingError::at(key, "the rate is out of its range", help));
         }
         if burst == Some(Bytes::new(0)) {
-            return Err(Mistake::at("burst", "a burst of 0 bytes lets nothing through", "give 1 byte or more"));
+            return Err(SettingError::at("burst", "a burst of 0 bytes lets nothing through", "give 1 byte or more"));
         }
         if burst_packets == Some(0) {
-            return Err(Mistake::at("burst_packets", "a burst of 0 packets lets nothing through", "give 1 or more"));
+            return Err(SettingError::at("burst_packets", "a burst of 0 packets lets nothing through", "give 1 or more"));
         }
         if burst.is_some() && bits.is_none() {
             let help = "give `rate` in bits per second, or `burst_packets` in place of `burst`";
-            return Err(Mistake::at("burst", "`burst` counts bytes, and no rate is in bits", help));
+            return Err(SettingError::at("burst", "`burst` counts bytes, and no rate is in bits", help));
         }
         if burst_packets.is_some() && packets.is_none() {
             let help = "add `packets`, or give `burst` in bytes in place of `burst_packets`";
-            return Err(Mistake::at(
+            return Err(SettingError::at(
                 "burst_packets",
                 "`burst_packets` counts packets, and no rate is in packets",
                 help,
             ));
         }
-        if queue > MOST_QUEUED {
-            let message = format!("a queue of {queue} packets is more than the {MOST_QUEUED} that are possible");
-            return Err(Mistake::at("queue", message, "give a shorter queue"));
+        if queue > MAX_QUEUED {
+            let message = format!("a queue of {queue} packets is more than the {MAX_QUEUED} that are possible");
+            return Err(SettingError::at("queue", message, "give a shorter queue"));
         }
         let bits = bits.map(|rate| {
             let default = (rate.bits_per_second() / 800).max(96 << 10);
@@ -309,7 +309,7 @@ mod tests {
     use bellows_rig::Rig;
     use proptest::prelude::*;
 
-    fn limiter(config: &str) -> Result<RateLimiter, Mistake> {
+    fn limiter(config: &str) -> Result<RateLimiter, SettingError> {
         RateLimiter::configure(serde_json::from_str(config).unwrap(), &Context::default())
     }
 

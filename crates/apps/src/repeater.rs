@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Mistake, TrafficRate};
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError, TrafficRate};
 use bellows_engine::{App, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -153,7 +153,7 @@ impl App for Repeater {
         }
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         match &self.what {
             What::Loop { stored, .. } => stored.is_empty(),
             What::Row { .. } => true,
@@ -204,20 +204,20 @@ impl Configure for Repeater {
         Bench::with_keys("times = 1")
     }
 
-    fn configure(config: Config, _: &Context) -> Result<Repeater, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Repeater, SettingError> {
         let Config { times, limit, rate } = config;
         if rate.is_some_and(TrafficRate::is_zero) {
             let help = "leave `rate` out to send as fast as possible";
-            return Err(Mistake::at("rate", "at a rate of 0 nothing is ever sent", help));
+            return Err(SettingError::at("rate", "at a rate of 0 nothing is ever sent", help));
         }
         let what = match times {
             Some(0) => {
-                return Err(Mistake::at("times", "0 times is never", "give 1 to send each packet once, or more"));
+                return Err(SettingError::at("times", "0 times is never", "give 1 to send each packet once, or more"));
             }
             Some(times) => What::Row { times, current: None },
             None if limit == 0 => {
                 let help = "give 1 or more packets";
-                return Err(Mistake::at("limit", "with a limit of 0 there is nothing to send", help));
+                return Err(SettingError::at("limit", "with a limit of 0 there is nothing to send", help));
             }
             None => What::Loop { stored: Vec::new(), next: 0, limit },
         };

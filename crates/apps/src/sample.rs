@@ -1,6 +1,6 @@
 //! `sample`: some packets of many.
 
-use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, Mistake};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Fraction, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use fastrand::Rng;
 use schemars::JsonSchema;
@@ -88,21 +88,21 @@ impl Configure for Sample {
         Bench::with_keys("every = 2")
     }
 
-    fn configure(config: Config, _: &Context) -> Result<Sample, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Sample, SettingError> {
         let choice = match (config.every, config.probability) {
             (Some(0), None) => {
-                return Err(Mistake::at("every", "one packet in 0 is not a choice", "give 1 to let all pass, or more"));
+                return Err(SettingError::at("every", "one packet in 0 is not a choice", "give 1 to let all pass, or more"));
             }
             (Some(every), None) => Choice::Every { every, left: 0 },
             (None, Some(probability)) => {
                 Choice::Random { probability: probability.get(), random: Rng::with_seed(config.seed) }
             }
             (Some(_), Some(_)) => {
-                return Err(Mistake::at("probability", "there are both `every` and `probability`", "give one of them"));
+                return Err(SettingError::at("probability", "there are both `every` and `probability`", "give one of them"));
             }
             (None, None) => {
                 let help = "give `every = 100`, say, or `probability = \"1%\"`";
-                return Err(Mistake {
+                return Err(SettingError {
                     key: None,
                     message: "it is not said which packets to choose".into(),
                     help: help.into(),
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use bellows_rig::Rig;
 
-    fn sample(config: Config) -> Result<Sample, Mistake> {
+    fn sample(config: Config) -> Result<Sample, SettingError> {
         Sample::configure(config, &Context::default())
     }
 

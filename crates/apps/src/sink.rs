@@ -1,6 +1,6 @@
 //! `sink`: the end of the road.
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ impl Configure for Sink {
     const NAME: &'static str = "sink";
     type Config = Config;
 
-    fn configure(_: Config, _: &Context) -> Result<Sink, Mistake> {
+    fn configure(_: Config, _: &Context) -> Result<Sink, SettingError> {
         Ok(Sink)
     }
 }

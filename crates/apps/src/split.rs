@@ -1,6 +1,6 @@
 //! `split`: one stream shared out to many.
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Output, Port, Ports};
 use bellows_wire::flow;
 use schemars::JsonSchema;
@@ -68,7 +68,7 @@ impl Configure for Split {
     const NAME: &'static str = "split";
     type Config = Config;
 
-    fn configure(config: Config, _: &Context) -> Result<Split, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Split, SettingError> {
         Ok(Split { by: config.by, next: 0 })
     }
 }

@@ -1,6 +1,6 @@
 //! `tee`: copies of one stream for many.
 
-use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, Mistake};
+use bellows_config::{Bench, BenchFiles, BenchRow, Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ impl Configure for Tee {
         Bench::Rows(vec![BenchRow::default(), two])
     }
 
-    fn configure(_: Config, _: &Context) -> Result<Tee, Mistake> {
+    fn configure(_: Config, _: &Context) -> Result<Tee, SettingError> {
         Ok(Tee)
     }
 }

@@ -1,6 +1,6 @@
 //! `truncate`: the beginning of every packet.
 
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Mistake};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_packet::Meta;
 use schemars::JsonSchema;
@@ -59,9 +59,9 @@ impl Configure for Truncate {
         Bench::with_keys("length = 40")
     }
 
-    fn configure(config: Config, _: &Context) -> Result<Truncate, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Truncate, SettingError> {
         if config.length.bytes() == 0 {
-            return Err(Mistake::at("length", "a length of 0 leaves nothing of a packet", "give 1 or more bytes"));
+            return Err(SettingError::at("length", "a length of 0 leaves nothing of a packet", "give 1 or more bytes"));
         }
         Ok(Truncate { length: usize::try_from(config.length.bytes()).unwrap_or(usize::MAX) })
     }
@@ -74,7 +74,7 @@ mod tests {
     use bellows_rig::Rig;
     use proptest::prelude::*;
 
-    fn truncate(length: u64) -> Result<Truncate, Mistake> {
+    fn truncate(length: u64) -> Result<Truncate, SettingError> {
         Truncate::configure(Config { length: Bytes::new(length) }, &Context::default())
     }
 

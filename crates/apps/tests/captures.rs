@@ -10,18 +10,18 @@ use bellows_apps::pcap_reader::PcapReader;
 use bellows_apps::pcap_writer::PcapWriter;
 use bellows_apps::sink::Sink;
 use bellows_capture::{Format, LinkType, Reader, TimestampResolution};
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Counters, End, Engine, Io, Network, Outcome, Port, Ports, Settings, counters};
-use bellows_packet::{LARGEST_ROOM, Packet, pool};
+use bellows_packet::{LARGE_DATA_ROOM, Packet, pool};
 use bellows_testkit::scratch::{TempDir, scratch};
 use bellows_testkit::{captures, programs};
 
 /// Made through JSON, so that each test gives the keys that it is about.
-fn configured<A: Configure>(config: serde_json::Value) -> Result<A, Mistake> {
+fn configured<A: Configure>(config: serde_json::Value) -> Result<A, SettingError> {
     A::configure(serde_json::from_value(config).expect("the keys of an app"), &Context::default())
 }
 
-fn reader(path: &Path) -> Result<PcapReader, Mistake> {
+fn reader(path: &Path) -> Result<PcapReader, SettingError> {
     configured(serde_json::json!({ "path": path }))
 }
 
@@ -43,7 +43,7 @@ fn expected(path: &Path) -> Result<Expected, bellows_capture::Error> {
     let (mut packets, mut too_long) = (Vec::new(), 0);
     let damage = loop {
         match reader.next_record() {
-            Ok(Some(record)) if record.data.len() > LARGEST_ROOM => too_long += 1,
+            Ok(Some(record)) if record.data.len() > LARGE_DATA_ROOM => too_long += 1,
             Ok(Some(record)) => {
                 let (data, time, length) = (record.data.to_vec(), record.timestamp, record.original_length);
                 let interface = record.interface as usize;

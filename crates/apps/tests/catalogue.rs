@@ -30,10 +30,10 @@ fn every_app_explains_itself() {
         let name = app.name();
         assert!(is_name(name, '-'), "{name}");
         assert!(!app.summary().is_empty() && app.summary().lines().count() == 1, "{name}: {}", app.summary());
-        let traits = app.traits();
-        check_ports(name, traits.inputs);
-        check_ports(name, traits.outputs);
-        for Counter { name: counter, help, .. } in traits.drops.iter().chain(traits.counters) {
+        let info = app.info();
+        check_ports(name, info.inputs);
+        check_ports(name, info.outputs);
+        for Counter { name: counter, help, .. } in info.drops.iter().chain(info.counters) {
             assert!(is_name(counter, '_') && !help.is_empty(), "{name}: {counter}");
         }
         for key in app.keys() {
@@ -63,7 +63,7 @@ fn the_readme_lists_every_app() {
 
 /// A network of one app: a source before each input, a sink behind each output.
 fn network(app: &Entry, row: &BenchRow) -> String {
-    let traits = app.traits();
+    let info = app.info();
     let ports = |ports: Ports, usual: &str, asked: &[&str]| -> Vec<String> {
         match (ports, asked) {
             (_, [_, ..]) => asked.iter().map(|&port| port.to_owned()).collect(),
@@ -72,11 +72,11 @@ fn network(app: &Entry, row: &BenchRow) -> String {
         }
     };
     let (mut links, mut apps) = (Vec::new(), format!("app = {{ app = \"{}\", {} }}\n", app.name(), row.keys));
-    for port in ports(traits.inputs, "in", &[]) {
+    for port in ports(info.inputs, "in", &[]) {
         links.push(format!("\"from-{port} -> app.{port}\""));
         apps += &format!("from-{port} = {{ app = \"source\", headers = \"ipv4\" }}\n");
     }
-    for port in ports(traits.outputs, "out", row.outputs) {
+    for port in ports(info.outputs, "out", row.outputs) {
         links.push(format!("\"app.{port} -> to-{port}\""));
         apps += &format!("to-{port} = {{ app = \"sink\" }}\n");
     }
@@ -119,10 +119,10 @@ fn every_app_moves_packets_as_it_is_measured_or_says_why_it_is_not() {
             assert!(outcome.unfinished.is_empty(), "{text}\n{outcome:?}");
             let counts = &outcome.snapshot.apps[0];
             assert_eq!((counts.leaked, counts.uncounted), (0, 0), "{text}\n{counts:?}");
-            let traits = app.traits();
+            let info = app.info();
             let has_moved = |ports: Ports, packets| packets >= BREATHS || ports.is_none();
-            assert!(has_moved(traits.inputs, counts.in_packets), "{text}\n{counts:?}");
-            let must_send = match traits.outputs {
+            assert!(has_moved(info.inputs, counts.in_packets), "{text}\n{counts:?}");
+            let must_send = match info.outputs {
                 Ports::Named(ports) => ports.iter().any(|port| port.required),
                 Ports::Any { at_least, .. } => at_least > 0,
             };

@@ -26,7 +26,7 @@ const PAGE: usize = 4096;
 const STEP: usize = 16 << 20;
 
 /// Blocks longer than this get a reservation of their own, so that little of one is left over when the next is made.
-const LONGEST_SHARED: usize = STEP / 4;
+const MAX_SHARED_BLOCK: usize = STEP / 4;
 
 static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(|| Mutex::new(Arena::new()));
 
@@ -121,7 +121,7 @@ impl Arena {
         if self.off {
             return None;
         }
-        let shared = length <= LONGEST_SHARED;
+        let shared = length <= MAX_SHARED_BLOCK;
         let reservation = Reservation::new(if shared { STEP } else { length }).ok()?;
         let start = reservation.start().as_ptr().expose_provenance();
         if shared {
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn a_spent_reservation_is_followed_by_another() {
         let mut arena = Arena { off: false, ..Arena::new() };
-        let blocks: Vec<Block> = (0..9).map(|_| arena.take(LONGEST_SHARED).unwrap()).collect();
+        let blocks: Vec<Block> = (0..9).map(|_| arena.take(MAX_SHARED_BLOCK).unwrap()).collect();
         assert_eq!(arena.reservations.len(), 3);
         assert!(blocks.iter().all(|block| arena.owns(block.address) && !block.used));
     }

@@ -54,7 +54,7 @@ pub struct NetworkFile {
 const STDIN: &str = "<stdin>";
 
 /// More than any network takes, which is refused with the reason.
-const LONGEST_TEXT: u64 = 16 << 20;
+const MAX_TEXT: u64 = 16 << 20;
 
 impl NetworkFile {
     /// Whether the network comes from standard input, which cannot be read again.
@@ -75,7 +75,7 @@ impl NetworkFile {
         if self.is_stdin() {
             bellows_apps::pcap_reader::reserve_stdin();
             let mut text = Vec::new();
-            if let Err(error) = io::stdin().lock().take(LONGEST_TEXT).read_to_end(&mut text) {
+            if let Err(error) = io::stdin().lock().take(MAX_TEXT).read_to_end(&mut text) {
                 tracing::error!("standard input cannot be read: {error}");
             }
             let text = String::from_utf8_lossy(&text);

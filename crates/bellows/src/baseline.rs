@@ -10,11 +10,11 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use bellows_engine::Reloaded;
 use bellows_inspect::networks::Sample;
-use bellows_observe::{AppCounts, Gone, Histogram, Home, LinkCounts, Snapshot};
+use bellows_observe::{AppCounts, Gone, Histogram, LinkCounts, RuntimeDir, Snapshot};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
 /// The file's name.
 const FILE: &str = "baseline";
@@ -51,7 +51,7 @@ struct KeptApp {
     out_packets: u64,
     drops: BTreeMap<String, u64>,
     calls: BTreeMap<String, u64>,
-    naps: u64,
+    sleeps: u64,
     account: BTreeMap<String, u64>,
 }
 
@@ -69,14 +69,14 @@ struct KeptLink {
 impl From<Kept> for Sample {
     fn from(kept: Kept) -> Sample {
         let KeptCounters { pid, engine, apps, links, gone, histograms } = kept.counters;
-        let app = |KeptApp { name, kind, in_packets, out_packets, drops, calls, naps, account }: KeptApp| AppCounts {
+        let app = |KeptApp { name, kind, in_packets, out_packets, drops, calls, sleeps, account }: KeptApp| AppCounts {
             name,
             kind,
             in_packets,
             out_packets,
             drops,
             calls,
-            naps,
+            sleeps,
             account,
             ..AppCounts::default()
         };
@@ -108,12 +108,12 @@ pub enum Since {
 
 impl Since {
     /// What is to be subtracted from the counters of an engine.
-    pub fn read(home: &Home, now: &Sample) -> Since {
-        match read(home, now) {
+    pub fn read(runtime_dir: &RuntimeDir, now: &Sample) -> Since {
+        match read(runtime_dir, now) {
             Ok(Some(sample)) => Since::Clear(sample),
             Ok(None) => Since::Start(now.beginning()),
             Err(why) => {
-                tracing::warn!("{} {why}; `bellows clear` writes a new one", home.file(FILE).display());
+                tracing::warn!("{} {why}; `bellows clear` writes a new one", runtime_dir.file(FILE).display());
                 Since::Start(now.beginning())
             }
         }
@@ -133,8 +133,8 @@ impl Since {
 }
 
 /// The baseline of the run that these counters are of, if there is one.
-fn read(home: &Home, now: &Sample) -> Result<Option<Sample>, String> {
-    let bytes = match home.read(FILE) {
+fn read(runtime_dir: &RuntimeDir, now: &Sample) -> Result<Option<Sample>, String> {
+    let bytes = match runtime_dir.read(FILE) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("cannot be read: {error}")),
@@ -149,11 +149,11 @@ fn read(home: &Home, now: &Sample) -> Result<Option<Sample>, String> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(home: &Home, sample: &Sample) -> Result<(), Failure> {
+pub fn write(runtime_dir: &RuntimeDir, sample: &Sample) -> Result<(), CommandError> {
     let value = json!({"at": sample.at, "counters": sample.counters});
-    replace(home, &value).map_err(|error| {
-        let file = home.file(FILE);
-        Failure::Failed(format!(
+    replace(runtime_dir, &value).map_err(|error| {
+        let file = runtime_dir.file(FILE);
+        CommandError::Failed(format!(
             "cannot write {}: {error}; see that there is room and that the run goes on",
             file.display()
         ))
@@ -161,8 +161,9 @@ pub fn write(home: &Home, sample: &Sample) -> Result<(), Failure> {
 }
 
 /// Forgets what a reload has made anew under a name that there was before.
-pub fn forget(home: &Home, reloaded: &Reloaded) {
-    let Ok(Ok(mut value)) = fs::read(home.file(FILE)).map(|bytes| serde_json::from_slice::<Value>(&bytes)) else {
+pub fn forget(runtime_dir: &RuntimeDir, reloaded: &Reloaded) {
+    let Ok(Ok(mut value)) = fs::read(runtime_dir.file(FILE)).map(|bytes| serde_json::from_slice::<Value>(&bytes))
+    else {
         return;
     };
     if let Some(apps) = value["counters"]["apps"].as_array_mut() {
@@ -172,17 +173,17 @@ pub fn forget(home: &Home, reloaded: &Reloaded) {
         let name = |link: &Value| Some(format!("{} -> {}", link["from"].as_str()?, link["to"].as_str()?));
         links.retain(|link| name(link).is_some_and(|name| !reloaded.links_added.contains(&name)));
     }
-    if let Err(error) = replace(home, &value) {
-        tracing::warn!("{} cannot be brought up to date: {error}", home.file(FILE).display());
+    if let Err(error) = replace(runtime_dir, &value) {
+        tracing::warn!("{} cannot be brought up to date: {error}", runtime_dir.file(FILE).display());
     }
 }
 
 /// Writes the file so that a reader finds the old one or the new one.
-fn replace(home: &Home, value: &Value) -> io::Result<()> {
-    let new = home.file(&format!("{FILE}.{}", std::process::id()));
+fn replace(runtime_dir: &RuntimeDir, value: &Value) -> io::Result<()> {
+    let new = runtime_dir.file(&format!("{FILE}.{}", std::process::id()));
     let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
     let written = written.and_then(|mut file| file.write_all(value.to_string().as_bytes()));
-    let replaced = written.and_then(|()| fs::rename(&new, home.file(FILE)));
+    let replaced = written.and_then(|()| fs::rename(&new, runtime_dir.file(FILE)));
     if replaced.is_err() {
         let _ = fs::remove_file(new);
     }
@@ -194,10 +195,10 @@ mod tests {
     use super::*;
 
     /// A folder as a run has it, gone when dropped.
-    fn home() -> Home {
+    fn runtime_dir() -> RuntimeDir {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        Home::claim(&format!("test-baseline-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed))).unwrap()
+        RuntimeDir::claim(&format!("test-baseline-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed))).unwrap()
     }
 
     fn sample(started: u64, packets: u64) -> Sample {
@@ -222,52 +223,52 @@ mod tests {
 
     #[test]
     fn what_was_written_is_subtracted() {
-        let home = home();
-        assert!(!Since::read(&home, &sample(5, 1_000)).is_clear());
-        write(&home, &sample(5, 400)).unwrap();
-        let since = Since::read(&home, &sample(5, 1_000));
+        let runtime_dir = runtime_dir();
+        assert!(!Since::read(&runtime_dir, &sample(5, 1_000)).is_clear());
+        write(&runtime_dir, &sample(5, 400)).unwrap();
+        let since = Since::read(&runtime_dir, &sample(5, 1_000));
         assert!(since.is_clear());
         let then = since.sample();
         assert_eq!((then.at, then.counters.engine("breaths")), (405, 400));
         assert_eq!(then.counters.apps, sample(5, 400).counters.apps);
         assert_eq!((then.counters.links[0].packets, then.counters.histograms["latency"].count()), (400, 400));
-        let files: Vec<_> = fs::read_dir(home.file("")).unwrap().map(|file| file.unwrap().file_name()).collect();
+        let files: Vec<_> = fs::read_dir(runtime_dir.file("")).unwrap().map(|file| file.unwrap().file_name()).collect();
         assert!(files.iter().all(|file| !file.to_string_lossy().starts_with("baseline.")), "{files:?}");
     }
 
     #[test]
     fn that_of_another_run_does_not_count() {
-        let home = home();
-        write(&home, &sample(5, 400)).unwrap();
-        let since = Since::read(&home, &sample(6, 1_000));
+        let runtime_dir = runtime_dir();
+        write(&runtime_dir, &sample(5, 400)).unwrap();
+        let since = Since::read(&runtime_dir, &sample(6, 1_000));
         assert!(!since.is_clear());
         assert_eq!((since.sample().at, since.sample().counters.engine("breaths")), (6, 0));
     }
 
     #[test]
     fn a_damaged_one_does_not_count() {
-        let home = home();
+        let runtime_dir = runtime_dir();
         for text in ["", "{}", "{\"at\": -1}", "\u{0}"] {
-            fs::write(home.file(FILE), text).unwrap();
-            assert!(!Since::read(&home, &sample(5, 1)).is_clear());
-            forget(&home, &Reloaded::default());
+            fs::write(runtime_dir.file(FILE), text).unwrap();
+            assert!(!Since::read(&runtime_dir, &sample(5, 1)).is_clear());
+            forget(&runtime_dir, &Reloaded::default());
         }
     }
 
     #[test]
     fn what_a_reload_made_anew_is_forgotten() {
-        let home = home();
+        let runtime_dir = runtime_dir();
         let reloaded = Reloaded {
             added: vec!["b".to_owned()],
             links_added: vec!["a.o -> b.i".to_owned()],
             kept: vec!["a".to_owned()],
             ..Reloaded::default()
         };
-        forget(&home, &reloaded);
-        assert!(!home.file(FILE).exists());
-        write(&home, &sample(5, 400)).unwrap();
-        forget(&home, &reloaded);
-        let since = Since::read(&home, &sample(5, 1_000));
+        forget(&runtime_dir, &reloaded);
+        assert!(!runtime_dir.file(FILE).exists());
+        write(&runtime_dir, &sample(5, 400)).unwrap();
+        forget(&runtime_dir, &reloaded);
+        let since = Since::read(&runtime_dir, &sample(5, 1_000));
         let then = &since.sample().counters;
         assert_eq!((then.apps.len(), &*then.apps[0].name, then.links.len()), (1, "a", 0));
         assert_eq!(then.engine("breaths"), 400);
@@ -275,9 +276,9 @@ mod tests {
 
     #[test]
     fn without_a_folder_there_is_an_error_that_says_where() {
-        let home = home();
-        home.remove().unwrap();
-        let said = write(&home, &sample(5, 1)).unwrap_err().to_string();
+        let runtime_dir = runtime_dir();
+        runtime_dir.remove().unwrap();
+        let said = write(&runtime_dir, &sample(5, 1)).unwrap_err().to_string();
         assert!(said.contains("baseline") && said.contains("cannot write"), "{said}");
     }
 }

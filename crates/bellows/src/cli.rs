@@ -3,8 +3,8 @@
 use clap::Parser;
 
 use crate::arguments::Logging;
+use crate::command_error::EXIT_CODES;
 use crate::commands::Subcommand;
-use crate::failure::EXIT_CODES;
 
 /// Run networks of packet-processing apps, and see what they do
 ///

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use bellows_config::{Entry, Registry};
-use bellows_observe::{Directory, Home, Observer};
+use bellows_observe::{Directory, Observer, RuntimeDir};
 use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter};
 use clap_complete::env::{CompleteEnv, EnvCompleter, Shells};
@@ -125,8 +125,9 @@ fn candidates(all: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -
 
 /// The networks that run or have crashed.
 fn networks() -> Vec<(String, String)> {
-    let state = |home: &Home| if home.process().is_some() { "running network" } else { "crashed network" };
-    Home::all().iter().map(|home| (home.name(), state(home).to_owned())).collect()
+    let state =
+        |runtime_dir: &RuntimeDir| if runtime_dir.process().is_some() { "running network" } else { "crashed network" };
+    RuntimeDir::all().iter().map(|runtime_dir| (runtime_dir.name(), state(runtime_dir).to_owned())).collect()
 }
 
 /// What can follow `show`.
@@ -142,8 +143,9 @@ fn networks_and_devices() -> Vec<(String, String)> {
 
 /// What the counters of all networks are of.
 fn directories() -> Vec<(String, Directory)> {
-    let directory = |home: Home| Some((home.name(), Observer::open(home).ok()?.directory().clone()));
-    Home::all().into_iter().filter_map(directory).collect()
+    let directory =
+        |runtime_dir: RuntimeDir| Some((runtime_dir.name(), Observer::open(runtime_dir).ok()?.directory().clone()));
+    RuntimeDir::all().into_iter().filter_map(directory).collect()
 }
 
 /// The apps of all networks.

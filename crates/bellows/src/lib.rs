@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # mod mine {
-//! #     use bellows_config::{Configure, Context, Mistake};
+//! #     use bellows_config::{Configure, Context, SettingError};
 //! #     use bellows_engine::{App, Io, Port, Ports};
 //! #     #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 //! #     #[serde(deny_unknown_fields)]
@@ -15,7 +15,7 @@
 //! #     impl Configure for MyApp {
 //! #         const NAME: &'static str = "my-app";
 //! #         type Config = Config;
-//! #         fn configure(_: Config, _: &Context) -> Result<MyApp, Mistake> { Ok(MyApp) }
+//! #         fn configure(_: Config, _: &Context) -> Result<MyApp, SettingError> { Ok(MyApp) }
 //! #     }
 //! # }
 //! # use mine::MyApp;
@@ -49,10 +49,10 @@ mod arguments;
 mod baseline;
 mod charset;
 mod cli;
+mod command_error;
 mod commands;
 mod complete;
 mod control;
-mod failure;
 mod logging;
 mod measuring;
 mod progress;

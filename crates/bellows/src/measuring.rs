@@ -15,7 +15,7 @@ use bellows_lab::report::{BenchError, Report};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::failure::{Failure, INTERRUPTED, UNDECIDED};
+use crate::command_error::{CommandError, INTERRUPTED, UNDECIDED};
 use crate::terminal;
 
 /// Someone who waits for a measurement at this terminal.
@@ -70,7 +70,7 @@ const WORKER: &[&str] = &["bench", "worker"];
 ///
 /// # Errors
 /// Why there is no report, and those of writing it.
-pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCode, Failure> {
+pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCode, CommandError> {
     let Common { json, cpu, rival: Rival { against, pairs } } = benchmark.common();
     let run = |audience: &mut dyn Audience| match &against {
         Some(other) => {
@@ -121,12 +121,12 @@ fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
 }
 
 /// What a benchmark that has no report ends the command with.
-fn failure(error: BenchError) -> Failure {
+fn failure(error: BenchError) -> CommandError {
     match error {
-        BenchError::Diagnosed(mistakes) => Failure::Diagnosed(mistakes.render(terminal::stderr_is_rich())),
-        error if error.is_interrupted() => Failure::Interrupted(error.to_string()),
-        error if error.is_mistake() => Failure::Mistake(error.to_string()),
-        error => Failure::Failed(error.to_string()),
+        BenchError::Diagnosed(mistakes) => CommandError::Diagnosed(mistakes.render(terminal::stderr_is_rich())),
+        error if error.is_interrupted() => CommandError::Interrupted(error.to_string()),
+        error if error.is_mistake() => CommandError::Usage(error.to_string()),
+        error => CommandError::Failed(error.to_string()),
     }
 }
 

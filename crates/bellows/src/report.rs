@@ -27,7 +27,7 @@ pub enum StoppedBy {
 
 /// The pool's memory.
 #[derive(Clone, Debug, Serialize)]
-pub struct Memory {
+pub struct PoolMemory {
     /// `hugetlb`, `thp` or `4k`.
     pub pages: String,
     /// Packet buffers in the pool.
@@ -36,11 +36,11 @@ pub struct Memory {
     pub buffers_in_use: u64,
 }
 
-impl Memory {
+impl PoolMemory {
     /// That of this process.
-    pub fn of_this_process() -> Memory {
+    pub fn of_this_process() -> PoolMemory {
         let usage = bellows_packet::pool::usage();
-        Memory {
+        PoolMemory {
             pages: bellows_packet::pool::pages().to_string(),
             buffers: (usage.packets + usage.large_packets) as u64,
             buffers_in_use: usage.in_use as u64,
@@ -131,7 +131,7 @@ pub struct RunReport {
     #[serde(skip)]
     failures: usize,
     /// The pool's memory.
-    pub memory: Memory,
+    pub memory: PoolMemory,
     /// All counters.
     #[serde(flatten)]
     pub counters: Snapshot,
@@ -141,7 +141,7 @@ impl RunReport {
     /// What to say of a run.
     pub fn new(name: String, outcome: Outcome, stopped_by: Option<StoppedBy>, log_lines_lost: u64) -> RunReport {
         let Outcome { end, panicked, unfinished, snapshot, elapsed } = outcome;
-        let memory = Memory::of_this_process();
+        let memory = PoolMemory::of_this_process();
         let mut panicked = panicked;
         let mut known = HashSet::new();
         panicked.retain(|app| known.insert(app.clone()));
@@ -160,9 +160,11 @@ impl RunReport {
             warnings.push(format!("the run stalled: packets wait that no app will ever take, in {links}"));
         }
         let failures = warnings.len();
-        if !snapshot.refusal.is_empty() {
-            warnings
-                .push(format!("the schedule was {}, not native as asked for: {}", snapshot.schedule, snapshot.refusal));
+        if !snapshot.fallback_reason.is_empty() {
+            warnings.push(format!(
+                "the schedule was {}, not native as asked for: {}",
+                snapshot.schedule, snapshot.fallback_reason
+            ));
         }
         let losses = losses(&snapshot);
         // What a failed app dropped is told with its failure.
@@ -441,7 +443,7 @@ pub fn reload(report: &ReloadReport) -> String {
     for (what, names) in lists.iter().filter(|(_, names)| !names.is_empty()) {
         text += &format!("{what}: {}\n", names.join(", "));
     }
-    let pause = span(Duration::from_nanos(report.reloaded.pause_nanos));
+    let pause = span(Duration::from_nanos(report.reloaded.pause_ns));
     text += &format!("dropped: {}; pause: {pause}\n", plural(report.reloaded.dropped, "packet"));
     for warning in &report.warnings {
         text += &format!("warning: {warning}\n");

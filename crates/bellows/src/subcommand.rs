@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bellows_config::Registry;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 
 /// The program that a subcommand is a part of.
 pub struct Program {
@@ -21,7 +21,7 @@ pub trait Execute: Sized {
     ///
     /// # Errors
     /// Why it could not be done.
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure>;
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError>;
 
     /// Whether all that it does is to print a report, so that there is nothing to do when nobody reads it any more.
     fn only_reports(&self) -> bool {
@@ -47,7 +47,7 @@ macro_rules! subcommands {
             fn execute(
                 self,
                 program: &$crate::subcommand::Program,
-            ) -> Result<std::process::ExitCode, $crate::failure::Failure> {
+            ) -> Result<std::process::ExitCode, $crate::command_error::CommandError> {
                 match self {
                     $($name::$variant(arguments) => arguments.execute(program),)*
                 }

@@ -14,17 +14,17 @@ use std::time::{Duration, Instant, SystemTime};
 use bellows_config::{EngineConfig, Loaded, Registry};
 use bellows_engine::{Control, Engine, Network, Outcome, ReloadError, Settings, StartError};
 use bellows_inspect::control::{ReloadReport, Reply, Request};
-use bellows_inspect::networks::{Hang, LONGEST_CALL, REFRESH};
+use bellows_inspect::networks::{Hang, MAX_CALL_NS, REFRESH};
 use bellows_inspect::slow_log::SlowLog;
-use bellows_observe::{Home, Pulse};
+use bellows_observe::{Liveness, RuntimeDir};
 use bellows_sys::{clock, cpu};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::arguments::NetworkFile;
 use crate::baseline;
+use crate::command_error::CommandError;
 use crate::control::{self, Answer};
-use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::{self, StoppedBy};
 use crate::terminal::{ControllingTerminal, Hangup};
@@ -46,7 +46,7 @@ pub struct Supervisor {
     /// The processor to run on.
     pub cpu: Option<usize>,
     /// The run's folder.
-    pub home: Arc<Home>,
+    pub runtime_dir: Arc<RuntimeDir>,
     /// When to stop it.
     pub duration: Option<Duration>,
     /// Whether to reload when a file changes.
@@ -54,7 +54,7 @@ pub struct Supervisor {
 }
 
 /// What the main thread waits for.
-enum Event {
+enum SupervisorEvent {
     Signal(i32),
     StopRequested,
     /// The run is over; without an outcome if the engine itself panicked.
@@ -65,9 +65,9 @@ enum Event {
 ///
 /// # Errors
 /// Those of installing a signal handler.
-pub fn catch_signals() -> Result<Signals, Failure> {
+pub fn catch_signals() -> Result<Signals, CommandError> {
     Signals::new([SIGINT, SIGTERM, SIGHUP])
-        .map_err(|error| Failure::Failed(format!("signals cannot be handled: {error}")))
+        .map_err(|error| CommandError::Failed(format!("signals cannot be handled: {error}")))
 }
 
 impl Supervisor {
@@ -75,19 +75,23 @@ impl Supervisor {
     ///
     /// # Errors
     /// When it cannot start.
-    pub fn run(self, signals: Signals, terminal: ControllingTerminal) -> Result<(Outcome, Option<StoppedBy>), Failure> {
+    pub fn run(
+        self,
+        signals: Signals,
+        terminal: ControllingTerminal,
+    ) -> Result<(Outcome, Option<StoppedBy>), CommandError> {
         let (sender, events) = channel();
         let Loaded { network, engine, files, .. } = self.loaded;
         // An app may hang when it starts, so the second signal must work by now.
-        forward_signals(signals, sender.clone(), Arc::clone(&self.home));
-        let control = start_engine(network, self.settings, Arc::clone(&self.home), self.cpu, sender.clone())?;
+        forward_signals(signals, sender.clone(), Arc::clone(&self.runtime_dir));
+        let control = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), self.cpu, sender.clone())?;
         // The time of `--duration` is the engine's; starting the apps does not count.
         let started = Instant::now();
-        tracing::info!("running `{}` as `{}` (process {})", self.file.name(), self.home.name(), process::id());
+        tracing::info!("running `{}` as `{}` (process {})", self.file.name(), self.runtime_dir.name(), process::id());
 
         let source = Mutex::new(Source { file: self.file, watched: Watched::new(files) });
         let run = Arc::new(Run {
-            home: Arc::clone(&self.home),
+            runtime_dir: Arc::clone(&self.runtime_dir),
             control: control.clone(),
             registry: self.registry,
             settings: engine,
@@ -95,10 +99,10 @@ impl Supervisor {
             started,
             events: sender,
         });
-        if let Err(error) = control::serve(&self.home.control(), Arc::clone(&run) as Arc<dyn control::Engine>) {
+        if let Err(error) = control::serve(&self.runtime_dir.control(), Arc::clone(&run) as Arc<dyn control::Engine>) {
             tracing::warn!(
                 "no control socket, so neither `reload` nor `stop`: {}: {error}",
-                self.home.control().display()
+                self.runtime_dir.control().display()
             );
         }
         watch_breaths(&control);
@@ -112,20 +116,20 @@ impl Supervisor {
 fn start_engine(
     network: Network,
     settings: Settings,
-    home: Arc<Home>,
+    runtime_dir: Arc<RuntimeDir>,
     cpu: Option<usize>,
-    events: Sender<Event>,
-) -> Result<Control, Failure> {
+    events: Sender<SupervisorEvent>,
+) -> Result<Control, CommandError> {
     let (sender, started) = channel();
     let work = move || {
         if let Some(cpu) = cpu
             && let Err(error) = cpu::pin_to(cpu)
         {
-            let _ = sender.send(Err(Failure::Mistake(format!("the engine cannot run on processor {cpu}: {error}"))));
+            let _ = sender.send(Err(CommandError::Usage(format!("the engine cannot run on processor {cpu}: {error}"))));
             return;
         }
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let mut engine = match Engine::new(network, settings, Some(home)) {
+            let mut engine = match Engine::new(network, settings, Some(runtime_dir)) {
                 Ok(engine) => engine,
                 Err(error) => {
                     let _ = sender.send(Err(cannot_start(&error)));
@@ -136,17 +140,19 @@ fn start_engine(
             let end = engine.run();
             Some(engine.finish(end))
         }));
-        let _ = events.send(Event::Ended(Box::new(outcome.ok().flatten())));
+        let _ = events.send(SupervisorEvent::Ended(Box::new(outcome.ok().flatten())));
     };
     let thread = thread::Builder::new().name("engine".to_owned()).spawn(work);
-    thread.map_err(|error| Failure::Failed(format!("no thread for the engine: {error}")))?;
-    started.recv().unwrap_or_else(|_| Err(Failure::Failed("an app panicked when it was started".to_owned())))
+    thread.map_err(|error| CommandError::Failed(format!("no thread for the engine: {error}")))?;
+    started.recv().unwrap_or_else(|_| Err(CommandError::Failed("an app panicked when it was started".to_owned())))
 }
 
-fn cannot_start(error: &StartError) -> Failure {
+fn cannot_start(error: &StartError) -> CommandError {
     match error {
-        StartError::Faults(_) | StartError::App(..) | StartError::Events(_) => Failure::Mistake(error.to_string()),
-        StartError::Counters(_) | StartError::PerfMap(_) | StartError::Pool(_) => Failure::Failed(error.to_string()),
+        StartError::Faults(_) | StartError::App(..) | StartError::Events(_) => CommandError::Usage(error.to_string()),
+        StartError::Counters(_) | StartError::PerfMap(_) | StartError::Pool(_) => {
+            CommandError::Failed(error.to_string())
+        }
     }
 }
 
@@ -161,16 +167,16 @@ fn watch_breaths(control: &Control) {
 }
 
 /// Passes signals on to the main thread. A second one to stop ends the process where it stands.
-fn forward_signals(mut signals: Signals, events: Sender<Event>, home: Arc<Home>) {
+fn forward_signals(mut signals: Signals, events: Sender<SupervisorEvent>, runtime_dir: Arc<RuntimeDir>) {
     thread::spawn(move || {
         let mut stopping = false;
         for signal in signals.forever() {
             if signal != SIGHUP && stopping {
-                let _ = home.remove();
+                let _ = runtime_dir.remove();
                 process::exit(128 + signal);
             }
             stopping |= signal != SIGHUP;
-            let _ = events.send(Event::Signal(signal));
+            let _ = events.send(SupervisorEvent::Signal(signal));
         }
     });
 }
@@ -178,11 +184,11 @@ fn forward_signals(mut signals: Signals, events: Sender<Event>, home: Arc<Home>)
 /// The main thread while the engine runs.
 fn wait(
     run: &Arc<Run>,
-    events: &Receiver<Event>,
+    events: &Receiver<SupervisorEvent>,
     deadline: Option<Instant>,
     watch: bool,
     mut terminal: ControllingTerminal,
-) -> Result<(Outcome, Option<StoppedBy>), Failure> {
+) -> Result<(Outcome, Option<StoppedBy>), CommandError> {
     let mut progress = Progress::on_terminal();
     let mut stopped_by = None;
     let mut stop = |why| {
@@ -199,18 +205,18 @@ fn wait(
         let now = Instant::now();
         let until_deadline = deadline.map_or(REFRESH, |deadline| deadline.saturating_duration_since(now));
         match events.recv_timeout(until_deadline.min(REFRESH)) {
-            Ok(Event::Ended(outcome)) => {
+            Ok(SupervisorEvent::Ended(outcome)) => {
                 drop(progress);
-                let panicked = || Failure::Failed("the engine panicked; this is a bug in bellows".to_owned());
+                let panicked = || CommandError::Failed("the engine panicked; this is a bug in bellows".to_owned());
                 return Ok((outcome.ok_or_else(panicked)?, stopped_by));
             }
-            Ok(Event::Signal(SIGHUP)) => match terminal.meaning() {
+            Ok(SupervisorEvent::Signal(SIGHUP)) => match terminal.meaning() {
                 Hangup::Request => reload_in_background(run),
                 Hangup::Terminal => stop(StoppedBy::Signal),
                 Hangup::Ignored => tracing::info!("the terminal has gone away; the network runs on"),
             },
-            Ok(Event::Signal(_)) => stop(StoppedBy::Signal),
-            Ok(Event::StopRequested) => stop(StoppedBy::Request),
+            Ok(SupervisorEvent::Signal(_)) => stop(StoppedBy::Signal),
+            Ok(SupervisorEvent::StopRequested) => stop(StoppedBy::Request),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
@@ -223,7 +229,7 @@ fn wait(
             }
         }
         terminal.look();
-        watchdog.look(run.control.pulse(), clock::unix_nanos());
+        watchdog.look(run.control.pulse(), clock::unix_ns());
         slow.take(run.control.take_slow_breaths(), Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
         run.control.refresh();
         progress.update(&run.control);
@@ -240,13 +246,13 @@ struct HangLog {
 }
 
 impl HangLog {
-    fn look(&mut self, pulse: Pulse, now: u64) {
-        if now.saturating_sub(self.looked) > LONGEST_CALL / 2 {
+    fn look(&mut self, pulse: Liveness, now: u64) {
+        if now.saturating_sub(self.looked) > MAX_CALL_NS / 2 {
             self.resumed = now;
         }
         self.looked = now;
         let alive = pulse.alive.max(self.resumed);
-        match (Hang::at(Pulse { alive, ..pulse }, now), &mut self.hang) {
+        match (Hang::at(Liveness { alive, ..pulse }, now), &mut self.hang) {
             (Some(hang), before @ None) => {
                 tracing::warn!("hung: {hang}; `bellows stop --kill` ends it");
                 *before = Some(hang);
@@ -279,14 +285,14 @@ fn reload_in_background(run: &Arc<Run>) {
 
 /// What the main thread and those that serve clients share.
 struct Run {
-    home: Arc<Home>,
+    runtime_dir: Arc<RuntimeDir>,
     control: Control,
     registry: Arc<Registry>,
     /// The table `[engine]` that the process was started with.
     settings: EngineConfig,
     source: Mutex<Source>,
     started: Instant,
-    events: Sender<Event>,
+    events: Sender<SupervisorEvent>,
 }
 
 /// Where the running network came from.
@@ -301,13 +307,13 @@ impl Run {
     }
 
     /// Reads the network again, or another one, and swaps it in.
-    fn reload(&self, other: Option<PathBuf>, restart: &[String]) -> Result<ReloadReport, Failure> {
+    fn reload(&self, other: Option<PathBuf>, restart: &[String]) -> Result<ReloadReport, CommandError> {
         let mut file = self.source().file.clone();
         if other.is_none() && file.is_stdin() {
-            return Err(Failure::Mistake(format!(
+            return Err(CommandError::Usage(format!(
                 "the network came from standard input, which cannot be read again; name a file: \
                  `bellows reload {} FILE`",
-                self.home.name()
+                self.runtime_dir.name()
             )));
         }
         if let Some(other) = other {
@@ -318,19 +324,19 @@ impl Run {
             Err(mistakes) => {
                 // One of these is going to be mended.
                 self.source().watched.add(mistakes.files());
-                return Err(Failure::Diagnosed(mistakes.render(false)));
+                return Err(CommandError::Diagnosed(mistakes.render(false)));
             }
         };
         if let Some(unknown) = restart.iter().find(|name| !loaded.network.apps.iter().any(|app| app.name == **name)) {
-            return Err(Failure::Mistake(format!("there is no app `{unknown}` to restart; nothing was reloaded")));
+            return Err(CommandError::Usage(format!("there is no app `{unknown}` to restart; nothing was reloaded")));
         }
         let reloaded = self.control.reload_restarting(loaded.network, restart).map_err(|error| match error {
-            ReloadError::Faults(_) | ReloadError::App(..) => Failure::Mistake(error.to_string()),
+            ReloadError::Faults(_) | ReloadError::App(..) => CommandError::Usage(error.to_string()),
             ReloadError::Counters(_) | ReloadError::Unpublished(_) | ReloadError::Over => {
-                Failure::Failed(error.to_string())
+                CommandError::Failed(error.to_string())
             }
         })?;
-        baseline::forget(&self.home, &reloaded);
+        baseline::forget(&self.runtime_dir, &reloaded);
         *self.source() = Source { file, watched: Watched::new(loaded.files) };
         let mut report = ReloadReport::from(reloaded);
         if !loaded.warnings.is_empty() {
@@ -360,12 +366,12 @@ impl control::Engine for Run {
     fn answer(&self, request: Request) -> Answer {
         let reply = match request {
             Request::Status => Reply::Status {
-                name: self.home.name(),
+                name: self.runtime_dir.name(),
                 pid: process::id(),
                 network: self.source().file.name(),
                 uptime_seconds: self.started.elapsed().as_secs_f64(),
             },
-            Request::Stop => match self.events.send(Event::StopRequested) {
+            Request::Stop => match self.events.send(SupervisorEvent::StopRequested) {
                 Ok(()) => Reply::Stopping,
                 Err(_) => Reply::Refused { mistake: false, message: "the run is over".to_owned() },
             },
@@ -377,9 +383,9 @@ impl control::Engine for Run {
                     Reply::Reloaded(report)
                 }
                 Err(failure) => {
-                    let mistake = !matches!(failure, Failure::Failed(_));
+                    let mistake = !matches!(failure, CommandError::Failed(_));
                     let message = match failure {
-                        Failure::Failed(message) => message,
+                        CommandError::Failed(message) => message,
                         failure => failure.to_string(),
                     };
                     Reply::Refused { mistake, message }
@@ -445,7 +451,7 @@ impl Watched {
 
 #[cfg(test)]
 mod tests {
-    use bellows_observe::{Activity, Doing};
+    use bellows_observe::{Activity, CurrentCall};
     use bellows_testkit::scratch;
 
     use super::*;
@@ -468,10 +474,10 @@ mod tests {
     #[test]
     fn a_hang_is_noticed_until_it_is_over_and_not_when_the_process_itself_was_stopped() {
         const TENTH: u64 = 100_000_000;
-        let doing = Some(Doing { app: "slow".to_owned(), activity: Activity::Call });
+        let doing = Some(CurrentCall { app: "slow".to_owned(), activity: Activity::Call });
         let mut watchdog = HangLog::default();
         let mut look = |alive: u64, now: u64| {
-            watchdog.look(Pulse { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
+            watchdog.look(Liveness { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
             watchdog.hang.as_ref().and_then(|hang| hang.app.clone())
         };
         let start = 1_000_000;

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 
 /// Whether something has happened.
@@ -31,8 +31,8 @@ impl Happened {
 ///
 /// # Errors
 /// Those of installing a signal handler.
-pub fn catch_signals() -> Result<Signals, Failure> {
-    Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::Failed(format!("signals cannot be handled: {error}")))
+pub fn catch_signals() -> Result<Signals, CommandError> {
+    Signals::new([SIGINT, SIGTERM]).map_err(|error| CommandError::Failed(format!("signals cannot be handled: {error}")))
 }
 
 /// From now on, a signal ends a stream. A second one ends the process.

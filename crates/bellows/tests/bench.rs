@@ -34,7 +34,7 @@ fn the_engine_benchmark_measures_every_case_under_every_schedule() {
                     "{result}"
                 );
             }
-            ("metering" | "timeline", unit) => assert_eq!((unit, figure("median") > 0.1), ("ratio", true), "{result}"),
+            ("sampling" | "timeline", unit) => assert_eq!((unit, figure("median") > 0.1), ("ratio", true), "{result}"),
             ("timeline-event", unit) => {
                 assert_eq!((unit, &labels["calls"]), ("clocks/event", &30.into()), "{result}");
                 assert!(figure("median") > 0.1, "{result}");
@@ -373,13 +373,11 @@ fn an_app_is_measured_against_nothing_in_its_place() {
     let sandbox = Sandbox::new();
     let report = appbench(&sandbox, &["tee"]);
     assert_eq!((&report["bench"], &report["processes"]), (&"appbench".into(), &1.into()));
-    let found = cases(&report, &["run", "booked"]);
-    for case in
-        ["clocks reference", "clocks production", "clocks difference", "account", "gap", "account production tee"]
-    {
+    let found = cases(&report, &["run", "recorded"]);
+    for case in ["clocks baseline", "clocks with-app", "clocks difference", "account", "gap", "account with-app tee"] {
         assert!(found.contains(case), "{case} is not in {found:?}");
     }
-    assert!(found.contains("vector production tee") && found.contains("account reference sink"), "{found:?}");
+    assert!(found.contains("vector with-app tee") && found.contains("account baseline sink"), "{found:?}");
     for result in report["results"].as_array().unwrap() {
         let figure = |key: &str| result[key].as_f64().unwrap();
         assert!(figure("low") <= figure("median") && figure("median") <= figure("high"), "{result}");
@@ -392,11 +390,7 @@ fn an_app_is_measured_against_nothing_in_its_place() {
     let at = |start: &str| {
         lines.iter().position(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {text}"))
     };
-    let tables = [
-        at("reference result (source -> sink):"),
-        at("production result (source -> tee -> sink):"),
-        at("difference from reference to production:"),
-    ];
+    let tables = [at("baseline (source -> sink):"), at("with the app (source -> tee -> sink):"), at("difference:")];
     assert!(tables.is_sorted(), "{text}");
     for table in tables {
         let heads: Vec<&str> = lines[table + 1].split_whitespace().collect();
@@ -412,9 +406,9 @@ fn apps_in_a_row_have_keys_and_ports() {
     let sandbox = Sandbox::new();
     let row = "join | truncate(length = 40) | tee";
     let report = appbench(&sandbox, &[row, "--in", "a", "--in", "b", "--out", "x", "--out", "y"]);
-    let found = cases(&report, &["run", "booked"]);
+    let found = cases(&report, &["run", "recorded"]);
     for app in ["join", "truncate", "tee", "source", "source-2", "sink", "sink-2"] {
-        assert!(found.contains(&format!("account production {app}")), "{app}: {found:?}");
+        assert!(found.contains(&format!("account with-app {app}")), "{app}: {found:?}");
     }
     let notes = report["notes"].to_string();
     assert!(notes.contains("`join.a`, `join.b` get packets of a source each"), "{notes}");
@@ -425,7 +419,7 @@ fn apps_in_a_row_have_keys_and_ports() {
     let text = sandbox.bellows(&[&["appbench", "sample(every = 4)"], &BRIEF[..]].concat()).fine().stdout;
     assert!(text.contains("of 100 packets that came, 25 left; 75 % were dropped as not_sampled"), "{text}");
     let sink = sandbox.bellows(&[&["appbench", "sink"], &BRIEF[..]].concat()).fine().stdout;
-    assert!(sink.contains("packets end at `sink`: it takes the place of the reference's sink"), "{sink}");
+    assert!(sink.contains("packets end at `sink`: it takes the place of the baseline's sink"), "{sink}");
 }
 
 #[test]
@@ -441,8 +435,8 @@ fn conditions_are_measured_each_in_turn() {
     }
     assert!(report["notes"].to_string().contains("dram: rounds of "), "{report:#}");
     let loaded = appbench(&sandbox, &["tee", "--offered", "1"]);
-    let found = cases(&loaded, &["run", "booked"]);
-    assert!(found.contains("vector production tee") && !found.contains("clocks difference"), "{found:?}");
+    let found = cases(&loaded, &["run", "recorded"]);
+    assert!(found.contains("vector with-app tee") && !found.contains("clocks difference"), "{found:?}");
 }
 
 #[test]
@@ -455,14 +449,14 @@ fn an_app_is_measured_in_place() {
          [apps.one]\napp = \"sink\"\n[apps.two]\napp = \"sink\"\n",
     );
     let report = appbench(&sandbox, &["--network", &network, "--app", "counter"]);
-    let found = cases(&report, &["run", "booked"]);
-    assert!(found.contains("clocks difference") && found.contains("account production tee"), "{found:?}");
+    let found = cases(&report, &["run", "recorded"]);
+    assert!(found.contains("clocks difference") && found.contains("account with-app tee"), "{found:?}");
     assert_eq!(report["results"][0]["labels"]["burst"], 64, "as the network says");
     assert!(report["notes"].to_string().contains("the network without `counter`"), "{report:#}");
 
     let report = appbench(&sandbox, &["--network", &network, "--app", "tee", "--burst", "32"]);
-    let found = cases(&report, &["run", "booked"]);
-    assert!(!found.contains("clocks difference") && found.contains("account production tee"), "{found:?}");
+    let found = cases(&report, &["run", "recorded"]);
+    assert!(!found.contains("clocks difference") && found.contains("account with-app tee"), "{found:?}");
     assert!(report["notes"].to_string().contains("1 input and 2 outputs linked"), "{report:#}");
 
     let slow = appbench(&sandbox, &["--network", &network, "--app", "counter", "--set", "apps.source.rate=100kpps"]);
@@ -485,7 +479,7 @@ fn valgrind_counts_the_same_every_time() {
         results.map(|result| (result["labels"]["run"].to_string(), result["median"].to_string())).collect()
     };
     let first = count();
-    assert_eq!(first.len(), 3 * exact.len(), "each in reference, production and difference");
+    assert_eq!(first.len(), 3 * exact.len(), "each in baseline, with the app and difference");
     assert_eq!(first, count());
 }
 
@@ -503,7 +497,7 @@ fn every_app_is_in_one_table() {
             assert!(report["notes"].as_array().unwrap().iter().any(told), "{report:#}");
             continue;
         }
-        let levels = if entry.traits().inputs.is_none() { &["own"][..] } else { &["l1", "dram"] };
+        let levels = if entry.info().inputs.is_none() { &["own"][..] } else { &["l1", "dram"] };
         for level in levels {
             assert!(found.contains(&format!("app {app} {level}")), "{app} {level}: {found:?}");
         }

@@ -443,7 +443,7 @@ fn what_one_driver_leaves_to_the_device_is_done_for_another() {
 
         let segments = 200 * 1_400usize.div_ceil(SEGMENT) as u64;
         eventually("all segments", || receiver.forwarded().unwrap().port(1).1 >= segments);
-        assert_eq!(carried(&running, "plain.input"), 200, "super-frames are cut where they leave");
+        assert_eq!(carried(&running, "plain.input"), 200, "GSO packets are cut where they leave");
         receiver.quit().unwrap();
         let (joined, largest) = stream::join(&frames::read(&returned));
         assert_eq!(largest, SEGMENT);

@@ -8,7 +8,7 @@ mod support;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Port, Ports};
 use bellows_testkit::eventually;
 use schemars::JsonSchema;
@@ -56,7 +56,7 @@ impl Configure for NeverStarts {
     const NAME: &'static str = "never-starts";
     type Config = When;
 
-    fn configure(config: When, _: &Context) -> Result<NeverStarts, Mistake> {
+    fn configure(config: When, _: &Context) -> Result<NeverStarts, SettingError> {
         Ok(NeverStarts(config.at))
     }
 }

@@ -40,7 +40,7 @@ fn a_refused_native_schedule_is_replaced_and_reported() {
     }
     let report = run(&["--schedule", "native", "--json"]).unwrap().fine().json();
     assert_eq!(report["schedule"], "flat");
-    assert!(report["refusal"].as_str().unwrap().contains("made executable"), "{report:#}");
+    assert!(report["fallback_reason"].as_str().unwrap().contains("made executable"), "{report:#}");
     assert_eq!(report["links"][0]["packets"], 1_000);
     let flat = run(&["--schedule", "flat"]).unwrap().fine();
     assert!(!flat.stdout.contains("warning"), "nothing was refused to\n{}", flat.stdout);

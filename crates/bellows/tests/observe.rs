@@ -81,7 +81,7 @@ fn a_breath_is_listed_with_its_code_and_named_for_perf() {
         "push end  when packets wait in source.output -> end.input",
         "; push end [source.output -> end.input]",
         "call bellows_apps::sink::Sink::push",
-        "; instrumented push end",
+        "; sampled push end",
     ] {
         assert!(listing.contains(part), "{part} is not in\n{listing}");
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports, Status};
 use bellows_sys::clock;
 use bellows_testkit::{eventually, skip};
@@ -50,7 +50,7 @@ impl Configure for Bomb {
     const NAME: &'static str = "bomb";
     type Config = Config;
 
-    fn configure(config: Config, _: &Context) -> Result<Bomb, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Bomb, SettingError> {
         Ok(Bomb { left: config.at })
     }
 }
@@ -66,7 +66,7 @@ impl Configure for Dud {
     const NAME: &'static str = "dud";
     type Config = Nothing;
 
-    fn configure(_: Nothing, _: &Context) -> Result<Dud, Mistake> {
+    fn configure(_: Nothing, _: &Context) -> Result<Dud, SettingError> {
         panic!("damp powder");
     }
 }
@@ -82,7 +82,7 @@ impl Configure for Lazy {
     const NAME: &'static str = "lazy";
     type Config = Nothing;
 
-    fn configure(_: Nothing, _: &Context) -> Result<Lazy, Mistake> {
+    fn configure(_: Nothing, _: &Context) -> Result<Lazy, SettingError> {
         Ok(Lazy)
     }
 }
@@ -111,7 +111,7 @@ impl Configure for Dawdler {
     const NAME: &'static str = "dawdler";
     type Config = Nothing;
 
-    fn configure(_: Nothing, _: &Context) -> Result<Dawdler, Mistake> {
+    fn configure(_: Nothing, _: &Context) -> Result<Dawdler, SettingError> {
         Ok(Dawdler { calls: 0 })
     }
 }
@@ -161,7 +161,7 @@ impl Configure for Device {
     const NAME: &'static str = "device";
     type Config = Socket;
 
-    fn configure(config: Socket, _: &Context) -> Result<Device, Mistake> {
+    fn configure(config: Socket, _: &Context) -> Result<Device, SettingError> {
         Ok(Device(Arc::new(Told { socket: config.socket, packets: AtomicU64::new(0) })))
     }
 }
@@ -195,7 +195,7 @@ impl Configure for Slow {
     const NAME: &'static str = "slow";
     type Config = Burden;
 
-    fn configure(config: Burden, _: &Context) -> Result<Slow, Mistake> {
+    fn configure(config: Burden, _: &Context) -> Result<Slow, SettingError> {
         Ok(Slow { clocks: config.clocks })
     }
 }
@@ -240,7 +240,7 @@ impl Configure for Burner {
     const NAME: &'static str = "burner";
     type Config = Effort;
 
-    fn configure(config: Effort, _: &Context) -> Result<Burner, Mistake> {
+    fn configure(config: Effort, _: &Context) -> Result<Burner, SettingError> {
         Ok(Burner { turns: config.turns })
     }
 }
@@ -424,7 +424,7 @@ impl Configure for Sloppy {
     const NAME: &'static str = "sloppy";
     type Config = Nothing;
 
-    fn configure(_: Nothing, _: &Context) -> Result<Sloppy, Mistake> {
+    fn configure(_: Nothing, _: &Context) -> Result<Sloppy, SettingError> {
         Ok(Sloppy(0))
     }
 }
@@ -481,12 +481,12 @@ fn an_app_that_dawdles_is_found_on_the_timeline() {
     let told = sandbox.bellows(&["timeline", "network", "--slowest", "5"]).fine().stdout;
     assert!(told.contains("the push of `slow` took ") && told.contains("usually "), "{told}");
     let costs = sandbox.bellows(&["show", "run", "--json"]).fine().json();
-    // Slow calls are outliers unless the first one that was sampled was slow; either way they are booked.
-    let booked = |row: &&Value| {
+    // Slow calls are outliers unless the first one that was sampled was slow; either way they are recorded.
+    let recorded = |row: &&Value| {
         let clocks = |key: &str| row["sampled"][key].as_u64().unwrap();
         clocks("clocks") + clocks("outlier_clocks")
     };
-    let most = costs["rows"].as_array().unwrap().iter().max_by_key(booked).unwrap();
+    let most = costs["rows"].as_array().unwrap().iter().max_by_key(recorded).unwrap();
     assert_eq!((&most["app"], &most["entry"]), (&json!("slow"), &json!("push")), "{costs:#}");
     println!("an app that dawdles is found on the timeline: ok");
 }

@@ -14,7 +14,7 @@ use support::{Running, Sandbox, Signal};
 /// The ports of the network, which are joined crosswise.
 const PORTS: [&str; 2] = ["near", "far"];
 
-/// The largest frame that is not a super-frame.
+/// The largest frame that is not a GSO packet.
 const LARGEST: u64 = 1_514;
 
 fn network(sandbox: &Sandbox, keys: &str) -> String {
@@ -111,7 +111,7 @@ fn a_guest_changes_drivers_and_bellows_returns() {
         assert_options(&options(&sandbox, &running, port), &modern, &["packed"]);
     }
     talk(&mut guest);
-    assert!(mean_length(&running, "far") > LARGEST, "super-frames pass on whole");
+    assert!(mean_length(&running, "far") > LARGEST, "GSO packets pass on whole");
 
     rebind(&mut guest);
     short_talk(&mut guest);
@@ -172,7 +172,7 @@ fn packed_rings_with_several_queues_and_a_plain_card() {
     assert_options(&options(&sandbox, &running, "near"), &rich, &[]);
     assert_options(&options(&sandbox, &running, "far"), &["version-1", "multiqueue"], &poor);
     talk(&mut guest);
-    assert!(mean_length(&running, "far") > LARGEST, "super-frames come to the port that must segment them");
+    assert!(mean_length(&running, "far") > LARGEST, "GSO packets come to the port that must segment them");
     let status = port_status(&sandbox, &running, &near);
     assert_eq!(status["rings"].as_array().unwrap().len(), 4, "{status:#}");
     let queues = moved(&status, "receive");

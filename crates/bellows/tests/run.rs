@@ -115,7 +115,7 @@ fn all_schedules_do_the_same() {
             assert_eq!(report["schedule"], json!(schedule));
         }
         for app in report["apps"].as_array_mut().unwrap() {
-            // Which breaths are instrumented is left to chance.
+            // Which breaths are sampled is left to chance.
             app["account"].take();
         }
         (report["links"].clone(), report["apps"].clone())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Io, Port, Ports};
 use bellows_testkit::eventually;
 use schemars::JsonSchema;
@@ -85,7 +85,7 @@ impl Configure for Sloth {
     const NAME: &'static str = "sloth";
     type Config = Config;
 
-    fn configure(config: Config, _: &Context) -> Result<Sloth, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Sloth, SettingError> {
         Ok(Sloth { how: config.how, packets: 0 })
     }
 }

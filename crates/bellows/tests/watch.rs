@@ -109,8 +109,8 @@ fn packets_are_followed_through_copies_delays_and_losses() {
         assert_eq!((&packet["packet"], &packet["inside"]), (&json!(number), &json!([])), "{packet:#}");
         assert_eq!(steps(packet), expected, "{packet:#}");
         let step = |index: usize| &packet["steps"][index];
-        assert_eq!((step(0)["after_nanos"].as_u64(), step(0)["length"].as_u64()), (Some(0), Some(100)));
-        assert!(step(5)["after_nanos"].as_u64() > Some(2_500_000), "the delay takes 3 ms: {packet:#}");
+        assert_eq!((step(0)["after_ns"].as_u64(), step(0)["length"].as_u64()), (Some(0), Some(100)));
+        assert!(step(5)["after_ns"].as_u64() > Some(2_500_000), "the delay takes 3 ms: {packet:#}");
         assert!(step(0)["summary"].as_str().unwrap().ends_with(": UDP, length 58"), "{packet:#}");
         assert!(step(3)["summary"].as_str().unwrap().starts_with("IP truncated-ip - 40 bytes missing! "), "{packet:#}");
         // The packets are numbered behind their headers, and follow one another.
@@ -226,7 +226,7 @@ fn a_count_and_a_length_limit_a_tap() {
     let words = ["tap", "copy.end->end.input", "-w", "few.pcap", "-c", "7", "-s", "20"];
     assert_eq!(sandbox.bellows(&words).fine().stderr, "7 packets captured, 0 missed\n");
     let mut reader = Reader::open(sandbox.path("few.pcap")).unwrap();
-    let before = bellows_sys::clock::unix_nanos();
+    let before = bellows_sys::clock::unix_ns();
     while let Some(record) = reader.next_record().unwrap() {
         assert_eq!((record.data.len(), record.original_length), (20, 80));
         assert!(record.timestamp < before && before - record.timestamp < 60_000_000_000, "{record:?}");

@@ -67,18 +67,18 @@ unsafe fn ends<T>(destination: *mut u8, source: *const u8, length: usize) {
 }
 
 /// A line. (Two blocks, and not an array of them: what is moved as an array goes by way of the stack.)
-type Line = (Block, Block);
+type CacheLine = (Block, Block);
 
 /// Safety: a line can be read.
 #[inline(always)]
-unsafe fn load(source: *const u8) -> Line {
+unsafe fn load(source: *const u8) -> CacheLine {
     // SAFETY: the caller's promise.
     unsafe { (source.cast::<Block>().read_unaligned(), source.add(BLOCK).cast::<Block>().read_unaligned()) }
 }
 
 /// Safety: a line can be written.
 #[inline(always)]
-unsafe fn store(destination: *mut u8, line: Line) {
+unsafe fn store(destination: *mut u8, line: CacheLine) {
     // SAFETY: the caller's promise.
     unsafe {
         destination.cast::<Block>().write_unaligned(line.0);

@@ -8,7 +8,7 @@
 /// things.
 ///
 /// Work counts in bytes: those that come out of the file or its decompressor, and those of blocks without a packet, of
-/// which each counts for at least [`LEAST_STEP`](Budget::LEAST_STEP). A step of a decompressor that yields nothing
+/// which each counts for at least [`MIN_STEP`](Budget::MIN_STEP). A step of a decompressor that yields nothing
 /// counts as [`BARREN_STEP`](Budget::BARREN_STEP) bytes. A reader stops when the budget is spent, which the last step
 /// may overdraw: it reads one [`PIECE`](Budget::PIECE) at most, or passes over one block that has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Budget {
     pub const PER_RECORD: u64 = 4_096;
 
     /// What the smallest step counts for, in bytes.
-    pub const LEAST_STEP: u64 = 64;
+    pub const MIN_STEP: u64 = 64;
 
     /// What a step of a decompressor counts for that yields nothing, in bytes: a block of zstd decompresses to as many.
     pub const BARREN_STEP: u64 = 128 << 10;
@@ -52,6 +52,6 @@ impl Budget {
 
     /// Takes a step that counts for so many bytes, or the least.
     pub(crate) fn charge(&mut self, bytes: u64) {
-        self.left = self.left.saturating_sub(bytes.max(Budget::LEAST_STEP));
+        self.left = self.left.saturating_sub(bytes.max(Budget::MIN_STEP));
     }
 }

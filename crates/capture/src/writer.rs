@@ -75,10 +75,10 @@ pub struct Writer<W: Write> {
 }
 
 /// The most bytes that a format puts around the data of a packet.
-const MOST_AROUND: usize = 40;
+const MAX_BLOCK_OVERHEAD: usize = 40;
 
 /// Bytes in the buffer beyond which it is flushed first: the largest packets of most link types fit.
-const FULL: usize = CAPACITY + MOST_AROUND;
+const FULL: usize = CAPACITY + MAX_BLOCK_OVERHEAD;
 
 impl Writer<File> {
     /// Creates the file at `path`, or empties it, and writes the start of a capture from `interfaces`.
@@ -175,7 +175,7 @@ impl<W: Write> Writer<W> {
     /// Whether a packet of so many bytes is [written](Self::write) without the sink. An empty buffer takes any.
     #[inline]
     pub fn has_room(&self, length: usize) -> bool {
-        self.buffer.is_empty() || self.buffer.len() + length + MOST_AROUND <= FULL
+        self.buffer.is_empty() || self.buffer.len() + length + MAX_BLOCK_OVERHEAD <= FULL
     }
 
     /// Hands all that was written to the sink, and flushes that.

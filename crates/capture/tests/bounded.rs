@@ -183,7 +183,7 @@ proptest! {
         // Opening it takes a piece, too.
         let most = (calls + 1) * (budget + Budget::PIECE);
         prop_assert!(most >= file.len() as u64, "{} bytes in {} calls", file.len(), calls);
-        prop_assert!(calls * (budget / Budget::LEAST_STEP + 1) >= junk as u64, "{} blocks in {} calls", junk, calls);
+        prop_assert!(calls * (budget / Budget::MIN_STEP + 1) >= junk as u64, "{} blocks in {} calls", junk, calls);
     }
 }
 

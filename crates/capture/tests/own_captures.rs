@@ -14,7 +14,7 @@ use bellows_testkit::captures::own_folder;
 use common::Transcript;
 
 /// The least that git, a clone and a fuzzer should have to carry.
-const MOST_BYTES: usize = 300_000;
+const MAX_BYTES: usize = 300_000;
 
 #[test]
 fn the_files_are_those_that_the_generator_makes() {
@@ -39,7 +39,7 @@ fn the_files_are_those_that_the_generator_makes() {
     let found: BTreeSet<_> = found.map(|name| name.to_string_lossy().into_owned()).collect();
     assert_eq!(found, names, "{way_out}");
     let bytes: usize = captures.iter().map(|made| made.bytes.len()).sum();
-    assert!(bytes < MOST_BYTES, "{bytes} bytes");
+    assert!(bytes < MAX_BYTES, "{bytes} bytes");
 }
 
 #[test]

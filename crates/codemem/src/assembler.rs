@@ -159,7 +159,7 @@ impl<T> Assembler<T> {
 
 /// One instruction of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct CodeLine {
     /// Where it lies.
     pub address: usize,
     /// Its bytes.
@@ -177,7 +177,7 @@ pub fn listing<T>(
     marks: &[Mark<T>],
     name: impl Fn(&T) -> String,
     function: impl Fn(usize) -> Option<String>,
-) -> Vec<Line> {
+) -> Vec<CodeLine> {
     let mut decoder = Decoder::with_ip(64, code, address as u64, DecoderOptions::NONE);
     let mut formatter = NasmFormatter::new();
     formatter.options_mut().set_space_after_operand_separator(true);
@@ -198,7 +198,7 @@ pub fn listing<T>(
             text = format!("call {name}");
         }
         let bytes = code[offset..offset + instruction.len()].to_vec();
-        lines.push(Line { address: address + offset, bytes, text, label });
+        lines.push(CodeLine { address: address + offset, bytes, text, label });
     }
     lines
 }

@@ -33,7 +33,7 @@ pub trait Configure: App {
     ///
     /// # Errors
     /// What is wrong with the values.
-    fn configure(config: Self::Config, context: &Context) -> Result<Self, Mistake>;
+    fn configure(config: Self::Config, context: &Context) -> Result<Self, SettingError>;
 
     /// How to measure the app: with which keys, if it needs some or is dull without, or why not.
     fn bench(_files: &BenchFiles) -> Bench {
@@ -94,7 +94,7 @@ impl Context {
 /// A value that does not work: at which key, what is wrong, and the way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Mistake {
+pub struct SettingError {
     /// The key whose value is wrong; `None` if it is the whole table.
     pub key: Option<&'static str>,
     /// What is wrong, in one sentence without a full stop.
@@ -103,9 +103,9 @@ pub struct Mistake {
     pub help: String,
 }
 
-impl Mistake {
+impl SettingError {
     /// A mistake at a key.
-    pub fn at(key: &'static str, message: impl Into<String>, help: impl Into<String>) -> Mistake {
-        Mistake { key: Some(key), message: message.into(), help: help.into() }
+    pub fn at(key: &'static str, message: impl Into<String>, help: impl Into<String>) -> SettingError {
+        SettingError { key: Some(key), message: message.into(), help: help.into() }
     }
 }

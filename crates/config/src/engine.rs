@@ -46,10 +46,10 @@ pub struct EngineConfig {
     /// the report says why.
     #[schemars(with = "Schedules")]
     pub schedule: Schedule,
-    /// Instrument one breath in 128, drawn at random: take the clock around each call in it, follow some packets to their
+    /// Sample one breath in 128, chosen at random: take the clock around each call in it, follow some packets to their
     /// ends, and write the timeline. `show run`, `show latency` and `timeline` live on it; it costs 1 percent or so.
-    pub metering: bool,
-    /// What the instrumented breaths count besides clocks: by default all that the processor counts, which is nothing on
+    pub sampling: bool,
+    /// What the sampled breaths count besides clocks: by default all that the processor counts, which is nothing on
     /// most virtual machines. Some events are the processor's (`cycles`, `ref_cycles`, `instructions`, `branch_misses`,
     /// `l1_hits`, `l2_hits`, `l3_hits`, `l3_misses`), some the kernel's (such as `page_faults` and `context_switches`).
     #[serde(with = "events")]
@@ -66,7 +66,7 @@ pub struct EngineConfig {
 
 impl Default for EngineConfig {
     fn default() -> EngineConfig {
-        let Settings { burst, lossless, busywait, schedule, metering, events, breath_limit, perf_map: _ } =
+        let Settings { burst, lossless, busywait, schedule, sampling, events, breath_limit, perf_map: _ } =
             Settings::default();
         let pool::Config { packets, large_packets, stride: _ } = pool::Config::default();
         EngineConfig {
@@ -77,7 +77,7 @@ impl Default for EngineConfig {
             busywait,
             cpu: None,
             schedule,
-            metering,
+            sampling,
             events,
             breath_limit: Duration::from_nanos(breath_limit.as_nanos() as u64),
             name: None,
@@ -101,7 +101,7 @@ impl EngineConfig {
             lossless,
             busywait,
             schedule,
-            metering,
+            sampling,
             events,
             breath_limit,
         } = self.clone();
@@ -110,7 +110,7 @@ impl EngineConfig {
             lossless,
             busywait,
             schedule,
-            metering,
+            sampling,
             events,
             breath_limit: breath_limit.std(),
             perf_map: false,

@@ -44,7 +44,7 @@ mod value;
 mod values;
 
 pub use bench::{Bench, BenchFiles, BenchRow};
-pub use configure::{Configure, Context, Mistake};
+pub use configure::{Configure, Context, SettingError};
 pub use diagnostics::{Diagnostics, Severity};
 pub use engine::EngineConfig;
 pub use load::{Loaded, Overrides, load, load_chain, load_str};

@@ -4,30 +4,30 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env::VarError;
 use std::path::{Path, PathBuf};
 
-use bellows_engine::{AppSpec, Fault, LinkEnd, LinkSpec, Network, Ports, Side, Traits, WiredApp, wiring_faults};
-use bellows_observe::Home;
+use bellows_engine::{AppInfo, AppSpec, LinkEnd, LinkSpec, Network, Ports, Side, WiredApp, WiringError, wiring_errors};
+use bellows_observe::RuntimeDir;
 use bellows_sys::cpu;
 use serde::Deserialize;
 
 use crate::common::{Common, common_keys};
-use crate::configure::{Context, Mistake};
+use crate::configure::{Context, SettingError};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
 use crate::meant::{is_sure, nearest};
-use crate::registry::{Entry, Failure, Registry, engine_manual};
+use crate::registry::{AppTableError, Entry, Registry, engine_manual};
 use crate::resources::{self, Used};
 use crate::schema::{Checker, Shape, with_article};
 use crate::source::{AppTable, Description, Reader};
 use crate::value::{self, Key, Node, Place, Table, Value};
 
 /// A network may have so many apps.
-const MOST_APPS: usize = 10_000;
+const MAX_APPS: usize = 10_000;
 
 /// A network may have so many links.
-const MOST_LINKS: usize = 20_000;
+const MAX_LINKS: usize = 20_000;
 
 /// How often a table is read again without the key that was wrong: no type has more keys of its own.
-const MOST_ROUNDS: usize = 100;
+const MAX_ROUNDS: usize = 100;
 
 /// What takes the place of values in the files: settings of the command line, and the variables.
 #[derive(Clone, Debug, Default)]
@@ -137,9 +137,9 @@ fn finish(
         let empty = Diagnostic::error("the network has no apps").in_file(name);
         builder.diagnostics.push(empty.help("describe each in a table: `[apps.NAME]`, and below it `app = \"TYPE\"`"));
     }
-    if apps.len() > MOST_APPS || links.len() > MOST_LINKS {
+    if apps.len() > MAX_APPS || links.len() > MAX_LINKS {
         let much = Diagnostic::error(format!("{} apps and {} links are too many", apps.len(), links.len()));
-        let help = format!("a network has at most {MOST_APPS} apps and {MOST_LINKS} links");
+        let help = format!("a network has at most {MAX_APPS} apps and {MAX_LINKS} links");
         builder.diagnostics.push(much.in_file(name).help(help));
         return Err(builder.diagnostics);
     }
@@ -172,12 +172,12 @@ struct Known {
     name: String,
     place: Place,
     /// Its type, or the one that was surely meant; `None` if that is unknown.
-    kind: Option<(&'static str, Traits)>,
+    kind: Option<(&'static str, AppInfo)>,
 }
 
 impl Known {
     fn wired(&self) -> WiredApp<'_> {
-        let ports = self.kind.map(|(kind, traits)| (kind, traits.inputs, traits.outputs));
+        let ports = self.kind.map(|(kind, info)| (kind, info.inputs, info.outputs));
         WiredApp { name: &self.name, ports }
     }
 }
@@ -257,10 +257,10 @@ impl<'r> Builder<'r> {
             .check(manual.schema(), &mut table, place, owner, |table| EngineConfig::deserialize(table).map(drop))
             .is_empty();
         if let Some(Node { place, value: Value::Text(name), .. }) = table.get("name")
-            && !Home::is_name(name)
+            && !RuntimeDir::is_name(name)
         {
             let wrong = Diagnostic::error(format!("{} is no name for a running network", quoted(name)));
-            self.diagnostics.push(wrong.at(*place, "no such name").help(Home::NAMES));
+            self.diagnostics.push(wrong.at(*place, "no such name").help(RuntimeDir::NAMES));
             return None;
         }
         let config = if clean { EngineConfig::deserialize(&table).ok()? } else { return None };
@@ -298,7 +298,7 @@ impl<'r> Builder<'r> {
         }
         found.into_iter().for_each(|diagnostic| self.diagnostics.push(diagnostic));
         // What the schema cannot say, serde does: one mistake at a time.
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let Err(error) = read(table) else { return wrong };
             let (message, help) = error.message.split_once("; ").unwrap_or((&error.message, ""));
             match error.key.as_ref().and_then(|key| table.remove(key)) {
@@ -340,7 +340,7 @@ impl<'r> Builder<'r> {
             Kind::Meant(entry) => (Some(entry), false),
             Kind::Unknown => (None, false),
         };
-        let kind = entry.map(|entry| (entry.name(), *entry.traits()));
+        let kind = entry.map(|entry| (entry.name(), *entry.info()));
         self.by_name.insert(key.name.clone(), self.known.len());
         self.known.push(Known { name: key.name.clone(), place: key.place, kind });
         if !LinkEnd::is_name(&key.name) {
@@ -378,11 +378,11 @@ impl<'r> Builder<'r> {
         context: &Context,
         mut wrong: Vec<String>,
     ) -> Option<AppSpec> {
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let mistake = match entry.make(table, context) {
                 Ok(spec) => return wrong.is_empty().then_some(spec),
-                Err(Failure::Refused(mistake)) => mistake,
-                Err(Failure::Unreadable(error)) => {
+                Err(AppTableError::Refused(mistake)) => mistake,
+                Err(AppTableError::Unreadable(error)) => {
                     if wrong.is_empty() {
                         let unreadable = Diagnostic::error(format!("{}: {}", quoted(&key.name), error.message));
                         self.diagnostics.push(unreadable.at(error.place.unwrap_or(key.place), ""));
@@ -426,7 +426,7 @@ impl<'r> Builder<'r> {
     }
 
     /// What the app's own check found.
-    fn refused(&mut self, mistake: Mistake, app: &str, table: &Table, header: Place) {
+    fn refused(&mut self, mistake: SettingError, app: &str, table: &Table, header: Place) {
         let place = mistake.key.and_then(|key| self.place(table, key));
         let wrong = Diagnostic::error(format!("{}: {}", quoted(app), mistake.message));
         let label = match (place, mistake.key) {
@@ -539,7 +539,7 @@ impl<'r> Builder<'r> {
                 (Some(port), _) => Some(port.clone()),
                 // That there is no such app is found with the other links.
                 (None, None) => Some(UNWRITTEN.to_owned()),
-                (None, Some(&known)) => match self.known[known].kind.map(|(_, traits)| self::ports(&traits, side)) {
+                (None, Some(&known)) => match self.known[known].kind.map(|(_, info)| self::ports(&info, side)) {
                     None => {
                         self.excused.insert((side, known));
                         None
@@ -636,35 +636,37 @@ impl<'r> Builder<'r> {
     fn wiring(&mut self, links: &[Link]) {
         let apps: Vec<WiredApp<'_>> = self.known.iter().map(Known::wired).collect();
         let specs: Vec<LinkSpec> = links.iter().map(|link| link.spec.clone()).collect();
-        let faults = wiring_faults(&apps, &specs);
+        let faults = wiring_errors(&apps, &specs);
         let mut incomplete = HashSet::new();
         for fault in faults {
             match fault {
                 // Reported when the tables were read.
-                Fault::DuplicateApp { .. } => {}
-                Fault::DuplicateLink { link, spec, first } => {
+                WiringError::DuplicateApp { .. } => {}
+                WiringError::DuplicateLink { link, spec, first } => {
                     let twice = Diagnostic::error(format!("the link {} is written twice", quoted(&spec.to_string())));
                     let twice = twice.at(links[link].place, "written again here");
                     let twice = twice.at(links[first].place, "first written here");
                     self.diagnostics.push(twice.help("remove one of them"));
                 }
-                Fault::UnknownApp { link, side, name, known } => self.unknown_app(&links[link], side, &name, &known),
-                Fault::UnknownPort { link, side, end, kind, known } => {
+                WiringError::UnknownApp { link, side, name, known } => {
+                    self.unknown_app(&links[link], side, &name, &known)
+                }
+                WiringError::UnknownPort { link, side, end, kind, known } => {
                     self.unknown_port(&links[link], side, &end, &kind, &known);
                 }
-                Fault::LinkedTwice { end, .. } if end.port == UNWRITTEN => {}
-                Fault::LinkedTwice { link, side, end, first } => {
+                WiringError::LinkedTwice { end, .. } if end.port == UNWRITTEN => {}
+                WiringError::LinkedTwice { link, side, end, first } => {
                     self.linked_twice(&links[link], &links[first], side, &end);
                 }
-                Fault::SelfLink { link, app } => {
+                WiringError::SelfLink { link, app } => {
                     let looped = Diagnostic::error(format!("a link leads from {} to itself", quoted(&app)));
                     self.diagnostics.push(looped.at(links[link].place, "").help("put another app between"));
                 }
-                Fault::OpenPort { side, end, help } => {
+                WiringError::OpenPort { side, end, help } => {
                     incomplete.insert(end.app.clone());
                     self.too_few_links(side, &end.app, Lacking::Port { name: &end.port, help });
                 }
-                Fault::TooFewPorts { side, app, count, at_least, help } => {
+                WiringError::TooFewPorts { side, app, count, at_least, help } => {
                     self.too_few_links(side, &app, Lacking::Count { count, at_least, help });
                     incomplete.insert(app);
                 }
@@ -703,7 +705,7 @@ impl<'r> Builder<'r> {
             Side::Input => Side::Output,
             Side::Output => Side::Input,
         };
-        let other = self.known[app].kind.map(|(_, traits)| ports(&traits, other_side));
+        let other = self.known[app].kind.map(|(_, info)| ports(&info, other_side));
         let is_other = matches!(other, Some(Ports::Named(other)) if other.iter().any(|port| port.name == end.port));
         if is_other {
             self.excused.insert((other_side, app));
@@ -759,8 +761,8 @@ impl<'r> Builder<'r> {
     fn idle_apps(&mut self, links: &[Link], incomplete: &HashSet<String>) {
         let linked: HashSet<&str> = links.iter().flat_map(|link| SIDES.map(|side| &*link.spec.end(side).app)).collect();
         for (index, app) in self.known.iter().enumerate() {
-            let Known { name, place, kind: Some((_, traits)) } = app else { continue };
-            let has_ports = !(traits.inputs.is_none() && traits.outputs.is_none());
+            let Known { name, place, kind: Some((_, info)) } = app else { continue };
+            let has_ports = !(info.inputs.is_none() && info.outputs.is_none());
             let is_excused = SIDES.iter().any(|&side| self.excused.contains(&(side, index)));
             if has_ports && !linked.contains(name.as_str()) && !is_excused && !incomplete.contains(name) {
                 let idle = Diagnostic::warning(format!("{} is linked to nothing", quoted(name)));
@@ -786,7 +788,7 @@ enum Kind<'r> {
 }
 
 /// Whether a mistake speaks of a key.
-fn names(mistake: &Mistake, key: &str) -> bool {
+fn names(mistake: &SettingError, key: &str) -> bool {
     let reference = format!("`{key}");
     let speaks = |text: &str| {
         text.match_indices(&reference).any(|(at, found)| {
@@ -816,9 +818,9 @@ fn plainly(message: &str) -> String {
     format!("found {found}, expected {expected}")
 }
 
-fn ports(traits: &Traits, side: Side) -> Ports {
+fn ports(info: &AppInfo, side: Side) -> Ports {
     match side {
-        Side::Input => traits.inputs,
-        Side::Output => traits.outputs,
+        Side::Input => info.inputs,
+        Side::Output => info.outputs,
     }
 }

@@ -255,20 +255,20 @@ fn key_list(keys: &[Key]) -> Vec<(String, String)> {
 
 pub(crate) fn app_text(entry: &Entry, width: usize) -> String {
     let width = width.max(40);
-    let traits = entry.traits();
+    let info = entry.info();
     let mut out = format!("{}\n\n", entry.name());
     wrap(&mut out, &entry.description(), 2, width);
     out.push('\n');
-    out.push_str(&diagram(entry.name(), traits.inputs, traits.outputs));
-    let mut ports = port_list(traits.inputs, "in");
-    ports.extend(port_list(traits.outputs, "out"));
+    out.push_str(&diagram(entry.name(), info.inputs, info.outputs));
+    let mut ports = port_list(info.inputs, "in");
+    ports.extend(port_list(info.outputs, "out"));
     section(&mut out, "PORTS", &ports, width);
     let keys = entry.keys();
     let mut rows = vec![("app".to_owned(), format!("\"{}\"", entry.name()))];
     rows.extend(key_list(&keys));
     section(&mut out, "KEYS of [apps.NAME]", &rows, width);
-    section(&mut out, "DROPS are counted as", &drop_list(traits.drops), width);
-    section(&mut out, "COUNTERS", &counter_list(traits.counters), width);
+    section(&mut out, "DROPS are counted as", &drop_list(info.drops), width);
+    section(&mut out, "COUNTERS", &counter_list(info.counters), width);
     out
 }
 
@@ -300,16 +300,16 @@ fn drops_json(drops: &[Counter]) -> Json {
 }
 
 pub(crate) fn app_json(entry: &Entry) -> Json {
-    let traits = entry.traits();
+    let info = entry.info();
     json!({
         "name": entry.name(),
         "summary": entry.summary(),
         "description": entry.description(),
-        "inputs": ports_json(traits.inputs),
-        "outputs": ports_json(traits.outputs),
+        "inputs": ports_json(info.inputs),
+        "outputs": ports_json(info.outputs),
         "keys": entry.keys(),
-        "drops": drops_json(traits.drops),
-        "counters": counters_json(traits.counters),
+        "drops": drops_json(info.drops),
+        "counters": counters_json(info.counters),
         "schema": entry.schema(),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bellows_engine::{AppSpec, Traits};
+use bellows_engine::{AppInfo, AppSpec};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::bench::{Bench, BenchFiles};
 use crate::common::common_keys;
-use crate::configure::{Configure, Context, Mistake};
+use crate::configure::{Configure, Context, SettingError};
 use crate::engine::EngineConfig;
 use crate::manual::{self, Key};
 use crate::meant::nearest;
@@ -21,7 +21,7 @@ use crate::value::{self, Table};
 ///
 /// ```
 /// # mod mine {
-/// #     use bellows_config::{Configure, Context, Mistake};
+/// #     use bellows_config::{Configure, Context, SettingError};
 /// #     use bellows_engine::{App, Io, Port, Ports};
 /// #     #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 /// #     #[serde(deny_unknown_fields)]
@@ -33,7 +33,7 @@ use crate::value::{self, Table};
 /// #     impl Configure for Sink {
 /// #         const NAME: &'static str = "sink";
 /// #         type Config = Config;
-/// #         fn configure(_: Config, _: &Context) -> Result<Sink, Mistake> { Ok(Sink) }
+/// #         fn configure(_: Config, _: &Context) -> Result<Sink, SettingError> { Ok(Sink) }
 /// #     }
 /// # }
 /// use bellows_config::Registry;
@@ -83,21 +83,21 @@ impl Registry {
 }
 
 /// Why a table does not make an app.
-pub(crate) enum Failure {
+pub(crate) enum AppTableError {
     /// serde cannot read it.
     Unreadable(value::Error),
     /// The app refuses its values.
-    Refused(Mistake),
+    Refused(SettingError),
 }
 
 /// One type of app: its manual, and how it is made.
 #[derive(Clone, Debug)]
 pub struct Entry {
     name: &'static str,
-    traits: Traits,
+    info: AppInfo,
     schema: Json,
     read: fn(&Table) -> Result<(), value::Error>,
-    make: fn(&Table, &Context) -> Result<AppSpec, Failure>,
+    make: fn(&Table, &Context) -> Result<AppSpec, AppTableError>,
     resources: fn(&Table, &Context) -> Vec<Resource>,
     is_interface: bool,
     bench: fn(&BenchFiles) -> Bench,
@@ -107,16 +107,16 @@ fn read<A: Configure>(table: &Table) -> Result<(), value::Error> {
     A::Config::deserialize(table).map(drop)
 }
 
-fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, Failure> {
-    let config = A::Config::deserialize(table).map_err(Failure::Unreadable)?;
+fn make<A: Configure>(table: &Table, context: &Context) -> Result<AppSpec, AppTableError> {
+    let config = A::Config::deserialize(table).map_err(AppTableError::Unreadable)?;
     let canonical = serde_json::to_string(&config).map_err(|error| {
-        Failure::Refused(Mistake {
+        AppTableError::Refused(SettingError {
             key: None,
             message: format!("its config cannot be written back: {error}"),
             help: String::new(),
         })
     })?;
-    let app = A::configure(config, context).map_err(Failure::Refused)?;
+    let app = A::configure(config, context).map_err(AppTableError::Refused)?;
     // Where a path is relative to the current directory, it is as good as written from there.
     let set = if context.used_set() { " with paths as set" } else { "" };
     let fingerprint = format!("{canonical} in {:?}{set}", context.folder);
@@ -137,7 +137,7 @@ impl Entry {
     fn of<A: Configure>() -> Entry {
         Entry {
             name: A::NAME,
-            traits: Traits::of::<A>(),
+            info: AppInfo::of::<A>(),
             schema: schema::<A::Config>(),
             read: read::<A>,
             make: make::<A>,
@@ -153,8 +153,8 @@ impl Entry {
     }
 
     /// What the engine knows of it: ports, drop reasons and counters among them.
-    pub fn traits(&self) -> &Traits {
-        &self.traits
+    pub fn info(&self) -> &AppInfo {
+        &self.info
     }
 
     /// Whether it connects the network to the outside though packets pass through it.
@@ -203,7 +203,7 @@ impl Entry {
         (self.read)(table)
     }
 
-    pub(crate) fn make(&self, table: &Table, context: &Context) -> Result<AppSpec, Failure> {
+    pub(crate) fn make(&self, table: &Table, context: &Context) -> Result<AppSpec, AppTableError> {
         (self.make)(table, context)
     }
 

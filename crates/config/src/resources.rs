@@ -16,7 +16,7 @@ use crate::source::reason;
 use crate::value::Place;
 
 /// The longest path that a Unix socket can have, in bytes.
-const LONGEST_SOCKET: usize = 107;
+const MAX_SOCKET_PATH: usize = 107;
 
 /// Something outside of the network that an app uses, and the key that names it.
 ///
@@ -114,9 +114,9 @@ struct Target {
 
 impl Target {
     fn of(path: &Path) -> Target {
-        const MOST_LINKS: usize = 40;
+        const MAX_SYMLINKS: usize = 40;
         let mut path = path.to_owned();
-        for _ in 0..MOST_LINKS {
+        for _ in 0..MAX_SYMLINKS {
             match fs::read_link(&path) {
                 // Links of `/proc` to what has no name can be followed by the system only.
                 Ok(next) if !next.as_os_str().as_bytes().contains(&b':') => path = folder(&path).join(next),
@@ -226,8 +226,8 @@ fn write(used: &Used, target: &Target, numbered: bool) -> Option<Diagnostic> {
 fn socket(used: &Used, target: &Target) -> Option<Diagnostic> {
     let path = &used.resource.path;
     let length = path.as_os_str().len();
-    if length > LONGEST_SOCKET {
-        let message = format!("the path has {length} bytes, and that of a socket at most {LONGEST_SOCKET}");
+    if length > MAX_SOCKET_PATH {
+        let message = format!("the path has {length} bytes, and that of a socket at most {MAX_SOCKET_PATH}");
         let help = "choose a folder with a shorter name, such as /run/bellows";
         return Some(error(used, message, "too long").help(help));
     }

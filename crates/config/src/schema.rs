@@ -8,7 +8,7 @@ use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, node};
 
 /// A table in which so much is wrong is not looked at any further.
-const MOST_FOUND: usize = 10 * KEPT;
+const MAX_FOUND: usize = 10 * KEPT;
 
 /// A schema and the document that its references refer to.
 #[derive(Clone, Copy)]
@@ -310,7 +310,7 @@ impl Checker<'_> {
         let mut unknown =
             Diagnostic::error(format!("{} has no key {}", self.owner, quoted(&format!("{path}{}", key.name))));
         if self.found.len() >= KEPT {
-            if self.found.len() < MOST_FOUND {
+            if self.found.len() < MAX_FOUND {
                 self.found.push(unknown);
             }
             return;
@@ -329,7 +329,7 @@ impl Checker<'_> {
 
     /// Checks a value; whether it is worth reading. A loose one becomes what its key wants.
     fn value(&mut self, shape: Shape<'_>, node: &mut Node, path: &str) -> bool {
-        if matches!(node.value, Value::Broken) || self.found.len() >= MOST_FOUND {
+        if matches!(node.value, Value::Broken) || self.found.len() >= MAX_FOUND {
             return false;
         }
         let key = shape;
@@ -387,7 +387,7 @@ impl Checker<'_> {
                 }
                 let before = self.found.len();
                 self.table(shape, inner, node.place, &format!("{path}."));
-                self.found.len() == before && before < MOST_FOUND
+                self.found.len() == before && before < MAX_FOUND
             }
             Value::Boolean(_) | Value::Other(..) | Value::Broken => true,
         }

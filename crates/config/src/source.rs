@@ -16,22 +16,22 @@ use crate::value::{Key, Node, Place, Table, Value, table};
 
 /// All files together may have so many bytes: enough for ten thousand apps, and the values take no more than some
 /// hundred megabytes.
-const MOST_TEXT: usize = 2 << 20;
+const MAX_TEXT: usize = 2 << 20;
 
 /// What variables put in may have so many bytes.
-const MOST_EXPANDED: usize = 4 << 20;
+const MAX_EXPANDED: usize = 4 << 20;
 
 /// How deep files may include one another.
-const MOST_DEPTH: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// How many files one network may be made of.
-const MOST_FILES: usize = 256;
+const MAX_FILES: usize = 256;
 
 /// In files up to this size all syntax errors are found, else the first.
 const SHORT: usize = 64 << 10;
 
 /// A place where TOML's parser stumbles often makes it stumble again nearby.
-const MOST_SYNTAX_ERRORS: usize = 10;
+const MAX_SYNTAX_ERRORS: usize = 10;
 
 /// The table of one app.
 #[derive(Debug)]
@@ -81,8 +81,8 @@ impl<'o> Reader<'o> {
             included: HashMap::new(),
             apps: HashMap::new(),
             engine: HashMap::new(),
-            text_left: MOST_TEXT,
-            expansion_left: MOST_EXPANDED,
+            text_left: MAX_TEXT,
+            expansion_left: MAX_EXPANDED,
         }
     }
 
@@ -105,9 +105,9 @@ impl<'o> Reader<'o> {
             Some(place) => diagnostic.at(place, "included here"),
             None => diagnostic.in_file(&name),
         };
-        if self.stack.len() >= MOST_DEPTH || self.included.len() >= MOST_FILES {
+        if self.stack.len() >= MAX_DEPTH || self.included.len() >= MAX_FILES {
             let much = Diagnostic::error(format!("{} is one file too many", quoted(&name)));
-            let help = format!("files are included at most {MOST_DEPTH} deep, and at most {MOST_FILES} of them");
+            let help = format!("files are included at most {MAX_DEPTH} deep, and at most {MAX_FILES} of them");
             return self.fail(place(much).help(help));
         }
         let bytes = match read(path, self.text_left) {
@@ -319,7 +319,7 @@ impl<'o> Reader<'o> {
             if out.len() > self.expansion_left {
                 self.expansion_left = 0;
                 let much = Diagnostic::error("the variables make the network too large");
-                self.fail(much.at(at, "too much").help(format!("they may put in {} MiB in all", MOST_EXPANDED >> 20)));
+                self.fail(much.at(at, "too much").help(format!("they may put in {} MiB in all", MAX_EXPANDED >> 20)));
                 return None;
             }
         }
@@ -441,7 +441,7 @@ pub(crate) fn syntax_errors(
         counted = at;
         let follows = last.is_some_and(|last| line <= last + 1);
         last = Some(line);
-        if follows || shown.len() >= MOST_SYNTAX_ERRORS {
+        if follows || shown.len() >= MAX_SYNTAX_ERRORS {
             continue;
         }
         let message = error.message();

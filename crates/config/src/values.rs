@@ -86,7 +86,7 @@ pub enum TrafficRate {
 pub struct Fraction(f64);
 
 /// The shortest Ethernet frame, without its check sequence.
-const SHORTEST_FRAME: usize = 60;
+const MIN_FRAME: usize = 60;
 
 /// Preamble and start delimiter 8, check sequence 4, gap 12.
 const WIRE_OVERHEAD: usize = 24;
@@ -94,7 +94,7 @@ const WIRE_OVERHEAD: usize = 24;
 /// Bytes that a frame of this length takes on an Ethernet wire (IEEE 802.3): at least 60, and with them 24 of preamble,
 /// start delimiter, check sequence and gap between packets.
 pub const fn wire_bytes(length: usize) -> usize {
-    let frame = if length < SHORTEST_FRAME { SHORTEST_FRAME } else { length };
+    let frame = if length < MIN_FRAME { MIN_FRAME } else { length };
     frame + WIRE_OVERHEAD
 }
 
@@ -222,7 +222,7 @@ impl Rate {
     }
 
     /// Nanoseconds from one packet to the next: infinite for a rate of 0.
-    pub fn interval_nanos(self) -> f64 {
+    pub fn interval_ns(self) -> f64 {
         1e9 / self.0
     }
 

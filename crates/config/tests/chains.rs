@@ -21,7 +21,7 @@ fn apps_are_named_by_their_types_and_have_their_keys_in_parentheses() {
     assert_eq!(named, ["source: source", "tee: tee", "tee-2: tee", "writer: writer"]);
     assert!(apps[0].fingerprint.starts_with(r#"{"size":100,"#), "{}", apps[0].fingerprint);
     assert!(apps[3].fingerprint.starts_with(r#"{"path":"a|b.pcap""#) && apps[3].fingerprint.ends_with("in \"nets\""));
-    assert_eq!((apps[1].traits().prefetch, apps[2].traits().prefetch), (0, 8));
+    assert_eq!((apps[1].info().prefetch, apps[2].info().prefetch), (0, 8));
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn any_app_can_be_told_how_far_ahead_to_fetch_packets() {
     let before = good(NETWORK, &[]);
     let after = good(&NETWORK.replace("app = \"tee\"", "app = \"tee\"\nprefetch = 8"), &["apps.file.prefetch=0"]);
     let prefetch =
-        |loaded: &Loaded| -> Vec<usize> { loaded.network.apps.iter().map(|app| app.traits().prefetch).collect() };
+        |loaded: &Loaded| -> Vec<usize> { loaded.network.apps.iter().map(|app| app.info().prefetch).collect() };
     assert_eq!((prefetch(&before), prefetch(&after)), (vec![0, 0, 4, 0], vec![0, 8, 0, 0]));
     for app in ["source", "copy", "file", "show"] {
         let changed = ["copy", "file"].contains(&app);

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bellows_config::{Configure, Context, Mistake, Overrides, Registry, Resource, load};
+use bellows_config::{Configure, Context, Overrides, Registry, Resource, SettingError, load};
 use bellows_engine::{App, Port, Ports};
 use bellows_testkit::scratch;
 use schemars::JsonSchema;
@@ -39,7 +39,7 @@ impl Configure for User {
     const NAME: &'static str = "user";
     type Config = UserConfig;
 
-    fn configure(_: UserConfig, _: &Context) -> Result<User, Mistake> {
+    fn configure(_: UserConfig, _: &Context) -> Result<User, SettingError> {
         Ok(User)
     }
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use bellows_observe::layout::{doing, engine as cells};
 use bellows_observe::timeline::Timeline;
-use bellows_observe::{Directory, Home, Snapshot};
+use bellows_observe::{Directory, RuntimeDir, Snapshot};
 use bellows_packet::pool;
 use bellows_pmu::OpenError;
 use bellows_sys::{clock, way_out};
-use bellows_wiring::Fault;
+use bellows_wiring::WiringError;
 
 use crate::app::erased::stop_contained;
 use crate::app::{AppError, Status};
@@ -27,8 +27,8 @@ use crate::worker::{Pause, Worker};
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The network is not put together right.
-    #[error("{}", .0.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n"))]
-    Faults(Vec<Fault>),
+    #[error("{}", .0.iter().map(WiringError::to_string).collect::<Vec<_>>().join("\n"))]
+    Faults(Vec<WiringError>),
     /// An app cannot start.
     #[error("app `{0}`: {1}")]
     App(String, AppError),
@@ -83,18 +83,22 @@ pub struct Engine {
     /// What the apps tell other threads, those that do.
     statuses: Vec<Option<Arc<dyn Status>>>,
     shared: Arc<Shared>,
-    home: Option<Arc<Home>>,
+    runtime_dir: Option<Arc<RuntimeDir>>,
     panicked: Vec<String>,
-    /// An app that has lately said that it is not exhausted: the first to ask again.
+    /// An app that has lately said that it is not finished: the first to ask again.
     holdout: usize,
 }
 
 impl Engine {
-    /// Starts the apps of a network. With a `home` the counters can be read from other processes.
+    /// Starts the apps of a network. With a `runtime_dir` the counters can be read from other processes.
     ///
     /// # Errors
     /// See [`StartError`]. Nothing has been started then, or it has been stopped again.
-    pub fn new(network: Network, settings: Settings, home: Option<Arc<Home>>) -> Result<Engine, StartError> {
+    pub fn new(
+        network: Network,
+        settings: Settings,
+        runtime_dir: Option<Arc<RuntimeDir>>,
+    ) -> Result<Engine, StartError> {
         let faults = network.faults();
         if !faults.is_empty() {
             return Err(StartError::Faults(faults));
@@ -108,21 +112,22 @@ impl Engine {
             sampler => sampler?,
         };
         let settings = Settings { events: Some(sampler.events().to_vec()), ..settings };
-        let timeline = home.as_deref().filter(|_| settings.metering).map(Timeline::create);
+        let timeline = runtime_dir.as_deref().filter(|_| settings.sampling).map(Timeline::create);
         let timeline = timeline.transpose().map_err(StartError::Counters)?;
         let names = timeline.as_ref().map(Timeline::names);
         let nothing =
             Before { topology: &Topology::default(), directory: &Directory::default(), restart: &[], generation: 0 };
-        let configuration = Configuration::prepare(network, &nothing, home.as_deref(), &settings, names.as_deref());
+        let configuration =
+            Configuration::prepare(network, &nothing, runtime_dir.as_deref(), &settings, names.as_deref());
         let Configuration { mut graph, mut plan } = configuration.map_err(StartError::Counters)?;
-        let shared = Shared::new(&graph, &settings, home.clone(), names).map_err(StartError::Counters)?;
+        let shared = Shared::new(&graph, &settings, runtime_dir.clone(), names).map_err(StartError::Counters)?;
         shared.map_for_perf(&graph.breath).map_err(StartError::PerfMap)?;
         if let Err((app, error)) = plan.start(&mut graph, None) {
             plan.stop_started(&mut graph);
             return Err(StartError::App(app, error));
         }
-        if let Some(home) = &home
-            && let Err(error) = home.publish(0)
+        if let Some(runtime_dir) = &runtime_dir
+            && let Err(error) = runtime_dir.publish(0)
         {
             for app in &mut graph.apps {
                 // The reason for giving up is reported; what an app that never ran cannot finish is not.
@@ -131,7 +136,7 @@ impl Engine {
             return Err(StartError::Counters(error));
         }
         shared.show(&graph, &plan.statuses);
-        let now = clock::unix_nanos();
+        let now = clock::unix_ns();
         graph.slab().set(cells::STARTED, now);
         graph.slab().set(cells::ALIVE, now);
         graph.slab().set(cells::DOING, doing::NOTHING);
@@ -139,7 +144,7 @@ impl Engine {
         let worker = Worker::new(graph, settings, sampler, Arc::clone(&shared.attention), Arc::clone(&shared.watchdog));
         let statuses = std::mem::take(&mut plan.statuses);
         let (shared, panicked) = (Arc::new(shared), Vec::new());
-        let mut engine = Engine { worker, statuses, shared, home, panicked, holdout: 0 };
+        let mut engine = Engine { worker, statuses, shared, runtime_dir, panicked, holdout: 0 };
         engine.worker.begin(&plan, None);
         engine.show_failures();
         Ok(engine)
@@ -178,7 +183,7 @@ impl Engine {
 
     fn run_to_the_end(&mut self) -> End {
         loop {
-            if self.shared.attention.is_asked() && self.attend() {
+            if self.shared.attention.is_asked() && self.handle_requests() {
                 return End::Stopped;
             }
             let pause = self.worker.run();
@@ -225,7 +230,7 @@ impl Engine {
     ///
     /// [`Engine::run`] does so by itself; who takes breaths by hand calls this in between.
     #[cold]
-    pub fn attend(&mut self) -> bool {
+    pub fn handle_requests(&mut self) -> bool {
         let requests = self.shared.attention.take();
         // Before anything that takes long.
         if requests & request::SIGN != 0 {
@@ -250,16 +255,16 @@ impl Engine {
 
     /// Whether every app says that it will bring in nothing more and holds nothing.
     pub fn is_done(&self) -> bool {
-        self.worker.graph.apps.iter().all(|app| app.exhausted() && app.held() == 0)
+        self.worker.graph.apps.iter().all(|app| app.is_finished() && app.held() == 0)
     }
 
     /// Whether an idle run is over.
     fn ending(&mut self) -> Option<End> {
         let apps = &self.worker.graph.apps;
-        if contain(|| apps.get(self.holdout).is_some_and(|app| !app.exhausted())).unwrap_or(false) {
+        if contain(|| apps.get(self.holdout).is_some_and(|app| !app.is_finished())).unwrap_or(false) {
             return None;
         }
-        if let Some(holdout) = self.worker.ask(|app| !app.exhausted())?.into_iter().position(|lasts| lasts) {
+        if let Some(holdout) = self.worker.ask(|app| !app.is_finished())?.into_iter().position(|lasts| lasts) {
             self.holdout = holdout;
             return None;
         }
@@ -291,7 +296,7 @@ impl Engine {
         let usage = pool::usage();
         slab.set(cells::BUFFERS, (usage.packets + usage.large_packets) as u64);
         slab.set(cells::BUFFERS_IN_USE, usage.in_use as u64);
-        let now = clock::unix_nanos();
+        let now = clock::unix_ns();
         slab.set(cells::UPDATED, now);
         slab.set(cells::ALIVE, now);
     }
@@ -355,7 +360,7 @@ impl Engine {
             panicked: std::mem::take(&mut self.panicked),
             unfinished,
             snapshot: Snapshot::of(slab),
-            elapsed: Duration::from_nanos(clock::unix_nanos().saturating_sub(started)),
+            elapsed: Duration::from_nanos(clock::unix_ns().saturating_sub(started)),
         }
     }
 
@@ -372,8 +377,8 @@ impl Engine {
     }
 
     /// The engine's folder, if it has one.
-    pub fn home(&self) -> Option<&Home> {
-        self.home.as_deref()
+    pub fn runtime_dir(&self) -> Option<&RuntimeDir> {
+        self.runtime_dir.as_deref()
     }
 }
 

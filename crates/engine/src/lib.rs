@@ -34,14 +34,14 @@
 //!
 //!     fn pull(&mut self, io: &Io<Self>) {
 //!         let mut output = io.output(0);
-//!         for mut packet in Packet::fresh(io.burst().min(self.left)) {
+//!         for mut packet in Packet::allocate_burst(io.burst().min(self.left)) {
 //!             packet.append(b"ping");
 //!             output.push(packet);
 //!             self.left -= 1;
 //!         }
 //!     }
 //!
-//!     fn exhausted(&self) -> bool {
+//!     fn is_finished(&self) -> bool {
 //!         self.left == 0
 //!     }
 //! }
@@ -80,14 +80,12 @@ mod worker;
 pub use app::counters::joined_counters;
 pub use app::counters::{Count, CountTable, Counters, DropReason, Gauge};
 pub use app::io::{Input, Io, Output};
-pub use app::{App, AppError, Status, Traits};
-pub use bellows_observe::{
-    AppStatus, Hop, HopKind, MAX_TRACED as MOST_TRACED, Reloaded, TapRecord, TraceOrder, listing,
-};
+pub use app::{App, AppError, AppInfo, Status};
+pub use bellows_observe::{AppStatus, Hop, HopKind, MAX_TRACED, Reloaded, TapRecord, TraceOrder, listing};
 pub use bellows_observe::{Counter, PROGRESS, PROGRESS_TOTAL};
 pub use bellows_watch::{Tap, Trace, WatchError};
 pub use bellows_wiring::{
-    End as LinkEnd, Fault, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, closing_links, wiring_faults,
+    End as LinkEnd, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, WiringError, closing_links, wiring_errors,
 };
 pub use control::{Control, ReloadError, app_at_work};
 pub use engine::{End, Engine, Outcome, StartError};

@@ -72,10 +72,10 @@ pub struct Settings {
     pub schedule: Schedule,
     /// Write `/tmp/perf-PID.map`, by which `perf` names the stretches of generated code.
     pub perf_map: bool,
-    /// Take instrumented breaths, drawn at random, for the accounts, the timeline and the histograms. Without them the same
+    /// Take sampled breaths, chosen at random, for the accounts, the timeline and the histograms. Without them the same
     /// packets take the same instructions in each run.
-    pub metering: bool,
-    /// What the instrumented breaths count besides clocks, on the thread that takes them; by default what the processor
+    pub sampling: bool,
+    /// What the sampled breaths count besides clocks, on the thread that takes them; by default what the processor
     /// counts ([`Pmu::events`]), which is nothing on most virtual machines.
     pub events: Option<Vec<Event>>,
     /// A breath that takes longer is counted, recorded in the timeline, and kept to be told of
@@ -88,7 +88,7 @@ impl Settings {
     /// The events that are counted.
     pub(crate) fn events(&self) -> &[Event] {
         match &self.events {
-            _ if !self.metering => &[],
+            _ if !self.sampling => &[],
             Some(events) => events,
             None => Pmu::probe().map_or(&[], Pmu::events),
         }
@@ -103,7 +103,7 @@ impl Default for Settings {
             busywait: false,
             schedule: Schedule::default(),
             perf_map: false,
-            metering: true,
+            sampling: true,
             events: None,
             breath_limit: Duration::from_millis(100),
         }

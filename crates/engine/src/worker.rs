@@ -40,7 +40,7 @@ const WINDOW: u64 = 64;
 /// Idle breaths between two looks at the clock while an app wants a tick.
 const BETWEEN_LOOKS: u64 = 16;
 
-/// Breaths that were drawn between two times that the free packet buffers are put in order.
+/// Sampled breaths between two times that the free packet buffers are put in order.
 const SORT_EVERY: u32 = 64;
 
 /// How long nothing has to move, in nanoseconds, before the thread sleeps for the first time: about what sleeping costs.
@@ -75,9 +75,9 @@ pub(crate) struct Worker {
     breaths: u64,
     /// Breaths until the next look at the clock, while an app wants a tick.
     until_look: u64,
-    /// Breaths until the next one is drawn to be instrumented.
-    until_drawn: u64,
-    /// Instrumented breaths until the free buffers are put in order, and how many breaths had moved packets then.
+    /// Breaths until the next one is sampled.
+    until_sample: u64,
+    /// Sampled breaths until the free buffers are put in order, and how many breaths had moved packets then.
     until_sort: u32,
     sorted_at: u64,
     /// Whether a packet moved when breaths were last taken.
@@ -102,7 +102,7 @@ impl Worker {
         let state = Fixed::new(ThreadState::new(burst, settings.lossless, sampler));
         let mut graph = graph;
         graph.attach(&state);
-        let until_drawn = if settings.metering { state.sampler.draw() } else { sampling::EVERY };
+        let until_sample = if settings.sampling { state.sampler.draw() } else { sampling::EVERY };
         Worker {
             state,
             graph,
@@ -111,7 +111,7 @@ impl Worker {
             watchdog,
             breaths: 0,
             until_look: 0,
-            until_drawn,
+            until_sample,
             until_sort: SORT_EVERY,
             sorted_at: 0,
             busy: false,
@@ -215,16 +215,16 @@ impl Worker {
         let state = &self.state;
         state.interrupt.set(u32::from(state.next_deadline.get() != u64::MAX));
         let moved = state.moved.get();
-        if self.until_drawn == 0 && !self.settings.metering {
-            self.until_drawn = sampling::EVERY;
+        if self.until_sample == 0 && !self.settings.sampling {
+            self.until_sample = sampling::EVERY;
             self.until_sort = self.until_sort.saturating_sub(1);
         }
-        let taken = if self.until_drawn == 0 || state.sampler.watching.get() {
+        let taken = if self.until_sample == 0 || state.sampler.watching.get() {
             self.take_sampled();
             1
         } else {
-            let taken = self.graph.take(state, attention, most.min(self.until_drawn));
-            self.until_drawn -= taken;
+            let taken = self.graph.take(state, attention, most.min(self.until_sample));
+            self.until_sample -= taken;
             taken
         };
         self.breaths += taken;
@@ -234,7 +234,7 @@ impl Worker {
             state.end_breath();
         }
         self.busy = state.moved.get() != moved;
-        // A breath that was drawn does not bring the next look forward: it would find more than its share of what is due.
+        // A breath that was chosen does not bring the next look forward: it would find more than its share of what is due.
         self.until_look = if self.busy { 0 } else { self.until_look.saturating_sub(taken) };
         if state.failures.get() > 0 {
             self.replace_failed();
@@ -244,30 +244,30 @@ impl Worker {
         }
     }
 
-    /// Whether the next breath is instrumented; if it is, it begins with what is called before it.
+    /// Whether the next breath is sampled; if it is, it begins with what is called before it.
     fn begin_sampled(&self) -> bool {
-        let is_drawn = self.settings.metering && self.until_drawn == 0;
-        let is_sampled = is_drawn || self.state.sampler.watching.get();
+        let is_sampled = self.settings.sampling && self.until_sample == 0;
+        let is_sampled = is_sampled || self.state.sampler.watching.get();
         if is_sampled {
-            self.state.sampler.begin_breath(is_drawn);
+            self.state.sampler.begin_breath(is_sampled);
         }
         is_sampled
     }
 
-    /// Takes an instrumented breath. It books if it was drawn; else somebody watches packets.
+    /// Takes a sampled breath. It records if it was chosen; else somebody watches packets.
     fn take_sampled(&mut self) {
-        let is_drawn = self.until_drawn == 0;
+        let is_sampled = self.until_sample == 0;
         let ThreadState { sampler, moved, .. } = &*self.state;
-        if is_drawn {
-            self.until_drawn = sampler.draw();
+        if is_sampled {
+            self.until_sample = sampler.draw();
             self.until_sort = self.until_sort.saturating_sub(1);
         } else {
-            self.until_drawn -= 1;
+            self.until_sample -= 1;
         }
         let before = moved.get();
-        let start = sampler.begin_breath(is_drawn);
+        let start = sampler.begin_breath(is_sampled);
         if sampler.is_booking() {
-            self.graph.slab().add(cells::METERED, 1);
+            self.graph.slab().add(cells::SAMPLED, 1);
         }
         self.graph.take_sampled(&self.state);
         let end = sampler.end_breath(self.graph.table(), moved.get() != before);
@@ -354,18 +354,18 @@ impl Worker {
             let is_whole = dropping(common::APP_FAILED, || contain(|| drop(dead))).is_some();
             let (node, slab) = (&self.graph.nodes[app], self.graph.slab());
             let change = buffer_use().since(buffers);
-            node.book(change);
+            node.record(change);
             let mut lost = change.freed.wrapping_sub(change.taken);
             if !is_whole {
                 // Packets that a second panic kept from being freed are never seen again.
-                let leaked = node.books(0).leaked.max(0).cast_unsigned();
-                node.book(BufferUse { taken: 0, freed: leaked });
+                let leaked = node.discrepancy(0).leaked.max(0).cast_unsigned();
+                node.record(BufferUse { taken: 0, freed: leaked });
                 lost += leaked;
             }
             slab.add(node.cell + common::APP_FAILED, lost);
             if in_hand_is_unknown {
                 // Of an app in which no packets end, all that was freed without a reason was in its hand.
-                let in_hand = node.books(0).uncounted.max(0).cast_unsigned();
+                let in_hand = node.discrepancy(0).uncounted.max(0).cast_unsigned();
                 slab.add(node.cell + common::APP_FAILED, in_hand);
             }
             self.state.sampler.after_failure(self.graph.table(), app);
@@ -461,7 +461,7 @@ impl Worker {
     pub(crate) fn end(&mut self) {
         let slab = Arc::clone(self.graph.slab());
         for (app, node) in self.graph.apps.iter_mut().zip(self.graph.nodes.iter()) {
-            slab.set(cells::ALIVE, clock::unix_nanos());
+            slab.set(cells::ALIVE, clock::unix_ns());
             slab.set(cells::DOING, doing::with(Activity::Stop, node.index));
             self.state.settle_buffers();
             // One that panics over it says the rest when it is stopped.
@@ -475,7 +475,7 @@ impl Worker {
         let slab = Arc::clone(self.graph.slab());
         let mut unfinished = Vec::new();
         for (index, (app, identity)) in self.graph.apps.iter_mut().zip(&self.graph.topology.apps).enumerate() {
-            slab.set(cells::ALIVE, clock::unix_nanos());
+            slab.set(cells::ALIVE, clock::unix_ns());
             slab.set(cells::DOING, doing::with(Activity::Stop, index));
             if let Err(why) = stop_contained(&mut **app) {
                 unfinished.push((identity.name.clone(), why));
@@ -509,7 +509,7 @@ impl Worker {
     fn wake_ups(&mut self, now: u64) -> Option<WakeUps> {
         let deadline = self.state.next_deadline.get();
         let until_deadline = (deadline != u64::MAX).then(|| Duration::from_nanos(deadline.saturating_sub(now)));
-        let answers = self.ask(|app| (!app.exhausted(), app.held() > 0))?;
+        let answers = self.ask(|app| (!app.is_finished(), app.held() > 0))?;
         let (nodes, table) = (&self.graph.nodes, self.graph.table());
         // Nothing but an app's own wish for a tick tells when it can go on if it has left packets in its inputs, or brings
         // packets in or holds some and has no descriptor. A slot that can only be looked at is, whatever else its app wishes.
@@ -543,7 +543,7 @@ impl Worker {
         let slab = self.graph.slab();
         slab.set(cells::DOING, doing::ASLEEP);
         let slept = sleep_until_readable(&descriptors, timeout);
-        slab.set(cells::ALIVE, clock::unix_nanos());
+        slab.set(cells::ALIVE, clock::unix_ns());
         slab.set(cells::DOING, doing::NOTHING);
         let awake_since = clock::now();
         match slept {
@@ -553,7 +553,7 @@ impl Worker {
                     owners.filter_map(|(app, is_readable)| is_readable.then_some(app)).collect();
                 woken.dedup();
                 for &app in &woken {
-                    slab.add(self.graph.nodes[app].account + account::NAPS, 1);
+                    slab.add(self.graph.nodes[app].account + account::SLEEPS, 1);
                 }
                 self.note_sleep(asleep_since, awake_since);
                 self.pull(&woken);
@@ -567,9 +567,9 @@ impl Worker {
         // that is raised after his request was granted spoils one sleep, not all.
         self.attention.event.clear();
         let slab = self.graph.slab();
-        slab.add(cells::NAPS, 1);
-        slab.add(cells::NAP_NANOS, clock::now().saturating_sub(now));
-        self.state.sampler.on_timeline(|timeline| timeline.nap(start, clock::ticks() - start));
+        slab.add(cells::SLEEPS, 1);
+        slab.add(cells::SLEEP_NS, clock::now().saturating_sub(now));
+        self.state.sampler.on_timeline(|timeline| timeline.sleep(start, clock::ticks() - start));
     }
 
     /// The thread has slept from one moment to another.

@@ -51,7 +51,7 @@ impl<const ENDS: bool> App for Node<ENDS> {
     const INPUTS: Ports = ANY;
     const OUTPUTS: Ports = ANY;
     const PULLS: bool = true;
-    const GAIN: usize = 2;
+    const MAX_FAN_OUT: usize = 2;
     const ENDS: bool = ENDS;
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
@@ -59,7 +59,7 @@ impl<const ENDS: bool> App for Node<ENDS> {
         let Does::Make(burst) = self.does else { return };
         for index in 0..io.outputs() {
             let mut output = io.output(index);
-            for mut packet in Packet::fresh(burst) {
+            for mut packet in Packet::allocate_burst(burst) {
                 packet.append(&self.count.to_ne_bytes());
                 self.count += 1;
                 output.push(packet);
@@ -125,7 +125,7 @@ impl<const ENDS: bool> App for Node<ENDS> {
                             _ => output.push(packet),
                         }
                         if self.count > at {
-                            let _in_hand = Packet::fresh(3).collect::<Vec<_>>();
+                            let _in_hand = Packet::allocate_burst(3).collect::<Vec<_>>();
                             panic!("an app of this test fails on purpose");
                         }
                     }
@@ -211,7 +211,7 @@ fn reload(engine: &mut Engine, network: Network) -> bellows_engine::Reloaded {
     let deadline = Deadline::new("a reload");
     while !reloading.is_finished() {
         deadline.check();
-        engine.attend();
+        engine.handle_requests();
     }
     reloading.join().unwrap()
 }
@@ -317,7 +317,7 @@ fn a_source_may_give_back_what_it_has_made_too_many() {
         const OUTPUTS: Ports = ANY;
 
         fn pull(&mut self, io: &Io<Self>) {
-            let mut packets = Packet::fresh(9);
+            let mut packets = Packet::allocate_burst(9);
             packets.by_ref().take(5).for_each(|packet| io.output(0).push(packet));
             drop(packets.next());
         }

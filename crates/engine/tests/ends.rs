@@ -27,7 +27,7 @@ impl App for Source {
     fn pull(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         if output.room() > 900 {
-            Packet::fresh(2).for_each(|packet| output.push(packet));
+            Packet::allocate_burst(2).for_each(|packet| output.push(packet));
         }
     }
 }

@@ -12,7 +12,7 @@ use bellows_engine::{
     App, AppError, AppSpec, Control, End, Engine, Io, Network, Outcome, Port, Ports, ReloadError, Schedule, Settings,
     Watched,
 };
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use bellows_packet::Packet;
 use bellows_sys::wake::Event;
 use bellows_testkit::wait::Deadline;
@@ -34,14 +34,14 @@ impl App for Source {
     fn pull(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         if !self.silenced.load(Relaxed) {
-            for packet in Packet::fresh(self.left.min(8) as usize) {
+            for packet in Packet::allocate_burst(self.left.min(8) as usize) {
                 output.push(packet);
                 self.left -= 1;
             }
         }
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.left == 0 && !self.lasts
     }
 
@@ -176,11 +176,11 @@ fn run_with(network: Network, work: impl FnOnce(&Control) + Send) -> Outcome {
     outcome
 }
 
-fn naps_in_a_while(control: &Control) -> u64 {
+fn sleeps_in_a_while(control: &Control) -> u64 {
     thread::sleep(Duration::from_millis(50));
-    let before = control.snapshot().engine("naps");
+    let before = control.snapshot().engine("sleeps");
     thread::sleep(Duration::from_millis(200));
-    control.snapshot().engine("naps") - before
+    control.snapshot().engine("sleeps") - before
 }
 
 /// Nothing, to stand beside others.
@@ -219,7 +219,7 @@ impl App for Fragile {
         self.at(Where::Held);
         0
     }
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.at(Where::Exhausted);
         true
     }
@@ -278,10 +278,10 @@ fn an_idle_engine_sleeps_after_reloads_of_a_busy_one() {
             control.reload(beside(source(Arc::default()), Sink::open(), Idle)).unwrap();
             silenced.store(true, Relaxed);
             thread::sleep(Duration::from_millis(5));
-            let before = control.snapshot().engine("naps");
+            let before = control.snapshot().engine("sleeps");
             thread::sleep(Duration::from_millis(5));
-            let naps = control.snapshot().engine("naps") - before;
-            assert!(naps <= 2, "{naps} naps of an engine that nobody wakes");
+            let sleeps = control.snapshot().engine("sleeps") - before;
+            assert!(sleeps <= 2, "{sleeps} sleeps of an engine that nobody wakes");
         }
         control.stop();
     });
@@ -296,9 +296,9 @@ fn an_idle_engine_sleeps_beside_a_descriptor_that_has_come_to_its_end() {
     network.apps.push(AppSpec::new("ended", "source", "", Source { bell: ended, ..Source::default() }));
     network.apps.push(AppSpec::new("drain", "sink", "", Sink::open()));
     run_with(network.link("ended.port -> drain.port").unwrap(), |control| {
-        let naps = naps_in_a_while(control);
+        let sleeps = sleeps_in_a_while(control);
         control.stop();
-        assert!(naps <= 2, "{naps} naps of an engine that nobody wakes");
+        assert!(sleeps <= 2, "{sleeps} sleeps of an engine that nobody wakes");
     });
 }
 
@@ -368,9 +368,9 @@ fn an_app_whose_descriptor_woke_the_engine_is_pulled_whatever_its_word_says() {
     run_with(beside(source, Sink::open(), Pranked(prank)), |control| {
         thread::sleep(Duration::from_millis(20));
         ringing.bell.raise();
-        let naps = naps_in_a_while(control);
+        let sleeps = sleeps_in_a_while(control);
         control.stop();
-        assert!(naps <= 3, "{naps} naps: nobody lets the bell fall silent");
+        assert!(sleeps <= 3, "{sleeps} sleeps: nobody lets the bell fall silent");
     });
 }
 
@@ -416,7 +416,7 @@ fn a_run_ends_when_the_last_source_finds_out_late_that_it_is_dry() {
         fn pull(&mut self, _: &Io<Self>) {
             self.0 = self.0.saturating_sub(1);
         }
-        fn exhausted(&self) -> bool {
+        fn is_finished(&self) -> bool {
             self.0 == 0
         }
     }
@@ -441,7 +441,7 @@ fn a_reload_after_the_end_is_refused_even_before_the_run_is_finished() {
 #[test]
 fn apps_are_stopped_again_when_the_counters_cannot_be_published() {
     /// Takes the engine's folder away.
-    struct Vandal(Arc<Home>, Arc<AtomicBool>);
+    struct Vandal(Arc<RuntimeDir>, Arc<AtomicBool>);
     impl App for Vandal {
         const PULLS: bool = false;
 
@@ -453,10 +453,10 @@ fn apps_are_stopped_again_when_the_counters_cannot_be_published() {
             Ok(())
         }
     }
-    let home = Arc::new(Home::claim(&format!("test-vandal-{}", std::process::id())).unwrap());
+    let runtime_dir = Arc::new(RuntimeDir::claim(&format!("test-vandal-{}", std::process::id())).unwrap());
     let stopped = Arc::new(AtomicBool::new(false));
-    let network = Network::new().app("vandal", Vandal(Arc::clone(&home), Arc::clone(&stopped)));
-    assert!(Engine::new(network, Settings::default(), Some(home)).is_err());
+    let network = Network::new().app("vandal", Vandal(Arc::clone(&runtime_dir), Arc::clone(&stopped)));
+    assert!(Engine::new(network, Settings::default(), Some(runtime_dir)).is_err());
     assert!(stopped.load(Relaxed));
 }
 
@@ -491,7 +491,7 @@ fn a_reload_starts_an_app_that_panicked_again_though_it_has_not_changed() {
             let deadline = Deadline::new("a reload");
             while !reloading.is_finished() {
                 deadline.check();
-                engine.attend();
+                engine.handle_requests();
             }
             let report = reloading.join().unwrap();
             assert_eq!((report.kept, report.revived), (vec!["source".to_owned()], vec!["fragile".to_owned()]));
@@ -542,7 +542,7 @@ fn a_sleeping_engine_looks_at_a_word_without_a_descriptor_though_its_app_wants_a
         const OUTPUTS: Ports = PACKETS;
 
         fn pull(&mut self, io: &Io<Self>) {
-            Packet::fresh(mem::take(&mut self.left)).for_each(|packet| io.output(0).push(packet));
+            Packet::allocate_burst(mem::take(&mut self.left)).for_each(|packet| io.output(0).push(packet));
         }
         fn tick(&mut self, io: &Io<Self>) {
             io.slot(0).watch(Arc::clone(&self.ring), u32::MAX, 0);
@@ -551,7 +551,7 @@ fn a_sleeping_engine_looks_at_a_word_without_a_descriptor_though_its_app_wants_a
         fn slots(&self) -> usize {
             1
         }
-        fn exhausted(&self) -> bool {
+        fn is_finished(&self) -> bool {
             self.left == 0
         }
     }

@@ -43,8 +43,8 @@ fn ten_thousand_apps_and_twenty_thousand_links_have_code_with_aligned_loops() {
         let mut engine = Engine::new(row(nodes), settings, None).unwrap();
         engine.breathe_times(1_000);
         let listing = engine.control().listing();
-        assert_eq!((listing.schedule.as_str(), listing.refusal), ("native", None));
-        for first in ["pull n0", "instrumented pull n0"] {
+        assert_eq!((listing.schedule.as_str(), listing.fallback_reason), ("native", None));
+        for first in ["pull n0", "sampled pull n0"] {
             let line = listing.code.iter().find(|line| line.label.as_deref() == Some(first)).unwrap();
             assert_eq!(line.address % 64, 0, "{first} of {nodes}");
         }

@@ -36,7 +36,7 @@ impl App for Numbers {
     fn pull(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         let wanted = output.room().min(io.burst()).min((self.count - self.next) as usize);
-        for mut packet in Packet::fresh(wanted) {
+        for mut packet in Packet::allocate_burst(wanted) {
             packet.append(&self.next.to_ne_bytes());
             output.push(packet);
             self.next += 1;
@@ -44,7 +44,7 @@ impl App for Numbers {
         }
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.next == self.count
     }
 }
@@ -187,7 +187,7 @@ fn a_lossless_loop_that_is_full_is_reported_as_stalled_not_waited_for() {
     impl App for Twice {
         const INPUTS: Ports = Ports::Any { at_least: 1, help: "packets" };
         const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "each packet twice")]);
-        const GAIN: usize = 2;
+        const MAX_FAN_OUT: usize = 2;
 
         fn push(&mut self, io: &Io<Self>) {
             let mut output = io.output(0);
@@ -225,12 +225,12 @@ fn in_a_lossless_network_what_goes_into_a_port_does_not_wait_for_what_comes_out(
         const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets that leave here")]);
         const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "packets that come in here")]);
         const PULLS: bool = true;
-        const GAIN: usize = 0;
+        const MAX_FAN_OUT: usize = 0;
         const ENDS: bool = true;
 
         fn pull(&mut self, io: &Io<Self>) {
             let mut output = io.output(0);
-            for packet in Packet::fresh(output.room().min(self.0)) {
+            for packet in Packet::allocate_burst(output.room().min(self.0)) {
                 output.push(packet);
                 self.0 -= 1;
             }
@@ -240,7 +240,7 @@ fn in_a_lossless_network_what_goes_into_a_port_does_not_wait_for_what_comes_out(
             io.input(0).discard();
         }
 
-        fn exhausted(&self) -> bool {
+        fn is_finished(&self) -> bool {
             self.0 == 0
         }
     }
@@ -521,8 +521,8 @@ fn a_sleeping_engine_wakes_for_its_deadlines_and_for_a_stop() {
     // On a busy machine the stop comes late, and so do packets.
     let most = elapsed.as_millis() as u64 / 20 + 2;
     assert!((15..=most).contains(&packets), "{packets} packets in {elapsed:?}, one every 20 ms");
-    assert!(outcome.snapshot.engine("naps") >= packets - 2);
-    assert!(outcome.snapshot.engine("nap_nanos") > 300_000_000);
+    assert!(outcome.snapshot.engine("sleeps") >= packets - 2);
+    assert!(outcome.snapshot.engine("sleep_ns") > 300_000_000);
 }
 
 /// Takes whatever comes until a packet of that number; tells how many have come. Does not start as number 13.
@@ -594,7 +594,7 @@ fn apps_tell_their_states_across_reloads_and_panics() {
         let deadline = Deadline::new("a reload");
         while !asked.is_finished() {
             deadline.check();
-            engine.attend();
+            engine.handle_requests();
         }
         asked.join().unwrap()
     };

@@ -49,7 +49,7 @@ fn number(packet: &Packet) -> u32 {
 
 type Kept = Arc<Mutex<Vec<u32>>>;
 
-struct Node<const GAIN: usize> {
+struct Node<const MAX_FAN_OUT: usize> {
     behaviour: Behaviour,
     made: u32,
     turn: usize,
@@ -58,15 +58,15 @@ struct Node<const GAIN: usize> {
     slots: usize,
 }
 
-counters! { for[const GAIN: usize] Node<GAIN>;
+counters! { for[const MAX_FAN_OUT: usize] Node<MAX_FAN_OUT>;
     drop SIEVED = "sieved", "packets that were sieved out";
 }
 
-impl<const GAIN: usize> App for Node<GAIN> {
+impl<const MAX_FAN_OUT: usize> App for Node<MAX_FAN_OUT> {
     const INPUTS: Ports = Ports::Any { at_least: 0, help: "" };
     const OUTPUTS: Ports = Ports::Any { at_least: 0, help: "" };
     const PULLS: bool = true;
-    const GAIN: usize = GAIN;
+    const MAX_FAN_OUT: usize = MAX_FAN_OUT;
     const ENDS: bool = true;
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
@@ -85,7 +85,7 @@ impl<const GAIN: usize> App for Node<GAIN> {
         let now = burst.min(count - self.made).min(room);
         for index in 0..io.outputs() {
             let mut output = io.output(index);
-            for (offset, mut packet) in Packet::fresh(now as usize).enumerate() {
+            for (offset, mut packet) in Packet::allocate_burst(now as usize).enumerate() {
                 let number = self.made + offset as u32;
                 packet.append(&number.to_ne_bytes());
                 packet.extend(length(number) - 4);
@@ -247,7 +247,7 @@ fn reload(engine: &mut Engine, network: Network) {
     let deadline = Deadline::new("a reload");
     while !reloading.is_finished() {
         deadline.check();
-        engine.attend();
+        engine.handle_requests();
     }
     reloading.join().unwrap();
 }
@@ -266,8 +266,8 @@ fn run(case: &Case, schedule: Schedule) -> Result {
     }
     engine.breathe_times((case.breaths - taken) as u64);
     assert_eq!(engine.snapshot().imbalances(), []);
-    let Snapshot { schedule: used, refusal, apps, links, .. } = engine.snapshot();
-    assert_eq!((used, refusal.as_str()), (schedule.to_string(), ""));
+    let Snapshot { schedule: used, fallback_reason, apps, links, .. } = engine.snapshot();
+    assert_eq!((used, fallback_reason.as_str()), (schedule.to_string(), ""));
     let own = |name: &str| name.starts_with('a');
     let apps: Vec<_> = apps.into_iter().filter(|app| own(&app.name)).collect();
     Result {
@@ -394,9 +394,9 @@ impl Model<'_> {
 
     fn push(&mut self, app: usize) {
         let behaviour = self.case.apps[app];
-        let gain = if behaviour == Behaviour::Twice { 2 } else { 1 };
+        let max_fan_out = if behaviour == Behaviour::Twice { 2 } else { 1 };
         let mut budget = match self.case.lossless {
-            true => self.room(app).map_or(usize::MAX, |room| room / gain),
+            true => self.room(app).map_or(usize::MAX, |room| room / max_fan_out),
             false => usize::MAX,
         };
         for link in self.inputs(app) {

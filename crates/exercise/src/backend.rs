@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bellows_adversary::Talker;
+use bellows_adversary::ScriptedDriver;
 use bellows_packet::{Packet, Vector};
 use bellows_sys::wake::sleep_until_readable;
 use bellows_testkit::scratch;
@@ -18,7 +18,7 @@ use bellows_virtio::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPol
 
 /// Packets that a call takes at most, and what it may look at for that.
 const BURST: usize = 32;
-const MOST_STEPS: u64 = (STEPS_PER_PACKET * BURST + STEPS_PER_CALL) as u64;
+const MAX_STEPS: u64 = (STEPS_PER_PACKET * BURST + STEPS_PER_CALL) as u64;
 
 /// Nothing takes longer.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -81,7 +81,7 @@ impl Host {
 
     /// Says what the bytes say, and sees that the back end comes to an end with it.
     pub fn talk(&mut self, bytes: &[u8]) {
-        let mut talker = Talker::new(UnixStream::connect(&self.socket).unwrap(), bytes);
+        let mut talker = ScriptedDriver::new(UnixStream::connect(&self.socket).unwrap(), bytes);
         while !talker.is_done() {
             talker.say();
         }
@@ -149,7 +149,7 @@ fn run(mut port: Port, ended: &AtomicBool, rings: &AtomicU64) {
                 running = true;
                 let before = ring.steps();
                 let result = ring.transmit(&mut vector, BURST);
-                assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
+                assert!(ring.steps() - before <= MAX_STEPS, "a call worked without bounds");
                 match result {
                     Ok(_) => vector.drain(usize::MAX).for_each(drop),
                     Err(error) => port.fail(Direction::Transmit, pair, error),
@@ -159,7 +159,7 @@ fn run(mut port: Port, ended: &AtomicBool, rings: &AtomicU64) {
                 running = true;
                 let before = ring.steps();
                 let result = ring.receive(&packets);
-                assert!(ring.steps() - before <= MOST_STEPS, "a call worked without bounds");
+                assert!(ring.steps() - before <= MAX_STEPS, "a call worked without bounds");
                 if let Err(error) = result {
                     port.fail(Direction::Receive, pair, error);
                 }

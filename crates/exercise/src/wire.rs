@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use bellows_wire::offload::{Checksums, Kind, SuperFrame, Transport, finish_checksum};
+use bellows_wire::offload::{Checksums, GsoPacket, Kind, Transport, finish_checksum};
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::*;
 
@@ -66,10 +66,10 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
     }
 }
 
-/// Cuts what may be a super-frame, and looks at the first segments and the last: they are what they should be.
+/// Cuts what may be a GSO packet, and looks at the first segments and the last: they are what they should be.
 pub fn cut(frame: &[u8], size: u16) {
     for kind in [Kind::Tcp4, Kind::Tcp6] {
-        let Ok(whole) = SuperFrame::new(frame, kind, size) else { continue };
+        let Ok(whole) = GsoPacket::new(frame, kind, size) else { continue };
         let mut length = 0;
         for (index, segment) in whole.segments(Checksums::Partial).enumerate() {
             length += segment.payload().len();

@@ -68,7 +68,7 @@ pub struct Wire {
 impl Part {
     /// For each gap between columns, the stretches of the part's wires in it. The first gap is left of all columns, the
     /// last one right of them.
-    pub fn stretches(&self, placement: &Placement) -> Vec<Vec<Stretch>> {
+    pub fn stretches(&self, placement: &Placement) -> Vec<Vec<WireSpan>> {
         let mut gaps = vec![Vec::new(); self.columns + 1];
         for (index, wire) in self.wires.iter().enumerate() {
             for gap in wire.gaps(placement) {
@@ -81,7 +81,7 @@ impl Part {
 
 /// What one gap between columns sees of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct WireSpan {
     /// Index in [`Part::wires`].
     pub wire: usize,
     pub shape: Turn,
@@ -111,11 +111,11 @@ impl Wire {
     }
 
     /// The wire's own stretches in the gap left of column `gap`; `wire` is its index.
-    pub fn stretches(&self, placement: &Placement, wire: usize, gap: usize) -> Vec<Stretch> {
+    pub fn stretches(&self, placement: &Placement, wire: usize, gap: usize) -> Vec<WireSpan> {
         let (start, end) = (placement.column[self.link.from.0], placement.column[self.link.to.0]);
         let lane = |column: usize| self.lanes[column - self.first];
         let mut stretches = Vec::new();
-        let mut add = |shape, from, to| stretches.push(Stretch { wire, shape, from, to });
+        let mut add = |shape, from, to| stretches.push(WireSpan { wire, shape, from, to });
         if !self.back {
             if (start + 1..=end).contains(&gap) {
                 let from = if gap == start + 1 { self.start } else { lane(gap - 1) };
@@ -155,7 +155,7 @@ pub struct DraftPart {
 }
 
 /// A layout holds at most so many apps and lanes: some seconds' work, and more than anybody can follow.
-const MOST_ITEMS: usize = 100_000;
+const MAX_ITEMS: usize = 100_000;
 
 impl Draft {
     /// The columns of so many apps, and what is connected.
@@ -179,7 +179,7 @@ impl Draft {
     pub fn is_placeable(&self) -> bool {
         let lanes = |link: &Link| self.column[link.from.0].abs_diff(self.column[link.to.0]);
         let lanes: usize = self.parts.iter().flat_map(|part| &part.links).map(lanes).sum();
-        self.is_ordered && self.column.len() + lanes <= MOST_ITEMS
+        self.is_ordered && self.column.len() + lanes <= MAX_ITEMS
     }
 
     /// Lays out the apps, whose `shapes` must have a place for every port.

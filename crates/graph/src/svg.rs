@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::layout::{Draft, Part, Placement, Shape, Spacing, Stretch, Turn};
+use crate::layout::{Draft, Part, Placement, Shape, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, escaped, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 26, app_to_lane: 16, lanes: 16, lane: 0 };
@@ -342,7 +342,7 @@ struct Gap {
     /// Where the curves begin and end.
     curves: (i32, i32),
     /// For each turn: its stretch, and where it lies.
-    at: Vec<(Stretch, i32)>,
+    at: Vec<(WireSpan, i32)>,
 }
 
 impl Columns {
@@ -410,8 +410,8 @@ impl Columns {
 }
 
 /// Gives each turn of the kind a lane, short turns nearest to the column, and counts the lanes.
-fn nested(stretches: &[Stretch], kind: Turn) -> (Vec<(Stretch, i32)>, i32) {
-    let mut turns: Vec<Stretch> = stretches.iter().copied().filter(|stretch| stretch.shape == kind).collect();
+fn nested(stretches: &[WireSpan], kind: Turn) -> (Vec<(WireSpan, i32)>, i32) {
+    let mut turns: Vec<WireSpan> = stretches.iter().copied().filter(|stretch| stretch.shape == kind).collect();
     turns.sort_by_key(|turn| ((turn.to - turn.from).abs(), turn.from));
     let mut lanes: Vec<Vec<(i32, i32)>> = Vec::new();
     let mut placed = Vec::new();
@@ -464,7 +464,7 @@ impl Pen {
         if self.at.1 == y { self.line(x, y) } else { self.stroke(Stroke::Curve(x, y)) }
     }
 
-    fn cross(&mut self, columns: &Columns, gap: usize, stretch: &Stretch, (left, top): (i32, i32)) {
+    fn cross(&mut self, columns: &Columns, gap: usize, stretch: &WireSpan, (left, top): (i32, i32)) {
         let Gap { curves, at } = &columns.gaps[gap];
         let (begin, end) = (left + curves.0, left + curves.1);
         let (from, to) = (top + stretch.from, top + stretch.to);

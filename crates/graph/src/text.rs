@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Stretch, Turn};
+use crate::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Turn, WireSpan};
 use crate::{Graph, Link, Ports, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 1, app_to_lane: 0, lanes: 0, lane: 1 };
@@ -335,7 +335,7 @@ struct Track {
 }
 
 impl Track {
-    fn of(stretch: &Stretch) -> Self {
+    fn of(stretch: &WireSpan) -> Self {
         let (from, to) = (row(stretch.from), row(stretch.to));
         let (first, last) = match stretch.shape {
             Turn::Forward => ((from, Side::Left), (to, Side::Right)),
@@ -395,7 +395,7 @@ struct Tracks<'h> {
 }
 
 impl<'h> Tracks<'h> {
-    fn new(stretches: &[Stretch], height: &'h mut usize) -> Self {
+    fn new(stretches: &[WireSpan], height: &'h mut usize) -> Self {
         let mut this = Tracks {
             tracks: stretches.iter().map(Track::of).collect(),
             waiting: BTreeSet::new(),

@@ -1,6 +1,6 @@
 //! What each app of a network costs, from how its counters grew between two samples.
 //!
-//! Calls are exact, and packets nearly always; clocks, and all else that takes time to read, are known of the instrumented
+//! Calls are exact, and packets nearly always; clocks, and all else that takes time to read, are known of the sampled
 //! breaths alone, which stand for the others. The counters may be those of a process that crashed, so they may be anything.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const ENTRIES: [&str; 3] = ["pull", "push", "tick"];
 /// Fewer sampled calls than this say too little to print.
 pub const ENOUGH: u64 = 16;
 
-/// What the instrumented breaths booked of some calls.
+/// What the sampled breaths recorded of some calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sampled {
     /// How many calls.
@@ -103,11 +103,11 @@ pub struct Row {
     pub packets: Option<u64>,
     /// Whether the packets are estimated from the samples.
     pub packets_estimated: bool,
-    /// Naps that the app's descriptor ended; in its first row.
-    pub naps: u64,
+    /// Sleeps that the app's descriptor ended; in its first row.
+    pub sleeps: u64,
     /// The calls' share of all clocks that were spent in apps, from 0 to 1; `None` if too little was sampled.
     pub share: Option<f64>,
-    /// What was booked of them.
+    /// What was recorded of them.
     pub sampled: Sampled,
 }
 
@@ -214,7 +214,7 @@ fn rows(before: &AppCounts, after: &AppCounts) -> Vec<Row> {
         estimates: [0, 1, 2]
             .map(|entry| ratio(sampled[entry].packets, sampled[entry].calls).map(|each| each * calls[entry] as f64)),
     };
-    let mut naps = growth(|app| app.naps);
+    let mut sleeps = growth(|app| app.sleeps);
     let row = |(entry, sampled): (usize, Sampled)| Row {
         app: after.name.clone(),
         kind: after.kind.clone(),
@@ -223,7 +223,7 @@ fn rows(before: &AppCounts, after: &AppCounts) -> Vec<Row> {
         calls: calls[entry],
         packets: moved.packets(entry),
         packets_estimated: !moved.are_exact(entry),
-        naps: if calls[entry] > 0 { std::mem::take(&mut naps) } else { 0 },
+        sleeps: if calls[entry] > 0 { std::mem::take(&mut sleeps) } else { 0 },
         share: None,
         sampled,
     };

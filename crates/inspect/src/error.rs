@@ -5,7 +5,7 @@
 pub enum InspectError {
     /// What was asked for cannot be done: there is no such network, or several.
     #[error("{0}")]
-    Mistake(String),
+    Request(String),
     /// A network found mistakes in the files that it was to read: its report, several lines.
     #[error("{0}")]
     Diagnosed(String),

@@ -178,7 +178,7 @@ impl Journey {
                 HopKind::Ended => json!({ "what": "ended" }),
             };
             value["app"] = json!(app);
-            value["after_nanos"] = json!(at.saturating_sub(self.start()));
+            value["after_ns"] = json!(at.saturating_sub(self.start()));
             value["before"] = json!(step.before);
             value
         };
@@ -265,7 +265,7 @@ packet 1, 22:13:20.000000000 UTC
         assert_eq!(json[0]["inside"], json!(["hold"]));
         let before: Vec<&Value> = json[0]["steps"].as_array().unwrap().iter().map(|step| &step["before"]).collect();
         assert_eq!(before, [&json!(null), &json!(0), &json!(0), &json!(2), &json!(3)]);
-        assert_eq!(json[0]["steps"][3]["after_nanos"], json!(1_250));
+        assert_eq!(json[0]["steps"][3]["after_ns"], json!(1_250));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
-use bellows_observe::{Activity, AppCounts, Histogram, Home, LinkCounts, Observer, Pulse, SearchPath, Snapshot};
+use bellows_observe::{
+    Activity, AppCounts, Histogram, LinkCounts, Liveness, Observer, RuntimeDir, SearchPath, Snapshot,
+};
 use bellows_sys::clock;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -36,8 +38,8 @@ impl State {
 }
 
 /// The state of the engine in a folder.
-pub fn state(home: &Home) -> State {
-    match home.process() {
+pub fn state(runtime_dir: &RuntimeDir) -> State {
+    match runtime_dir.process() {
         Some(pid) if is_stopped(pid) => State::Stopped,
         Some(_) => State::Running,
         None => State::Crashed,
@@ -65,8 +67,8 @@ pub fn where_looked() -> String {
 }
 
 /// What JSON says of every network: `name`, by which commands take it, `user` and `state`.
-pub fn identity(home: &Home) -> Value {
-    json!({ "name": home.name(), "user": home.user(), "state": state(home) })
+pub fn identity(runtime_dir: &RuntimeDir) -> Value {
+    json!({ "name": runtime_dir.name(), "user": runtime_dir.user(), "state": state(runtime_dir) })
 }
 
 /// The engine of this name; without a name, the one that runs, or the one that crashed if there is but one. Those of other
@@ -74,34 +76,34 @@ pub fn identity(home: &Home) -> Value {
 ///
 /// # Errors
 /// When there is none, or several to choose from.
-pub fn pick(name: Option<&str>) -> Result<Home, InspectError> {
-    let names = |homes: &[Home]| homes.iter().map(Home::name).collect::<Vec<_>>();
+pub fn pick(name: Option<&str>) -> Result<RuntimeDir, InspectError> {
+    let names = |runtime_dirs: &[RuntimeDir]| runtime_dirs.iter().map(RuntimeDir::name).collect::<Vec<_>>();
     if let Some(name) = name {
-        let mut meant = Home::called(name);
+        let mut meant = RuntimeDir::called(name);
         return match meant.len() {
             1 => Ok(meant.swap_remove(0)),
-            0 => Err(unknown(name, &names(&Home::all()))),
-            _ => Err(InspectError::Mistake(format!(
+            0 => Err(unknown(name, &names(&RuntimeDir::all()))),
+            _ => Err(InspectError::Request(format!(
                 "several users have a network named `{name}`; name one of {}",
                 names(&meant).join(", ")
             ))),
         };
     }
-    let mut homes = Home::all();
-    if homes.iter().any(|home| !home.is_foreign()) {
-        homes.retain(|home| !home.is_foreign());
+    let mut runtime_dirs = RuntimeDir::all();
+    if runtime_dirs.iter().any(|runtime_dir| !runtime_dir.is_foreign()) {
+        runtime_dirs.retain(|runtime_dir| !runtime_dir.is_foreign());
     }
-    let names = names(&homes);
-    if homes.len() > 1 {
-        homes.retain(|home| state(home).is_alive());
+    let names = names(&runtime_dirs);
+    if runtime_dirs.len() > 1 {
+        runtime_dirs.retain(|runtime_dir| state(runtime_dir).is_alive());
     }
-    match homes.len() {
-        1 => Ok(homes.swap_remove(0)),
-        0 if names.is_empty() => Err(InspectError::Mistake(format!(
+    match runtime_dirs.len() {
+        1 => Ok(runtime_dirs.swap_remove(0)),
+        0 if names.is_empty() => Err(InspectError::Request(format!(
             "no network is running; start one with `bellows run NETWORK` ({})",
             where_looked()
         ))),
-        _ => Err(InspectError::Mistake(format!("there are several networks; name one of {}", names.join(", ")))),
+        _ => Err(InspectError::Request(format!("there are several networks; name one of {}", names.join(", ")))),
     }
 }
 
@@ -109,29 +111,29 @@ pub fn pick(name: Option<&str>) -> Result<Home, InspectError> {
 ///
 /// # Errors
 /// As [`pick`].
-pub fn pick_to_change(name: Option<&str>) -> Result<Home, InspectError> {
-    let home = pick(name)?;
-    if name.is_none() && home.is_foreign() {
-        return Err(InspectError::Mistake(format!(
+pub fn pick_to_change(name: Option<&str>) -> Result<RuntimeDir, InspectError> {
+    let runtime_dir = pick(name)?;
+    if name.is_none() && runtime_dir.is_foreign() {
+        return Err(InspectError::Request(format!(
             "no network of this user's is running, but `{0}` of another one's; give that name if it is meant",
-            home.name()
+            runtime_dir.name()
         )));
     }
-    Ok(home)
+    Ok(runtime_dir)
 }
 
 /// Refuses what only the network's own user should do, and says how.
 ///
 /// # Errors
 /// If it is another user's.
-pub fn refuse_foreign(home: &Home, what: &str, why: &str) -> Result<(), InspectError> {
-    if !home.is_foreign() {
+pub fn refuse_foreign(runtime_dir: &RuntimeDir, what: &str, why: &str) -> Result<(), InspectError> {
+    if !runtime_dir.is_foreign() {
         return Ok(());
     }
-    let (name, user, bare) = (home.name(), home.user(), home.bare_name());
+    let (name, user, bare) = (runtime_dir.name(), runtime_dir.user(), runtime_dir.bare_name());
     // Of a user without a name it is the number.
     let user = if user.parse::<u32>().is_ok() { format!("'#{user}'") } else { user };
-    Err(InspectError::Mistake(format!(
+    Err(InspectError::Request(format!(
         "`{name}` is another user's: {why}; as that user: `sudo -u {user} bellows {what} {bare}`"
     )))
 }
@@ -143,16 +145,16 @@ fn unknown(name: &str, names: &[String]) -> InspectError {
         None if names.is_empty() => "; none is running".to_owned(),
         None => format!("; there are {}", names.join(", ")),
     };
-    InspectError::Mistake(format!("no network named `{name}` is running{known} ({})", where_looked()))
+    InspectError::Request(format!("no network named `{name}` is running{known} ({})", where_looked()))
 }
 
 /// Opens the counters of an engine.
 ///
 /// # Errors
 /// When they cannot be read.
-pub fn open(home: Home) -> Result<Observer, InspectError> {
-    let name = home.name();
-    Observer::open(home)
+pub fn open(runtime_dir: RuntimeDir) -> Result<Observer, InspectError> {
+    let name = runtime_dir.name();
+    Observer::open(runtime_dir)
         .map_err(|error| InspectError::Failed(format!("the counters of `{name}` cannot be read: {error}")))
 }
 
@@ -168,7 +170,7 @@ pub struct Sample {
 impl Sample {
     /// Reads the counters now.
     pub fn take(observer: &mut Observer) -> Sample {
-        Sample { counters: observer.snapshot(), at: clock::unix_nanos() }
+        Sample { counters: observer.snapshot(), at: clock::unix_ns() }
     }
 
     /// Reads the counters when they fit one another best: of a busy engine, just after it has written its gauges, for the
@@ -176,7 +178,7 @@ impl Sample {
     pub fn settled(observer: &mut Observer) -> Sample {
         let first = Sample::take(observer);
         let updated = first.counters.engine("updated");
-        match state(observer.home()) {
+        match state(observer.runtime_dir()) {
             State::Running => {}
             State::Stopped => return first,
             State::Crashed => return Sample { at: updated, ..first },
@@ -184,7 +186,7 @@ impl Sample {
         let patience = Instant::now() + 2 * REFRESH;
         let mut sample = first;
         while sample.counters.engine("updated") == updated
-            && sample.silence() <= LONGEST_SILENCE
+            && sample.silence() <= MAX_SILENCE_NS
             && Instant::now() < patience
         {
             thread::sleep(Duration::from_millis(1));
@@ -213,8 +215,8 @@ impl Sample {
     /// Nanoseconds that the engine has slept in all. It writes them down when it wakes; one that has not written
     /// its gauges for a while sleeps since then, for its process asks a busy one to write them all the time.
     fn asleep(&self) -> u64 {
-        let silent = Some(self.silence()).filter(|silence| *silence > LONGEST_SILENCE);
-        self.counters.engine("nap_nanos").saturating_add(silent.unwrap_or(0))
+        let silent = Some(self.silence()).filter(|silence| *silence > MAX_SILENCE_NS);
+        self.counters.engine("sleep_ns").saturating_add(silent.unwrap_or(0))
     }
 }
 
@@ -237,9 +239,9 @@ impl Hang {
     }
 
     /// Whether the engine hangs at a time, in nanoseconds since the Unix epoch.
-    pub fn at(pulse: Pulse, now: u64) -> Option<Hang> {
+    pub fn at(pulse: Liveness, now: u64) -> Option<Hang> {
         let silence = now.saturating_sub(pulse.alive);
-        if pulse.asleep || silence < LONGEST_CALL {
+        if pulse.asleep || silence < MAX_CALL_NS {
             return None;
         }
         let (app, activity) = pulse.doing.map(|doing| (doing.app, doing.activity)).unzip();
@@ -337,11 +339,11 @@ impl fmt::Display for Obstacle {
 }
 
 /// What keeps a network from doing what it is asked for, if anything does.
-pub fn obstacle(home: &Home) -> Option<Obstacle> {
-    if is_stopped(home.process()?) {
+pub fn obstacle(runtime_dir: &RuntimeDir) -> Option<Obstacle> {
+    if is_stopped(runtime_dir.process()?) {
         return Some(Obstacle::Stopped);
     }
-    let mut observer = Observer::open(home.look()).ok()?;
+    let mut observer = Observer::open(runtime_dir.look()).ok()?;
     Hang::of(&Sample::take(&mut observer)).map(Obstacle::Hang)
 }
 
@@ -358,10 +360,10 @@ pub fn process_state(pid: u32) -> Option<char> {
 }
 
 /// No call of an app takes this long, in nanoseconds, unless the app hangs.
-pub const LONGEST_CALL: u64 = 2_000_000_000;
+pub const MAX_CALL_NS: u64 = 2_000_000_000;
 
 /// A busy engine writes its gauges more often than this, in nanoseconds.
-const LONGEST_SILENCE: u64 = 500_000_000;
+const MAX_SILENCE_NS: u64 = 500_000_000;
 
 /// How often the process of an engine asks it to write its gauges.
 pub const REFRESH: Duration = Duration::from_millis(100);
@@ -524,10 +526,10 @@ mod tests {
     #[test]
     fn a_sleeper_that_has_not_woken_counts_as_asleep() {
         let second = 1_000_000_000;
-        let before = sample(10 * second, &[("updated", 9 * second), ("nap_nanos", 5)], 0);
-        let sleeping = sample(12 * second, &[("updated", 9 * second), ("nap_nanos", 5)], 0);
+        let before = sample(10 * second, &[("updated", 9 * second), ("sleep_ns", 5)], 0);
+        let sleeping = sample(12 * second, &[("updated", 9 * second), ("sleep_ns", 5)], 0);
         assert_eq!(Change::between(before.clone(), sleeping).asleep(), 1.0);
-        let busy = sample(12 * second, &[("updated", 12 * second), ("nap_nanos", 2 * second)], 0);
+        let busy = sample(12 * second, &[("updated", 12 * second), ("sleep_ns", 2 * second)], 0);
         assert!((Change::between(before, busy).asleep() - 0.5).abs() < 1e-6);
     }
 }

@@ -81,7 +81,7 @@ impl SlowLog {
 
 /// A slow breath, in words.
 fn describe(slow: &SlowBreath, limit: Duration) -> String {
-    let limit_nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     if slow.is_standstill(limit) {
         return format!(
             "no breath was taken for {}, because the whole process stood still: it was stopped, by a signal or a \
@@ -92,7 +92,7 @@ fn describe(slow: &SlowBreath, limit: Duration) -> String {
     let mut text = format!(
         "slow: a breath took {}, more than the {} of `breath_limit`{}",
         nanos(slow.nanos),
-        nanos(limit_nanos),
+        nanos(limit_ns),
         whose(slow, limit)
     );
     if let Some(on_processor) = slow.on_processor {
@@ -124,12 +124,12 @@ fn whose(slow: &SlowBreath, limit: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_observe::Doing;
+    use bellows_observe::CurrentCall;
 
     const LIMIT: Duration = Duration::from_millis(100);
 
     fn slow(millis: u64, stood_still: u64) -> SlowBreath {
-        let doing = Some(Doing { app: "sieve".to_owned(), activity: Activity::Call });
+        let doing = Some(CurrentCall { app: "sieve".to_owned(), activity: Activity::Call });
         let on_processor = Some((millis - stood_still) * 1_000_000);
         SlowBreath { nanos: millis * 1_000_000, stood_still: stood_still * 1_000_000, on_processor, doing }
     }

@@ -30,7 +30,7 @@ pub fn app(name: &str, packets: [u64; 2], calls: &[(&str, u64)], account: &[(&st
 /// A second of a network of these apps, before and after.
 pub fn second(before: Vec<AppCounts>, after: Vec<AppCounts>) -> Change {
     let sample = |at, apps| {
-        let engine = map(&[("metered_breaths", at / 1_000_000), ("breaths", at / 10_000)]);
+        let engine = map(&[("sampled_breaths", at / 1_000_000), ("breaths", at / 10_000)]);
         Sample { at, counters: Snapshot { apps, engine, ticks_per_second: 1_000_000_000, ..Snapshot::default() } }
     };
     Change::between(sample(0, before), sample(1_000_000_000, after))
@@ -70,7 +70,7 @@ pub fn call(start: u64, duration: u64, app: &str, packets: u32) -> Event {
 /// A recording of breaths that took a microsecond, one every hundred microseconds: `source` takes 300 ns and
 /// `sink` 500 ns for 128 packets; `change` may make each something else.
 pub fn recorded(breaths: u64, change: impl Fn(u64, &mut Vec<Event>)) -> Vec<Event> {
-    let mut events = vec![event(0, 0, What::Nap)];
+    let mut events = vec![event(0, 0, What::Sleep)];
     for number in 0..breaths {
         let start = 1_000_000_000 + 100_000 * number;
         let mut breath = vec![
@@ -93,7 +93,7 @@ pub fn any_events() -> impl Strategy<Value = Vec<Event>> {
         (packets(), any::<bool>()).prop_map(|(every, slow)| What::Breath { every, slow }),
         (app(), packets()).prop_map(|(app, packets)| What::Call { app, entry: "push", packets }),
         (app(), packets()).prop_map(|(app, packets)| What::Drops { app, packets }),
-        Just(What::Nap),
+        Just(What::Sleep),
         packets().prop_map(|dropped| What::Reload { dropped }),
         app().prop_map(|app| What::Panic { app }),
         (proptest::option::of(app()), proptest::option::of(packets()), any::<bool>())

@@ -28,7 +28,7 @@ pub fn brief(name: &str, histogram: &Histogram, most: usize) -> Option<String> {
 pub fn json(histogram: &Histogram) -> Value {
     let mut times = json!({
         "samples": histogram.count(),
-        "maximum_nanos": longest(histogram),
+        "maximum_ns": longest(histogram),
         "classes": histogram.classes,
     });
     for (name, part) in PERCENTILES {
@@ -45,9 +45,9 @@ mod tests {
     fn percentiles_are_told_if_there_are_times() {
         let histogram = Histogram { classes: vec![(1_000, 98), (4_000, 1), (90_000, 1)], maximum: 88_000 };
         assert_eq!(brief("latency", &histogram, 2).as_deref(), Some("latency p50 1.00 µs, p99 4.00 µs"));
-        assert_eq!(json(&histogram)["p99_9_nanos"], json!(88_000));
+        assert_eq!(json(&histogram)["p99_9_ns"], json!(88_000));
         let none = Histogram::default();
         assert_eq!((brief("latency", &none, 3), longest(&none)), (None, None));
-        assert_eq!(json(&none)["p50_nanos"], Value::Null);
+        assert_eq!(json(&none)["p50_ns"], Value::Null);
     }
 }

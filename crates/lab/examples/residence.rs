@@ -41,7 +41,7 @@ const FIGURES: usize = 200;
 
 /// Clocks a packet, and over how much memory the packets of a round are spread.
 fn measure(order: &Order, looker: Option<impl App>) -> Result<(f64, Option<Reach>), Box<dyn Error>> {
-    let settings = Settings { metering: false, ..Settings::default() };
+    let settings = Settings { sampling: false, ..Settings::default() };
     let burst = settings.burst;
     let (supply, mut handle) = pair(order, burst)?;
     let network = Network::new().app("supply", supply).app("sink", Sink);

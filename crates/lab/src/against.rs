@@ -40,7 +40,7 @@ pub struct Comparison<'a> {
 }
 
 /// The share of a run for which the host may take the processor away.
-const MOST_STOLEN: f64 = 0.01;
+const MAX_STOLEN: f64 = 0.01;
 
 /// Pairs that are measured at most, for each that is to count.
 const TRIES: usize = 2;
@@ -84,7 +84,7 @@ impl Comparison<'_> {
                 audience.progress(2 * pairs.len() + number + 1, 2 * self.pairs);
             }
             // One that has to be taken in the end is better than none.
-            if worst <= MOST_STOLEN || pairs.len() + excluded + 1 == TRIES * self.pairs && pairs.is_empty() {
+            if worst <= MAX_STOLEN || pairs.len() + excluded + 1 == TRIES * self.pairs && pairs.is_empty() {
                 pairs.push(pair);
             } else {
                 excluded += 1;
@@ -179,7 +179,7 @@ impl Comparison<'_> {
             ),
             format!(
                 "{excluded} pairs left out: the host had the processor for more than {:.0} percent of a run",
-                100.0 * MOST_STOLEN
+                100.0 * MAX_STOLEN
             ),
         ];
         for (side, which) in [(0, "this program"), (1, "the other")] {

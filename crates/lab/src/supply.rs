@@ -55,7 +55,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_engine::{App, Counters, Io, Output, Port, Ports, counters};
-use bellows_packet::{CAPACITY, LINE, Packet, ROOM, Template, evict, pool};
+use bellows_packet::{CAPACITY, DATA_ROOM, LINE, Packet, Template, evict, pool};
 use bellows_sys::memory::{HUGE_PAGE, Pages, Words};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -67,14 +67,14 @@ use crate::traffic::{Traffic, TrafficError};
 const MOST: usize = 8_192;
 
 /// The most of them in large buffers, of which a pool by default has twice as many.
-const MOST_LARGE: usize = 256;
+const MAX_LARGE: usize = 256;
 
 /// Bytes that a packet takes beside its data: its handle in this round and in the next, its place in the list of free
 /// buffers, and what the others leave unused.
 const BOOKS: usize = 64;
 
 /// Bursts that are ready at least: one to bring the engine's own data back, and one that is timed.
-const LEAST_BURSTS: usize = 2;
+const MIN_BURSTS: usize = 2;
 
 /// Packets that wait when more are offered than are taken, as many as a network interface usually keeps. Later ones are
 /// missed.
@@ -290,7 +290,7 @@ impl Reservoir {
         let mut buffers = self.buffers()?;
         for place in 0..self.packets {
             let frame = &self.frames[(self.next + place) % self.frames.len()];
-            let buffer = if frame.len() <= ROOM { buffers.pop() } else { Packet::with_room(frame.len()) };
+            let buffer = if frame.len() <= DATA_ROOM { buffers.pop() } else { Packet::with_room(frame.len()) };
             let Some(mut packet) = buffer else { return Err(self.empty(place)) };
             packet.append(frame);
             packets.push(packet);
@@ -307,8 +307,8 @@ impl Reservoir {
     /// Buffers for the ordinary packets of a round.
     fn buffers(&mut self) -> Result<Vec<Packet>, SupplyError> {
         let frames = self.frames.iter().cycle().skip(self.next).take(self.packets);
-        let count = frames.filter(|frame| frame.len() <= ROOM).count();
-        let mut buffers: Vec<Packet> = Packet::fresh(count).collect();
+        let count = frames.filter(|frame| frame.len() <= DATA_ROOM).count();
+        let mut buffers: Vec<Packet> = Packet::allocate_burst(count).collect();
         if buffers.len() < count {
             return Err(self.empty(buffers.len()));
         }
@@ -358,10 +358,10 @@ impl Reservoir {
 /// How many packets of these frames are ready at a time: whole bursts of them.
 fn ready(frames: &[Vec<u8>], hold: usize, burst: usize) -> usize {
     let each = frames.iter().map(|frame| lines(frame) + BOOKS).sum::<usize>().div_ceil(frames.len());
-    let large = frames.iter().filter(|frame| frame.len() > ROOM).count();
-    let most = (MOST_LARGE * frames.len()).checked_div(large).unwrap_or(MOST).min(MOST);
+    let large = frames.iter().filter(|frame| frame.len() > DATA_ROOM).count();
+    let most = (MAX_LARGE * frames.len()).checked_div(large).unwrap_or(MOST).min(MOST);
     let bursts = (hold / each).min(most) / burst;
-    bursts.max(LEAST_BURSTS) * burst
+    bursts.max(MIN_BURSTS) * burst
 }
 
 /// Bytes of the lines that a frame takes.
@@ -395,10 +395,10 @@ impl Stock {
 }
 
 fn send_in_turn(frames: &[Vec<u8>], next: &mut usize, wanted: usize, output: &mut Output<'_>) -> usize {
-    let mut fresh = Packet::fresh(wanted);
+    let mut burst = Packet::allocate_burst(wanted);
     for sent in 0..wanted {
         let frame = &frames[*next];
-        let packet = if frame.len() <= ROOM { fresh.next() } else { Packet::with_room(frame.len()) };
+        let packet = if frame.len() <= DATA_ROOM { burst.next() } else { Packet::with_room(frame.len()) };
         let Some(mut packet) = packet else { return sent };
         packet.append(frame);
         output.push(packet);
@@ -471,7 +471,7 @@ impl App for Supply {
         }
         let sent = self.stock.send(wanted, &mut output);
         if sent < wanted {
-            io.missed(wanted - sent);
+            io.count_no_buffer(wanted - sent);
         }
         if let Some(pace) = &mut self.pace {
             pace.done += sent as u64;

@@ -66,7 +66,7 @@ impl App for Looker {
 fn look(level: Resident) -> u64 {
     let residence = Levels::simulated().residence(level).unwrap();
     let order = Order { residence: Some(residence), ..Order::new("60".parse().unwrap()) };
-    let settings = Settings { metering: false, ..Settings::default() };
+    let settings = Settings { sampling: false, ..Settings::default() };
     let (supply, mut handle) = pair(&order, settings.burst).unwrap();
     let network = Network::new().app("supply", supply).app("looker", Looker::default());
     let network = network.link("supply.output -> looker.input").unwrap();
@@ -106,7 +106,7 @@ fn measure(task: Task) -> u64 {
         Task::Breaths(breaths) => {
             let network = Network::new().app("maker", Maker(Template::new(&[0x5a; 60]).unwrap())).app("end", Sink);
             let network = network.link("maker.output -> end.input").unwrap();
-            let settings = Settings { metering: false, ..Settings::default() };
+            let settings = Settings { sampling: false, ..Settings::default() };
             let mut engine = Engine::new(network, settings, None).unwrap();
             engine.breathe_times(breaths);
             callgrind::measured(|| engine.breathe_times(breaths))

@@ -94,7 +94,7 @@ fn order(traffic: &str, level: Resident) -> Order {
 }
 
 fn settings() -> Settings {
-    Settings { burst: BURST, metering: false, ..Settings::default() }
+    Settings { burst: BURST, sampling: false, ..Settings::default() }
 }
 
 /// A supply, and a network in which its packets are meddled with.
@@ -228,7 +228,7 @@ fn without_a_level_packets_are_written_when_they_are_sent() {
 fn an_empty_pool_is_an_error() {
     let _alone = alone();
     let before = pool::usage().in_use;
-    let mut kept: Vec<Packet> = Packet::fresh(pool::config().packets).collect();
+    let mut kept: Vec<Packet> = Packet::allocate_burst(pool::config().packets).collect();
     kept.truncate(kept.len() - 100);
     let (mut engine, mut handle, log) = meddled(&order("60", Resident::L1), &[Deed::Pass]);
     let error = handle.rest().unwrap_err();

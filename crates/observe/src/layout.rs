@@ -41,8 +41,8 @@ pub mod engine {
     counters! { COUNTERS:
         BREATHS = "breaths", "breaths taken", in "breaths";
         IDLE_BREATHS = "idle_breaths", "breaths in which no packet moved", in "breaths";
-        NAPS = "naps", "times the engine slept", in "times";
-        NAP_NANOS = "nap_nanos", "time slept, in nanoseconds", in "nanoseconds";
+        SLEEPS = "sleeps", "times the engine slept", in "times";
+        SLEEP_NS = "sleep_ns", "time slept, in nanoseconds", in "nanoseconds";
         RELOADS = "reloads", "configurations swapped in while running", in "reloads";
         FORGOTTEN_DROPS = "forgotten_drops",
             "packets dropped in apps and links that reloads removed and that are not listed any more";
@@ -50,7 +50,7 @@ pub mod engine {
         UPDATED = "updated", "when the gauges were last written, in nanoseconds since the Unix epoch", in "nanoseconds";
         BUFFERS = "buffers", "packet buffers in the pool", in "buffers";
         BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets", in "buffers";
-        METERED = "metered_breaths", "breaths in which the clocks of every call were booked", in "breaths";
+        SAMPLED = "sampled_breaths", "breaths in which the clocks of every call were recorded", in "breaths";
         ALIVE = "alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch", in "nanoseconds";
         DOING = "doing", "what the engine is doing: see the module `doing`", in "activity and app";
         SLOW_BREATHS = "slow_breaths",
@@ -91,7 +91,7 @@ pub mod doing {
 pub enum Activity {
     /// To move packets: `pull`, `push` or `tick`.
     Call,
-    /// To ask it something: `held` or `exhausted`.
+    /// To ask it something: `held` or `is_finished`.
     Question,
     /// To start it or its successor in a reload.
     Start,
@@ -113,8 +113,8 @@ pub mod link {
     }
 }
 
-/// What is accounted for each app, from its accounting cell on: exact numbers first, then for each entry what the instrumented
-/// breaths have booked.
+/// What is accounted for each app, from its accounting cell on: exact numbers first, then for each entry what the sampled
+/// breaths have recorded.
 pub mod account {
     /// The entries of an app by their positions in all tables.
     pub const NAMES: [&str; ENTRIES] = ["pull", "push", "tick"];
@@ -131,7 +131,7 @@ pub mod account {
     pub const CALLS: usize = 0;
 
     positions! { from ENTRIES;
-        NAPS, "Naps that the app ended.";
+        SLEEPS, "Sleeps that the app ended.";
         FAILED, "Whether it has panicked and is called no more.";
         PANICS, "How often it has panicked.";
         TAKEN, "Buffers that it took from the pool.";
@@ -150,7 +150,7 @@ pub mod account {
         EXACT, "The first cell behind the exact numbers.";
     }
 
-    /// What the instrumented breaths book for each call, by name: calls, packets and clocks of those that took no longer than
+    /// What the sampled breaths record for each call, by name: calls, packets and clocks of those that took no longer than
     /// could be expected, calls and clocks of the others. Then come the packets of calls in which events were counted.
     pub const SAMPLE_NAMES: [&str; 5] = ["calls", "packets", "clocks", "outlier_calls", "outlier_clocks"];
     /// The first of those of the others.
@@ -158,7 +158,7 @@ pub mod account {
     /// Packets of calls in which events were counted.
     pub const COUNTED: usize = SAMPLE_NAMES.len();
 
-    /// What is booked for each event: its count, for how long it was to be counted, and for how long it was.
+    /// What is recorded for each event: its count, for how long it was to be counted, and for how long it was.
     const OF_AN_EVENT: usize = 3;
 
     /// Where the samples of an entry begin.

@@ -1,6 +1,6 @@
 //! What engines leave for others to read: counters, histograms, timelines, and where they are.
 //!
-//! An engine writes into files of its own folder, its [`Home`], and whoever may read the folder reads along, in another
+//! An engine writes into files of its own folder, its [`RuntimeDir`], and whoever may read the folder reads along, in another
 //! process or after a crash. Nobody asks the engine, which goes on at its pace: it owns each cell, and each has one writer.
 //!
 //! | module | what it holds |
@@ -18,17 +18,17 @@
 //! | `usual` | what calls usually take, and which ones are out of the ordinary |
 //! | `slow` | breaths that took longer than they may |
 //! | `watchdog` | finds them, and says in which app they were |
-//! | `home` | the folders of engines, running and crashed |
+//! | `runtime_dir` | the folders of engines, running and crashed |
 //! | `cells` | memory that one writes and others read |
 
 mod cells;
 mod classes;
 mod counter;
 mod histogram;
-mod home;
 pub mod layout;
 pub mod listing;
 mod report;
+mod runtime_dir;
 mod slab;
 mod slow;
 mod snapshot;
@@ -40,10 +40,12 @@ mod watchdog;
 
 pub use counter::{Counter, PROGRESS, PROGRESS_TOTAL};
 pub use histogram::{Histogram, record};
-pub use home::{Home, HomeError, POST_MORTEMS, SearchPath};
 pub use layout::Activity;
 pub use report::{AppStatus, Reloaded};
-pub use slab::{AppEntry, AppOutline, Directory, Doing, LinkEntry, Pulse, ReadError, Slab, counter_help, drop_help};
+pub use runtime_dir::{POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
+pub use slab::{
+    AppEntry, AppOutline, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, counter_help, drop_help,
+};
 pub use slow::{SlowBreath, SlowBreaths};
 pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};
 pub use succession::Succession;

@@ -18,7 +18,7 @@ pub struct Call {
 
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct CodeLine {
     /// Where it lies in the process's memory.
     pub address: u64,
     /// Its bytes, in hexadecimal.
@@ -37,11 +37,11 @@ pub struct Listing {
     pub schedule: String,
     /// Why that is not the schedule that was asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub refusal: Option<String>,
+    pub fallback_reason: Option<String>,
     /// The calls, in order.
     pub calls: Vec<Call>,
     /// How long assembling the code took, in nanoseconds; 0 without code.
-    pub assembling_nanos: u64,
+    pub assembling_ns: u64,
     /// The machine code; empty without.
-    pub code: Vec<Line>,
+    pub code: Vec<CodeLine>,
 }

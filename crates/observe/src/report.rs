@@ -24,9 +24,9 @@ pub struct Reloaded {
     pub dropped: u64,
     /// From the request to the moment when the new configuration ran, in nanoseconds.
     #[serde(default)]
-    pub swap_nanos: u64,
+    pub swap_ns: u64,
     /// How long no breath was taken, in nanoseconds.
-    pub pause_nanos: u64,
+    pub pause_ns: u64,
     /// Apps that could not finish, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfinished: Vec<(String, String)>,

@@ -1,7 +1,7 @@
 //! The counters of one engine, in cells that its process writes and any process may read.
 //!
 //! A *generation* of counters belongs to one configuration. It lies in one block of 64-bit cells: a header, a
-//! directory in JSON that names every cell, and the cells. With a [`Home`] the block is a file on tmpfs, and a
+//! directory in JSON that names every cell, and the cells. With a [`RuntimeDir`] the block is a file on tmpfs, and a
 //! reload replaces the file; otherwise it is private memory of the same layout.
 //!
 //! ```text
@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use crate::cells::Cells;
 use crate::classes::CELLS;
 use crate::counter::Counter;
-use crate::home::{COUNTERS, Home};
 use crate::layout::{Activity, account, common, doing, engine, histogram, link};
+use crate::runtime_dir::{COUNTERS, RuntimeDir};
 
 /// "BELLOWS" and the version of the layout.
 const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x03");
@@ -34,20 +34,20 @@ const HEADER: usize = 8;
 const SUPERSEDED: usize = 2;
 
 /// More bytes of JSON than any network needs; a reader takes no more.
-const LONGEST_DIRECTORY: usize = 64 << 20;
+const MAX_DIRECTORY: usize = 64 << 20;
 
 /// The app in which an engine is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doing {
+pub struct CurrentCall {
     /// The app's name.
     pub app: String,
     /// What it was called for.
     pub activity: Activity,
 }
 
-impl Doing {
+impl CurrentCall {
     /// What a number says. The position behind the last app stands for the one that [`Slab::name_newcomer`] has named.
-    fn read(number: u64, slab: &Slab) -> Option<Doing> {
+    fn read(number: u64, slab: &Slab) -> Option<CurrentCall> {
         let activity = match number >> 32 {
             0 => Activity::Call,
             1 => Activity::Question,
@@ -58,26 +58,30 @@ impl Doing {
         let app = usize::try_from(number & 0xffff_ffff).ok()?.checked_sub(1)?;
         let apps = &slab.directory.apps;
         let newcomer = || (app == apps.len()).then(|| slab.newcomer());
-        Some(Doing { app: apps.get(app).map(|entry| entry.name.clone()).or_else(newcomer)?, activity })
+        Some(CurrentCall { app: apps.get(app).map(|entry| entry.name.clone()).or_else(newcomer)?, activity })
     }
 }
 
 /// What an engine's counters say of what it is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pulse {
+pub struct Liveness {
     /// The app in which the engine is, if it is in one.
-    pub doing: Option<Doing>,
+    pub doing: Option<CurrentCall>,
     /// Whether it sleeps.
     pub asleep: bool,
     /// When it was last seen outside of apps, in nanoseconds since the Unix epoch.
     pub alive: u64,
 }
 
-impl Pulse {
+impl Liveness {
     /// What a block of counters says.
-    pub fn of(slab: &Slab) -> Pulse {
+    pub fn of(slab: &Slab) -> Liveness {
         let number = slab.get(engine::DOING);
-        Pulse { doing: Doing::read(number, slab), asleep: number == doing::ASLEEP, alive: slab.get(engine::ALIVE) }
+        Liveness {
+            doing: CurrentCall::read(number, slab),
+            asleep: number == doing::ASLEEP,
+            alive: slab.get(engine::ALIVE),
+        }
     }
 }
 
@@ -166,14 +170,14 @@ pub struct Directory {
     /// The schedule that runs the network.
     pub schedule: String,
     /// Why that is not the schedule that was asked for; empty if it is.
-    pub refusal: String,
+    pub fallback_reason: String,
     /// File that the network was read from; empty if none.
     pub source: String,
     /// Text of the network.
     pub config: String,
     /// Names of the engine's counters, from cell 0 on.
     pub engine: Vec<String>,
-    /// The events that the instrumented breaths count.
+    /// The events that the sampled breaths count.
     pub events: Vec<String>,
     /// The apps, in the network's order.
     pub apps: Vec<AppEntry>,
@@ -316,8 +320,8 @@ pub enum ReadError {
 }
 
 impl Slab {
-    /// Makes a generation, all counters at 0: in a file of the home if there is one.
-    pub fn create(directory: Directory, generation: u64, home: Option<&Home>) -> io::Result<Slab> {
+    /// Makes a generation, all counters at 0: in a file of the runtime directory if there is one.
+    pub fn create(directory: Directory, generation: u64, runtime_dir: Option<&RuntimeDir>) -> io::Result<Slab> {
         let json = serde_json::to_vec(&directory).map_err(io::Error::other)?;
         let first = HEADER + json.len().div_ceil(8);
         let count = directory.cells;
@@ -327,8 +331,8 @@ impl Slab {
         content.extend(header.iter().flat_map(|cell| cell.to_ne_bytes()));
         content.extend_from_slice(&json);
         content.resize((first + count) * 8, 0);
-        let memory = match home {
-            Some(home) => Cells::Shared(SharedCells::create(&home.generation(generation), &content)?),
+        let memory = match runtime_dir {
+            Some(runtime_dir) => Cells::Shared(SharedCells::create(&runtime_dir.generation(generation), &content)?),
             None => Cells::copied(&content)?,
         };
         Slab::new(memory, first, directory).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
@@ -336,10 +340,10 @@ impl Slab {
 
     /// Maps another process's generation; of another user's it takes a copy. Whatever the file holds, reading it is safe.
     /// (Cutting it short while it is mapped is not: the reader gets SIGBUS. Engines never do that.)
-    pub(crate) fn open(home: &Home) -> Result<Slab, ReadError> {
-        match home.cells(COUNTERS) {
-            Ok(memory) => Slab::read(memory, home.counters()),
-            Err(error) => Err(ReadError::Unreadable(home.counters(), error)),
+    pub(crate) fn open(runtime_dir: &RuntimeDir) -> Result<Slab, ReadError> {
+        match runtime_dir.cells(COUNTERS) {
+            Ok(memory) => Slab::read(memory, runtime_dir.counters()),
+            Err(error) => Err(ReadError::Unreadable(runtime_dir.counters(), error)),
         }
     }
 
@@ -352,7 +356,7 @@ impl Slab {
             }
             let at = |cell: usize| usize::try_from(header(cell)).unwrap_or(usize::MAX);
             let (start, length, first) = (at(3), at(4), at(5));
-            if length > LONGEST_DIRECTORY {
+            if length > MAX_DIRECTORY {
                 return Err("its directory is too long");
             }
             let json = cells.get(start..).and_then(|cells| cells.get(..length.div_ceil(8)));
@@ -512,14 +516,14 @@ mod tests {
         let number = doing::with(Activity::Start, slab.directory.apps.len());
         for name in ["next", "", "twelve bytes", &"ä".repeat(100)] {
             slab.name_newcomer(name);
-            let doing = Doing::read(number, &slab).unwrap();
+            let doing = CurrentCall::read(number, &slab).unwrap();
             assert_eq!((doing.app.as_str(), doing.activity), (&name[..name.len().min(128)], Activity::Start));
         }
-        assert_eq!(Doing::read(number + 1, &slab), None);
+        assert_eq!(CurrentCall::read(number + 1, &slab), None);
         // Whatever the cells hold, it is text.
         slab.set(slab.directory.newcomer, u64::MAX);
         slab.set(slab.directory.newcomer + 1, u64::MAX);
-        assert!(Doing::read(number, &slab).unwrap().app.contains('\u{fffd}'));
+        assert!(CurrentCall::read(number, &slab).unwrap().app.contains('\u{fffd}'));
     }
 
     proptest! {

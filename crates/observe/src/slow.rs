@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::slab::Doing;
+use crate::slab::CurrentCall;
 
 /// A breath, or what was done between two, such as a reload, that took longer than
 /// `breath_limit` in the engine's settings.
@@ -17,7 +17,7 @@ pub struct SlowBreath {
     /// the host took from a virtual machine counts as on the processor where the kernel does not know better.
     pub on_processor: Option<u64>,
     /// The app in which the engine was most of this time; `None` if it was in none, or nobody saw it.
-    pub doing: Option<Doing>,
+    pub doing: Option<CurrentCall>,
 }
 
 impl SlowBreath {

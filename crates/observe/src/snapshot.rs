@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::histogram::Histogram;
-use crate::home::Home;
 use crate::layout::{account, common, engine as cells, histogram, link};
-use crate::slab::{AppEntry, Directory, Doing, LinkEntry, Pulse, ReadError, Slab};
+use crate::runtime_dir::RuntimeDir;
+use crate::slab::{AppEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab};
 
 /// One link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -137,9 +137,9 @@ pub struct AppCounts {
     pub panics: u64,
     /// How often it was called: `pull`, `push`, `tick`.
     pub calls: BTreeMap<String, u64>,
-    /// Naps of the engine that its descriptor ended.
-    pub naps: u64,
-    /// What the instrumented breaths booked: for each entry (`pull`, `push`, `tick`) its calls, the packets taken (push) or
+    /// Sleeps of the engine that its descriptor ended.
+    pub sleeps: u64,
+    /// What the sampled breaths recorded: for each entry (`pull`, `push`, `tick`) its calls, the packets taken (push) or
     /// sent (pull, tick) in them, and the clocks that they took: `pull_calls`, `pull_packets`, `pull_clocks`, …; apart from these
     /// the calls that took far longer than usual: `pull_outlier_calls`, `pull_outlier_clocks`; and what else
     /// was counted, such as `pull_instructions`; nothing of an event that has not been.
@@ -188,7 +188,7 @@ impl AppCounts {
             state: state.to_owned(),
             panics: account(account::PANICS),
             calls: calls(slab, entry),
-            naps: account(account::NAPS),
+            sleeps: account(account::SLEEPS),
             account: accounts(slab, entry),
         }
     }
@@ -266,13 +266,13 @@ pub struct Snapshot {
     /// The schedule that runs the network.
     pub schedule: String,
     /// Why that is not the schedule that was asked for; empty if it is.
-    pub refusal: String,
+    pub fallback_reason: String,
     /// File that the network was read from; empty if none.
     pub source: String,
     /// Frequency of the clock in which calls are timed, in Hz.
     pub ticks_per_second: u64,
     /// The app in which the engine is, if it is in one: for longer than a moment if its counter `alive` is old.
-    pub doing: Option<Doing>,
+    pub doing: Option<CurrentCall>,
     /// Whether the engine sleeps.
     pub asleep: bool,
     /// The engine's own counters.
@@ -283,7 +283,7 @@ pub struct Snapshot {
     pub links: Vec<LinkCounts>,
     /// Apps and links that reloads have removed.
     pub gone: Gone,
-    /// How times are spread, in nanoseconds: `breath`, how long those instrumented breaths took in which a packet moved;
+    /// How times are spread, in nanoseconds: `breath`, how long those sampled breaths took in which a packet moved;
     /// `latency`, how long it took from a packet's coming into being to its end, for some packets.
     pub histograms: BTreeMap<String, Histogram>,
 }
@@ -294,7 +294,7 @@ fn calls(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
     names.map(|(index, name)| ((*name).to_owned(), slab.get(entry.account + account::CALLS + index))).collect()
 }
 
-/// What the instrumented breaths booked for an app.
+/// What the sampled breaths recorded for an app.
 fn accounts(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
     let events = &slab.directory.events;
     let mut accounts = BTreeMap::new();
@@ -331,8 +331,9 @@ impl Snapshot {
     /// What a block of counters says.
     pub fn of(slab: &Slab) -> Snapshot {
         let directory = &slab.directory;
-        let Directory { version, pid, schedule, refusal, source, engine, apps, links, ticks_per_second, .. } =
-            directory;
+        let Directory {
+            version, pid, schedule, fallback_reason, source, engine, apps, links, ticks_per_second, ..
+        } = directory;
         let Directory { gone_apps, gone_links, .. } = directory;
         let named = |names: &[String], first: usize| -> BTreeMap<String, u64> {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
@@ -355,12 +356,12 @@ impl Snapshot {
         let histogram = |(which, name): (usize, &&str)| {
             ((*name).to_owned(), Histogram::read(slab, directory.histogram(which), nanos))
         };
-        let Pulse { doing, asleep, .. } = Pulse::of(slab);
+        let Liveness { doing, asleep, .. } = Liveness::of(slab);
         Snapshot {
             version: version.clone(),
             pid: *pid,
             schedule: schedule.clone(),
-            refusal: refusal.clone(),
+            fallback_reason: fallback_reason.clone(),
             source: source.clone(),
             ticks_per_second: *ticks_per_second,
             doing,
@@ -374,8 +375,8 @@ impl Snapshot {
     }
 
     /// What the engine was doing.
-    pub fn pulse(&self) -> Pulse {
-        Pulse { doing: self.doing.clone(), asleep: self.asleep, alive: self.engine("alive") }
+    pub fn pulse(&self) -> Liveness {
+        Liveness { doing: self.doing.clone(), asleep: self.asleep, alive: self.engine("alive") }
     }
 
     /// One of the engine's own counters; 0 if there is none of this name.
@@ -405,7 +406,7 @@ impl Snapshot {
 
 /// A look at an engine's counters from outside its process, alive or dead.
 pub struct Observer {
-    home: Home,
+    runtime_dir: RuntimeDir,
     slab: Arc<Slab>,
 }
 
@@ -414,16 +415,16 @@ impl Observer {
     ///
     /// # Errors
     /// When there are none, or they are of another version.
-    pub fn open(home: Home) -> Result<Observer, ReadError> {
-        let slab = Arc::new(Slab::open(&home)?);
-        Ok(Observer { home, slab })
+    pub fn open(runtime_dir: RuntimeDir) -> Result<Observer, ReadError> {
+        let slab = Arc::new(Slab::open(&runtime_dir)?);
+        Ok(Observer { runtime_dir, slab })
     }
 
     /// The counters as they are now. After a reload they are those of the new configuration.
     pub fn snapshot(&mut self) -> Snapshot {
         // What was read of another user's is a copy.
-        if (self.home.is_foreign() || self.slab.is_superseded())
-            && let Ok(newer) = Slab::open(&self.home)
+        if (self.runtime_dir.is_foreign() || self.slab.is_superseded())
+            && let Ok(newer) = Slab::open(&self.runtime_dir)
         {
             self.slab = Arc::new(newer);
         }
@@ -436,8 +437,8 @@ impl Observer {
     }
 
     /// The engine's folder.
-    pub fn home(&self) -> &Home {
-        &self.home
+    pub fn runtime_dir(&self) -> &RuntimeDir {
+        &self.runtime_dir
     }
 }
 

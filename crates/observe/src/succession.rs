@@ -14,7 +14,7 @@ use crate::slab::{AppEntry, AppOutline, Directory, LinkEntry, Removed, Slab};
 const MAX_REMOVED: usize = 128;
 
 /// Where the counters of an app or a link go that does not stay.
-struct Heir {
+struct CounterSuccessor {
     /// Its position in the old directory: in the lists of what runs, or in those of what is gone.
     from: usize,
     /// The cells of its row in the new directory (those of an app's account, and the others), if it still has one.
@@ -47,11 +47,11 @@ pub struct Succession {
     apps: Vec<Option<usize>>,
     links: Vec<Option<usize>>,
     /// Apps that the new configuration removes, and those that were gone before.
-    removed_apps: Vec<Heir>,
-    gone_apps: Vec<Heir>,
+    removed_apps: Vec<CounterSuccessor>,
+    gone_apps: Vec<CounterSuccessor>,
     /// The same of links.
-    removed_links: Vec<Heir>,
-    gone_links: Vec<Heir>,
+    removed_links: Vec<CounterSuccessor>,
+    gone_links: Vec<CounterSuccessor>,
     /// For each link that it removes the accounts of the apps that sent and received.
     ends: Vec<[Option<usize>; 2]>,
     new_ends: Vec<NewEnd>,
@@ -120,8 +120,12 @@ impl Succession {
         let app_rows: HashMap<_, _> = app_rows.collect();
         let link_rows = new.gone_links.iter().map(|entry| (link_key(entry), (entry.cell, entry.cell)));
         let link_rows: HashMap<_, _> = link_rows.collect();
-        let app = |(from, entry): (usize, &AppEntry)| Heir { from, to: app_rows.get(&app_key(entry)).copied() };
-        let link = |(from, entry): (usize, &LinkEntry)| Heir { from, to: link_rows.get(&link_key(entry)).copied() };
+        let app =
+            |(from, entry): (usize, &AppEntry)| CounterSuccessor { from, to: app_rows.get(&app_key(entry)).copied() };
+        let link = |(from, entry): (usize, &LinkEntry)| CounterSuccessor {
+            from,
+            to: link_rows.get(&link_key(entry)).copied(),
+        };
 
         // Where the account of each app of the old configuration goes, and those of apps that only take over its name.
         let mut accounts: HashMap<&str, usize> = HashMap::new();
@@ -158,7 +162,7 @@ impl Succession {
     /// The apps that go, as positions in the old directory, each with the first cell of drops of the row that it has in the
     /// new one, if it has one.
     pub fn removed_apps(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
-        self.removed_apps.iter().map(|&Heir { from, to }| (from, to.map(|(_, cell)| cell)))
+        self.removed_apps.iter().map(|&CounterSuccessor { from, to }| (from, to.map(|(_, cell)| cell)))
     }
 
     /// The links that go, as positions in the old directory.

@@ -1,8 +1,8 @@
 //! The timeline: what the engine did lately, event by event.
 //!
 //! A ring of events of one size in shared memory, written by the engine's thread and read by anyone, while it runs or
-//! after a crash. Whole breaths are recorded, with every call in them: some of the instrumented ones, at a rate that
-//! adapts so that the ring holds some seconds, and those that were unusually slow. Reloads, naps, panics and breaths
+//! after a crash. Whole breaths are recorded, with every call in them: some of the sampled ones, at a rate that
+//! adapts so that the ring holds some seconds, and those that were unusually slow. Reloads, sleeps, panics and breaths
 //! that took longer than they may (`breath_limit`) are always recorded. The idea is that of Snabb's timeline
 //! (`src/core/timeline.lua`).
 //!
@@ -31,7 +31,7 @@ use bellows_sys::shared::SharedCells;
 use serde::Serialize;
 
 use crate::cells::Cells;
-use crate::home::{Home, TIMELINE};
+use crate::runtime_dir::{RuntimeDir, TIMELINE};
 use crate::slab::ReadError;
 use crate::slow::SlowBreath;
 
@@ -55,7 +55,7 @@ const CAPACITY: usize = 1 << 17;
 const EVENT: usize = 4;
 
 /// Events a second that are to be recorded at most: the ring then holds eight seconds.
-const MOST_A_SECOND: u64 = CAPACITY as u64 / 8;
+const MAX_PER_SECOND: u64 = CAPACITY as u64 / 8;
 
 /// Events between two looks at whether they come too fast or too slowly.
 const ADAPT_AFTER: u64 = 2_048;
@@ -123,7 +123,7 @@ pub struct Timeline {
     /// Events that readers may see, and those written after them: of a breath that may still be given up.
     written: u64,
     pending: u64,
-    /// One instrumented breath in so many is recorded.
+    /// One sampled breath in so many is recorded.
     every: u32,
     until_recorded: u32,
     /// How many events were written when the rate was looked at last, and when that was.
@@ -136,15 +136,15 @@ pub struct Timeline {
 
 impl Timeline {
     /// Makes the file in an engine's folder.
-    pub fn create(home: &Home) -> io::Result<Timeline> {
+    pub fn create(runtime_dir: &RuntimeDir) -> io::Result<Timeline> {
         let mut content = vec![0u8; (NAMES + NAME_CELLS + EVENT * CAPACITY) * 8];
         let mut set = |cell: usize, value: u64| content[cell * 8..][..8].copy_from_slice(&value.to_ne_bytes());
         set(0, MAGIC);
         set(CAPACITY_AT, CAPACITY as u64);
         set(HZ, clock::ticks_per_second());
         set(ORIGIN, clock::ticks());
-        set(ORIGIN_UNIX, clock::unix_nanos());
-        let cells = Arc::new(SharedCells::create(&home.timeline(), &content)?);
+        set(ORIGIN_UNIX, clock::unix_ns());
+        let cells = Arc::new(SharedCells::create(&runtime_dir.timeline(), &content)?);
         let names = Arc::new(Names { cells: Arc::clone(&cells), known: Mutex::default() });
         let looked_at = (0, clock::ticks());
         Ok(Timeline {
@@ -202,7 +202,7 @@ impl Timeline {
         self.write(at, kind::DROPS | packets.min(u32::MAX.into()) << 32, 0, app);
     }
 
-    /// The end of a breath: keeps it or gives it up. `sampled_every` says how rare instrumented breaths are, `counts` whether
+    /// The end of a breath: keeps it or gives it up. `sampled_every` says how rare sampled breaths are, `counts` whether
     /// this one took as long as others do.
     pub fn end_breath(&mut self, start: u64, duration: u64, counts: bool, sampled_every: u64) {
         let is_drawn = self.until_recorded == 0;
@@ -229,7 +229,7 @@ impl Timeline {
     fn adapt(&mut self, now: u64) {
         let (written, then) = self.looked_at;
         let (events, elapsed) = (self.written - written, now.saturating_sub(then));
-        let due = ADAPT_AFTER * clock::ticks_per_second() / MOST_A_SECOND;
+        let due = ADAPT_AFTER * clock::ticks_per_second() / MAX_PER_SECOND;
         if events >= ADAPT_AFTER {
             if elapsed < due {
                 self.every = self.every.saturating_mul(2).min(1 << 16);
@@ -243,7 +243,7 @@ impl Timeline {
     }
 
     /// The engine slept.
-    pub fn nap(&mut self, start: u64, duration: u64) {
+    pub fn sleep(&mut self, start: u64, duration: u64) {
         self.write(start, kind::NAP, duration, NAMELESS);
         self.publish();
     }
@@ -290,7 +290,7 @@ pub enum What {
     Breath {
         /// One breath in so many is recorded at this time.
         every: u32,
-        /// Whether it was recorded because it was slow, not because it was drawn.
+        /// Whether it was recorded because it was slow, not because it was sampled.
         slow: bool,
     },
     /// A call of an app.
@@ -310,7 +310,7 @@ pub enum What {
         packets: u32,
     },
     /// The engine slept.
-    Nap,
+    Sleep,
     /// The network was swapped.
     Reload {
         /// Packets that were in what is gone.
@@ -354,9 +354,9 @@ impl Recording {
     ///
     /// # Errors
     /// When there is none, or it is of another version.
-    pub fn open(home: &Home) -> Result<Recording, ReadError> {
-        let path = home.timeline();
-        let cells = match home.cells(TIMELINE) {
+    pub fn open(runtime_dir: &RuntimeDir) -> Result<Recording, ReadError> {
+        let path = runtime_dir.timeline();
+        let cells = match runtime_dir.cells(TIMELINE) {
             Ok(cells) => cells,
             Err(error) => return Err(ReadError::Unreadable(path, error)),
         };
@@ -440,7 +440,7 @@ fn event([start, word, duration, name]: [u64; EVENT], names: &HashMap<u64, Arc<s
         kind::PUSH => What::Call { app: app(), entry: "push", packets: value },
         kind::TICK => What::Call { app: app(), entry: "tick", packets: value },
         kind::DROPS => What::Drops { app: app(), packets: value },
-        kind::NAP => What::Nap,
+        kind::NAP => What::Sleep,
         kind::RELOAD => What::Reload { dropped: value },
         kind::PANIC => What::Panic { app: app() },
         kind::LATE => What::Late {
@@ -458,9 +458,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn home() -> Home {
+    fn runtime_dir() -> RuntimeDir {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        Home::claim(&format!("test-timeline-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed))).unwrap()
+        RuntimeDir::claim(&format!("test-timeline-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed))).unwrap()
     }
 
     fn calls(events: &[Event]) -> Vec<(String, u32)> {
@@ -473,8 +473,8 @@ mod tests {
 
     #[test]
     fn a_reader_sees_the_breaths_that_were_kept() {
-        let home = home();
-        let mut timeline = Timeline::create(&home).unwrap();
+        let runtime_dir = runtime_dir();
+        let mut timeline = Timeline::create(&runtime_dir).unwrap();
         let [source, sink] = ["source", "sink of some length"].map(|name| timeline.names().position(name));
         assert_eq!(timeline.names().position("source"), source, "a name is kept once");
         let now = clock::ticks();
@@ -486,7 +486,7 @@ mod tests {
             timeline.end_breath(now, duration, true, 128);
         }
         timeline.call(source, 0, now, 10, 9);
-        let events = Recording::open(&home).unwrap().events();
+        let events = Recording::open(&runtime_dir).unwrap().events();
         let sink = "sink of some length".to_owned();
         assert_eq!(
             calls(&events),
@@ -496,7 +496,7 @@ mod tests {
         let breaths: Vec<&What> =
             events.iter().map(|event| &event.what).filter(|what| matches!(what, What::Breath { .. })).collect();
         assert_eq!(breaths, [&What::Breath { every: 384, slow: false }, &What::Breath { every: 384, slow: true }]);
-        let age = clock::unix_nanos() - events[0].start;
+        let age = clock::unix_ns() - events[0].start;
         assert!(age < 60_000_000_000, "{age} ns ago");
         assert!(
             (events[1].start - events[0].start).abs_diff(events[0].duration) <= 1,
@@ -506,8 +506,8 @@ mod tests {
 
     #[test]
     fn a_breath_in_which_an_app_panics_is_kept() {
-        let home = home();
-        let mut timeline = Timeline::create(&home).unwrap();
+        let runtime_dir = runtime_dir();
+        let mut timeline = Timeline::create(&runtime_dir).unwrap();
         let app = timeline.names().position("app");
         let now = clock::ticks();
         timeline.every = 1_000;
@@ -515,7 +515,7 @@ mod tests {
         timeline.call(app, 2, now, 10, 0);
         timeline.panic(app, now + 10);
         let panicked = |events: &[Event]| events.iter().any(|event| matches!(event.what, What::Panic { .. }));
-        let recording = Recording::open(&home).unwrap();
+        let recording = Recording::open(&runtime_dir).unwrap();
         assert!(!panicked(&recording.events()));
         timeline.end_breath(now, 10, true, 128);
         let events = recording.events();
@@ -525,10 +525,10 @@ mod tests {
     #[test]
     fn a_late_breath_is_kept_with_its_app_and_times() {
         use crate::layout::Activity;
-        use crate::slab::Doing;
-        let home = home();
-        let mut timeline = Timeline::create(&home).unwrap();
-        let doing = Some(Doing { app: "slow".to_owned(), activity: Activity::Call });
+        use crate::slab::CurrentCall;
+        let runtime_dir = runtime_dir();
+        let mut timeline = Timeline::create(&runtime_dir).unwrap();
+        let doing = Some(CurrentCall { app: "slow".to_owned(), activity: Activity::Call });
         let slow = SlowBreath { nanos: 300_000_000, stood_still: 0, on_processor: Some(250_000_999), doing };
         timeline.slow(clock::ticks(), &slow, false);
         let still = SlowBreath { stood_still: 300_000_000, on_processor: None, ..slow };
@@ -544,14 +544,14 @@ mod tests {
             }
             _ => None,
         };
-        let late: Vec<_> = Recording::open(&home).unwrap().events().into_iter().filter_map(late).collect();
+        let late: Vec<_> = Recording::open(&runtime_dir).unwrap().events().into_iter().filter_map(late).collect();
         assert_eq!(late, [(300, Some("slow".into()), Some(250_000), false), (300, None, None, true)]);
     }
 
     #[test]
     fn the_rate_falls_when_events_come_fast_and_rises_when_they_do_not() {
-        let home = home();
-        let mut timeline = Timeline::create(&home).unwrap();
+        let runtime_dir = runtime_dir();
+        let mut timeline = Timeline::create(&runtime_dir).unwrap();
         let mut now = clock::ticks();
         let second = clock::ticks_per_second();
         let breaths = |timeline: &mut Timeline, now: &mut u64, count: u64, step: u64| {
@@ -565,7 +565,7 @@ mod tests {
         };
         breaths(&mut timeline, &mut now, 2_000_000, second / 1_000_000);
         let fast = breaths(&mut timeline, &mut now, 1_000_000, second / 1_000_000);
-        assert!(fast < 4 * MOST_A_SECOND, "{fast} events in a second");
+        assert!(fast < 4 * MAX_PER_SECOND, "{fast} events in a second");
         breaths(&mut timeline, &mut now, 2_000, second / 100);
         assert_eq!(timeline.every, 1);
         assert_eq!(breaths(&mut timeline, &mut now, 100, second / 100), 200);
@@ -573,13 +573,13 @@ mod tests {
 
     #[test]
     fn of_a_ring_that_went_round_the_last_events_are_left() {
-        let home = home();
-        let mut timeline = Timeline::create(&home).unwrap();
+        let runtime_dir = runtime_dir();
+        let mut timeline = Timeline::create(&runtime_dir).unwrap();
         let now = clock::ticks();
-        for nap in 0..CAPACITY as u64 + 1_000 {
-            timeline.nap(now + nap, 1);
+        for sleep in 0..CAPACITY as u64 + 1_000 {
+            timeline.sleep(now + sleep, 1);
         }
-        let recording = Recording::open(&home).unwrap();
+        let recording = Recording::open(&runtime_dir).unwrap();
         assert_eq!(recording.events().len(), CAPACITY);
         timeline.call(NAMELESS, 0, now, 1, 1);
         assert_eq!(recording.events().len(), CAPACITY - 1, "the oldest is being overwritten");
@@ -594,8 +594,8 @@ mod tests {
             damage in proptest::collection::vec((0usize..40, prop_oneof![any::<u64>(), 0u64..50]), 0..20),
             events in proptest::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u32>()), 0..20),
         ) {
-            let home = home();
-            let mut timeline = Timeline::create(&home).unwrap();
+            let runtime_dir = runtime_dir();
+            let mut timeline = Timeline::create(&runtime_dir).unwrap();
             timeline.names().position("some name");
             for (start, word, duration, name) in events {
                 timeline.write(start, word, duration, name);
@@ -604,7 +604,7 @@ mod tests {
             for (cell, value) in damage {
                 timeline.cells.cells()[cell].store(value, Relaxed);
             }
-            if let Ok(recording) = Recording::open(&home) {
+            if let Ok(recording) = Recording::open(&runtime_dir) {
                 prop_assert!(recording.events().len() <= CAPACITY);
             }
         }

@@ -10,7 +10,7 @@ pub struct Usual(Cell<u64>);
 
 /// A call that takes so many times what is usual, and more than so many nanoseconds, is an outlier.
 const UNUSUAL: u64 = 16;
-const LEAST_UNUSUAL: u64 = 5_000;
+const MIN_UNUSUAL: u64 = 5_000;
 
 impl Usual {
     /// Takes a call in. True if it is an outlier: the system has interrupted it, most likely, and one such call would hide
@@ -25,7 +25,7 @@ impl Usual {
         }
         // Whatever happens is usual once it happens often.
         self.0.set(usual - usual / 16 + each.min(2 * usual) / 16 + 1);
-        each > UNUSUAL * usual && clock::ticks_to_nanos(clocks) > LEAST_UNUSUAL
+        each > UNUSUAL * usual && clock::ticks_to_ns(clocks) > MIN_UNUSUAL
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A breath that takes long cannot be timed by itself: reading the clock before and after each would cost as much as a
 //! dozen packets. So two look at it. The *engine* compares two moments that it knows anyway (it reads the clock when
-//! nothing moves, in instrumented breaths, and when it wakes up): if more time has passed than a breath may take, one
+//! nothing moves, in sampled breaths, and when it wakes up): if more time has passed than a breath may take, one
 //! of the breaths between may have been slow. The *watchdog*, a thread of its own, asks the engine four times in the
 //! time that a breath may take for a sign, by a bit of the word that each breath tests as it is. While it waits for the
 //! sign, the same breath is being taken, and it notes what the engine is doing. A breath without a question pays
@@ -19,26 +19,26 @@ use std::time::Duration;
 
 use bellows_sys::{clock, cpu};
 
-use crate::slab::{Doing, Pulse};
+use crate::slab::{CurrentCall, Liveness};
 use crate::slow::{SlowBreath, SlowBreaths};
 
 /// Slow breaths that wait to be [taken](Watchdog::take); more are counted only.
-const MOST_UNTOLD: usize = 16;
+const MAX_UNREPORTED: usize = 16;
 
 /// What breaths usually take may at least grow by this at once, in nanoseconds.
-const LEAST_GROWTH: u64 = 1_000;
+const MIN_GROWTH: u64 = 1_000;
 
 /// Stands for a time that is about to be known, and is later than any.
 const JUST_NOW: u64 = u64::MAX;
 
 /// The watchdog looks no more often than this, in nanoseconds.
-const LEAST_INTERVAL: u64 = 1_000_000;
+const MIN_INTERVAL: u64 = 1_000_000;
 
 /// What the watchdog has seen since it asked.
 #[derive(Default)]
 struct Seen {
     /// What the engine was doing, and how often it was seen so.
-    doing: Vec<(Option<Doing>, u32)>,
+    doing: Vec<(Option<CurrentCall>, u32)>,
     closed: bool,
     untold: VecDeque<SlowBreath>,
     more: u64,
@@ -79,7 +79,7 @@ impl Watchdog {
     }
 
     fn interval(&self) -> u64 {
-        (self.limit / 4).max(LEAST_INTERVAL)
+        (self.limit / 4).max(MIN_INTERVAL)
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
@@ -88,7 +88,7 @@ impl Watchdog {
 
     /// Looks at the engine until the run is over. `ask` has it give a sign between two breaths, `pulse` says what it
     /// does.
-    pub fn watch(&self, ask: impl Fn(), pulse: impl Fn() -> Option<Pulse>) {
+    pub fn watch(&self, ask: impl Fn(), pulse: impl Fn() -> Option<Liveness>) {
         if self.limit == 0 {
             return;
         }
@@ -108,14 +108,14 @@ impl Watchdog {
             };
             let is_asleep = self.look(next, now, &ask, &pulse);
             // One that sleeps is looked at less often, but not so rarely that a slow breath is over before.
-            wait = if is_asleep { (2 * wait).min(self.limit.max(LEAST_INTERVAL)) } else { self.interval() };
+            wait = if is_asleep { (2 * wait).min(self.limit.max(MIN_INTERVAL)) } else { self.interval() };
             next = now.saturating_add(wait);
             self.next.store(next, Release);
         }
     }
 
     /// One look, by the watchdog's thread, which wanted to look then. `ask` returns the time. Whether the engine sleeps.
-    fn look(&self, wanted: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Pulse>) -> bool {
+    fn look(&self, wanted: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Liveness>) -> bool {
         let late = now.saturating_sub(wanted);
         if late > self.limit / 2 {
             self.late.store(late, Relaxed);
@@ -153,7 +153,7 @@ impl Watchdog {
     /// Keeps a slow breath for whoever tells of it.
     pub fn keep(&self, slow: SlowBreath) {
         let mut seen = self.lock();
-        if seen.untold.len() < MOST_UNTOLD {
+        if seen.untold.len() < MAX_UNREPORTED {
             seen.untold.push_back(slow);
         } else {
             seen.more += 1;
@@ -167,7 +167,7 @@ impl Watchdog {
     }
 
     /// In which app the engine was most often seen since it was asked.
-    fn culprit(&self) -> Option<Doing> {
+    fn culprit(&self) -> Option<CurrentCall> {
         let seen = self.lock();
         seen.doing.iter().max_by_key(|(_, times)| *times).and_then(|(doing, _)| doing.clone())
     }
@@ -222,13 +222,13 @@ impl Pace {
     /// It is now, and no breath was slow.
     #[inline]
     pub fn go_on(&mut self, now: u64, breaths: u64) {
-        // An instrumented breath may have begun with calls long before it was taken.
+        // A sampled breath may have begun with calls long before it was taken.
         if now < self.since {
             return;
         }
         let each = now.saturating_sub(self.since).checked_div(breaths - self.breaths);
         // One that was interrupted is not usual; if all take longer, that is soon known.
-        self.usual = each.unwrap_or(self.usual).min(2 * self.usual + LEAST_GROWTH);
+        self.usual = each.unwrap_or(self.usual).min(2 * self.usual + MIN_GROWTH);
         (self.since, self.breaths) = (now, breaths);
     }
 
@@ -293,9 +293,9 @@ mod tests {
         Watchdog::new(Duration::from_millis(100))
     }
 
-    fn pulse(app: &str) -> Option<Pulse> {
-        let doing = (!app.is_empty()).then(|| Doing { app: app.to_owned(), activity: Activity::Call });
-        Some(Pulse { doing, asleep: app == "asleep", alive: 0 })
+    fn pulse(app: &str) -> Option<Liveness> {
+        let doing = (!app.is_empty()).then(|| CurrentCall { app: app.to_owned(), activity: Activity::Call });
+        Some(Liveness { doing, asleep: app == "asleep", alive: 0 })
     }
 
     /// Looks as the watchdog does every 25 ms, from one moment to another.

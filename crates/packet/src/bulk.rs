@@ -11,7 +11,7 @@ use bellows_sys::simd::{Level, Simd};
 
 use crate::packet::{Packet, SPECIAL, copy_short, pointer};
 
-type Line = [u8; LINE];
+type CacheLine = [u8; LINE];
 
 /// Instances of the loops for one processor.
 #[derive(Clone, Copy)]
@@ -20,14 +20,14 @@ pub(crate) struct Kernels {
     ///
     /// Safety: each buffer is the data of a free ordinary buffer with room for the lines, and there are as many
     /// slots as buffers.
-    pub(crate) fill: unsafe fn(&[usize], &[Line], u64, *mut Packet),
+    pub(crate) fill: unsafe fn(&[usize], &[CacheLine], u64, *mut Packet),
     /// Makes a copy of each packet in a buffer: `copy(packets, buffers, slots)`.
     ///
     /// Safety: as for `fill`; there are as many packets as buffers, each fits, and none carries metadata or an offload.
     pub(crate) copy: unsafe fn(&[Packet], &[usize], *mut Packet),
-    /// Notes the address of each packet's data: `home(packets, addresses)`. False, with addresses that mean
+    /// Notes the address of each packet's data: `buffer_starts(packets, addresses)`. False, with addresses that mean
     /// nothing, if one of the packets is special (large, or its data has moved).
-    pub(crate) home: fn(&[Packet], &mut [usize]) -> bool,
+    pub(crate) buffer_starts: fn(&[Packet], &mut [usize]) -> bool,
 }
 
 static CHOSEN: OnceLock<Kernels> = OnceLock::new();
@@ -49,10 +49,14 @@ fn choose_once() -> &'static Kernels {
 fn kernels_for(simd: Simd) -> Kernels {
     match simd.level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => Kernels { fill: x86::fill_avx512, copy: x86::copy_avx512, home: x86::home_avx512_checked },
+        Level::Avx512 => {
+            Kernels { fill: x86::fill_avx512, copy: x86::copy_avx512, buffer_starts: x86::buffer_starts_avx512_checked }
+        }
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => Kernels { fill: x86::fill_avx2, copy: x86::copy_avx2, home: x86::home_avx2_checked },
-        _ => Kernels { fill: fill_baseline, copy: copy_baseline, home: home_baseline },
+        Level::Avx2 => {
+            Kernels { fill: x86::fill_avx2, copy: x86::copy_avx2, buffer_starts: x86::buffer_starts_avx2_checked }
+        }
+        _ => Kernels { fill: fill_baseline, copy: copy_baseline, buffer_starts: buffer_starts_baseline },
     }
 }
 
@@ -76,7 +80,7 @@ unsafe fn touch_all(buffers: &[usize]) {
 
 /// Safety: as for [`Kernels::fill`].
 #[inline(always)]
-unsafe fn fill<const LINES: usize>(buffers: &[usize], lines: &[Line], word: u64, slots: *mut Packet) {
+unsafe fn fill<const LINES: usize>(buffers: &[usize], lines: &[CacheLine], word: u64, slots: *mut Packet) {
     let count = if LINES == 0 { lines.len() } else { LINES };
     let lines = &lines[..count];
     for (group, buffers) in buffers.chunks(GROUP).enumerate() {
@@ -86,7 +90,7 @@ unsafe fn fill<const LINES: usize>(buffers: &[usize], lines: &[Line], word: u64,
             for (index, &data) in buffers.iter().enumerate() {
                 let data = pointer(data);
                 for (line, bytes) in lines.iter().enumerate() {
-                    data.as_ptr().cast::<Line>().add(line).write_unaligned(*bytes);
+                    data.as_ptr().cast::<CacheLine>().add(line).write_unaligned(*bytes);
                 }
                 slots.add(group * GROUP + index).write(Packet::from_free_buffer(data, word));
             }
@@ -98,7 +102,7 @@ unsafe fn fill<const LINES: usize>(buffers: &[usize], lines: &[Line], word: u64,
 ///
 /// Safety: as for [`Kernels::fill`].
 #[inline(always)]
-unsafe fn fill_any(buffers: &[usize], lines: &[Line], word: u64, slots: *mut Packet) {
+unsafe fn fill_any(buffers: &[usize], lines: &[CacheLine], word: u64, slots: *mut Packet) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match lines.len() {
@@ -110,7 +114,7 @@ unsafe fn fill_any(buffers: &[usize], lines: &[Line], word: u64, slots: *mut Pac
 }
 
 /// Safety: as for [`Kernels::fill`].
-unsafe fn fill_baseline(buffers: &[usize], lines: &[Line], word: u64, slots: *mut Packet) {
+unsafe fn fill_baseline(buffers: &[usize], lines: &[CacheLine], word: u64, slots: *mut Packet) {
     // SAFETY: the caller's promise is passed on.
     unsafe { fill_any(buffers, lines, word, slots) }
 }
@@ -136,7 +140,7 @@ unsafe fn copy_baseline(packets: &[Packet], buffers: &[usize], slots: *mut Packe
 }
 
 #[inline(always)]
-fn home(packets: &[Packet], addresses: &mut [usize]) -> bool {
+fn buffer_starts(packets: &[Packet], addresses: &mut [usize]) -> bool {
     let mut words = 0;
     for (packet, address) in packets.iter().zip(addresses) {
         *address = packet.address();
@@ -145,8 +149,8 @@ fn home(packets: &[Packet], addresses: &mut [usize]) -> bool {
     words & SPECIAL == 0
 }
 
-fn home_baseline(packets: &[Packet], addresses: &mut [usize]) -> bool {
-    home(packets, addresses)
+fn buffer_starts_baseline(packets: &[Packet], addresses: &mut [usize]) -> bool {
+    buffer_starts(packets, addresses)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -156,7 +160,7 @@ mod x86 {
 
     /// Safety: AVX-512F, and as for [`Kernels::fill`].
     #[target_feature(enable = "avx512f,avx512vl")]
-    pub(super) unsafe fn fill_avx512(buffers: &[usize], lines: &[Line], word: u64, slots: *mut Packet) {
+    pub(super) unsafe fn fill_avx512(buffers: &[usize], lines: &[CacheLine], word: u64, slots: *mut Packet) {
         let [line] = lines else {
             // SAFETY: the caller's promise is passed on.
             return unsafe { fill_any(buffers, lines, word, slots) };
@@ -214,7 +218,7 @@ mod x86 {
 
     /// Safety: AVX2, and as for [`Kernels::fill`].
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn fill_avx2(buffers: &[usize], lines: &[Line], word: u64, slots: *mut Packet) {
+    pub(super) unsafe fn fill_avx2(buffers: &[usize], lines: &[CacheLine], word: u64, slots: *mut Packet) {
         let [line] = lines else {
             // SAFETY: the caller's promise is passed on.
             return unsafe { fill_any(buffers, lines, word, slots) };
@@ -247,23 +251,23 @@ mod x86 {
     }
 
     #[target_feature(enable = "avx512f,avx512vl")]
-    fn home_avx512(packets: &[Packet], addresses: &mut [usize]) -> bool {
-        home(packets, addresses)
+    fn buffer_starts_avx512(packets: &[Packet], addresses: &mut [usize]) -> bool {
+        buffer_starts(packets, addresses)
     }
 
-    pub(super) fn home_avx512_checked(packets: &[Packet], addresses: &mut [usize]) -> bool {
+    pub(super) fn buffer_starts_avx512_checked(packets: &[Packet], addresses: &mut [usize]) -> bool {
         // SAFETY: kernels_for() names this function only where there is an AVX-512.
-        unsafe { home_avx512(packets, addresses) }
+        unsafe { buffer_starts_avx512(packets, addresses) }
     }
 
     #[target_feature(enable = "avx2")]
-    fn home_avx2(packets: &[Packet], addresses: &mut [usize]) -> bool {
-        home(packets, addresses)
+    fn buffer_starts_avx2(packets: &[Packet], addresses: &mut [usize]) -> bool {
+        buffer_starts(packets, addresses)
     }
 
-    pub(super) fn home_avx2_checked(packets: &[Packet], addresses: &mut [usize]) -> bool {
+    pub(super) fn buffer_starts_avx2_checked(packets: &[Packet], addresses: &mut [usize]) -> bool {
         // SAFETY: kernels_for() names this function only where there is AVX2.
-        unsafe { home_avx2(packets, addresses) }
+        unsafe { buffer_starts_avx2(packets, addresses) }
     }
 }
 
@@ -275,7 +279,7 @@ mod tests {
 
     /// The addresses of `count` free buffers, and the packets that keep them from anybody else.
     fn buffers(count: usize) -> (Vec<usize>, Vec<Packet>) {
-        let packets: Vec<Packet> = Packet::fresh(count).collect();
+        let packets: Vec<Packet> = Packet::allocate_burst(count).collect();
         (packets.iter().map(Packet::address).collect(), packets)
     }
 
@@ -345,7 +349,7 @@ mod tests {
                     packet.trim_front(1);
                 }
                 let mut addresses = vec![0; count];
-                prop_assert_eq!((kernels.home)(&packets, &mut addresses), moved >= count, "{}", simd.name());
+                prop_assert_eq!((kernels.buffer_starts)(&packets, &mut addresses), moved >= count, "{}", simd.name());
                 if moved >= count {
                     prop_assert_eq!(addresses, packets.iter().map(Packet::address).collect::<Vec<_>>());
                 }

@@ -26,7 +26,7 @@ fn occupied(packet: &Packet) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HEADROOM, LARGEST_ROOM, Meta, ROOM};
+    use crate::{DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, Meta};
     use proptest::prelude::*;
 
     proptest! {
@@ -34,7 +34,7 @@ mod tests {
         /// holds stays.
         #[test]
         fn a_packet_is_evicted_from_its_buffers_start_to_its_end(
-            length in prop_oneof![0..=ROOM, 0..=LARGEST_ROOM],
+            length in prop_oneof![0..=DATA_ROOM, 0..=LARGE_DATA_ROOM],
             front in 0usize..200,
             prepended in 0..=HEADROOM,
         ) {

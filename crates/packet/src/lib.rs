@@ -28,12 +28,14 @@ mod offload;
 mod packet;
 mod vector;
 
-pub use bellows_pool::{BufferUse, HEADROOM, LARGEST_ROOM, LINE, LargeShare, ROOM, buffer_use, sort_free_buffers};
+pub use bellows_pool::{
+    BufferUse, DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, LINE, LargeShare, buffer_use, sort_free_buffers,
+};
 pub use evict::evict;
-pub use mark::{Fate, Mark, Passage, passages, settle_passages, take_passages};
+pub use mark::{Mark, MarkedEvent, MarkedEventKind, attribute_drops, marked_events, take_marked_events};
 pub use offload::Offload;
-pub use packet::{Fresh, Meta, Packet, prefetch, prefetch_to_write};
-pub use vector::{CAPACITY, Drain, Memory, Template, Vector, free_all, push_copies, push_filled};
+pub use packet::{Burst, Meta, Packet, prefetch, prefetch_to_write};
+pub use vector::{CAPACITY, Drain, Template, Vector, VectorMemory, free_all, push_copies, push_filled};
 
 /// The process's pool of packet buffers.
 pub mod pool {

@@ -21,72 +21,72 @@ pub struct Mark {
 
 /// What became of a marked packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum MarkedEventKind {
     /// A copy of it was made, which has the same mark.
     Copied,
     /// It was freed.
     Freed,
-    /// It was freed for this reason: see [`settle_passages`].
+    /// It was freed for this reason: see [`attribute_drops`].
     Dropped(u32),
 }
 
 /// One entry of the thread's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
+pub struct MarkedEvent {
     /// The packet's mark.
     pub mark: Mark,
     /// When it happened: [`clock::ticks`].
     pub at: u64,
     /// What happened.
-    pub fate: Fate,
+    pub kind: MarkedEventKind,
 }
 
 /// The most entries of a thread's log; later ones are lost. As many as one call can make of a full link on 63 outputs.
-const LONGEST_LOG: usize = 64 << 10;
+const MAX_LOG: usize = 64 << 10;
 
 /// Notes what happened to a marked packet.
 #[cold]
 #[inline(never)]
-pub(crate) fn note(mark: Mark, fate: Fate) {
+pub(crate) fn note(mark: Mark, kind: MarkedEventKind) {
     let at = clock::ticks();
-    with_passages(|log| {
-        if log.len() < LONGEST_LOG {
-            log.push(Passage { mark, at, fate });
+    with_marked_events(|log| {
+        if log.len() < MAX_LOG {
+            log.push(MarkedEvent { mark, at, kind });
         }
     });
 }
 
 thread_local! {
     /// What became of the marked packets of this thread.
-    static LOG: RefCell<Vec<Passage>> = const { RefCell::new(Vec::new()) };
+    static LOG: RefCell<Vec<MarkedEvent>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `work` on the thread's log; not at all if the thread is ending.
 ///
 /// `work` must not make or free packets.
 #[inline]
-fn with_passages<T: Default>(work: impl FnOnce(&mut Vec<Passage>) -> T) -> T {
+fn with_marked_events<T: Default>(work: impl FnOnce(&mut Vec<MarkedEvent>) -> T) -> T {
     LOG.try_with(|log| work(&mut log.borrow_mut())).unwrap_or_default()
 }
 
 /// How many entries the thread's log has.
 #[inline]
-pub fn passages() -> usize {
-    with_passages(|log| log.len())
+pub fn marked_events() -> usize {
+    with_marked_events(|log| log.len())
 }
 
 /// Says of the packets that were freed since the log had `from` entries why they were: a number of the caller's.
-pub fn settle_passages(from: usize, reason: u32) {
-    with_passages(|log| {
-        for passage in log.iter_mut().skip(from).filter(|passage| passage.fate == Fate::Freed) {
-            passage.fate = Fate::Dropped(reason);
+pub fn attribute_drops(from: usize, reason: u32) {
+    with_marked_events(|log| {
+        for event in log.iter_mut().skip(from).filter(|event| event.kind == MarkedEventKind::Freed) {
+            event.kind = MarkedEventKind::Dropped(reason);
         }
     });
 }
 
 /// Moves the thread's log behind the entries of `to`.
-pub fn take_passages(to: &mut Vec<Passage>) {
-    with_passages(|log| to.append(log));
+pub fn take_marked_events(to: &mut Vec<MarkedEvent>) {
+    with_marked_events(|log| to.append(log));
 }
 
 #[cfg(test)]
@@ -95,11 +95,11 @@ mod tests {
     use crate::{CAPACITY, Packet, Vector, free_all, pool, push_copies};
     use proptest::prelude::*;
 
-    fn taken() -> Vec<(u32, Fate)> {
+    fn taken() -> Vec<(u32, MarkedEventKind)> {
         let mut log = Vec::new();
-        take_passages(&mut log);
+        take_marked_events(&mut log);
         assert!(log.windows(2).all(|pair| pair[0].at <= pair[1].at));
-        log.into_iter().map(|passage| (passage.mark.id, passage.fate)).collect()
+        log.into_iter().map(|event| (event.mark.id, event.kind)).collect()
     }
 
     fn packet(id: Option<u32>) -> Packet {
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(taken(), []);
         one.end_mark();
         one.end_mark();
-        assert_eq!((one.marked(), taken()), (None, vec![(0, Fate::Freed)]));
+        assert_eq!((one.marked(), taken()), (None, vec![(0, MarkedEventKind::Freed)]));
     }
 
     #[test]
@@ -133,11 +133,11 @@ mod tests {
         let copy = one.copy().unwrap();
         assert_eq!((copy.marked(), copy.meta()), (one.marked(), None));
         drop(one);
-        assert_eq!(taken(), [(3, Fate::Copied), (3, Fate::Freed)]);
-        let from = passages();
+        assert_eq!(taken(), [(3, MarkedEventKind::Copied), (3, MarkedEventKind::Freed)]);
+        let from = marked_events();
         drop(copy);
-        settle_passages(from, 9);
-        assert_eq!(taken(), [(3, Fate::Dropped(9))]);
+        attribute_drops(from, 9);
+        assert_eq!(taken(), [(3, MarkedEventKind::Dropped(9))]);
         let unmarked = Packet::from_bytes(b"in the same buffer").unwrap();
         assert_eq!(unmarked.marked(), None);
         drop(unmarked);
@@ -164,12 +164,12 @@ mod tests {
                 vector.push(packet).unwrap();
             }
             prop_assert_eq!(push_copies(&mut copies, vector.as_slice()), marks.len());
-            let with = |fate| expected.iter().map(|&id| (id, fate)).collect::<Vec<_>>();
-            prop_assert_eq!(taken(), with(Fate::Copied));
+            let with = |kind| expected.iter().map(|&id| (id, kind)).collect::<Vec<_>>();
+            prop_assert_eq!(taken(), with(MarkedEventKind::Copied));
             let before = pool::usage().in_use;
             for vector in [&mut vector, &mut copies] {
                 free_all(vector);
-                prop_assert_eq!(taken(), with(Fate::Freed));
+                prop_assert_eq!(taken(), with(MarkedEventKind::Freed));
             }
             prop_assert!(before >= 2 * marks.len());
         }

@@ -3,7 +3,7 @@
 /// What is left to do to a packet, as the first 10 bytes of the virtio-net header say it (virtio 1.2, 5.1.6), in their
 /// layout.
 ///
-/// A guest that may leaves checksums unfinished and hands over super-frames of up to 64 KiB; who takes such packets does the rest, or
+/// A guest that may leaves checksums unfinished and hands over GSO packets of up to 64 KiB; who takes such packets does the rest, or
 /// passes it on to somebody who may be asked for it. The packet carries the fields along, see
 /// [`Packet::offload`](crate::Packet::offload).
 ///
@@ -16,11 +16,11 @@ pub struct Offload {
     pub flags: u8,
     /// Into what the packet is to be cut: one of the `GSO_` numbers, with [`Offload::GSO_ECN`] added or not.
     pub gso_type: u8,
-    /// Length of all headers of a super-frame. A hint, which may be wrong.
+    /// Length of all headers of a GSO packet. A hint, which may be wrong.
     pub header_length: u16,
-    /// Bytes of payload in each segment of a super-frame but the last.
+    /// Bytes of payload in each segment of a GSO packet but the last.
     pub segment_size: u16,
-    /// Where the bytes begin that an unfinished checksum covers, up to the packet's end.
+    /// Where the bytes begin that a partial checksum covers, up to the packet's end.
     pub checksum_start: u16,
     /// Where the checksum lies, counted from `checksum_start`.
     pub checksum_offset: u16,
@@ -33,11 +33,11 @@ impl Offload {
     pub const NEEDS_CHECKSUM: u8 = 1;
     /// Flag: the checksum has been found right, or was never needed because the packet never left a machine.
     pub const CHECKSUM_VALID: u8 = 2;
-    /// No super-frame.
+    /// No GSO packet.
     pub const GSO_NONE: u8 = 0;
-    /// A super-frame of TCP over IPv4.
+    /// A GSO packet of TCP over IPv4.
     pub const GSO_TCP4: u8 = 1;
-    /// A super-frame of TCP over IPv6.
+    /// A GSO packet of TCP over IPv6.
     pub const GSO_TCP6: u8 = 4;
     /// In addition to one of these: the frame carries the CWR flag of explicit congestion notification.
     pub const GSO_ECN: u8 = 0x80;
@@ -48,7 +48,7 @@ impl Offload {
         self.flags & Offload::NEEDS_CHECKSUM != 0
     }
 
-    /// Whether the packet is a super-frame.
+    /// Whether the packet is a GSO packet.
     #[inline(always)]
     pub fn is_super_frame(&self) -> bool {
         self.gso_type != Offload::GSO_NONE
@@ -146,6 +146,6 @@ mod tests {
         packet.set_offload(offload);
         packet.trim_front(35);
         drop(packet);
-        assert!(Packet::fresh(2).all(|fresh| !fresh.has_offload()));
+        assert!(Packet::allocate_burst(2).all(|burst| !burst.has_offload()));
     }
 }

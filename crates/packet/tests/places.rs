@@ -41,7 +41,7 @@ fn places() -> Vec<usize> {
     let mut note = |address: usize| places.push(address % HUGE_PAGE);
     let mut vectors: Vec<Vector> = (0..150).map(|_| Vector::new()).collect();
     let table: Fixed<[u64]> = (0..5_000).collect();
-    let packets: Vec<Packet> = Packet::fresh(2_000).collect();
+    let packets: Vec<Packet> = Packet::allocate_burst(2_000).collect();
     vectors.drain(30..60).for_each(drop);
     vectors.extend((0..40).map(|_| Vector::new()));
     note(table.as_ptr() as usize);

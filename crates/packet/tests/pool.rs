@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_packet::{CAPACITY, Meta, Packet, ROOM, Template, Vector, free_all, pool, push_copies, push_filled};
+use bellows_packet::{CAPACITY, DATA_ROOM, Meta, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
 use proptest::prelude::*;
 
 static TURN: Mutex<()> = Mutex::new(());
@@ -34,7 +34,7 @@ fn in_use(expected: usize) -> usize {
 #[test]
 fn large_packets_are_few_and_come_back() {
     let _turn = turn();
-    assert!(Packet::with_room(bellows_packet::LARGEST_ROOM + 1).is_none());
+    assert!(Packet::with_room(bellows_packet::LARGE_DATA_ROOM + 1).is_none());
     let mut all: Vec<Packet> = (0..8).map(|_| Packet::with_room(70_000).unwrap()).collect();
     assert!(Packet::with_room(70_000).is_none());
     for (index, packet) in all.iter_mut().enumerate() {
@@ -53,13 +53,13 @@ fn large_packets_are_few_and_come_back() {
 #[test]
 fn a_new_packet_of_a_length_has_it_and_none_is_longer_than_its_buffer() {
     let _turn = turn();
-    let mut fresh = Packet::fresh(3);
-    assert!(fresh.next_of(ROOM + 1).is_none());
-    for length in [0, 60, ROOM] {
-        let mut packet = fresh.next_of(length).unwrap();
-        assert_eq!((packet.len(), packet.bytes_mut().len(), packet.tailroom()), (length, length, ROOM - length));
+    let mut burst = Packet::allocate_burst(3);
+    assert!(burst.next_of(DATA_ROOM + 1).is_none());
+    for length in [0, 60, DATA_ROOM] {
+        let mut packet = burst.next_of(length).unwrap();
+        assert_eq!((packet.len(), packet.bytes_mut().len(), packet.tailroom()), (length, length, DATA_ROOM - length));
     }
-    assert!(fresh.next_of(60).is_none(), "no more were asked for");
+    assert!(burst.next_of(60).is_none(), "no more were asked for");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn packets_freed_on_other_threads_are_back_when_those_have_ended() {
         let work = |mut vector| {
             free_all(&mut vector);
             // And back and forth on this thread, so that its cache is used both ways.
-            let mut own: Vec<Packet> = Packet::fresh(300).collect();
+            let mut own: Vec<Packet> = Packet::allocate_burst(300).collect();
             own.truncate(100);
         };
         let threads: Vec<_> = vectors.into_iter().map(|vector: Vector| thread::spawn(move || work(vector))).collect();
@@ -122,7 +122,7 @@ fn a_copy_carries_data_tag_and_metadata_but_not_the_position() {
 #[test]
 fn a_packet_that_filled_its_buffer_and_lost_it_all_still_owns_that_buffer() {
     let _turn = turn();
-    for (length, full) in [2_048, bellows_packet::LARGEST_ROOM].map(|length| (length, vec![7; length])) {
+    for (length, full) in [2_048, bellows_packet::LARGE_DATA_ROOM].map(|length| (length, vec![7; length])) {
         let mut packet = Packet::from_bytes(&full).unwrap();
         let start = packet.bytes().as_ptr();
         packet.trim_front(length);
@@ -141,8 +141,8 @@ fn a_thread_that_is_ending_can_still_take_and_free_packets() {
     impl Drop for Late {
         fn drop(&mut self) {
             // The thread's cache is gone by now: ordinary buffers are not to be had, large ones are.
-            let mut fresh = Packet::fresh(1);
-            assert!(fresh.next().is_none());
+            let mut burst = Packet::allocate_burst(1);
+            assert!(burst.next().is_none());
             drop(Packet::with_room(70_000).unwrap());
         }
     }
@@ -196,7 +196,7 @@ fn packets_hold_what_byte_vectors_hold() {
         for (number, step) in steps.into_iter().enumerate() {
             let number = number as u8;
             match step {
-                Step::Fresh { wanted, used } => for mut packet in Packet::fresh(wanted).take(used) {
+                Step::Fresh { wanted, used } => for mut packet in Packet::allocate_burst(wanted).take(used) {
                     packet.append(&[number; 9]);
                     if vector.push(packet).is_ok() { model.push(vec![number; 9]) }
                 },
@@ -246,17 +246,17 @@ fn packets_hold_what_byte_vectors_hold() {
 fn buffers_that_were_freed_in_disorder_are_taken_in_order_once_they_are_tidied() {
     let addresses =
         |packets: &[Packet]| -> Vec<usize> { packets.iter().map(|packet| packet.bytes().as_ptr().addr()).collect() };
-    let mut packets: Vec<Packet> = Packet::fresh(700).collect();
+    let mut packets: Vec<Packet> = Packet::allocate_burst(700).collect();
     // A full-period walk: 257 shares no factor with 700.
     for step in 0..700 {
         packets.swap(step, step * 257 % 700);
     }
     drop(packets);
-    let disordered: Vec<Packet> = Packet::fresh(700).collect();
+    let disordered: Vec<Packet> = Packet::allocate_burst(700).collect();
     assert!(!addresses(&disordered).is_sorted(), "there is something to tidy");
     drop(disordered);
     bellows_packet::sort_free_buffers();
-    let packets: Vec<Packet> = Packet::fresh(700).collect();
+    let packets: Vec<Packet> = Packet::allocate_burst(700).collect();
     assert!(addresses(&packets).is_sorted());
 }
 

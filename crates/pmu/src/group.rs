@@ -3,18 +3,18 @@
 use std::io::{self, ErrorKind};
 use std::ops::{AddAssign, Range};
 
-use bellows_sys::perf::{Counter, MOST_TOGETHER, Page, Sample, What};
+use bellows_sys::perf::{Counter, EventSpec, MAX_GROUP_EVENTS, Page, Sample};
 
 use crate::event::Event;
 use crate::probe::{NoPmu, Pmu, paranoia};
-use crate::table::{Core, encoding};
+use crate::table::{Microarchitecture, encoding};
 
 /// How many events a [`Group`] may count.
-pub const MOST_EVENTS: usize = 16;
+pub const MAX_EVENTS: usize = 16;
 
 /// How many of the processor's counters a set has: as many as are free on every processor, but for one that the kernel's
 /// watchdog may take, because a set that does not fit would never be counted.
-const MOST_IN_HARDWARE: usize = 4;
+const MAX_IN_HARDWARE: usize = 4;
 
 /// Counts events for the thread that opened it, until it is dropped.
 ///
@@ -76,8 +76,8 @@ pub enum OpenError {
         /// `kernel.perf_event_paranoid`, if it can be read.
         paranoid: Option<i32>,
     },
-    /// More than [`MOST_EVENTS`].
-    #[error("{0} events are too many for one group: there may be {MOST_EVENTS}")]
+    /// More than [`MAX_EVENTS`].
+    #[error("{0} events are too many for one group: there may be {MAX_EVENTS}")]
     TooMany(usize),
     /// The kernel refuses for another reason.
     #[error("`{event}` cannot be counted: perf_event_open: {error}")]
@@ -98,9 +98,9 @@ impl Group {
     ///
     /// # Errors
     /// There are no counters, this processor does not count one of the events, or it is not permitted; there are more than
-    /// [`MOST_EVENTS`], or no file descriptors are left. Nothing stays open then.
+    /// [`MAX_EVENTS`], or no file descriptors are left. Nothing stays open then.
     pub fn open(events: &[Event]) -> Result<Group, OpenError> {
-        if events.len() > MOST_EVENTS {
+        if events.len() > MAX_EVENTS {
             return Err(OpenError::TooMany(events.len()));
         }
         let mut group = Group { events: events.to_vec(), sets: Vec::new() };
@@ -148,8 +148,8 @@ impl Group {
 
     fn add_software(&mut self, index: usize) -> Result<(), OpenError> {
         let event = self.events[index];
-        let encoding = encoding(event, Core::Other).expect("every kernel counts it");
-        let what = |user_only| What { kind: encoding.kind, config: encoding.config, user_only };
+        let encoding = encoding(event, Microarchitecture::Other).expect("every kernel counts it");
+        let what = |user_only| EventSpec { kind: encoding.kind, config: encoding.config, user_only };
         let is_refused = |error: &io::Error| error.kind() == ErrorKind::PermissionDenied;
         let opened = match self.add(index, what(false), None, false) {
             Err(error) if is_refused(&error) && !event.is_in_kernel() => self.add(index, what(true), None, false),
@@ -162,8 +162,8 @@ impl Group {
     }
 
     /// Opens an event's counters in the last set of their kind, or in a new one if they do not fit there.
-    fn add(&mut self, event: usize, what: What, less: Option<What>, is_hardware: bool) -> io::Result<()> {
-        let most = if is_hardware { MOST_IN_HARDWARE } else { MOST_TOGETHER };
+    fn add(&mut self, event: usize, what: EventSpec, less: Option<EventSpec>, is_hardware: bool) -> io::Result<()> {
+        let most = if is_hardware { MAX_IN_HARDWARE } else { MAX_GROUP_EVENTS };
         let needed = 1 + usize::from(less.is_some());
         let last = self.sets.iter_mut().rev().find(|set| set.is_hardware == is_hardware);
         if let Some(set) = last.filter(|set| set.counters.len() + needed <= most) {
@@ -182,7 +182,7 @@ impl Group {
 
 impl Set {
     /// Adds what an event needs, or nothing at all.
-    fn add(&mut self, event: usize, what: What, less: Option<What>) -> io::Result<()> {
+    fn add(&mut self, event: usize, what: EventSpec, less: Option<EventSpec>) -> io::Result<()> {
         let counter = Counter::open(&what, self.counters.first())?;
         let less =
             less.map(|less| Counter::open(&less, Some(self.counters.first().unwrap_or(&counter)))).transpose()?;
@@ -201,34 +201,34 @@ impl Set {
     }
 
     #[inline]
-    fn read(&self, samples: &mut [Sample; MOST_EVENTS]) {
+    fn read(&self, samples: &mut [Sample; MAX_EVENTS]) {
         if self.pages.is_empty() {
             return self.ask(samples);
         }
         for (page, share) in self.pages.iter().zip(&self.shares) {
-            share.book(page.sample(), samples);
+            share.record(page.sample(), samples);
         }
     }
 
     /// Reads with a system call. It cannot fail for an open counter; if it did, the events would have no counts.
-    fn ask(&self, samples: &mut [Sample; MOST_EVENTS]) {
-        let mut read = [Sample::default(); MOST_TOGETHER];
+    fn ask(&self, samples: &mut [Sample; MAX_EVENTS]) {
+        let mut read = [Sample::default(); MAX_GROUP_EVENTS];
         let got = self.counters[0].read(&mut read).unwrap_or(0);
         for (share, sample) in self.shares.iter().zip(&read[..got]) {
-            share.book(*sample, samples);
+            share.record(*sample, samples);
         }
     }
 }
 
 impl Share {
     #[inline]
-    fn book(self, sample: Sample, samples: &mut [Sample; MOST_EVENTS]) {
-        let booked = &mut samples[self.event];
+    fn record(self, sample: Sample, samples: &mut [Sample; MAX_EVENTS]) {
+        let recorded = &mut samples[self.event];
         if self.is_less {
             // Of the same set, so counted in the same time.
-            booked.count = booked.count.wrapping_sub(sample.count);
+            recorded.count = recorded.count.wrapping_sub(sample.count);
         } else {
-            *booked = sample;
+            *recorded = sample;
         }
     }
 }
@@ -257,7 +257,7 @@ impl Reading {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     events: usize,
-    samples: [Sample; MOST_EVENTS],
+    samples: [Sample; MAX_EVENTS],
 }
 
 impl Counts {
@@ -340,12 +340,12 @@ mod tests {
 
     #[test]
     fn a_difference_of_two_counters_is_not_less_than_none() {
-        let mut samples = [Sample::default(); MOST_EVENTS];
+        let mut samples = [Sample::default(); MAX_EVENTS];
         let sample = |count| Sample { count, enabled: 1, running: 1 };
-        Share { event: 0, is_less: false }.book(sample(10), &mut samples);
-        Share { event: 0, is_less: true }.book(sample(3), &mut samples);
+        Share { event: 0, is_less: false }.record(sample(10), &mut samples);
+        Share { event: 0, is_less: true }.record(sample(3), &mut samples);
         assert_eq!(samples[0].count, 7);
-        Share { event: 0, is_less: true }.book(sample(9), &mut samples);
+        Share { event: 0, is_less: true }.record(sample(9), &mut samples);
         let reading = Reading { counts: Counts { events: 1, samples } };
         assert_eq!(reading.since(&self::reading(&[(0, 0, 0)])).get(0), Some(0));
     }

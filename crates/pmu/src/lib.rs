@@ -52,7 +52,7 @@ mod thread;
 
 pub use bellows_sys::perf::Sample;
 pub use event::{Event, UnknownEvent};
-pub use group::{Counts, Group, MOST_EVENTS, OpenError, Reading};
+pub use group::{Counts, Group, MAX_EVENTS, OpenError, Reading};
 pub use probe::{NoPmu, Pmu};
 pub use record::{Moment, Stack};
 pub use sampler::{SampleError, Sampler};

@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use bellows_sys::cpu;
-use bellows_sys::perf::{Counter, What, kind};
+use bellows_sys::perf::{Counter, EventSpec, kind};
 
 use crate::event::Event;
-use crate::table::{Core, Encoding, encoding};
+use crate::table::{Encoding, Microarchitecture, encoding};
 
 /// The processor's counters, as far as this process may use them.
 #[derive(Clone, Debug)]
 pub struct Pmu {
-    core: Core,
+    core: Microarchitecture,
     /// The device of the performance cores, where there are also others.
     hybrid: Option<u32>,
     user_only: bool,
@@ -73,7 +73,7 @@ impl Pmu {
     pub fn probe() -> Result<&'static Pmu, &'static NoPmu> {
         static PMU: OnceLock<Result<Pmu, NoPmu>> = OnceLock::new();
         let devices = Path::new("/sys/bus/event_source/devices");
-        PMU.get_or_init(|| probe(devices, Core::of(cpu::identity()), paranoia, try_to_count)).as_ref()
+        PMU.get_or_init(|| probe(devices, Microarchitecture::of(cpu::identity()), paranoia, try_to_count)).as_ref()
     }
 
     /// The events that this processor counts, in the order of [`Event::ALL`]: what is counted by default.
@@ -97,7 +97,7 @@ impl Pmu {
     }
 
     /// What to open for an event, in the order to add and to subtract.
-    pub(crate) fn encode(&self, event: Event) -> Option<(What, Option<What>)> {
+    pub(crate) fn encode(&self, event: Event) -> Option<(EventSpec, Option<EventSpec>)> {
         encoding(event, self.core).map(|encoding| in_full(encoding, self.hybrid, self.user_only))
     }
 }
@@ -112,14 +112,14 @@ impl fmt::Display for Pmu {
 }
 
 /// What the kernel wants to know to count an event.
-fn in_full(encoding: Encoding, hybrid: Option<u32>, user_only: bool) -> (What, Option<What>) {
+fn in_full(encoding: Encoding, hybrid: Option<u32>, user_only: bool) -> (EventSpec, Option<EventSpec>) {
     let what = |config| match (encoding.kind, hybrid) {
         // Generic events carry the device in their upper half.
         (kind::HARDWARE, Some(device)) => {
-            What { kind: kind::HARDWARE, config: u64::from(device) << 32 | config, user_only }
+            EventSpec { kind: kind::HARDWARE, config: u64::from(device) << 32 | config, user_only }
         }
-        (kind::RAW, Some(device)) => What { kind: device, config, user_only },
-        (kind, _) => What { kind, config, user_only },
+        (kind::RAW, Some(device)) => EventSpec { kind: device, config, user_only },
+        (kind, _) => EventSpec { kind, config, user_only },
     };
     (what(encoding.config), encoding.less.map(what))
 }
@@ -146,9 +146,9 @@ fn device(devices: &Path) -> Device {
 /// Probes in the order that [the crate](crate) gives. `try_to_count` says whether RDPMC may be used.
 fn probe(
     devices: &Path,
-    core: Core,
+    core: Microarchitecture,
     paranoia: impl Fn() -> Option<i32>,
-    try_to_count: impl Fn(&What) -> io::Result<bool>,
+    try_to_count: impl Fn(&EventSpec) -> io::Result<bool>,
 ) -> Result<Pmu, NoPmu> {
     let hybrid = match device(devices) {
         Device::Unlisted => return Err(NoPmu::Absent),
@@ -189,7 +189,7 @@ pub(crate) fn paranoia() -> Option<i32> {
     fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse().ok()
 }
 
-fn try_to_count(what: &What) -> io::Result<bool> {
+fn try_to_count(what: &EventSpec) -> io::Result<bool> {
     let counter = Counter::open(what, None)?;
     Ok(counter.page().is_ok_and(|page| page.can_sample()))
 }
@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn a_machine_that_lists_no_counters_is_not_asked_for_one() {
         let devices = devices(&["software", "msr", "breakpoint"]);
-        let asked = |_: &What| -> io::Result<bool> { unreachable!("sysfs has said no") };
-        let why = probe(devices.path(), Core::Skylake, || Some(2), asked).unwrap_err();
+        let asked = |_: &EventSpec| -> io::Result<bool> { unreachable!("sysfs has said no") };
+        let why = probe(devices.path(), Microarchitecture::Skylake, || Some(2), asked).unwrap_err();
         assert_eq!(why, NoPmu::Absent);
         let text = why.to_string();
         assert!(text.contains("virtual machines") && text.contains("time-stamp counter"), "{text}");
@@ -242,8 +242,9 @@ mod tests {
             (EPERM, None, "CAP_PERFMON"),
         ];
         for (number, paranoid, expected) in cases {
-            let why =
-                probe(devices.path(), Core::Skylake, || paranoid, |_| Err(error(number))).unwrap_err().to_string();
+            let why = probe(devices.path(), Microarchitecture::Skylake, || paranoid, |_| Err(error(number)))
+                .unwrap_err()
+                .to_string();
             assert!(why.contains(expected), "{why}");
             assert!(
                 why.ends_with(
@@ -256,8 +257,8 @@ mod tests {
     #[test]
     fn who_may_not_look_into_the_kernel_counts_in_user_mode() {
         let devices = devices(&["cpu"]);
-        let guarded = |what: &What| if what.user_only { Ok(true) } else { Err(error(EACCES)) };
-        let pmu = probe(devices.path(), Core::Skylake, || Some(2), guarded).unwrap();
+        let guarded = |what: &EventSpec| if what.user_only { Ok(true) } else { Err(error(EACCES)) };
+        let pmu = probe(devices.path(), Microarchitecture::Skylake, || Some(2), guarded).unwrap();
         assert_eq!(pmu.events(), Event::HARDWARE);
         assert!(pmu.is_user_only() && pmu.has_rdpmc());
         assert!(pmu.to_string().contains("in user mode only, read with RDPMC"));
@@ -268,14 +269,14 @@ mod tests {
     #[test]
     fn what_the_processor_does_not_count_is_left_out() {
         let devices = devices(&["cpu"]);
-        let without_reference = |what: &What| match what.config {
+        let without_reference = |what: &EventSpec| match what.config {
             9 => Err(error(ENOENT)),
             _ => Ok(false),
         };
-        let pmu = probe(devices.path(), Core::Zen2, || Some(-1), without_reference).unwrap();
+        let pmu = probe(devices.path(), Microarchitecture::Zen2, || Some(-1), without_reference).unwrap();
         assert!(!pmu.events().contains(&Event::RefCycles) && pmu.events().len() == 7);
         assert!(pmu.to_string().ends_with("in user and kernel mode, read with system calls"));
-        let pmu = probe(devices.path(), Core::Other, || Some(-1), |_| Ok(true)).unwrap();
+        let pmu = probe(devices.path(), Microarchitecture::Other, || Some(-1), |_| Ok(true)).unwrap();
         assert_eq!(pmu.events(), &Event::HARDWARE[..4]);
     }
 
@@ -283,11 +284,11 @@ mod tests {
     fn beside_other_cores_the_performance_cores_are_asked() {
         let devices = devices(&["cpu_atom", "cpu_core"]);
         let asked = RefCell::new(Vec::new());
-        let note = |what: &What| {
+        let note = |what: &EventSpec| {
             asked.borrow_mut().push((what.kind, what.config));
             Ok(true)
         };
-        probe(devices.path(), Core::LionCove, || Some(0), note).unwrap();
+        probe(devices.path(), Microarchitecture::LionCove, || Some(0), note).unwrap();
         let asked = asked.into_inner();
         assert_eq!(asked[0], (kind::HARDWARE, 10 << 32));
         assert!(asked.contains(&(10, 0x20d1)) && asked.contains(&(10, 0x0100_0000_01d1)));
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn without_sysfs_the_kernel_is_asked() {
         let folder = scratch();
-        let pmu = probe(&folder.path().join("none"), Core::Other, || None, |_| Ok(true));
+        let pmu = probe(&folder.path().join("none"), Microarchitecture::Other, || None, |_| Ok(true));
         assert!(pmu.is_ok());
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-use bellows_sys::perf::Ring;
+use bellows_sys::perf::SampleRing;
 
 use crate::probe::paranoia;
 use crate::record::{Moment, Record, records};
@@ -20,7 +20,7 @@ const KEPT: usize = 4 << 20;
 /// that took long, or one of the next.
 #[derive(Debug)]
 pub struct Sampler {
-    ring: Ring,
+    ring: SampleRing,
     user_only: bool,
     lost: u64,
     records: Vec<u8>,
@@ -68,7 +68,7 @@ impl Sampler {
     /// # Errors
     /// It is not there, or it is not permitted.
     pub fn open(thread: i32, period: Duration) -> Result<Sampler, SampleError> {
-        let open = |user_only| Ring::open(thread, period, STACK, user_only, KEPT);
+        let open = |user_only| SampleRing::open(thread, period, STACK, user_only, KEPT);
         let (ring, user_only) = match open(false) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => (open(true), true),
             opened => (opened, false),

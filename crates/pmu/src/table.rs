@@ -22,7 +22,7 @@ use crate::event::Event;
 
 /// Cores that number their events alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Core {
+pub(crate) enum Microarchitecture {
     /// Intel Haswell and Broadwell.
     Haswell,
     /// Intel Skylake up to Redwood Cove.
@@ -39,37 +39,37 @@ pub(crate) enum Core {
     Other,
 }
 
-impl Core {
-    pub(crate) fn of(identity: Option<Identity>) -> Core {
-        let Some(Identity { vendor, family, model }) = identity else { return Core::Other };
+impl Microarchitecture {
+    pub(crate) fn of(identity: Option<Identity>) -> Microarchitecture {
+        let Some(Identity { vendor, family, model }) = identity else { return Microarchitecture::Other };
         match (&vendor, family) {
             (b"GenuineIntel", 6) => intel(model),
-            (b"AuthenticAMD", 0x17) if model >= 0x30 => Core::Zen2,
+            (b"AuthenticAMD", 0x17) if model >= 0x30 => Microarchitecture::Zen2,
             (b"AuthenticAMD", 0x19) => match model {
-                0x00..=0x0f | 0x20..=0x5f => Core::Zen3,
-                _ => Core::Zen4,
+                0x00..=0x0f | 0x20..=0x5f => Microarchitecture::Zen3,
+                _ => Microarchitecture::Zen4,
             },
-            (b"AuthenticAMD", 0x1a..) => Core::Zen4,
-            _ => Core::Other,
+            (b"AuthenticAMD", 0x1a..) => Microarchitecture::Zen4,
+            _ => Microarchitecture::Other,
         }
     }
 }
 
-fn intel(model: u32) -> Core {
+fn intel(model: u32) -> Microarchitecture {
     match model {
         // Haswell, Broadwell.
-        0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => Core::Haswell,
+        0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => Microarchitecture::Haswell,
         // Skylake, Cascade Lake, Kaby Lake, Coffee Lake, Comet Lake, Cannon Lake.
-        0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x66 => Core::Skylake,
+        0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x66 => Microarchitecture::Skylake,
         // Ice Lake, Tiger Lake, Rocket Lake.
-        0x7d | 0x7e | 0x6a | 0x6c | 0x8c | 0x8d | 0xa7 => Core::Skylake,
+        0x7d | 0x7e | 0x6a | 0x6c | 0x8c | 0x8d | 0xa7 => Microarchitecture::Skylake,
         // Alder Lake, Raptor Lake, Sapphire Rapids, Emerald Rapids.
-        0x97 | 0x9a | 0xb7 | 0xba | 0xbf | 0x8f | 0xcf => Core::Skylake,
+        0x97 | 0x9a | 0xb7 | 0xba | 0xbf | 0x8f | 0xcf => Microarchitecture::Skylake,
         // Meteor Lake, Arrow Lake U, Granite Rapids.
-        0xaa | 0xac | 0xb5 | 0xad | 0xae => Core::Skylake,
+        0xaa | 0xac | 0xb5 | 0xad | 0xae => Microarchitecture::Skylake,
         // Lunar Lake, Arrow Lake.
-        0xbd | 0xc5 | 0xc6 => Core::LionCove,
-        _ => Core::Other,
+        0xbd | 0xc5 | 0xc6 => Microarchitecture::LionCove,
+        _ => Microarchitecture::Other,
     }
 }
 
@@ -88,7 +88,7 @@ fn raw(config: u64, name: &'static str) -> Option<Encoding> {
 }
 
 /// How this core counts an event; nothing if it is not known to.
-pub(crate) fn encoding(event: Event, core: Core) -> Option<Encoding> {
+pub(crate) fn encoding(event: Event, core: Microarchitecture) -> Option<Encoding> {
     let kernel = |kind, config, name| Some(Encoding { kind, config, less: None, name });
     match event {
         Event::Cycles => kernel(kind::HARDWARE, config::CYCLES, "cpu-cycles"),
@@ -107,34 +107,44 @@ pub(crate) fn encoding(event: Event, core: Core) -> Option<Encoding> {
 }
 
 /// Where loads find their data. Intel counts loads retired, AMD fills that a load or store in flight asked for.
-fn cache(event: Event, core: Core) -> Option<Encoding> {
+fn cache(event: Event, core: Microarchitecture) -> Option<Encoding> {
     match (event, core) {
         // Event 0xd1; unit mask 0x01 L1_HIT, 0x02 L2_HIT, 0x04 L3_HIT, 0x20 L3_MISS. Loads that find their line on its way
         // (unit mask 0x40, HIT_LFB or FB_HIT) are in none of them.
-        (Event::L1Hits, Core::Haswell) => raw(0x01d1, "mem_load_uops_retired.l1_hit"),
-        (Event::L2Hits, Core::Haswell) => raw(0x02d1, "mem_load_uops_retired.l2_hit"),
-        (Event::L3Hits, Core::Haswell) => raw(0x04d1, "mem_load_uops_retired.l3_hit"),
-        (Event::L3Misses, Core::Haswell) => raw(0x20d1, "mem_load_uops_retired.l3_miss"),
-        (Event::L1Hits, Core::Skylake) => raw(0x01d1, "mem_load_retired.l1_hit"),
+        (Event::L1Hits, Microarchitecture::Haswell) => raw(0x01d1, "mem_load_uops_retired.l1_hit"),
+        (Event::L2Hits, Microarchitecture::Haswell) => raw(0x02d1, "mem_load_uops_retired.l2_hit"),
+        (Event::L3Hits, Microarchitecture::Haswell) => raw(0x04d1, "mem_load_uops_retired.l3_hit"),
+        (Event::L3Misses, Microarchitecture::Haswell) => raw(0x20d1, "mem_load_uops_retired.l3_miss"),
+        (Event::L1Hits, Microarchitecture::Skylake) => raw(0x01d1, "mem_load_retired.l1_hit"),
         // Unit mask 0x101: 0x01 alone would be L1_HIT_L0.
-        (Event::L1Hits, Core::LionCove) => raw(0x0100_0000_01d1, "mem_load_retired.l1_hit"),
-        (Event::L2Hits, Core::Skylake | Core::LionCove) => raw(0x02d1, "mem_load_retired.l2_hit"),
-        (Event::L3Hits, Core::Skylake | Core::LionCove) => raw(0x04d1, "mem_load_retired.l3_hit"),
-        (Event::L3Misses, Core::Skylake | Core::LionCove) => raw(0x20d1, "mem_load_retired.l3_miss"),
+        (Event::L1Hits, Microarchitecture::LionCove) => raw(0x0100_0000_01d1, "mem_load_retired.l1_hit"),
+        (Event::L2Hits, Microarchitecture::Skylake | Microarchitecture::LionCove) => {
+            raw(0x02d1, "mem_load_retired.l2_hit")
+        }
+        (Event::L3Hits, Microarchitecture::Skylake | Microarchitecture::LionCove) => {
+            raw(0x04d1, "mem_load_retired.l3_hit")
+        }
+        (Event::L3Misses, Microarchitecture::Skylake | Microarchitecture::LionCove) => {
+            raw(0x20d1, "mem_load_retired.l3_miss")
+        }
         // PMCx043, data cache fills on demand, by source: 0x01 the L2, 0x02 the core complex (its L3, or the L2 of another of
         // its cores); the others lie beyond, and Zen 2 does not know 0x04 (another complex of the node) and 0x80 (extension
         // memory, since Zen 4). No event counts hits of the L1: loads dispatched (PMCx029, unit mask 0x01 loads, 0x04 loads
         // that store), less all fills.
-        (Event::L1Hits, Core::Zen2) => less_fills(0x5b, "ls_dispatch.loads less ls_refills_from_sys"),
-        (Event::L1Hits, Core::Zen3) => less_fills(0x5f, "ls_dispatch.loads less ls_dmnd_fills_from_sys"),
-        (Event::L1Hits, Core::Zen4) => less_fills(0xdf, "ls_dispatch.loads less ls_dmnd_fills_from_sys"),
-        (Event::L2Hits, Core::Zen2) => raw(0x0143, "ls_refills_from_sys.ls_mabresp_lcl_l2"),
-        (Event::L3Hits, Core::Zen2) => raw(0x0243, "ls_refills_from_sys.ls_mabresp_lcl_cache"),
-        (Event::L3Misses, Core::Zen2) => raw(0x5843, "ls_refills_from_sys: memory and remote caches"),
-        (Event::L2Hits, Core::Zen3 | Core::Zen4) => raw(0x0143, "ls_dmnd_fills_from_sys.local_l2"),
-        (Event::L3Hits, Core::Zen3 | Core::Zen4) => raw(0x0243, "ls_dmnd_fills_from_sys.local_ccx"),
-        (Event::L3Misses, Core::Zen3) => raw(0x5c43, "ls_dmnd_fills_from_sys: memory and other caches"),
-        (Event::L3Misses, Core::Zen4) => raw(0xdc43, "ls_dmnd_fills_from_sys: memory and other caches"),
+        (Event::L1Hits, Microarchitecture::Zen2) => less_fills(0x5b, "ls_dispatch.loads less ls_refills_from_sys"),
+        (Event::L1Hits, Microarchitecture::Zen3) => less_fills(0x5f, "ls_dispatch.loads less ls_dmnd_fills_from_sys"),
+        (Event::L1Hits, Microarchitecture::Zen4) => less_fills(0xdf, "ls_dispatch.loads less ls_dmnd_fills_from_sys"),
+        (Event::L2Hits, Microarchitecture::Zen2) => raw(0x0143, "ls_refills_from_sys.ls_mabresp_lcl_l2"),
+        (Event::L3Hits, Microarchitecture::Zen2) => raw(0x0243, "ls_refills_from_sys.ls_mabresp_lcl_cache"),
+        (Event::L3Misses, Microarchitecture::Zen2) => raw(0x5843, "ls_refills_from_sys: memory and remote caches"),
+        (Event::L2Hits, Microarchitecture::Zen3 | Microarchitecture::Zen4) => {
+            raw(0x0143, "ls_dmnd_fills_from_sys.local_l2")
+        }
+        (Event::L3Hits, Microarchitecture::Zen3 | Microarchitecture::Zen4) => {
+            raw(0x0243, "ls_dmnd_fills_from_sys.local_ccx")
+        }
+        (Event::L3Misses, Microarchitecture::Zen3) => raw(0x5c43, "ls_dmnd_fills_from_sys: memory and other caches"),
+        (Event::L3Misses, Microarchitecture::Zen4) => raw(0xdc43, "ls_dmnd_fills_from_sys: memory and other caches"),
         _ => None,
     }
 }
@@ -147,34 +157,41 @@ fn less_fills(sources: u64, name: &'static str) -> Option<Encoding> {
 mod tests {
     use super::*;
 
-    fn core(vendor: &[u8; 12], family: u32, model: u32) -> Core {
-        Core::of(Some(Identity { vendor: *vendor, family, model }))
+    fn core(vendor: &[u8; 12], family: u32, model: u32) -> Microarchitecture {
+        Microarchitecture::of(Some(Identity { vendor: *vendor, family, model }))
     }
 
     #[test]
     fn cores_are_told_apart_by_family_and_model() {
         let cases = [
-            (b"GenuineIntel", 6, 0x3f, Core::Haswell),
-            (b"GenuineIntel", 6, 0x8f, Core::Skylake),
-            (b"GenuineIntel", 6, 0xbd, Core::LionCove),
-            (b"GenuineIntel", 6, 0x5c, Core::Other),
-            (b"AuthenticAMD", 0x17, 0x08, Core::Other),
-            (b"AuthenticAMD", 0x17, 0x71, Core::Zen2),
-            (b"AuthenticAMD", 0x19, 0x21, Core::Zen3),
-            (b"AuthenticAMD", 0x19, 0x11, Core::Zen4),
-            (b"AuthenticAMD", 0x1a, 0x44, Core::Zen4),
-            (b"HygonGenuine", 0x18, 0x00, Core::Other),
+            (b"GenuineIntel", 6, 0x3f, Microarchitecture::Haswell),
+            (b"GenuineIntel", 6, 0x8f, Microarchitecture::Skylake),
+            (b"GenuineIntel", 6, 0xbd, Microarchitecture::LionCove),
+            (b"GenuineIntel", 6, 0x5c, Microarchitecture::Other),
+            (b"AuthenticAMD", 0x17, 0x08, Microarchitecture::Other),
+            (b"AuthenticAMD", 0x17, 0x71, Microarchitecture::Zen2),
+            (b"AuthenticAMD", 0x19, 0x21, Microarchitecture::Zen3),
+            (b"AuthenticAMD", 0x19, 0x11, Microarchitecture::Zen4),
+            (b"AuthenticAMD", 0x1a, 0x44, Microarchitecture::Zen4),
+            (b"HygonGenuine", 0x18, 0x00, Microarchitecture::Other),
         ];
         for (vendor, family, model, expected) in cases {
             assert_eq!(core(vendor, family, model), expected, "family {family:#x}, model {model:#x}");
         }
-        assert_eq!(Core::of(None), Core::Other);
+        assert_eq!(Microarchitecture::of(None), Microarchitecture::Other);
     }
 
     /// The caches' levels divide the loads of a known core among them: no two count the same source.
     #[test]
     fn no_source_of_data_is_counted_twice() {
-        for core in [Core::Haswell, Core::Skylake, Core::LionCove, Core::Zen2, Core::Zen3, Core::Zen4] {
+        for core in [
+            Microarchitecture::Haswell,
+            Microarchitecture::Skylake,
+            Microarchitecture::LionCove,
+            Microarchitecture::Zen2,
+            Microarchitecture::Zen3,
+            Microarchitecture::Zen4,
+        ] {
             let numbers = [Event::L2Hits, Event::L3Hits, Event::L3Misses].map(|event| encoding(event, core).unwrap());
             let masks = numbers.map(|number| number.config >> 8 & 0xff);
             assert_eq!(masks[0] & masks[1] | masks[1] & masks[2] | masks[0] & masks[2], 0, "{core:?}");
@@ -190,7 +207,7 @@ mod tests {
     fn a_core_that_is_not_known_has_the_generic_events_alone() {
         for event in Event::ALL {
             let is_cache = [Event::L1Hits, Event::L2Hits, Event::L3Hits, Event::L3Misses].contains(&event);
-            assert_eq!(encoding(event, Core::Other).is_none(), is_cache, "{event}");
+            assert_eq!(encoding(event, Microarchitecture::Other).is_none(), is_cache, "{event}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bellows_pmu::{Event, Group, MOST_EVENTS, OpenError};
+use bellows_pmu::{Event, Group, MAX_EVENTS, OpenError};
 use bellows_testkit::skip;
 
 /// Touches this many pages that nobody has touched before, each of which the kernel has to give by itself.
@@ -91,9 +91,9 @@ fn sums_of_intervals_are_what_was_counted_in_all() {
 fn a_group_may_be_empty_or_full_but_no_fuller() {
     let group = Group::open(&[]).unwrap();
     assert_eq!(group.reading().since(&group.reading()).iter().count(), 0);
-    let error = Group::open(&[Event::PageFaults; MOST_EVENTS + 1]).unwrap_err();
+    let error = Group::open(&[Event::PageFaults; MAX_EVENTS + 1]).unwrap_err();
     assert!(matches!(error, OpenError::TooMany(17)), "{error}");
-    let Some(group) = open("a full group", &[Event::PageFaults; MOST_EVENTS]) else { return };
+    let Some(group) = open("a full group", &[Event::PageFaults; MAX_EVENTS]) else { return };
     let before = group.reading();
     touch();
     let counts = group.reading().since(&before);

@@ -27,10 +27,10 @@ pub use thread::{Buffers, buffer_use, free, free_many, sort_free_buffers, take_l
 pub const HEADROOM: usize = 128;
 
 /// Bytes of data that fit into every ordinary buffer.
-pub const ROOM: usize = 2_048;
+pub const DATA_ROOM: usize = 2_048;
 
 /// Bytes of data that fit into a large buffer: the longest packet there can be.
-pub const LARGEST_ROOM: usize = LARGE_STRIDE - DATA_OFFSET;
+pub const LARGE_DATA_ROOM: usize = LARGE_STRIDE - DATA_OFFSET;
 
 /// Distance from one large buffer to the next: an odd number of lines.
 const LARGE_STRIDE: usize = 1_153 * LINE;

@@ -13,14 +13,14 @@ use bellows_sys::memory::{Pages, Reservation};
 
 use crate::accounts::{AccountNumber, Accounts};
 use crate::magazine::{Magazine, Tally};
-use crate::{DATA_OFFSET, LARGE_STRIDE, LINE, ROOM};
+use crate::{DATA_OFFSET, DATA_ROOM, LARGE_STRIDE, LINE};
 
 /// The size of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Buffers for ordinary packets (2,048 bytes of data each).
     pub packets: usize,
-    /// Buffers for super-frames (73,600 bytes of data each).
+    /// Buffers for GSO packets (73,600 bytes of data each).
     pub large_packets: usize,
     /// Distance in bytes from one ordinary buffer to the next: an odd multiple of 64, or any multiple of 64 to
     /// experiment with, at least 2,240.
@@ -29,7 +29,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { packets: 65_536, large_packets: 512, stride: DATA_OFFSET + ROOM }
+        Config { packets: 65_536, large_packets: 512, stride: DATA_OFFSET + DATA_ROOM }
     }
 }
 
@@ -244,7 +244,7 @@ impl Pool {
         let within = |what, value, least, most| {
             if (least..=most).contains(&value) { Ok(()) } else { Err(Error::OutOfRange { what, value, least, most }) }
         };
-        within("the stride", config.stride, DATA_OFFSET + ROOM, 1 << 18)?;
+        within("the stride", config.stride, DATA_OFFSET + DATA_ROOM, 1 << 18)?;
         if !config.stride.is_multiple_of(LINE) {
             return Err(Error::UnevenStride(config.stride));
         }

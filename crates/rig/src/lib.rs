@@ -53,7 +53,7 @@ impl App for Feed {
         });
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         with_queue(&self.0, |queue| queue.is_empty())
     }
 }

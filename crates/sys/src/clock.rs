@@ -80,7 +80,7 @@ pub fn at(ticks: u64) -> u64 {
 
 /// How many nanoseconds a number of ticks lasts.
 #[inline]
-pub fn ticks_to_nanos(ticks: u64) -> u64 {
+pub fn ticks_to_ns(ticks: u64) -> u64 {
     scale(ticks, calibration().scale)
 }
 
@@ -90,18 +90,18 @@ fn scale(ticks: u64, scale: u64) -> u64 {
 }
 
 /// Wall-clock time in nanoseconds since the Unix epoch (0 for a clock set before it).
-pub fn unix_nanos() -> u64 {
+pub fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }
 
-fn monotonic_nanos() -> u64 {
+fn monotonic_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 #[inline]
 fn raw_ticks(invariant: bool) -> u64 {
-    if invariant { raw_tsc() } else { monotonic_nanos() }
+    if invariant { raw_tsc() } else { monotonic_ns() }
 }
 
 /// The time-stamp counter, whatever its rate; 0 on processors without one.
@@ -139,17 +139,17 @@ fn measure_tsc_hz() -> u64 {
         (0..16)
             .map(|_| {
                 let before = raw_ticks(true);
-                let nanos = monotonic_nanos();
+                let nanos = monotonic_ns();
                 let after = raw_ticks(true);
                 (after.wrapping_sub(before), before.wrapping_add(after.wrapping_sub(before) / 2), nanos)
             })
             .min()
             .unwrap_or_default()
     };
-    let (_, first_ticks, first_nanos) = reading();
+    let (_, first_ticks, first_ns) = reading();
     std::thread::sleep(std::time::Duration::from_millis(20));
-    let (_, last_ticks, last_nanos) = reading();
-    let nanos = last_nanos.saturating_sub(first_nanos).max(1);
+    let (_, last_ticks, last_ns) = reading();
+    let nanos = last_ns.saturating_sub(first_ns).max(1);
     let ticks = last_ticks.wrapping_sub(first_ticks);
     (u128::from(ticks) * 1_000_000_000 / u128::from(nanos)).max(1) as u64
 }
@@ -160,9 +160,9 @@ mod tests {
 
     #[test]
     fn nanoseconds_keep_pace_with_the_monotonic_clock() {
-        let (start, reference) = (now(), monotonic_nanos());
+        let (start, reference) = (now(), monotonic_ns());
         std::thread::sleep(std::time::Duration::from_millis(50));
-        let (elapsed, expected) = (now() - start, monotonic_nanos() - reference);
+        let (elapsed, expected) = (now() - start, monotonic_ns() - reference);
         let error = elapsed.abs_diff(expected) as f64 / expected as f64;
         assert!(error < 0.02, "{elapsed} ns by ticks, {expected} ns by CLOCK_MONOTONIC");
     }

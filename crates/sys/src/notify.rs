@@ -243,7 +243,7 @@ impl Notifier {
             if self::busy() - busy > SLOW {
                 slot.strikes.fetch_add(1, Relaxed);
             }
-        } else if clock::ticks_to_nanos(clock::ticks().wrapping_sub(start)) > SLOW {
+        } else if clock::ticks_to_ns(clock::ticks().wrapping_sub(start)) > SLOW {
             slot.suspicious.store(SUSPICIOUS, Relaxed);
             slot.strikes.store(0, Relaxed);
         }

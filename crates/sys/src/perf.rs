@@ -2,7 +2,7 @@
 //!
 //! A [`Counter`] counts one event for one thread; several that are opened behind a leader are on the processor together or
 //! not at all, and are read together. [`Counter::page`] maps what the kernel publishes about a counter; where that says so,
-//! [`Page::sample`] reads the processor's register directly. A [`Ring`] is filled by the kernel with samples of what a thread
+//! [`Page::sample`] reads the processor's register directly. A [`SampleRing`] is filled by the kernel with samples of what a thread
 //! executes.
 //!
 //! # Sources
@@ -12,7 +12,7 @@
 
 mod ring;
 
-pub use ring::Ring;
+pub use ring::SampleRing;
 
 use std::io;
 use std::mem::size_of;
@@ -62,7 +62,7 @@ pub mod config {
 
 /// What to count: an event, and in which modes of the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct What {
+pub struct EventSpec {
     /// Who defines the event ([`kind`]).
     pub kind: u32,
     /// Its number ([`config`], or the processor's manual).
@@ -109,7 +109,7 @@ const FORMAT_GROUP: u64 = 1 << 3;
 const FORMAT: u64 = FORMAT_GROUP | FORMAT_TIME_ENABLED | FORMAT_TIME_RUNNING;
 
 /// How many counters a group may have for [`Counter::read`].
-pub const MOST_TOGETHER: usize = 16;
+pub const MAX_GROUP_EVENTS: usize = 16;
 
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
@@ -126,7 +126,7 @@ impl Counter {
     /// `ENOENT` and others when there is no such event; `EACCES` and `EPERM` when it is not permitted; `EINVAL` when the
     /// processor cannot count it together with the leader's; `EMFILE` without descriptors left; others of
     /// `perf_event_open(2)`.
-    pub fn open(what: &What, leader: Option<&Counter>) -> io::Result<Counter> {
+    pub fn open(what: &EventSpec, leader: Option<&Counter>) -> io::Result<Counter> {
         let attributes = Attributes {
             kind: what.kind,
             config: what.config,
@@ -154,13 +154,13 @@ impl Counter {
         }
     }
 
-    /// Reads the counts of this leader and of those opened behind it, at most [`MOST_TOGETHER`], in that order and in one
+    /// Reads the counts of this leader and of those opened behind it, at most [`MAX_GROUP_EVENTS`], in that order and in one
     /// system call; returns how many there are. Allocates nothing.
     ///
     /// # Errors
     /// Those of `read(2)`: `ENOSPC` when there are more counters than that, for one.
     pub fn read(&self, samples: &mut [Sample]) -> io::Result<usize> {
-        let mut bytes = [0u8; 8 * (3 + MOST_TOGETHER)];
+        let mut bytes = [0u8; 8 * (3 + MAX_GROUP_EVENTS)];
         let got = rustix::io::read(&self.descriptor, &mut bytes)?;
         let mut words =
             bytes[..got].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
@@ -182,7 +182,7 @@ impl Counter {
     }
 }
 
-fn modes(what: &What) -> u64 {
+fn modes(what: &EventSpec) -> u64 {
     if what.user_only { EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR } else { 0 }
 }
 
@@ -344,14 +344,14 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::Release;
 
-    fn software(config: u64) -> What {
-        What { kind: kind::SOFTWARE, config, user_only: false }
+    fn software(config: u64) -> EventSpec {
+        EventSpec { kind: kind::SOFTWARE, config, user_only: false }
     }
 
     #[test]
     fn what_is_no_event_is_an_error_and_so_is_a_buffer_without_a_group() {
         assert!(Counter::open(&software(u64::MAX), None).is_err());
-        assert!(Counter::open(&What { kind: u32::MAX, config: 0, user_only: true }, None).is_err());
+        assert!(Counter::open(&EventSpec { kind: u32::MAX, config: 0, user_only: true }, None).is_err());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use rustix::net::{
 use crate::access::{FileAccess, FileAccessError};
 
 /// The most descriptors that one call can send or receive.
-pub const MOST_FILES: usize = 16;
+pub const MAX_FILES: usize = 16;
 
 /// What came at once.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Received {
     pub bytes: usize,
     /// The descriptors that came with them.
     pub files: Vec<File>,
-    /// More descriptors came than [`MOST_FILES`]; some of them are closed.
+    /// More descriptors came than [`MAX_FILES`]; some of them are closed.
     pub surplus: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Received {
 /// # Errors
 /// `WouldBlock` when nothing is there; those of `recvmsg(2)`.
 pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Received> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let message = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)?;
@@ -49,17 +49,17 @@ pub fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<Received> {
         }
     }
     // The space is rounded up, so that a few more than the most may come whole.
-    let surplus = message.flags.contains(ReturnFlags::CTRUNC) || files.len() > MOST_FILES;
+    let surplus = message.flags.contains(ReturnFlags::CTRUNC) || files.len() > MAX_FILES;
     Ok(Received { bytes: message.bytes, files, surplus })
 }
 
 /// Sends as much as the socket takes, at least one byte. The descriptors go with the first byte.
 ///
 /// # Errors
-/// `WouldBlock` when the socket takes nothing; `InvalidInput` for more than [`MOST_FILES`] descriptors; those of
+/// `WouldBlock` when the socket takes nothing; `InvalidInput` for more than [`MAX_FILES`] descriptors; those of
 /// `sendmsg(2)`. There is no signal when the other side has closed.
 pub fn send(socket: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::ErrorKind::InvalidInput.into());

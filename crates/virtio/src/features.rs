@@ -16,13 +16,13 @@ impl Features {
     pub const GUEST_CSUM: Features = Features(1 << 1);
     /// The device has a MAC address to tell.
     pub const MAC: Features = Features(1 << 5);
-    /// `guest-tso4`: the driver takes TCP super-frames over IPv4.
+    /// `guest-tso4`: the driver takes TCP GSO packets over IPv4.
     pub const GUEST_TSO4: Features = Features(1 << 7);
-    /// `guest-tso6`: the driver takes TCP super-frames over IPv6.
+    /// `guest-tso6`: the driver takes TCP GSO packets over IPv6.
     pub const GUEST_TSO6: Features = Features(1 << 8);
-    /// `tso4`: the device takes TCP super-frames over IPv4.
+    /// `tso4`: the device takes TCP GSO packets over IPv4.
     pub const HOST_TSO4: Features = Features(1 << 11);
-    /// `tso6`: the device takes TCP super-frames over IPv6.
+    /// `tso6`: the device takes TCP GSO packets over IPv6.
     pub const HOST_TSO6: Features = Features(1 << 12);
     /// `mergeable`: a received packet may be spread over several of the driver's buffers.
     pub const MRG_RXBUF: Features = Features(1 << 15);

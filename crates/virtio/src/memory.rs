@@ -65,7 +65,7 @@ pub enum MapError {
 }
 
 /// So long a region's pages are looked for that are there already, and need not be page faults of the engine's.
-const LONGEST_BRINGING: Duration = Duration::from_millis(50);
+const MAX_FAULT_IN: Duration = Duration::from_millis(50);
 
 /// One region of the driver's memory, mapped here. A clone is the same mapping.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ impl Region {
             return Err(MapError::Short { guest, needed, there });
         }
         let mapping = file.map(offset, length).map_err(system)?;
-        mapping.bring_in(file.present(), LONGEST_BRINGING);
+        mapping.bring_in(file.present(), MAX_FAULT_IN);
         Ok(Region { guest, length, user, mapping: Arc::new(mapping) })
     }
 

@@ -8,7 +8,7 @@
 //! Only packets that carry a claim are looked at.
 
 use bellows_packet::{Offload, Packet};
-use bellows_wire::offload::{Kind, SuperFrame, Transport, finish_checksum};
+use bellows_wire::offload::{GsoPacket, Kind, Transport, finish_checksum};
 
 use crate::features::Features;
 
@@ -73,7 +73,7 @@ pub(crate) fn header_for(packet: &Packet, receiver: Receiver, features: Features
 /// What is left to do to a frame, with the frame's own lengths and nothing else, if the claim is true of the frame.
 ///
 /// A checksum lies in the TCP or UDP header, and covers all from there to the frame's end. A frame that is to be cut
-/// is one that [`SuperFrame`] cuts. Padding behind an IP packet makes both untrue, because who does the work takes
+/// is one that [`GsoPacket`] cuts. Padding behind an IP packet makes both untrue, because who does the work takes
 /// all that it gets for payload.
 fn verified(frame: &[u8], claim: Offload) -> Option<Offload> {
     let (start, offset) = (usize::from(claim.checksum_start), usize::from(claim.checksum_offset));
@@ -90,7 +90,7 @@ fn verified(frame: &[u8], claim: Offload) -> Option<Offload> {
         Offload::GSO_TCP6 => Kind::Tcp6,
         _ => return (!claim.is_super_frame()).then_some(offload),
     };
-    let whole = SuperFrame::new(frame, kind, claim.segment_size).ok()?;
+    let whole = GsoPacket::new(frame, kind, claim.segment_size).ok()?;
     // Headers that are cut are short.
     Some(Offload { header_length: whole.header_len() as u16, segment_size: claim.segment_size, ..offload })
 }

@@ -5,7 +5,7 @@
 
 mod model;
 
-use bellows_packet::{LARGEST_ROOM, Packet, ROOM, Vector};
+use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, Packet, Vector};
 use bellows_virtio::Features;
 use bellows_virtio::ring::{ReceiveRing, STEPS_PER_CALL, STEPS_PER_PACKET, Stop, TransmitRing};
 
@@ -150,7 +150,10 @@ fn no_ring_makes_a_call_look_at_more_than_its_burst_allows() {
                     worst = worst.max(steps);
                     let copied = ring.counters().bytes - bytes;
                     bytes = ring.counters().bytes;
-                    assert!(copied <= (burst * ROOM + LARGEST_ROOM) as u64, "{copied} bytes, {attack:?}, {features}");
+                    assert!(
+                        copied <= (burst * DATA_ROOM + LARGE_DATA_ROOM) as u64,
+                        "{copied} bytes, {attack:?}, {features}"
+                    );
                     assert!(ring.spent() < burst + STEPS_PER_CALL && ring.spent() >= packets.len());
                     if result.is_err() {
                         break;
@@ -181,7 +184,7 @@ fn nor_does_one_that_receives() {
                     worst = worst.max(steps);
                     let copied = ring.counters().bytes - bytes;
                     bytes = ring.counters().bytes;
-                    let most = burst.max(burst * ROOM / length) * length + burst * ROOM + LARGEST_ROOM;
+                    let most = burst.max(burst * DATA_ROOM / length) * length + burst * DATA_ROOM + LARGE_DATA_ROOM;
                     assert!(copied <= most as u64, "{copied} bytes, {attack:?}, {features}");
                     match result {
                         Err(_) => break,

@@ -464,7 +464,7 @@ fn rings(doorbell: &Doorbell) -> bool {
     doorbell.word().load(Relaxed) & doorbell.mask() != doorbell.quiet()
 }
 
-/// Mostly short packets, some long ones, and super-frames where they are allowed.
+/// Mostly short packets, some long ones, and GSO packets where they are allowed.
 fn packet_length(random: &mut Random, offload: Option<Offload>) -> usize {
     match random.between(0, 99) {
         0..=59 => random.between(60, 200),

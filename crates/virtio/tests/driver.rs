@@ -85,21 +85,21 @@ fn feature_sets() -> Vec<Features> {
 
 /// A packet of any length and kind. Most are small.
 fn packet(random: &mut Random, features: Features) -> Packet {
-    let super_frame = features.has(Features::HOST_TSO4) && random.one_in(50);
+    let gso_packet = features.has(Features::HOST_TSO4) && random.one_in(50);
     let length = match random.between(0, 9) {
-        _ if super_frame => random.between(2_000, 65_550),
+        _ if gso_packet => random.between(2_000, 65_550),
         0..=6 => random.between(1, 200),
         7 | 8 => random.between(1, 2_048),
         _ => random.between(2_000, 9_014),
     };
-    if !super_frame && (!features.has(Features::CSUM) || random.one_in(2)) {
+    if !gso_packet && (!features.has(Features::CSUM) || random.one_in(2)) {
         return Packet::from_bytes(&random.bytes(length)).unwrap();
     }
-    let is_tcp = super_frame || random.one_in(2);
-    let is_ipv6 = !super_frame && random.one_in(2);
+    let is_tcp = gso_packet || random.one_in(2);
+    let is_ipv6 = !gso_packet && random.one_in(2);
     let frame = frames::frame(random, length, is_tcp, is_ipv6);
     let mut packet = Packet::from_bytes(&frame.bytes).unwrap();
-    packet.set_offload(if super_frame { frame.gso(1448) } else { frame.checksum() });
+    packet.set_offload(if gso_packet { frame.gso(1448) } else { frame.checksum() });
     packet
 }
 

@@ -1,6 +1,6 @@
 //! Watching single packets: traces, which follow some through the network, and taps, which copy all that pass a link.
 //!
-//! While somebody watches, every breath is instrumented: before each call the engine notes how many packets the links
+//! While somebody watches, every breath is sampled: before each call the engine notes how many packets the links
 //! behind the app have been sent, and looks after it at those that came. While nobody does, nothing of this costs anything.
 //!
 //! | module | what it holds |

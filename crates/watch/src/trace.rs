@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bellows_observe::{Hop, HopKind, TraceOrder};
-use bellows_packet::{Fate, Mark, Packet, Passage};
+use bellows_packet::{Mark, MarkedEvent, MarkedEventKind, Packet};
 
 use crate::listener::{Listener, until};
 use crate::network::{Call, Network, link_type};
@@ -135,19 +135,19 @@ impl TraceWatch {
     }
 
     /// Takes in what became of packets in a call. An app that frees a packet after it has copied it has not ended it.
-    pub(crate) fn note(&mut self, network: &impl Network, app: usize, at: u64, passages: &[Passage]) {
+    pub(crate) fn note(&mut self, network: &impl Network, app: usize, at: u64, marked_events: &[MarkedEvent]) {
         let name = network.app_name(app);
         let mut copies: Vec<usize> = Vec::new();
-        for passage in passages {
-            let Some(position) = self.position(passage.mark) else { continue };
-            if passage.fate == Fate::Copied {
+        for event in marked_events {
+            let Some(position) = self.position(event.mark) else { continue };
+            if event.kind == MarkedEventKind::Copied {
                 self.alive[position] += 1;
                 copies.push(position);
                 continue;
             }
             self.end_one(position);
-            match passage.fate {
-                Fate::Dropped(reason) => {
+            match event.kind {
+                MarkedEventKind::Dropped(reason) => {
                     let reason = network.drop_reason(app, reason).to_owned();
                     self.send(position, at, name, HopKind::Dropped { reason });
                 }
@@ -160,11 +160,11 @@ impl TraceWatch {
     }
 
     /// Takes in what became of packets outside of the calls of apps.
-    pub(crate) fn note_elsewhere(&mut self, passages: &[Passage]) {
-        for passage in passages {
-            let Some(position) = self.position(passage.mark) else { continue };
-            match passage.fate {
-                Fate::Copied => self.alive[position] += 1,
+    pub(crate) fn note_elsewhere(&mut self, marked_events: &[MarkedEvent]) {
+        for event in marked_events {
+            let Some(position) = self.position(event.mark) else { continue };
+            match event.kind {
+                MarkedEventKind::Copied => self.alive[position] += 1,
                 _ => self.end_one(position),
             }
         }

@@ -1,7 +1,7 @@
 //! All that is watched, in the hands of the engine's thread.
 
 use bellows_observe::MAX_TRACED;
-use bellows_packet::Passage;
+use bellows_packet::MarkedEvent;
 use bellows_sys::clock;
 
 use crate::network::{Call, Network};
@@ -61,7 +61,7 @@ pub struct Watch {
 
 impl Default for Watch {
     fn default() -> Watch {
-        Watch { trace: None, taps: Vec::new(), sent: Vec::new(), origin: (clock::ticks(), clock::unix_nanos()) }
+        Watch { trace: None, taps: Vec::new(), sent: Vec::new(), origin: (clock::ticks(), clock::unix_ns()) }
     }
 }
 
@@ -95,16 +95,23 @@ impl Watch {
     }
 
     /// Notes what the outputs of an app have been sent before it is called, and that packets were freed outside of calls.
-    pub fn before(&mut self, network: &impl Network, call: &Call<'_>, passages: &[Passage]) {
+    pub fn before(&mut self, network: &impl Network, call: &Call<'_>, marked_events: &[MarkedEvent]) {
         if let Some(trace) = &mut self.trace {
-            trace.note_elsewhere(passages);
+            trace.note_elsewhere(marked_events);
         }
         self.sent.clear();
         self.sent.extend(call.outputs.iter().map(|&link| network.sent(link)));
     }
 
     /// Looks at what an app has done in a call that took from `start` to `end`, by the clock.
-    pub fn after(&mut self, network: &impl Network, call: &Call<'_>, start: u64, end: u64, passages: &[Passage]) {
+    pub fn after(
+        &mut self,
+        network: &impl Network,
+        call: &Call<'_>,
+        start: u64,
+        end: u64,
+        marked_events: &[MarkedEvent],
+    ) {
         let at = self.moment(end);
         let Watch { trace, taps, sent: before, .. } = self;
         for (&link, &before) in call.outputs.iter().zip(&*before) {
@@ -123,17 +130,17 @@ impl Watch {
                 }
             });
         }
-        self.note(network, call.app, at, passages);
+        self.note(network, call.app, at, marked_events);
     }
 
     /// Looks at what became of the packets in an app that has failed.
-    pub fn failed(&mut self, network: &impl Network, app: usize, passages: &[Passage]) {
-        self.note(network, app, self.moment(clock::ticks()), passages);
+    pub fn failed(&mut self, network: &impl Network, app: usize, marked_events: &[MarkedEvent]) {
+        self.note(network, app, self.moment(clock::ticks()), marked_events);
     }
 
-    fn note(&mut self, network: &impl Network, app: usize, at: u64, passages: &[Passage]) {
+    fn note(&mut self, network: &impl Network, app: usize, at: u64, marked_events: &[MarkedEvent]) {
         if let Some(trace) = &mut self.trace {
-            trace.note(network, app, at, passages);
+            trace.note(network, app, at, marked_events);
             if trace.is_complete() {
                 self.trace = None;
             }
@@ -142,6 +149,6 @@ impl Watch {
 
     /// Nanoseconds since the Unix epoch.
     fn moment(&self, ticks: u64) -> u64 {
-        self.origin.1 + clock::ticks_to_nanos(ticks.saturating_sub(self.origin.0))
+        self.origin.1 + clock::ticks_to_ns(ticks.saturating_sub(self.origin.0))
     }
 }

@@ -8,7 +8,7 @@
 //!    as its RFC draws them, a view such as [`UdpDatagram`] that reads and writes these fields in place, and a plain
 //!    struct such as [`UdpHeader`] whose `emit` writes a whole header, lengths and checksum included.
 //! 3. Whole frames: [`verify`] checks every checksum in a frame, [`frame`] builds UDP frames of a given size, [`summary`]
-//!    describes a packet in a line, as tcpdump does, [`offload`] finishes checksums and cuts TCP super-frames into segments, [`flow`] tells which flow a frame belongs to.
+//!    describes a packet in a line, as tcpdump does, [`offload`] finishes checksums and cuts TCP GSO packets into segments, [`flow`] tells which flow a frame belongs to.
 //!
 //! A view's `new_checked` tests once that the header lies within the bytes; from then on no accessor panics, whatever
 //! the bytes say and whatever the setters wrote: a payload whose bounds make no sense is empty. Lengths are in bytes,

@@ -1,12 +1,12 @@
-//! Work that a sender has left to others: unfinished checksums, and TCP super-frames to be cut into segments.
+//! Work that a sender has left to others: partial checksums, and TCP GSO packets to be cut into segments.
 //!
 //! A guest that may leaves the checksum of a TCP or UDP packet unfinished, and hands over up to 64 KiB of a TCP stream as one
 //! frame. Whoever sends such a packet to somebody who does not take it so does the rest here: [`Transport::finish`], or
-//! [`SuperFrame`], which cuts as Linux's software segmentation does. Every frame that comes from elsewhere is checked in
+//! [`GsoPacket`], which cuts as Linux's software segmentation does. Every frame that comes from elsewhere is checked in
 //! full; what is not well formed is an error that names the field.
 //!
 //! What a sender says about a frame is a claim. Whoever passes it on asks the frame itself: [`Transport::find`] tells
-//! where the checksum lies and what it covers, [`SuperFrame::new`] whether the frame can be cut, within
+//! where the checksum lies and what it covers, [`GsoPacket::new`] whether the frame can be cut, within
 //! [limits](MAX_SEGMENTS) that keep one frame from costing as much as thousands.
 //!
 //! ```
@@ -18,8 +18,8 @@
 //! # Ipv4Header { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into(), protocol: IpProtocol::TCP, ttl: 64, traffic_class: 0, identification: 1, dont_fragment: true }.emit(&mut frame[14..])?;
 //! # EthernetHeader { dst: MacAddr::BROADCAST, src: MacAddr::BROADCAST, ether_type: EtherType::IPV4 }.emit(&mut frame)?;
 //! // 3,000 bytes of a stream behind 54 bytes of headers.
-//! let super_frame = SuperFrame::new(&frame, Kind::Tcp4, 1_448)?;
-//! for segment in super_frame.segments(Checksums::Whole) {
+//! let gso_packet = GsoPacket::new(&frame, Kind::Tcp4, 1_448)?;
+//! for segment in gso_packet.segments(Checksums::Whole) {
 //!     let mut buffer = vec![0; segment.len()];
 //!     segment.write(&mut buffer);
 //!     assert!(buffer.len() <= 54 + 1_448);
@@ -53,9 +53,9 @@ use crate::{
 /// ```
 pub fn finish_checksum(packet: &mut [u8], start: usize, offset: usize) -> Result<(), Error> {
     let field = start.saturating_add(offset);
-    need("unfinished checksum", packet, field.saturating_add(2))?;
+    need("partial checksum", packet, field.saturating_add(2))?;
     // At an odd distance from the start the field's bytes would change places in the sum.
-    expect(offset.is_multiple_of(2), "unfinished checksum", "offset", offset, "even")?;
+    expect(offset.is_multiple_of(2), "partial checksum", "offset", offset, "even")?;
     let checksum = Sum::new().add_bytes(&packet[start..]).finish_udp();
     packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
     Ok(())
@@ -148,7 +148,7 @@ pub const MAX_HEADER_LEN: usize = 256;
 /// The most segments of one frame: 64 KiB in segments of 64 bytes.
 pub const MAX_SEGMENTS: usize = 1_024;
 
-/// What a super-frame is said to be.
+/// What a GSO packet is said to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// TCP over IPv4.
@@ -168,7 +168,7 @@ pub enum Checksums {
 
 /// An Ethernet frame with more of a TCP stream than goes into one segment, found well formed.
 #[derive(Debug, Clone, Copy)]
-pub struct SuperFrame<'a> {
+pub struct GsoPacket<'a> {
     /// All headers: Ethernet with VLAN tags, IP with options or extension headers, TCP with options.
     headers: &'a [u8],
     /// The bytes of the stream.
@@ -184,8 +184,8 @@ pub struct SuperFrame<'a> {
     pseudo_header: Sum,
 }
 
-impl<'a> SuperFrame<'a> {
-    /// Reads a super-frame that is to be cut into segments of `segment_size` bytes of the stream each.
+impl<'a> GsoPacket<'a> {
+    /// Reads a GSO packet that is to be cut into segments of `segment_size` bytes of the stream each.
     ///
     /// Padding behind the IP packet is not sent on. A frame that has no more than one segment's bytes becomes that one.
     ///
@@ -217,14 +217,14 @@ impl<'a> SuperFrame<'a> {
         let size_must = "48 bytes at least, with TCP's options";
         expect(
             segment_size > 0 && with_options >= MIN_SEGMENT_SIZE,
-            "super-frame",
+            "GSO packet",
             "segment size",
             segment_size,
             size_must,
         )?;
-        expect(headers.len() <= MAX_HEADER_LEN, "super-frame", "header length", headers.len(), "256 bytes at most")?;
+        expect(headers.len() <= MAX_HEADER_LEN, "GSO packet", "header length", headers.len(), "256 bytes at most")?;
         let count = payload.len().div_ceil(segment_size);
-        expect(count <= MAX_SEGMENTS, "super-frame", "the number of segments", count, "1,024 at most")?;
+        expect(count <= MAX_SEGMENTS, "GSO packet", "the number of segments", count, "1,024 at most")?;
         let hidden = refused(
             "IPv6 routing header",
             "the number of those that hide the destination",
@@ -232,7 +232,7 @@ impl<'a> SuperFrame<'a> {
             "0: give them a type that is known (0, 2 or 4)",
         );
         let pseudo_header = carried.addresses.ok_or(hidden)?.pseudo_header(IpProtocol::TCP, 0);
-        Ok(SuperFrame {
+        Ok(GsoPacket {
             headers,
             payload,
             kind,
@@ -325,10 +325,10 @@ fn refused(header: &'static str, field: &'static str, value: impl Into<usize>, m
     Error::Malformed { header, field, value: value.into(), must }
 }
 
-/// The segments of a [`SuperFrame`], in order.
+/// The segments of a [`GsoPacket`], in order.
 #[derive(Debug, Clone)]
 pub struct Segments<'a> {
-    whole: &'a SuperFrame<'a>,
+    whole: &'a GsoPacket<'a>,
     checksums: Checksums,
     next: usize,
 }
@@ -365,7 +365,7 @@ impl ExactSizeIterator for Segments<'_> {}
 /// One frame to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
-    whole: &'a SuperFrame<'a>,
+    whole: &'a GsoPacket<'a>,
     checksums: Checksums,
     index: usize,
     /// Where its payload begins in the whole payload.
@@ -380,7 +380,7 @@ impl<'a> Segment<'a> {
         self.whole.headers.len() + self.payload.len()
     }
 
-    /// The bytes of the stream that it carries, behind [`SuperFrame::header_len`] bytes of headers.
+    /// The bytes of the stream that it carries, behind [`GsoPacket::header_len`] bytes of headers.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -398,7 +398,7 @@ impl<'a> Segment<'a> {
     /// Writes the headers alone, checksums included, for callers that bring the payload behind them by other means. Hot.
     ///
     /// # Panics
-    /// If `headers` is not [`SuperFrame::header_len`] bytes long.
+    /// If `headers` is not [`GsoPacket::header_len`] bytes long.
     pub fn write_headers(&self, headers: &mut [u8]) {
         let whole = self.whole;
         headers.copy_from_slice(whole.headers);

@@ -1,17 +1,17 @@
-//! Super-frames cut into segments: against a naive model, put together again, and checked by the code that checks traffic.
+//! GSO packets cut into segments: against a naive model, put together again, and checked by the code that checks traffic.
 
 use std::path::PathBuf;
 
 use bellows_capture::{LinkType, Reader};
 use bellows_testkit::captures;
 use bellows_wire::offload::{
-    Checksums, Kind, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, SuperFrame, Transport, finish_checksum,
+    Checksums, GsoPacket, Kind, MAX_HEADER_LEN, MAX_SEGMENTS, MIN_SEGMENT_SIZE, Transport, finish_checksum,
 };
 use bellows_wire::tcp::flags::{ACK, CWR, FIN, PSH};
 use bellows_wire::*;
 use proptest::prelude::*;
 
-/// A super-frame as a guest makes it, taken apart.
+/// A GSO packet as a guest makes it, taken apart.
 #[derive(Clone, Debug)]
 struct Parts {
     /// Addresses, VLAN tags, and the type of what follows.
@@ -171,7 +171,7 @@ fn parts() -> impl Strategy<Value = Parts> {
     })
 }
 
-fn written(whole: &SuperFrame, checksums: Checksums) -> Vec<Vec<u8>> {
+fn written(whole: &GsoPacket, checksums: Checksums) -> Vec<Vec<u8>> {
     let segments = whole.segments(checksums);
     assert_eq!(segments.len(), whole.count());
     segments
@@ -185,7 +185,7 @@ fn written(whole: &SuperFrame, checksums: Checksums) -> Vec<Vec<u8>> {
 }
 
 /// Puts segments together again.
-fn joined(frames: &[Vec<u8>], whole: &SuperFrame, kind: Kind, addresses: &IpPair) -> Vec<u8> {
+fn joined(frames: &[Vec<u8>], whole: &GsoPacket, kind: Kind, addresses: &IpPair) -> Vec<u8> {
     let (first, last) = (&frames[0], &frames[frames.len() - 1]);
     let flags = whole.tcp_start() + 13;
     let mut frame = first.clone();
@@ -214,7 +214,7 @@ proptest! {
         let size = size.max((parts.payload.len() / 500) as u16).max(48);
         let frame = parts.frame(&parts.payload);
         let padded = [&frame[..], &vec![0xdd; padding]].concat();
-        let whole = SuperFrame::new(&padded, parts.kind, size).unwrap();
+        let whole = GsoPacket::new(&padded, parts.kind, size).unwrap();
         prop_assert_eq!(whole.tcp_start(), parts.link.len() + parts.ip.len());
 
         let frames = written(&whole, Checksums::Whole);
@@ -236,7 +236,7 @@ proptest! {
         let mut partial = written(&whole, Checksums::Partial);
         for (partial, frame) in partial.iter_mut().zip(&frames) {
             finish_checksum(partial, whole.tcp_start(), 16).unwrap();
-            // An unfinished checksum is never finished as 0; both are the same number.
+            // A partial checksum is never finished as 0; both are the same number.
             let found = whole.tcp_start() + 16..whole.tcp_start() + 18;
             if frame[found.clone()] == [0, 0] {
                 prop_assert_eq!(&partial[found.clone()], [0xff, 0xff]);
@@ -273,7 +273,7 @@ proptest! {
             && usize::from(size) + options >= MIN_SEGMENT_SIZE
             && header_len <= MAX_HEADER_LEN
             && count <= MAX_SEGMENTS;
-        let whole = SuperFrame::new(&frame, parts.kind, size);
+        let whole = GsoPacket::new(&frame, parts.kind, size);
         prop_assert_eq!(whole.is_ok(), fits, "{:?}", whole.err());
         let segments = whole.iter().flat_map(|whole| whole.segments(Checksums::Whole));
         let made: usize = segments.map(|segment| segment.len()).sum();
@@ -343,7 +343,7 @@ proptest! {
             prop_assert!(found.finish(&mut frame.clone()).is_ok());
         }
         for kind in [Kind::Tcp4, Kind::Tcp6] {
-            if let Ok(whole) = SuperFrame::new(&frame, kind, size) {
+            if let Ok(whole) = GsoPacket::new(&frame, kind, size) {
                 let found = found.as_ref().unwrap();
                 let of_whole = (whole.tcp_start(), 16, whole.len());
                 prop_assert_eq!((found.start(), found.checksum_offset(), found.end()), of_whole);
@@ -387,15 +387,15 @@ fn what_cannot_be_cut_is_refused_by_name() {
     let refused = |kind, size, change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = frame.clone();
         change(&mut frame);
-        SuperFrame::new(&frame, kind, size).err().map(|error| error.to_string()).unwrap_or_default()
+        GsoPacket::new(&frame, kind, size).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let nothing = |_: &mut Vec<u8>| ();
     assert_eq!(refused(Kind::Tcp4, 48, &nothing), "");
-    let size = "super-frame: segment size is 47, it must be 48 bytes at least, with TCP's options";
+    let size = "GSO packet: segment size is 47, it must be 48 bytes at least, with TCP's options";
     assert_eq!(refused(Kind::Tcp4, 47, &nothing), size);
     assert_eq!(refused(Kind::Tcp4, 7, &|frame| frame[46] = 0xf0), size.replace("47", "7"), "40 bytes are options");
     assert_eq!(refused(Kind::Tcp4, 8, &|frame| frame[46] = 0xf0), "");
-    assert!(refused(Kind::Tcp4, 0, &nothing).starts_with("super-frame: segment size is 0, it must be"));
+    assert!(refused(Kind::Tcp4, 0, &nothing).starts_with("GSO packet: segment size is 0, it must be"));
     assert!(refused(Kind::Tcp6, 48, &nothing).starts_with("Ethernet: type is 2048, it must be 0x86dd"));
     assert!(refused(Kind::Tcp4, 48, &|frame| frame[23] = 17).starts_with("IP: protocol is 17, it must be 6 (TCP)"));
     assert!(refused(Kind::Tcp4, 48, &|frame| frame[20] = 0x20).starts_with("IPv4: fragment field is 8192"));
@@ -403,10 +403,10 @@ fn what_cannot_be_cut_is_refused_by_name() {
     assert!(refused(Kind::Tcp4, 48, &|frame| frame.truncate(60)).starts_with("IPv4: 140 bytes are needed, 46 are"));
 
     let longest = plain(MAX_SEGMENTS * 48);
-    assert_eq!(SuperFrame::new(&longest.frame(&longest.payload), Kind::Tcp4, 48).unwrap().count(), MAX_SEGMENTS);
+    assert_eq!(GsoPacket::new(&longest.frame(&longest.payload), Kind::Tcp4, 48).unwrap().count(), MAX_SEGMENTS);
     let longer = plain(MAX_SEGMENTS * 48 + 1);
-    let error = SuperFrame::new(&longer.frame(&longer.payload), Kind::Tcp4, 48).unwrap_err().to_string();
-    assert_eq!(error, "super-frame: the number of segments is 1025, it must be 1,024 at most");
+    let error = GsoPacket::new(&longer.frame(&longer.payload), Kind::Tcp4, 48).unwrap_err().to_string();
+    assert_eq!(error, "GSO packet: the number of segments is 1025, it must be 1,024 at most");
     // 14 bytes of Ethernet, 40 of IPv6, 20 of TCP, and extension headers up to the limit and beyond it.
     let with_extensions = |length: usize| {
         let mut extension = vec![0; length];
@@ -416,9 +416,9 @@ fn what_cannot_be_cut_is_refused_by_name() {
         packet[40 + length + 12] = 0x50;
         [&[2; 12][..], &[0x86, 0xdd], &packet].concat()
     };
-    assert_eq!(SuperFrame::new(&with_extensions(176), Kind::Tcp6, 48).unwrap().header_len(), 250);
-    let error = SuperFrame::new(&with_extensions(184), Kind::Tcp6, 48).unwrap_err().to_string();
-    assert_eq!(error, "super-frame: header length is 258, it must be 256 bytes at most");
+    assert_eq!(GsoPacket::new(&with_extensions(176), Kind::Tcp6, 48).unwrap().header_len(), 250);
+    let error = GsoPacket::new(&with_extensions(184), Kind::Tcp6, 48).unwrap_err().to_string();
+    assert_eq!(error, "GSO packet: header length is 258, it must be 256 bytes at most");
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn a_segment_as_long_as_an_ipv6_packet_can_be_has_the_right_length() {
         parts.link[12..].copy_from_slice(&[0x86, 0xdd]);
         parts.ip = [&[0x60, 0, 0, 0, 0, 0, 6, 64][..], &src, &dst].concat();
         let frame = parts.frame(&parts.payload);
-        let whole = SuperFrame::new(&frame, Kind::Tcp6, u16::MAX).unwrap();
+        let whole = GsoPacket::new(&frame, Kind::Tcp6, u16::MAX).unwrap();
         assert_eq!(written(&whole, Checksums::Whole), [frame]);
     }
 }
@@ -466,7 +466,7 @@ fn ipv6_headers_that_forbid_it_are_refused_by_name() {
         let mut packet = [&[0x60, 0, 0, 0, 0, 44, next, 64][..], &[1; 32], &extension, &[0; 20]].concat();
         packet[40 + 24 + 12] = 0x50;
         let frame = [&[2; 12][..], &[0x86, 0xdd], &packet].concat();
-        SuperFrame::new(&frame, Kind::Tcp6, 48).err().map(|error| error.to_string()).unwrap_or_default()
+        GsoPacket::new(&frame, Kind::Tcp6, 48).err().map(|error| error.to_string()).unwrap_or_default()
     };
     let extension = |start: [u8; 4]| {
         let mut extension = [0; 24];
@@ -486,19 +486,19 @@ fn ipv6_headers_that_forbid_it_are_refused_by_name() {
 fn real_segments_survive_being_cut_and_joined() {
     const TEST: &str = "real_segments_survive_being_cut_and_joined";
     let Some(files) = captures::real(TEST) else { return };
-    let (cut, super_frames) = survive_being_cut_and_joined(files);
-    assert!(cut > 500 && super_frames > 0, "{cut} packets, {super_frames} super-frames");
+    let (cut, gso_packets) = survive_being_cut_and_joined(files);
+    assert!(cut > 500 && gso_packets > 0, "{cut} packets, {gso_packets} GSO packets");
 }
 
 #[test]
 fn segments_of_own_captures_survive_being_cut_and_joined() {
-    let (cut, super_frames) = survive_being_cut_and_joined(captures::own());
-    assert!(cut > 20 && super_frames > 0, "{cut} packets, {super_frames} super-frames");
+    let (cut, gso_packets) = survive_being_cut_and_joined(captures::own());
+    assert!(cut > 20 && gso_packets > 0, "{cut} packets, {gso_packets} GSO packets");
 }
 
 /// Cuts the segments of these files; how many, and how many of them are longer than what a line takes.
 fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
-    let (mut cut, mut super_frames) = (0, 0);
+    let (mut cut, mut gso_packets) = (0, 0);
     for file in files {
         let Ok(mut reader) = Reader::open(&file) else { continue };
         while let Ok(Some(record)) = reader.next_record() {
@@ -507,7 +507,7 @@ fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
                 break;
             }
             for (kind, size) in [Kind::Tcp4, Kind::Tcp6].into_iter().flat_map(|kind| [(kind, 48), (kind, 1_448)]) {
-                let Ok(whole) = SuperFrame::new(&frame, kind, size) else { continue };
+                let Ok(whole) = GsoPacket::new(&frame, kind, size) else { continue };
                 let frames = written(&whole, Checksums::Whole);
                 for segment in &frames {
                     assert_eq!(verify_checksums(segment).map(|verified| verified.upper), Ok(Some(Layer::Tcp)));
@@ -530,9 +530,9 @@ fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
                 let joined = joined(&frames, &whole, kind, &addresses);
                 assert_eq!(joined, expected, "{} at {timestamp}", file.display());
                 cut += 1;
-                super_frames += usize::from(size == 1_448 && frames.len() > 1);
+                gso_packets += usize::from(size == 1_448 && frames.len() > 1);
             }
         }
     }
-    (cut, super_frames)
+    (cut, gso_packets)
 }

@@ -12,13 +12,13 @@
 
 #![forbid(unsafe_code)]
 
-mod faults;
+mod errors;
 mod link;
 mod numbering;
 mod order;
 mod port;
 
-pub use faults::{Fault, WiredApp, wiring_faults};
+pub use errors::{WiredApp, WiringError, wiring_errors};
 pub use link::{End, LinkSpec, LinkSyntaxError, Side};
 pub use numbering::{GROUP, OPEN, links_by_port, number_links};
 pub use order::{closing_links, push_order};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::faults::WiredApp;
+use crate::errors::WiredApp;
 use crate::link::{LinkSpec, Side};
 use crate::port::Ports;
 

@@ -1,6 +1,6 @@
 //! `decrement-ttl`: what a router does to the time to live.
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
 use bellows_wire::{EtherType, EthernetFrame, Ipv4Packet, Ipv6Packet, checksum};
 use schemars::JsonSchema;
@@ -59,7 +59,7 @@ impl Configure for DecrementTtl {
     const NAME: &'static str = "decrement-ttl";
     type Config = Config;
 
-    fn configure(config: Config, _: &Context) -> Result<DecrementTtl, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<DecrementTtl, SettingError> {
         Ok(DecrementTtl { by: config.by })
     }
 }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, AppError, Io, Port, Ports, Status, Watched};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -80,7 +80,7 @@ impl App for UdpReceiver {
     fn pull(&mut self, io: &Io<Self>) {
         let Some(socket) = &self.socket else { return };
         let mut output = io.output(0);
-        for mut packet in Packet::fresh(io.burst().min(output.room())) {
+        for mut packet in Packet::allocate_burst(io.burst().min(output.room())) {
             packet.extend(MAX_LENGTH);
             let Ok(length) = socket.0.recv(packet.bytes_mut()) else { break };
             packet.truncate(length);
@@ -106,7 +106,7 @@ impl Configure for UdpReceiver {
     const NAME: &'static str = "udp-receiver";
     type Config = Config;
 
-    fn configure(config: Config, _: &Context) -> Result<UdpReceiver, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<UdpReceiver, SettingError> {
         Ok(UdpReceiver { listen: config.listen, socket: None })
     }
 }
@@ -162,7 +162,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| engine.run());
             thread::sleep(Duration::from_millis(50));
-            assert_eq!(control.snapshot().engine("naps"), 0, "it still sleeps for the first time, or does not sleep");
+            assert_eq!(control.snapshot().engine("sleeps"), 0, "it still sleeps for the first time, or does not sleep");
             sender.send(b"wake up").unwrap();
             let arrived = (0..5_000).any(|_| {
                 thread::sleep(Duration::from_millis(1));
@@ -171,7 +171,7 @@ mod tests {
             control.stop();
             assert!(arrived);
         });
-        assert!(engine.snapshot().engine("naps") > 0);
+        assert!(engine.snapshot().engine("sleeps") > 0);
     }
 
     #[test]

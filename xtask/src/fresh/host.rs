@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::Failure;
+use crate::TaskError;
 
 /// A package archive that this machine's apt uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +65,12 @@ fn is_passed_on(name: &str) -> bool {
 }
 
 /// The folder of the toolchain that runs this program: `bin/cargo` and all that belongs to it.
-pub fn toolchain() -> Result<String, Failure> {
+pub fn toolchain() -> Result<String, TaskError> {
     let folder = printed("rustc", &["--print", "sysroot"]).map(|said| said.trim().to_owned());
-    let folder = folder.ok_or_else(|| Failure::chore("cannot run rustc; is the Rust toolchain on the PATH?"))?;
+    let folder = folder.ok_or_else(|| TaskError::chore("cannot run rustc; is the Rust toolchain on the PATH?"))?;
     for program in ["cargo", "rustc", "rustfmt", "cargo-clippy"] {
         if !PathBuf::from(&folder).join("bin").join(program).is_file() {
-            return Err(Failure::chore(format!(
+            return Err(TaskError::chore(format!(
                 "the toolchain in {folder} has no {program}; the one of rustup has (rustup component add rustfmt clippy)"
             )));
         }

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use self::root::Root;
 use crate::tools::{self, Tool};
-use crate::{Failure, guest_kernel, peers, quickstart, vhost, workspace};
+use crate::{TaskError, guest_kernel, peers, quickstart, vhost, workspace};
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["debootstrap"], package: "debootstrap", purpose: "the clean system" },
@@ -45,7 +45,7 @@ struct Options {
 }
 
 impl Options {
-    fn parse(words: &[String]) -> Result<Options, Failure> {
+    fn parse(words: &[String]) -> Result<Options, TaskError> {
         let mut options =
             Options { user: false, quick: false, packages: false, keep: false, suite: "bookworm".into(), folder: None };
         let mut words = words.iter();
@@ -58,18 +58,18 @@ impl Options {
                 "--suite" => {
                     let suite = words.next().filter(|name| is_suite(name));
                     let suite =
-                        suite.ok_or_else(|| Failure::usage("--suite needs a Debian release, such as bookworm"))?;
+                        suite.ok_or_else(|| TaskError::usage("--suite needs a Debian release, such as bookworm"))?;
                     options.suite = suite.clone();
                 }
                 other if other.starts_with('-') => {
-                    return Err(Failure::usage(format!("fresh: '{other}' is not an option")));
+                    return Err(TaskError::usage(format!("fresh: '{other}' is not an option")));
                 }
                 folder if options.folder.is_none() => options.folder = Some(folder.into()),
-                other => return Err(Failure::usage(format!("fresh: there is a folder already; what is '{other}'?"))),
+                other => return Err(TaskError::usage(format!("fresh: there is a folder already; what is '{other}'?"))),
             }
         }
         if options.packages && (options.user || options.quick) {
-            return Err(Failure::usage("--packages only installs packages, so that --user and --quick mean nothing"));
+            return Err(TaskError::usage("--packages only installs packages, so that --user and --quick mean nothing"));
         }
         Ok(options)
     }
@@ -80,13 +80,13 @@ fn is_suite(name: &str) -> bool {
 }
 
 /// Runs the chore.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     if !tools::is_root() {
-        return Err(Failure::chore("a clean system needs root: mounts, and files of other users"));
+        return Err(TaskError::chore("a clean system needs root: mounts, and files of other users"));
     }
     if let Some(tool) = tools::provide(TOOLS).first() {
-        return Err(Failure::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
+        return Err(TaskError::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
     let folder = match &options.folder {
         Some(folder) => folder.clone(),
@@ -94,11 +94,11 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
     };
     fs::create_dir_all(&folder)
         .and_then(|()| folder.canonicalize())
-        .map_err(|error| Failure::chore(format!("cannot make {}: {error}", folder.display())))
+        .map_err(|error| TaskError::chore(format!("cannot make {}: {error}", folder.display())))
         .and_then(|folder| in_folder(&folder, &options))
 }
 
-fn in_folder(folder: &Path, options: &Options) -> Result<(), Failure> {
+fn in_folder(folder: &Path, options: &Options) -> Result<(), TaskError> {
     root::sweep(folder)?;
     let base = root::base(folder, &options.suite)?;
     let mut root = Root::copy(&base, folder)?;
@@ -115,7 +115,7 @@ fn in_folder(folder: &Path, options: &Options) -> Result<(), Failure> {
 }
 
 /// Installs every package that a chore may want, and looks whether the programs that are wanted came with them.
-fn check_packages(root: &Root) -> Result<(), Failure> {
+fn check_packages(root: &Root) -> Result<(), TaskError> {
     let lists = [tools::FOR_TESTS, tools::PEERS, peers::TOOLS, vhost::TOOLS, quickstart::TOOLS, TOOLS];
     let wanted: Vec<&Tool> = lists.into_iter().flatten().collect();
     let missing = wanted.iter().filter(|tool| !root.has(tool));
@@ -144,13 +144,13 @@ fn check_packages(root: &Root) -> Result<(), Failure> {
             }
         }
     }
-    if complete { Ok(()) } else { Err(Failure::Reported) }
+    if complete { Ok(()) } else { Err(TaskError::Reported) }
 }
 
 /// Runs the README's commands, as they stand there, in a clean clone.
-fn check_commands(root: &Root, options: &Options) -> Result<(), Failure> {
+fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
     let readme =
-        fs::read_to_string(README).map_err(|error| Failure::chore(format!("cannot read {README}: {error}")))?;
+        fs::read_to_string(README).map_err(|error| TaskError::chore(format!("cannot read {README}: {error}")))?;
     let commands = commands(&readme)?;
     let user = if options.user { USER } else { "root" };
     let toolchain = host::toolchain()?;
@@ -245,21 +245,23 @@ impl Outcome {
         }
     }
 
-    fn finish(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<(), TaskError> {
         println!("{}", self.tests.as_deref().unwrap_or("tests: none"));
         self.complaints.iter().for_each(|complaint| println!("FAILED: {complaint}"));
-        if self.complaints.is_empty() { Ok(()) } else { Err(Failure::Reported) }
+        if self.complaints.is_empty() { Ok(()) } else { Err(TaskError::Reported) }
     }
 }
 
 /// The commands of the README's section, as one would type them.
-fn commands(readme: &str) -> Result<Vec<String>, Failure> {
+fn commands(readme: &str) -> Result<Vec<String>, TaskError> {
     let section = readme.split_once(SECTION).map(|(_, rest)| rest.split("\n## ").next().unwrap_or(rest));
     let lines = section.unwrap_or_default().lines().filter(|line| line.starts_with(COMMAND));
     let commands: Vec<String> = lines.map(|line| line.trim().to_owned()).collect();
     match commands.len() {
         2 => Ok(commands),
-        other => Err(Failure::chore(format!("{README} has {other} commands in its section '{SECTION}', and not two"))),
+        other => {
+            Err(TaskError::chore(format!("{README} has {other} commands in its section '{SECTION}', and not two")))
+        }
     }
 }
 
@@ -271,7 +273,7 @@ fn run_inside(
     folder: &str,
     command: &str,
     mut read_line: impl FnMut(&str),
-) -> Result<(), Failure> {
+) -> Result<(), TaskError> {
     let mut child = Command::new("unshare")
         .args(["--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private", "--"])
         .args(["sh", "-c", INSIDE, "inside.sh"])
@@ -283,7 +285,7 @@ fn run_inside(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| Failure::chore(format!("cannot run unshare: {error}")))?;
+        .map_err(|error| TaskError::chore(format!("cannot run unshare: {error}")))?;
     if let Some(output) = child.stdout.take() {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
@@ -296,9 +298,9 @@ fn run_inside(
     }
     // Its end tells the inside that nobody is left outside.
     let stdin = child.stdin.take();
-    let status = child.wait().map_err(|error| Failure::chore(format!("cannot wait for unshare: {error}")))?;
+    let status = child.wait().map_err(|error| TaskError::chore(format!("cannot wait for unshare: {error}")))?;
     drop(stdin);
-    if status.success() { Ok(()) } else { Err(Failure::chore(status.to_string())) }
+    if status.success() { Ok(()) } else { Err(TaskError::chore(status.to_string())) }
 }
 
 fn print_installed(before: &BTreeSet<String>, root: &Root) {
@@ -316,7 +318,7 @@ fn print_installed(before: &BTreeSet<String>, root: &Root) {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
+    fn parse(words: &[&str]) -> Result<Options, TaskError> {
         Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
@@ -332,7 +334,7 @@ mod tests {
         let mistakes =
             [&["--suite"] as &[&str], &["--suite", "../x"], &["--quik"], &["a", "b"], &["--packages", "--user"]];
         for words in mistakes {
-            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[words.len() - 1]) || message.contains(words[0]), "{message}");
         }
     }

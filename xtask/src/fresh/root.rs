@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{USER, host};
-use crate::Failure;
+use crate::TaskError;
 use crate::tools::{self, Tool};
 
 /// What the README asks for beside the Rust toolchain: a C linker, and the certificates by which Cargo knows its server.
@@ -21,7 +21,7 @@ const CAPTURES: &str = "../shared/captures";
 const ARCHIVES: &str = "var/cache/apt/archives";
 
 /// The folder of the system from which each run starts. It is made unless it is there.
-pub fn base(folder: &Path, suite: &str) -> Result<PathBuf, Failure> {
+pub fn base(folder: &Path, suite: &str) -> Result<PathBuf, TaskError> {
     let base = folder.join(format!("base-{suite}"));
     if base.is_dir() {
         return Ok(base);
@@ -51,7 +51,7 @@ pub fn base(folder: &Path, suite: &str) -> Result<PathBuf, Failure> {
 }
 
 /// Removes what runs have left whose process was killed.
-pub fn sweep(folder: &Path) -> Result<(), Failure> {
+pub fn sweep(folder: &Path) -> Result<(), TaskError> {
     let entries = fs::read_dir(folder).map_err(|error| cannot("read", folder, &error))?;
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -75,7 +75,7 @@ pub struct Root {
 
 impl Root {
     /// A copy of the base.
-    pub fn copy(base: &Path, folder: &Path) -> Result<Root, Failure> {
+    pub fn copy(base: &Path, folder: &Path) -> Result<Root, TaskError> {
         let path = folder.join(format!("root-{}", std::process::id()));
         remove(&path)?;
         let root = Root { path, folder: folder.to_owned(), keep: false };
@@ -101,7 +101,7 @@ impl Root {
     }
 
     /// Packages come from where this machine's come from, and names are resolved as here.
-    fn take_over_settings(&self, suite: &str, archives: &[host::Archive]) -> Result<(), Failure> {
+    fn take_over_settings(&self, suite: &str, archives: &[host::Archive]) -> Result<(), TaskError> {
         let write = |path: &str, text: &str| {
             let path = self.path.join(path);
             fs::write(&path, text).map_err(|error| cannot("write", &path, &error))
@@ -146,7 +146,7 @@ impl Root {
 
     /// A clone of the last commit in the home folder of a user, with the captures beside it and what Cargo has
     /// downloaded. Returns its place inside.
-    pub fn clone_project(&self, user: &str) -> Result<String, Failure> {
+    pub fn clone_project(&self, user: &str) -> Result<String, TaskError> {
         let home = if user == "root" { "root".to_owned() } else { format!("home/{user}") };
         let outside = self.path.join(&home);
         let project = outside.join("bellows");
@@ -170,7 +170,7 @@ impl Root {
     }
 
     /// Copies Cargo's settings and the crates that the project needs; builds are the clean system's own.
-    fn share_downloads(&self, from: &Path, to: &Path) -> Result<(), Failure> {
+    fn share_downloads(&self, from: &Path, to: &Path) -> Result<(), TaskError> {
         let make = |folder: &Path| fs::create_dir_all(folder).map_err(|error| cannot("make", folder, &error));
         make(&to.join("registry/cache"))?;
         for name in ["config.toml", "config"] {
@@ -259,10 +259,10 @@ fn link_packages(from: &Path, to: &Path) {
 }
 
 /// Removes a folder with all that is in it, unless something is mounted there.
-fn remove(folder: &Path) -> Result<(), Failure> {
+fn remove(folder: &Path) -> Result<(), TaskError> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|place| Path::new(place).starts_with(folder)) {
-        return Err(Failure::chore(format!("something is mounted in {}: umount it first", folder.display())));
+        return Err(TaskError::chore(format!("something is mounted in {}: umount it first", folder.display())));
     }
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("remove", folder, &error)),
@@ -275,22 +275,22 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).collect()
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+fn copy(from: &Path, to: &Path) -> Result<(), TaskError> {
     // What is there may be a link that leads out.
     let _ = fs::remove_file(to);
     fs::copy(from, to).map(drop).map_err(|error| cannot("write", to, &error))
 }
 
-fn cannot(what: &str, path: &Path, error: &io::Error) -> Failure {
-    Failure::chore(format!("cannot {what} {}: {error}", path.display()))
+fn cannot(what: &str, path: &Path, error: &io::Error) -> TaskError {
+    TaskError::chore(format!("cannot {what} {}: {error}", path.display()))
 }
 
-fn run(command: &mut Command) -> Result<(), Failure> {
+fn run(command: &mut Command) -> Result<(), TaskError> {
     let name = command.get_program().to_string_lossy().into_owned();
     match command.env("PATH", tools::search_path()).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::chore(format!("{name}: {status}"))),
-        Err(error) => Err(Failure::chore(format!("cannot run {name}: {error}"))),
+        Ok(status) => Err(TaskError::chore(format!("{name}: {status}"))),
+        Err(error) => Err(TaskError::chore(format!("cannot run {name}: {error}"))),
     }
 }
 

@@ -11,7 +11,7 @@ use bellows_testkit::testpmd::Testpmd;
 
 use super::processes::{self, Bellows, Scheduled, Work, signal};
 use super::{Cell, Direction, Memory, Options};
-use crate::{Failure, tools};
+use crate::{TaskError, tools};
 
 /// How much of a window a process may wait for its processor.
 const STARVED: f64 = 0.08;
@@ -57,7 +57,7 @@ impl Reference {
         }
     }
 
-    fn work(&mut self) -> Result<Work, Failure> {
+    fn work(&mut self) -> Result<Work, TaskError> {
         match self {
             Reference::Dpdk(dpdk) => Work::of(dpdk),
             Reference::OtherBuild(bellows) => bellows.work(),
@@ -100,12 +100,13 @@ pub struct Row {
 }
 
 /// Hugepages set aside for the comparison, and given back.
-fn reserve_hugepages() -> Result<Hugepages, Failure> {
-    Hugepages::reserve(HUGEPAGES).map_err(|why| Failure::chore(format!("{why}, or leave `hugepages` out of --memory")))
+fn reserve_hugepages() -> Result<Hugepages, TaskError> {
+    Hugepages::reserve(HUGEPAGES)
+        .map_err(|why| TaskError::chore(format!("{why}, or leave `hugepages` out of --memory")))
 }
 
 /// Measures at all points.
-pub fn measure(options: &Options) -> Result<Vec<Row>, Failure> {
+pub fn measure(options: &Options) -> Result<Vec<Row>, TaskError> {
     if !tools::is_root() {
         eprintln!("not root: the programs cannot be preferred to others, so that more windows will be starved");
     }
@@ -131,8 +132,8 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-fn measure_at(options: &Options, point: Point) -> Result<Row, Failure> {
-    let folder = scratch::make().map_err(Failure::chore)?;
+fn measure_at(options: &Options, point: Point) -> Result<Row, TaskError> {
+    let folder = scratch::make().map_err(TaskError::chore)?;
     Bench::start(options, point, folder.path())?.measure(options)
 }
 
@@ -145,7 +146,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(options: &Options, point: Point, folder: &Path) -> Result<Bench, Failure> {
+    fn start(options: &Options, point: Point, folder: &Path) -> Result<Bench, TaskError> {
         let Point { cell, memory, direction, size } = point;
         let sockets = [folder.join("reference.sock"), folder.join("bellows.sock")];
         let reference = match &options.against {
@@ -153,7 +154,7 @@ impl Bench {
             Some(program) => {
                 let folder = folder.join("other");
                 let made = fs::create_dir_all(&folder);
-                made.map_err(|error| Failure::chore(format!("cannot make {}: {error}", folder.display())))?;
+                made.map_err(|error| TaskError::chore(format!("cannot make {}: {error}", folder.display())))?;
                 let other = Bellows::start(options, Some(program), direction, size, &sockets[0], &folder)?;
                 Reference::OtherBuild(other)
             }
@@ -163,7 +164,7 @@ impl Bench {
         Ok(Bench { point, client, reference, bellows })
     }
 
-    fn measure(mut self, options: &Options) -> Result<Row, Failure> {
+    fn measure(mut self, options: &Options) -> Result<Row, TaskError> {
         let mut windows: Vec<[Window; 2]> = Vec::new();
         let (mut pair, mut sound) = (0, 0);
         // Starved windows are made up for, as long as there is hope.
@@ -181,7 +182,7 @@ impl Bench {
         Ok(Row { point: self.point, windows, tsc_mhz: tsc_mhz(&self.client) })
     }
 
-    fn window(&mut self, side: Side, length: Duration) -> Result<Window, Failure> {
+    fn window(&mut self, side: Side, length: Duration) -> Result<Window, TaskError> {
         let port = side as usize;
         let (works, stopped) = match side {
             Side::Reference => (self.reference.pid(), self.bellows.pid()),
@@ -197,26 +198,26 @@ impl Bench {
         thread::sleep(length);
         let after = self.look(side)?;
         let back_after = self.look_at_back_end(side)?;
-        self.client.command("stop").map_err(Failure::chore)?;
+        self.client.command("stop").map_err(TaskError::chore)?;
         Ok(self.compare([&before, &after], [&back_before, &back_after]))
     }
 
-    fn start_client(&mut self, port: usize) -> Result<(), Failure> {
+    fn start_client(&mut self, port: usize) -> Result<(), TaskError> {
         let port = format!("set portlist {port}");
         let commands: &[&str] = match self.point.direction {
             Direction::GuestToHost => &[&port, "set fwd txonly", "start"],
             Direction::HostToGuest => &[&port, "set fwd rxonly", "start"],
             Direction::Looped => {
                 // What an earlier window left in the loop goes out, so that each has as much in it.
-                self.client.commands(&[&port, "set fwd rxonly", "start"]).map_err(Failure::chore)?;
+                self.client.commands(&[&port, "set fwd rxonly", "start"]).map_err(TaskError::chore)?;
                 thread::sleep(WARM_UP / 3);
                 &["stop", "set fwd io", &format!("start tx_first {BURSTS_IN_LOOP}")]
             }
         };
-        self.client.commands(commands).map_err(Failure::chore)
+        self.client.commands(commands).map_err(TaskError::chore)
     }
 
-    fn look_at_back_end(&mut self, side: Side) -> Result<(Instant, Work), Failure> {
+    fn look_at_back_end(&mut self, side: Side) -> Result<(Instant, Work), TaskError> {
         let work = match side {
             Side::Reference => self.reference.work()?,
             Side::Bellows => self.bellows.work()?,
@@ -224,12 +225,12 @@ impl Bench {
         Ok((Instant::now(), work))
     }
 
-    fn look(&mut self, side: Side) -> Result<Look, Failure> {
+    fn look(&mut self, side: Side) -> Result<Look, TaskError> {
         let back_end = match side {
             Side::Reference => self.reference.pid(),
             Side::Bellows => self.bellows.pid(),
         };
-        let forwarded = self.client.forwarded().map_err(Failure::chore)?;
+        let forwarded = self.client.forwarded().map_err(TaskError::chore)?;
         let at = Instant::now();
         let (received, sent, refused) = forwarded.port(side as usize);
         let packets = match self.point.direction {

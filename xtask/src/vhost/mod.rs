@@ -14,7 +14,7 @@ mod results;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Failure;
+use crate::TaskError;
 use crate::tools::{self, Tool};
 use crate::workspace::cargo;
 
@@ -136,7 +136,7 @@ impl Options {
         }
     }
 
-    fn parse(words: &[String]) -> Result<Options, Failure> {
+    fn parse(words: &[String]) -> Result<Options, TaskError> {
         let mut options = Options::full();
         if words.iter().any(|word| word == "--brief") {
             options.sizes = vec![64];
@@ -147,7 +147,7 @@ impl Options {
         while let Some(word) = words.next() {
             let mut value = || {
                 let value = words.next().map(String::as_str);
-                value.ok_or_else(|| Failure::usage(format!("{word} needs a value; see: cargo xtask help")))
+                value.ok_or_else(|| TaskError::usage(format!("{word} needs a value; see: cargo xtask help")))
             };
             match word.as_str() {
                 "--brief" => {}
@@ -172,11 +172,13 @@ impl Options {
                 "--client-cpu" => options.client_cpu = number(word, value()?, 0..=1_023)?,
                 "--cpu" => options.cpu = number(word, value()?, 0..=1_023)?,
                 "--against" => options.against = Some(PathBuf::from(value()?)),
-                other => return Err(Failure::usage(format!("peers vhost: '{other}' is not an option"))),
+                other => return Err(TaskError::usage(format!("peers vhost: '{other}' is not an option"))),
             }
         }
         match options.cpu == options.client_cpu {
-            true => Err(Failure::usage("--cpu and --client-cpu are the same: two that poll cannot share a processor")),
+            true => {
+                Err(TaskError::usage("--cpu and --client-cpu are the same: two that poll cannot share a processor"))
+            }
             false => Ok(options),
         }
     }
@@ -195,33 +197,33 @@ impl Options {
 }
 
 /// The things named in a list with commas.
-fn list<T: Copy>(option: &str, names: &str, all: &[T], name: impl Fn(&T) -> String) -> Result<Vec<T>, Failure> {
+fn list<T: Copy>(option: &str, names: &str, all: &[T], name: impl Fn(&T) -> String) -> Result<Vec<T>, TaskError> {
     let find = |wanted: &str| {
         let names = || all.iter().map(&name).collect::<Vec<_>>().join(", ");
         let found = all.iter().find(|thing| name(thing) == wanted).copied();
-        found.ok_or_else(|| Failure::usage(format!("{option}: there is no '{wanted}'; there are {}", names())))
+        found.ok_or_else(|| TaskError::usage(format!("{option}: there is no '{wanted}'; there are {}", names())))
     };
     names.split(',').map(find).collect()
 }
 
-fn number(option: &str, text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, Failure> {
+fn number(option: &str, text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, TaskError> {
     let number = text.parse().ok().filter(|number| range.contains(number));
-    let complain = || Failure::usage(format!("{option} needs a number from {} to {}", range.start(), range.end()));
+    let complain = || TaskError::usage(format!("{option} needs a number from {} to {}", range.start(), range.end()));
     number.ok_or_else(complain)
 }
 
 /// Runs the comparison.
-pub fn run(words: &[String]) -> Result<(), Failure> {
+pub fn run(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     if let Some(program) = options.against.as_ref().filter(|program| !program.is_file()) {
-        return Err(Failure::usage(format!("--against: there is no program {}", program.display())));
+        return Err(TaskError::usage(format!("--against: there is no program {}", program.display())));
     }
     if let Some(tool) = tools::provide(TOOLS).first() {
-        return Err(Failure::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
+        return Err(TaskError::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
     let mut build = cargo(&["build", "--release", "--quiet", "--package", "bellows"]);
     if !build.status().is_ok_and(|status| status.success()) {
-        return Err(Failure::chore("the release build of bellows failed: see above"));
+        return Err(TaskError::chore("the release build of bellows failed: see above"));
     }
     let rows = bench::measure(&options)?;
     let text = match options.shape {
@@ -237,7 +239,7 @@ pub fn run(words: &[String]) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Options, Failure> {
+    fn parse(words: &[&str]) -> Result<Options, TaskError> {
         Options::parse(&words.iter().map(|word| word.to_string()).collect::<Vec<_>>())
     }
 
@@ -267,7 +269,7 @@ mod tests {
             (&["--cpu", "0"], "the same"),
             (&["--fast"], "'--fast'"),
         ] {
-            let Err(Failure::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
+            let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(why), "{message}");
         }
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Cell, Direction, Memory, Options};
 use crate::workspace::target_dir;
-use crate::{Failure, tools};
+use crate::{TaskError, tools};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -90,10 +90,10 @@ fn launch(cpu: usize, memory: Memory, devices: Vec<String>) -> Launch {
     }
 }
 
-fn start(launch: &Launch) -> Result<Testpmd, Failure> {
-    let mut testpmd = launch.spawn().map_err(Failure::chore)?;
+fn start(launch: &Launch) -> Result<Testpmd, TaskError> {
+    let mut testpmd = launch.spawn().map_err(TaskError::chore)?;
     prefer(testpmd.pid());
-    testpmd.ready().map_err(Failure::chore)?;
+    testpmd.ready().map_err(TaskError::chore)?;
     Ok(testpmd)
 }
 
@@ -104,7 +104,7 @@ pub fn dpdk(
     direction: Direction,
     size: usize,
     socket: &Path,
-) -> Result<Testpmd, Failure> {
+) -> Result<Testpmd, TaskError> {
     let mut dpdk =
         start(&launch(options.cpu, memory, vec![format!("net_vhost0,iface={},queues=1", socket.display())]))?;
     let mode = match direction {
@@ -113,7 +113,7 @@ pub fn dpdk(
         Direction::Looped => "io",
     };
     let (mode, size) = (format!("set fwd {mode}"), format!("set txpkts {size}"));
-    dpdk.commands(&["set record-core-cycles on", &mode, &size, "start"]).map_err(Failure::chore)?;
+    dpdk.commands(&["set record-core-cycles on", &mode, &size, "start"]).map_err(TaskError::chore)?;
     Ok(dpdk)
 }
 
@@ -124,7 +124,7 @@ pub fn client(
     memory: Memory,
     size: usize,
     sockets: [&Path; 2],
-) -> Result<Testpmd, Failure> {
+) -> Result<Testpmd, TaskError> {
     let Cell { packed, mergeable, in_order } = cell;
     let driver = Driver { packed, mergeable, in_order, vectorized: options.vectorized, ..Driver::default() };
     let devices =
@@ -135,7 +135,7 @@ pub fn client(
     }
     let mut client = start(&launch)?;
     let size = format!("set txpkts {size}");
-    client.commands(&["set record-core-cycles on", &size]).map_err(Failure::chore)?;
+    client.commands(&["set record-core-cycles on", &size]).map_err(TaskError::chore)?;
     Ok(client)
 }
 
@@ -155,8 +155,8 @@ impl Bellows {
         size: usize,
         socket: &Path,
         folder: &Path,
-    ) -> Result<Bellows, Failure> {
-        let complain = |error: std::io::Error| Failure::chore(format!("cannot run bellows: {error}"));
+    ) -> Result<Bellows, TaskError> {
+        let complain = |error: std::io::Error| TaskError::chore(format!("cannot run bellows: {error}"));
         let file = folder.join("network.toml");
         fs::write(&file, network(direction, size, socket)).map_err(complain)?;
         let built = target_dir().join("release/bellows");
@@ -178,7 +178,7 @@ impl Bellows {
             let ended = bellows.child.try_wait().is_ok_and(|status| status.is_some());
             if ended || Instant::now() > deadline {
                 let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
-                return Err(Failure::chore(format!("bellows does not listen at {}:\n{log}", socket.display())));
+                return Err(TaskError::chore(format!("bellows does not listen at {}:\n{log}", socket.display())));
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -190,15 +190,15 @@ impl Bellows {
     }
 
     /// Its counters.
-    pub fn work(&self) -> Result<Work, Failure> {
+    pub fn work(&self) -> Result<Work, TaskError> {
         let mut command = Command::new(&self.program);
         let output =
             command.args(["show", "peers", "--json"]).env("BELLOWS_RUNTIME_DIR", self.folder.join("networks")).output();
-        let output = output.map_err(|error| Failure::chore(format!("cannot run bellows show: {error}")))?;
+        let output = output.map_err(|error| TaskError::chore(format!("cannot run bellows show: {error}")))?;
         match output.status.success() {
             true => Work::read(&output.stdout)
-                .map_err(|why| Failure::chore(format!("what `bellows show --json` prints is not understood: {why}"))),
-            false => Err(Failure::chore(format!(
+                .map_err(|why| TaskError::chore(format!("what `bellows show --json` prints is not understood: {why}"))),
+            false => Err(TaskError::chore(format!(
                 "bellows show: {}\nits log:\n{}",
                 String::from_utf8_lossy(&output.stderr).trim(),
                 fs::read_to_string(self.folder.join("log")).unwrap_or_default()
@@ -230,8 +230,8 @@ fn network(direction: Direction, size: usize, socket: &Path) -> String {
 
 impl Work {
     /// Of a testpmd, which measures every round.
-    pub fn of(testpmd: &mut Testpmd) -> Result<Work, Failure> {
-        let (clocks, packets) = testpmd.forwarded().map_err(Failure::chore)?.cycles.unwrap_or_default();
+    pub fn of(testpmd: &mut Testpmd) -> Result<Work, TaskError> {
+        let (clocks, packets) = testpmd.forwarded().map_err(TaskError::chore)?.cycles.unwrap_or_default();
         let mut measured = [[0.0; 2]; KINDS];
         measured[0] = [clocks as f64, packets as f64];
         Ok(Work { packets: packets as f64, measured })
@@ -244,7 +244,7 @@ impl Work {
         (self.packets - then.packets, clocks)
     }
 
-    /// Reads what `bellows show --json` prints: of each app the clocks and packets of its calls in breaths drawn at random,
+    /// Reads what `bellows show --json` prints: of each app the clocks and packets of its calls in sampled breaths,
     /// and the packets of the first link.
     fn read(counters: &[u8]) -> Result<Work, String> {
         let counters: Value = serde_json::from_slice(counters).map_err(|error| error.to_string())?;

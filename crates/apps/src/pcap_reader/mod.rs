@@ -13,9 +13,9 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bellows_capture::{Budget, Found, LinkType, Progress, Reader};
-use bellows_config::{Bench, BenchFiles, Configure, Context, Mistake, Resource, TrafficRate};
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError, Resource, TrafficRate};
 use bellows_engine::{App, AppError, Counters, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports, counters};
-use bellows_packet::{LARGEST_ROOM, Meta, Packet, ROOM, pool};
+use bellows_packet::{LARGE_DATA_ROOM, Meta, Packet, DATA_ROOM, pool};
 use bellows_sys::way_out;
 use rustix::fs::OFlags;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -233,7 +233,7 @@ impl App for PcapReader {
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
     fn pull(&mut self, io: &Io<Self>) {
-        if self.exhausted() {
+        if self.is_finished() {
             io.slot(0).never();
             return;
         }
@@ -285,7 +285,7 @@ impl App for PcapReader {
         usize::from(matches!(waiting, Some(Waiting::Packet(_))))
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         match &self.pipe {
             Some(pipe) => pipe.is_over(),
             None => self.reading.as_ref().is_none_or(|reading| reading.is_over(self.repeat)),
@@ -381,11 +381,11 @@ impl Reading {
         }
         // There is a packet before a record is read: where the pool is empty the record stays in the file.
         // The end of a pass uses one up, too.
-        let mut fresh = Packet::fresh(2 * left);
+        let mut burst = Packet::allocate_burst(2 * left);
         // A file may hold gigabytes between two records.
         let mut budget = Budget::for_records(io.burst());
         while left > 0
-            && let Some(mut packet) = fresh.next()
+            && let Some(mut packet) = burst.next()
         {
             let record = match self.reader.next_within(&mut budget) {
                 Ok(Found::Record(record)) => record,
@@ -406,7 +406,7 @@ impl Reading {
                 ingress_port,
                 link_type: 0,
             };
-            if record.data.len() <= ROOM {
+            if record.data.len() <= DATA_ROOM {
                 packet.append(record.data);
             } else if let Some(large) = Packet::from_bytes(record.data) {
                 packet = large;
@@ -495,7 +495,7 @@ impl Reading {
 /// Whether no buffer of the pool can ever hold so many bytes.
 #[cold]
 fn exceeds_buffers(length: usize) -> bool {
-    length > LARGEST_ROOM || pool::usage().large_packets == 0
+    length > LARGE_DATA_ROOM || pool::usage().large_packets == 0
 }
 
 impl Configure for PcapReader {
@@ -514,41 +514,41 @@ impl Configure for PcapReader {
         }]
     }
 
-    fn configure(config: Config, context: &Context) -> Result<PcapReader, Mistake> {
+    fn configure(config: Config, context: &Context) -> Result<PcapReader, SettingError> {
         if !(config.factor > 0.0 && config.factor.is_finite()) {
             let message = format!("{} is no factor for time", config.factor);
-            return Err(Mistake::at("factor", message, "give a number above 0, such as 10 for ten times as fast"));
+            return Err(SettingError::at("factor", message, "give a number above 0, such as 10 for ten times as fast"));
         }
         if config.factor != 1.0 && config.speed != Speed::Recorded {
             let help = "add `speed = \"recorded\"`, or leave `factor` out";
-            return Err(Mistake::at("factor", "`factor` works in recorded time only", help));
+            return Err(SettingError::at("factor", "`factor` works in recorded time only", help));
         }
         let pace = match (config.speed, config.rate) {
             (Speed::Max, None) => Pace::Max,
             (Speed::Recorded, None) => Pace::recorded(config.factor),
             (Speed::Max, Some(rate)) if rate.is_zero() => {
                 let help = "give a rate above 0, or leave it out to send as fast as possible";
-                return Err(Mistake::at("rate", "at a rate of 0 nothing is ever sent", help));
+                return Err(SettingError::at("rate", "at a rate of 0 nothing is ever sent", help));
             }
             (Speed::Max, Some(rate)) => Pace::rate(rate),
             (Speed::Recorded, Some(_)) => {
                 let help = "leave one of `rate` and `speed` out";
-                return Err(Mistake::at("rate", "packets leave in recorded time or at a rate, not both", help));
+                return Err(SettingError::at("rate", "packets leave in recorded time or at a rate, not both", help));
             }
         };
         let path = context.path(&config.path);
         let place = if pipe::is_stdin(&config.path) { Some(Place::Stdin) } else { fifo(&path) };
         if place == Some(Place::Stdin) && pipe::stdin_is_network() {
             let help = "give the path of a file or of a named pipe, or read the network from a file";
-            return Err(Mistake::at("path", "the network itself comes from standard input", help));
+            return Err(SettingError::at("path", "the network itself comes from standard input", help));
         }
         if place.is_some() && config.repeat != Repeat::default() {
             let help = "leave `repeat` out, or save the capture to a file first";
-            return Err(Mistake::at("repeat", "what comes through a pipe cannot be sent again", help));
+            return Err(SettingError::at("repeat", "what comes through a pipe cannot be sent again", help));
         }
         if place.is_none() {
             let looked = open_file(&path).and_then(|file| reader(&path, file));
-            looked.map_err(|FileError { message, help }| Mistake::at("path", message, help))?;
+            looked.map_err(|FileError { message, help }| SettingError::at("path", message, help))?;
         }
         Ok(PcapReader { path, pace, repeat: config.repeat, reading: None, place, pipe: None })
     }

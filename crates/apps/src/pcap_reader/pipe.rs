@@ -12,7 +12,7 @@ use std::thread;
 
 use bellows_capture::{LinkType, Reader, Record};
 use bellows_engine::{AppError, Io, Output, Watched};
-use bellows_packet::{Meta, Packet, ROOM};
+use bellows_packet::{Meta, Packet, DATA_ROOM};
 use bellows_sys::wake::{Event, sleep_until_readable};
 use bellows_sys::way_out;
 use rustix::fs::{Access, OFlags, access};
@@ -20,7 +20,7 @@ use rustix::fs::{Access, OFlags, access};
 use super::{PcapReader, exceeds_buffers};
 
 /// Bytes that packets take which wait for the engine; the thread reads no more meanwhile.
-const MOST_WAITING: usize = 1 << 20;
+const MAX_WAITING: usize = 1 << 20;
 
 /// Where the bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Feed {
     fn add(&self, record: &Record<'_>, link_type: u32, consumed: u64) -> bool {
         let mut batch = self.lock();
         // Packets may be empty, but their heads are not.
-        while batch.size() + record.data.len() > MOST_WAITING && !batch.heads.is_empty() {
+        while batch.size() + record.data.len() > MAX_WAITING && !batch.heads.is_empty() {
             if self.is_over.load(SeqCst) {
                 return false;
             }
@@ -315,10 +315,10 @@ impl Pipe {
             return;
         }
         let mut left = io.burst().min(output.room());
-        let mut fresh = Packet::fresh(left.min(self.batch.heads.len() - self.next));
+        let mut burst = Packet::allocate_burst(left.min(self.batch.heads.len() - self.next));
         while left > 0
             && let Some(head) = self.batch.heads.get(self.next)
-            && let Some(mut packet) = fresh.next()
+            && let Some(mut packet) = burst.next()
         {
             let data = &self.batch.bytes[self.at..self.at + head.length];
             if let Err(until) = goes(head.meta.timestamp, head.length) {
@@ -328,7 +328,7 @@ impl Pipe {
                 return;
             }
             let mut is_too_long = false;
-            if data.len() <= ROOM {
+            if data.len() <= DATA_ROOM {
                 packet.append(data);
             } else if let Some(large) = Packet::from_bytes(data) {
                 packet = large;
@@ -348,7 +348,7 @@ impl Pipe {
                 left -= 1;
             }
         }
-        drop(fresh);
+        drop(burst);
         self.look_for_end(io);
         if self.is_watching {
             io.slot(0).expect(self.seen);
@@ -411,7 +411,7 @@ mod tests {
             is_over: AtomicBool::new(false),
             over: Event::new().unwrap(),
         });
-        let most = MOST_WAITING / size_of::<Head>() + 1;
+        let most = MAX_WAITING / size_of::<Head>() + 1;
         let adding = {
             let feed = Arc::clone(&feed);
             let record = Record { data: &[], timestamp: 1, original_length: 0, interface: 0 };

@@ -19,7 +19,7 @@ impl Scratch {
         Scratch { path: scratch::write(&folder, "capture", content), folder }
     }
 
-    fn reader(&self, keys: &str) -> Result<PcapReader, Mistake> {
+    fn reader(&self, keys: &str) -> Result<PcapReader, SettingError> {
         reader_of(&self.path, keys)
     }
 
@@ -28,7 +28,7 @@ impl Scratch {
     }
 }
 
-fn reader_of(path: &Path, keys: &str) -> Result<PcapReader, Mistake> {
+fn reader_of(path: &Path, keys: &str) -> Result<PcapReader, SettingError> {
     let path = serde_json::to_string(path).unwrap();
     let config = serde_json::from_str(&format!(r#"{{"path": {path}{keys}}}"#));
     PcapReader::configure(config.expect("keys that can be read"), &Context::default())
@@ -144,7 +144,7 @@ fn a_damaged_file_gives_its_whole_packets_and_an_error() {
 
 #[test]
 fn a_packet_that_no_buffer_holds_is_dropped_and_counted() {
-    let largest = LARGEST_ROOM;
+    let largest = LARGE_DATA_ROOM;
     let file = Scratch::new(&capture(&[(0, 60), (0, 9_000), (0, largest), (0, largest + 1), (0, 262_144), (0, 61)]));
     let mut rig = file.rig("");
     rig.settle();

@@ -12,13 +12,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellows_capture::{OutputFormat, WriterOptions};
 use bellows_config::access::{FileGroup, FileMode, file_access};
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Mistake, Resource};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, SettingError, Resource};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
 use bellows_sys::access::FileAccess;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::output::{OpenError, Output, Refusal, Rotation, Written};
+use self::output::{OpenError, Output, NotWritten, Rotation, Written};
 
 /// Writes packets to a capture file that tcpdump and Wireshark read. The packets end here.
 ///
@@ -202,9 +202,9 @@ impl App for PcapWriter {
             match output.write(packet.bytes(), timestamp, meta, self.rotation) {
                 Ok(Written::Whole) => {}
                 Ok(Written::Cut) => cut += 1,
-                Err(Refusal::LinkType) => io.drop(packet, PcapWriter::LINK_TYPE),
-                Err(Refusal::Timestamp) => io.drop(packet, PcapWriter::TIMESTAMP),
-                Err(Refusal::Failed) => io.drop(packet, PcapWriter::WRITE_FAILED),
+                Err(NotWritten::LinkType) => io.drop(packet, PcapWriter::LINK_TYPE),
+                Err(NotWritten::Timestamp) => io.drop(packet, PcapWriter::TIMESTAMP),
+                Err(NotWritten::Failed) => io.drop(packet, PcapWriter::WRITE_FAILED),
             }
             if !output.accepts() {
                 break;
@@ -318,44 +318,44 @@ impl Configure for PcapWriter {
         }]
     }
 
-    fn configure(config: Config, context: &Context) -> Result<PcapWriter, Mistake> {
+    fn configure(config: Config, context: &Context) -> Result<PcapWriter, SettingError> {
         let is_stdout = config.path == Path::new(STDOUT);
         let path = if is_stdout { config.path.clone() } else { context.path(&config.path) };
         if !is_stdout {
             look_at(&path)?;
         } else if config.rotate.is_some() {
             let message = "standard output cannot give way to another file";
-            return Err(Mistake::at("rotate", message, "leave `rotate` out, or give the path of a file"));
+            return Err(SettingError::at("rotate", message, "leave `rotate` out, or give the path of a file"));
         }
         let access = file_access(config.mode, config.group);
         look_at_access(&path, is_stdout, access)?;
         let ends_in = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
         let by_name = if ends_in("pcapng") { Format::Pcapng } else { Format::Pcap };
         if config.snaplen == Some(0) {
-            return Err(Mistake::at(
+            return Err(SettingError::at(
                 "snaplen",
                 "0 bytes of a packet are none",
                 "leave `snaplen` out to keep all of it",
             ));
         }
         if config.rotate == Some(Bytes::new(0)) {
-            return Err(Mistake::at("rotate", "a file of 0 bytes is none", "leave `rotate` out to write one file"));
+            return Err(SettingError::at("rotate", "a file of 0 bytes is none", "leave `rotate` out to write one file"));
         }
         if config.rotate.is_some() && std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
             let message = format!("{} is a device, which cannot give way to another file", path.display());
-            return Err(Mistake::at("rotate", message, "leave `rotate` out, or give the path of a file"));
+            return Err(SettingError::at("rotate", message, "leave `rotate` out, or give the path of a file"));
         }
         if config.keep == Some(0) {
-            return Err(Mistake::at("keep", "with 0 files nothing is kept", "give 1 or more, or leave `keep` out"));
+            return Err(SettingError::at("keep", "with 0 files nothing is kept", "give 1 or more, or leave `keep` out"));
         }
         if config.keep.is_some() && config.rotate.is_none() {
             let help = "add `rotate = \"100MB\"`, say, or leave `keep` out";
-            return Err(Mistake::at("keep", "without `rotate` there is one file only", help));
+            return Err(SettingError::at("keep", "without `rotate` there is one file only", help));
         }
         let format = match (config.format.unwrap_or(by_name), config.resolution) {
             (Format::Pcapng, Resolution::Microseconds) => {
                 let help = "leave `resolution` out, or set `format = \"pcap\"`";
-                return Err(Mistake::at("resolution", "pcapng files are written with nanoseconds", help));
+                return Err(SettingError::at("resolution", "pcapng files are written with nanoseconds", help));
             }
             (Format::Pcapng, Resolution::Nanoseconds) => OutputFormat::Pcapng,
             (Format::Pcap, Resolution::Microseconds) => OutputFormat::PcapMicroseconds,
@@ -369,11 +369,11 @@ impl Configure for PcapWriter {
 }
 
 /// Finds out whether permissions and a group make sense for what is to be written.
-fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<(), Mistake> {
+fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<(), SettingError> {
     const OWNER: u32 = 0o600;
     if let Some(mode) = access.mode.filter(|mode| mode & OWNER != OWNER) {
         let message = format!("with the mode {mode:04o} the owner of the file may not read and write it");
-        return Err(Mistake::at("mode", message, format!("give {:04o}, or another mode from 0600 on", mode | OWNER)));
+        return Err(SettingError::at("mode", message, format!("give {:04o}, or another mode from 0600 on", mode | OWNER)));
     }
     let key = if access.mode.is_some() { "mode" } else { "group" };
     let is_device = || std::fs::metadata(path).is_ok_and(|found| !found.is_file());
@@ -384,13 +384,13 @@ fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<()
         () => return Ok(()),
     };
     let help = format!("leave `{key}` out, or give the path of a file");
-    Err(Mistake::at(key, format!("{what} as it is, and gets no permissions or group"), help))
+    Err(SettingError::at(key, format!("{what} as it is, and gets no permissions or group"), help))
 }
 
 /// Finds out, without touching anything, whether a file can be created.
-fn look_at(path: &Path) -> Result<(), Mistake> {
+fn look_at(path: &Path) -> Result<(), SettingError> {
     use std::os::unix::fs::FileTypeExt;
-    let wrong = |message: &str, help: &str| Err(Mistake::at("path", format!("{}: {message}", path.display()), help));
+    let wrong = |message: &str, help: &str| Err(SettingError::at("path", format!("{}: {message}", path.display()), help));
     if let Some(ending) = path.extension().filter(|&ending| ending == "gz" || ending == "zst") {
         let help = format!("leave `.{}` off the name, and compress the file afterwards", ending.display());
         return wrong("files are written uncompressed", &help);

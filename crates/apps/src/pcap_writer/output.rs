@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::AppError;
-use bellows_packet::{LARGEST_ROOM, Meta};
+use bellows_packet::{LARGE_DATA_ROOM, Meta};
 use bellows_sys::access::{FileAccess, FileAccessError};
 use bellows_sys::way_out;
 use tracing::{error, info, warn};
@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use super::place::{Sink, Staged, stage};
 
 /// Interfaces of a pcapng file. Without a limit, packets of ever new ports would fill the memory.
-const MOST_INTERFACES: usize = 1_024;
+const MAX_INTERFACES: usize = 1_024;
 
 /// When a file gives way to the next one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +37,7 @@ pub(super) enum Written {
 
 /// Why a packet was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum NotWritten {
     LinkType,
     Timestamp,
     Failed,
@@ -198,11 +198,11 @@ impl Output {
     /// Whether packets may be written: a pipe that is full is waited for.
     pub(super) fn accepts(&mut self) -> bool {
         let Some(writer) = &mut self.writer else { return true };
-        if !writer.sink_mut().is_pipe() || self.is_dead || writer.has_room(LARGEST_ROOM) {
+        if !writer.sink_mut().is_pipe() || self.is_dead || writer.has_room(LARGE_DATA_ROOM) {
             return true;
         }
         self.flush();
-        self.writer.as_ref().is_none_or(|writer| writer.has_room(LARGEST_ROOM))
+        self.writer.as_ref().is_none_or(|writer| writer.has_room(LARGE_DATA_ROOM))
     }
 
     /// How many files have given way to another.
@@ -218,7 +218,7 @@ impl Output {
         timestamp: u64,
         meta: Option<Meta>,
         rotation: Rotation,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, NotWritten> {
         let (origin, original_length) = match meta {
             // A pcap file does not tell ports apart.
             Some(meta) => {
@@ -258,9 +258,9 @@ impl Output {
     }
 
     #[cold]
-    fn refuse(&mut self, error: Error) -> Refusal {
+    fn refuse(&mut self, error: Error) -> NotWritten {
         match error.kind() {
-            ErrorKind::TimestampOutOfRange { .. } => Refusal::Timestamp,
+            ErrorKind::TimestampOutOfRange { .. } => NotWritten::Timestamp,
             _ => {
                 self.stumble(&error);
                 self.lose_one()
@@ -269,10 +269,10 @@ impl Output {
     }
 
     #[cold]
-    fn lose_one(&mut self) -> Refusal {
+    fn lose_one(&mut self) -> NotWritten {
         self.lost += 1;
         self.trouble = self.trouble.map(|lost| lost + 1);
-        Refusal::Failed
+        NotWritten::Failed
     }
 
     /// Writing has failed: the file is cut back to whole packets, and the rest stays in the buffer for the next attempt.
@@ -333,7 +333,7 @@ impl Output {
 
     /// Finds the interface of packets from somewhere, or adds it to the file.
     #[cold]
-    fn interface_of(&mut self, origin: Origin) -> Result<u32, Refusal> {
+    fn interface_of(&mut self, origin: Origin) -> Result<u32, NotWritten> {
         if self.is_dead {
             return Err(self.lose_one());
         }
@@ -345,11 +345,11 @@ impl Output {
         Ok(number)
     }
 
-    fn add_interface(&mut self, origin: Origin) -> Result<u32, Refusal> {
+    fn add_interface(&mut self, origin: Origin) -> Result<u32, NotWritten> {
         let (port, link_type) = origin;
-        let (most, bits) = if self.is_pcapng() { (MOST_INTERFACES, 16) } else { (1, 26) };
+        let (most, bits) = if self.is_pcapng() { (MAX_INTERFACES, 16) } else { (1, 26) };
         if self.interfaces.len() >= most || link_type.0 >> bits != 0 {
-            return Err(Refusal::LinkType);
+            return Err(NotWritten::LinkType);
         }
         let interface = Interface { name: port.map(|port| format!("port {port}")), ..Interface::new(link_type) };
         let number = self.interfaces.len() as u32;

@@ -19,10 +19,10 @@ use crate::claims::Overwriting;
 const MARK: &str = ".bellows-new-";
 
 /// The most bytes of a file's name.
-const LONGEST_NAME: usize = 255;
+const MAX_NAME: usize = 255;
 
 /// Symbolic links that are followed, one after the other.
-const MOST_LINKS: usize = 40;
+const MAX_SYMLINKS: usize = 40;
 
 /// Attempts to get hold of a file that another process replaces at the same time.
 const ATTEMPTS: usize = 10;
@@ -251,7 +251,7 @@ fn identity(metadata: Option<&Metadata>) -> Option<(u64, u64)> {
 /// The file that symbolic links lead to, whether it is there or not.
 fn follow(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_SYMLINKS {
         match fs::read_link(&path) {
             Ok(link) => path = path.parent().unwrap_or(Path::new("")).join(link),
             Err(_) => return Ok(path),
@@ -264,7 +264,7 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
 fn prefix(target: &Path) -> OsString {
     let mut name = target.file_name().unwrap_or_default().as_bytes().to_vec();
     // Room for the numbers.
-    name.truncate(LONGEST_NAME - MARK.len() - 24);
+    name.truncate(MAX_NAME - MARK.len() - 24);
     name.extend(MARK.as_bytes());
     OsString::from_vec(name)
 }

@@ -17,7 +17,7 @@ impl Scratch {
         Scratch(scratch())
     }
 
-    fn writer(&self, name: &str, keys: &str) -> Result<PcapWriter, Mistake> {
+    fn writer(&self, name: &str, keys: &str) -> Result<PcapWriter, SettingError> {
         let config = serde_json::from_str(&format!(r#"{{"path": "{name}"{keys}}}"#));
         let context = Context::new(self.0.path().to_owned(), "out");
         PcapWriter::configure(config.expect("keys that can be read"), &context)

@@ -4,9 +4,9 @@ use std::iter;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use bellows_config::Mistake;
+use bellows_config::SettingError;
 use bellows_engine::Output;
-use bellows_packet::{LARGEST_ROOM, Packet, Template};
+use bellows_packet::{LARGE_DATA_ROOM, Packet, Template};
 use bellows_wire::{EtherType, EthernetHeader, MacAddr, Stamp, UdpFrame, VlanHeader, ethernet};
 use fastrand::Rng;
 
@@ -22,7 +22,7 @@ pub(super) const DST_PORT: u16 = 9;
 pub(super) const TTL: u8 = 64;
 
 /// Sizes that a list may have; each is laid out in memory.
-const MOST_SIZES: usize = 256;
+const MAX_SIZES: usize = 256;
 
 /// EtherType for local experiments (IEEE 802, "Local Experimental Ethertype 1").
 const EXPERIMENTAL: EtherType = EtherType(0x88b5);
@@ -66,7 +66,7 @@ enum Layout {
 }
 
 impl Frames {
-    pub(super) fn of(config: &Config) -> Result<Frames, Mistake> {
+    pub(super) fn of(config: &Config) -> Result<Frames, SettingError> {
         let layout = Layout::of(config)?;
         let payload = match config.payload {
             Payload::Fixed => Filling::Fixed,
@@ -80,17 +80,17 @@ impl Frames {
             if !range.contains(&size) {
                 let (least, most) = range.clone().into_inner();
                 let message = format!("a packet with these headers and this payload cannot have {size} bytes");
-                return Err(Mistake::at(key, message, format!("give a size from {least} to {most}")));
+                return Err(SettingError::at(key, message, format!("give a size from {least} to {most}")));
             }
             Shape::new(&layout, size, matches!(payload, Filling::Sequence))
-                .map_err(|message| Mistake::at(key, message, "change the size or the headers"))
+                .map_err(|message| SettingError::at(key, message, "change the size or the headers"))
         };
-        let shapes = runs.iter().map(shape).collect::<Result<Vec<Shape>, Mistake>>()?;
+        let shapes = runs.iter().map(shape).collect::<Result<Vec<Shape>, SettingError>>()?;
         let weights: Vec<u32> = runs.iter().map(|&(_, weight)| weight).collect();
         let mut order = if shuffled {
             Order::shuffled(&weights, config.seed).map_err(|most| {
                 let message = format!("the weights add up to more than {most}, so that they cannot be shuffled");
-                Mistake::at("weights", message, "give smaller weights, or set `shuffle = false`")
+                SettingError::at("weights", message, "give smaller weights, or set `shuffle = false`")
             })?
         } else {
             Order::in_turn(&weights)
@@ -153,7 +153,7 @@ impl Frames {
         let shape = &self.shapes[self.turn];
         match (&self.payload, &shape.template) {
             (Filling::Fixed, Some(template)) => output.fill(count, template),
-            (_, Some(_)) => self.make_each(Packet::fresh(count), number, output),
+            (_, Some(_)) => self.make_each(Packet::allocate_burst(count), number, output),
             (_, None) => {
                 let room = shape.bytes.len();
                 self.make_each(iter::from_fn(move || Packet::with_room(room)).take(count), number, output)
@@ -190,30 +190,30 @@ struct Sizes {
 
 impl Sizes {
     /// Packets cannot be shorter than `least`.
-    fn of(config: &Config, least: usize) -> Result<Sizes, Mistake> {
+    fn of(config: &Config, least: usize) -> Result<Sizes, SettingError> {
         let Config { size, sizes, weights, mix, shuffle, .. } = config;
         if !weights.is_empty() && weights.len() != sizes.len() {
             let message = format!("there are {} weights for {} sizes", weights.len(), sizes.len());
-            return Err(Mistake::at("weights", message, "give as many `weights` as `sizes`, or none"));
+            return Err(SettingError::at("weights", message, "give as many `weights` as `sizes`, or none"));
         }
-        if sizes.len() > MOST_SIZES {
-            let help = format!("give up to {MOST_SIZES}, with `weights` if some are to come more often");
-            return Err(Mistake::at("sizes", format!("there are {} sizes", sizes.len()), help));
+        if sizes.len() > MAX_SIZES {
+            let help = format!("give up to {MAX_SIZES}, with `weights` if some are to come more often");
+            return Err(SettingError::at("sizes", format!("there are {} sizes", sizes.len()), help));
         }
         if weights.contains(&0) {
-            return Err(Mistake::at("weights", "a weight is 0", "leave out sizes that are not to come"));
+            return Err(SettingError::at("weights", "a weight is 0", "leave out sizes that are not to come"));
         }
         let one_of = "give one of `size`, `sizes` and `mix`";
         if mix.is_some() && (size.is_some() || !sizes.is_empty()) {
-            return Err(Mistake::at("mix", "a mix has its own sizes", one_of));
+            return Err(SettingError::at("mix", "a mix has its own sizes", one_of));
         }
         if size.is_some() && !sizes.is_empty() {
-            return Err(Mistake::at("sizes", "there are both `size` and `sizes`", one_of));
+            return Err(SettingError::at("sizes", "there are both `size` and `sizes`", one_of));
         }
         let (key, runs) = match mix {
             Some(Mix::Imix) => ("mix", IMIX.map(|(size, run)| (size.max(least as u32), run)).to_vec()),
             None if sizes.is_empty() && *shuffle == Some(true) => {
-                return Err(Mistake::at("shuffle", "there is one size only", "add `sizes` or `mix`, or leave it out"));
+                return Err(SettingError::at("shuffle", "there is one size only", "add `sizes` or `mix`, or leave it out"));
             }
             None if sizes.is_empty() => ("size", vec![(size.unwrap_or(DEFAULT_SIZE), u32::MAX)]),
             None => {
@@ -254,7 +254,7 @@ impl Shape {
 }
 
 impl Layout {
-    fn of(config: &Config) -> Result<Layout, Mistake> {
+    fn of(config: &Config) -> Result<Layout, SettingError> {
         let link_keys = [
             ("src_mac", config.src_mac.is_some()),
             ("dst_mac", config.dst_mac.is_some()),
@@ -269,7 +269,7 @@ impl Layout {
         ];
         let refuse = |keys: &[(&'static str, bool)], help: &str| match keys.iter().find(|(_, given)| *given) {
             Some((key, _)) => {
-                Err(Mistake::at(key, format!("`{key}` is for headers that the packets do not have"), help))
+                Err(SettingError::at(key, format!("`{key}` is for headers that the packets do not have"), help))
             }
             None => Ok(()),
         };
@@ -291,12 +291,12 @@ impl Layout {
         }
     }
 
-    fn ethernet(config: &Config) -> Result<Layout, Mistake> {
+    fn ethernet(config: &Config) -> Result<Layout, SettingError> {
         let (src, dst, vlan) = link_values(config)?;
         let vlan_length = if vlan.is_some() { ethernet::vlan_field::HEADER_LEN } else { 0 };
         let mut bytes = vec![0; ethernet::field::HEADER_LEN + vlan_length];
         let outer = if vlan.is_some() { EtherType::VLAN } else { EXPERIMENTAL };
-        let too_short = |error: bellows_wire::Error| Mistake::at("headers", error.to_string(), "leave out `headers`");
+        let too_short = |error: bellows_wire::Error| SettingError::at("headers", error.to_string(), "leave out `headers`");
         EthernetHeader { dst, src, ether_type: outer }.emit(&mut bytes).map_err(too_short)?;
         if let Some(id) = vlan {
             let tag = VlanHeader { id, priority: 0, drop_eligible: false, ether_type: EXPERIMENTAL };
@@ -305,13 +305,13 @@ impl Layout {
         Ok(Layout::Ethernet(bytes))
     }
 
-    fn udp(config: &Config, default_src: IpAddr, default_dst: IpAddr) -> Result<Layout, Mistake> {
+    fn udp(config: &Config, default_src: IpAddr, default_dst: IpAddr) -> Result<Layout, SettingError> {
         let (src_mac, dst_mac, vlan) = link_values(config)?;
         let address = |key: &'static str, given: Option<IpAddr>, default: IpAddr| match given {
             Some(address) if address.is_ipv4() != default.is_ipv4() => {
                 let (family, other) = if default.is_ipv4() { ("IPv4", "ipv6") } else { ("IPv6", "ipv4") };
                 let help = format!("give an {family} address, or set `headers` to \"{other}\"");
-                Err(Mistake::at(key, format!("{address} is no {family} address"), help))
+                Err(SettingError::at(key, format!("{address} is no {family} address"), help))
             }
             given => Ok(given.unwrap_or(default)),
         };
@@ -340,8 +340,8 @@ impl Layout {
     fn sizes(&self, payload: Payload) -> RangeInclusive<usize> {
         let number = if payload == Payload::Sequence { Stamp::LEN } else { 0 };
         let most = match self {
-            Layout::Udp(headers) => headers.max_len().min(LARGEST_ROOM),
-            Layout::None | Layout::Ethernet(_) => LARGEST_ROOM,
+            Layout::Udp(headers) => headers.max_len().min(LARGE_DATA_ROOM),
+            Layout::None | Layout::Ethernet(_) => LARGE_DATA_ROOM,
         };
         (self.len() + number).max(1)..=most
     }
@@ -363,15 +363,15 @@ impl Layout {
 }
 
 /// Sender, receiver, VLAN.
-fn link_values(config: &Config) -> Result<(MacAddr, MacAddr, Option<u16>), Mistake> {
+fn link_values(config: &Config) -> Result<(MacAddr, MacAddr, Option<u16>), SettingError> {
     let address = |key: &'static str, given: &Option<String>, default: &str| {
         given.as_deref().unwrap_or(default).parse().map_err(|error: bellows_wire::MacAddrError| {
             let message = format!("`{}` is no Ethernet address", error.text);
-            Mistake::at(key, message, format!("write it like \"{default}\""))
+            SettingError::at(key, message, format!("write it like \"{default}\""))
         })
     };
     if let Some(id) = config.vlan.filter(|id| *id > 4094) {
-        return Err(Mistake::at("vlan", format!("there is no VLAN {id}"), "give an identifier from 0 to 4094"));
+        return Err(SettingError::at("vlan", format!("there is no VLAN {id}"), "give an identifier from 0 to 4094"));
     }
     Ok((address("src_mac", &config.src_mac, SRC_MAC)?, address("dst_mac", &config.dst_mac, DST_MAC)?, config.vlan))
 }

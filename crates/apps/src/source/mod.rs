@@ -8,7 +8,7 @@ mod order;
 
 use std::net::IpAddr;
 
-use bellows_config::{Configure, Context, Mistake, TrafficRate};
+use bellows_config::{Configure, Context, SettingError, TrafficRate};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -166,7 +166,7 @@ impl App for Source {
         let (made, missed) = self.frames.make(wanted, self.made, due.as_mut(), &mut output);
         self.made += made as u64;
         if missed > 0 {
-            io.missed(missed);
+            io.count_no_buffer(missed);
         }
         if let (Some(pace), Some(due)) = (&mut self.pace, &due) {
             pace.sent(due);
@@ -179,14 +179,14 @@ impl App for Source {
                 io.slot(0).never();
             }
         }
-        if self.exhausted() {
+        if self.is_finished() {
             io.slot(0).never();
         }
     }
 
     /// A packet is due.
     fn tick(&mut self, io: &Io<Self>) {
-        if !self.exhausted() {
+        if !self.is_finished() {
             io.slot(0).always();
         }
     }
@@ -195,7 +195,7 @@ impl App for Source {
         1
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.made >= self.count
     }
 
@@ -212,9 +212,9 @@ impl Configure for Source {
     const NAME: &'static str = "source";
     type Config = Config;
 
-    fn configure(config: Config, _: &Context) -> Result<Source, Mistake> {
+    fn configure(config: Config, _: &Context) -> Result<Source, SettingError> {
         if config.rate.is_some_and(TrafficRate::is_zero) {
-            return Err(Mistake::at(
+            return Err(SettingError::at(
                 "rate",
                 "a rate of 0 sends nothing",
                 "leave `rate` out to send as fast as possible",

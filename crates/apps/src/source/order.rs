@@ -3,10 +3,10 @@
 use fastrand::Rng;
 
 /// Packets of a shuffled order that are laid out in advance, at most.
-const MOST_LAID_OUT: usize = 1 << 16;
+const MAX_LAID_OUT: usize = 1 << 16;
 
 /// Shuffled rounds that are laid out in advance, at most.
-const MOST_ROUNDS: usize = 256;
+const MAX_ROUNDS: usize = 256;
 
 /// What keeps the order's random numbers apart from the payload's.
 const SALT: u64 = 0x6f72_6465_7273;
@@ -67,14 +67,14 @@ impl Order {
     pub(super) fn shuffled(weights: &[u32], seed: u64) -> Result<Order, usize> {
         let divisor = weights.iter().copied().reduce(greatest_common_divisor).unwrap_or(1).max(1);
         let length: usize = weights.iter().map(|&weight| (weight / divisor) as usize).sum();
-        if length > MOST_LAID_OUT {
-            return Err(MOST_LAID_OUT);
+        if length > MAX_LAID_OUT {
+            return Err(MAX_LAID_OUT);
         }
         let mut random = Rng::with_seed(seed ^ SALT);
         let kinds = (0..=u8::MAX).zip(weights);
         let mut round: Vec<u8> =
             kinds.flat_map(|(kind, &weight)| std::iter::repeat_n(kind, (weight / divisor) as usize)).collect();
-        let rounds = (MOST_LAID_OUT / length.max(1)).clamp(1, MOST_ROUNDS);
+        let rounds = (MAX_LAID_OUT / length.max(1)).clamp(1, MAX_ROUNDS);
         let mut laid_out = Vec::with_capacity(2 * length * rounds);
         for _ in 0..rounds {
             random.shuffle(&mut round);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{Bench, BenchFiles, Configure, Context, Mistake, Resource};
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError, Resource};
 use bellows_engine::{App, AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_packet::Vector;
 use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
@@ -17,9 +17,9 @@ use bellows_virtio::vhost::{self, Backend, BackendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::status::Told;
+use self::status::StatusJson;
 use crate::virtio::bell::watch;
-use crate::virtio::finish::{Able, Budget};
+use crate::virtio::finish::{ReceiverOffloads, Budget};
 use crate::virtio::outgoing::{Awaits, Outgoing, Sender, Void};
 use crate::virtio::{self, Side, VirtioOption};
 
@@ -30,7 +30,7 @@ use crate::virtio::{self, Side, VirtioOption};
 /// `bellows show vhost NAME` tells which. Either side may vanish and come back at any time, with other options too. While
 /// nobody is there, what comes in is dropped as `no_driver`; when the driver has no buffers free, packets wait in the link.
 ///
-/// TCP super-frames and unfinished checksums are passed on as they are to a driver that takes them, and finished for
+/// TCP GSO packets and partial checksums are passed on as they are to a driver that takes them, and finished for
 /// one that does not, as many segments in a breath as the engine's burst. What comes from a driver may be such a
 /// packet, if the driver uses `tso4`, `tso6` or `checksum`. What a driver says of a packet and is not true of it is
 /// counted as `guest_bad_header`, and the packet dropped; a packet that an app has changed so that it is not true any
@@ -189,7 +189,7 @@ impl App for VhostUser {
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
     const PULLS: bool = true;
     // What goes to the driver does not come back.
-    const GAIN: usize = 0;
+    const MAX_FAN_OUT: usize = 0;
     const ENDS: bool = true;
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
@@ -229,7 +229,7 @@ impl App for VhostUser {
 
     fn status(&self) -> Option<Arc<dyn Status>> {
         let running = self.running.as_ref()?;
-        Some(Arc::new(Told(running.backend.status())))
+        Some(Arc::new(StatusJson(running.backend.status())))
     }
 
     fn held(&self) -> usize {
@@ -440,7 +440,7 @@ impl Running {
     ) -> Result<(), RingError> {
         let pair = &mut self.pairs[index];
         let Some(ring) = &mut self.port.receive()[index] else { return Ok(()) };
-        let able = Able::driver(ring.features());
+        let able = ReceiverOffloads::driver(ring.features());
         let awaits = pair.outgoing.push(io, ring, able, input, only)?;
         pair.outgoing.tell(io, receive_slot(index), pair.receive.as_ref(), awaits);
         Ok(())
@@ -497,7 +497,7 @@ impl Configure for VhostUser {
         vec![config.mode.resource(context.path(&config.socket))]
     }
 
-    fn configure(config: Config, context: &Context) -> Result<VhostUser, Mistake> {
+    fn configure(config: Config, context: &Context) -> Result<VhostUser, SettingError> {
         let socket = context.path(&config.socket);
         virtio::check_socket(&socket)?;
         let queues = virtio::check_pairs(config.queues)?;

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::virtio::common_status;
 
 /// The back end's state, as JSON.
-pub(super) struct Told(pub(super) Arc<BackendStatus>);
+pub(super) struct StatusJson(pub(super) Arc<BackendStatus>);
 
-impl Status for Told {
+impl Status for StatusJson {
     fn status(&self) -> Value {
         let snapshot = self.0.snapshot();
         let DeviceSide { connected, offered, features, protocol, regions, logging, queues } = &snapshot.side;

@@ -4,7 +4,7 @@
 use bellows_engine::{App, DropReason, Io};
 use bellows_packet::{Offload, Packet, Vector};
 use bellows_virtio::Features;
-use bellows_wire::offload::{Checksums, Kind, SuperFrame, Transport};
+use bellows_wire::offload::{Checksums, GsoPacket, Kind, Transport};
 
 /// Where the checksum lies in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
@@ -14,20 +14,20 @@ const BYTES_PER_PACKET: usize = 2_048;
 
 /// What a receiver does itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Able {
+pub(crate) struct ReceiverOffloads {
     /// It finishes checksums.
     pub(crate) checksums: bool,
 }
 
-impl Able {
+impl ReceiverOffloads {
     /// What a driver has agreed to.
-    pub(crate) fn driver(features: Features) -> Able {
-        Able { checksums: features.has(Features::GUEST_CSUM) }
+    pub(crate) fn driver(features: Features) -> ReceiverOffloads {
+        ReceiverOffloads { checksums: features.has(Features::GUEST_CSUM) }
     }
 
     /// What a device has agreed to.
-    pub(crate) fn device(features: Features) -> Able {
-        Able { checksums: features.has(Features::CSUM) }
+    pub(crate) fn device(features: Features) -> ReceiverOffloads {
+        ReceiverOffloads { checksums: features.has(Features::CSUM) }
     }
 }
 
@@ -141,17 +141,17 @@ impl Finisher {
     /// Goes on with what is being cut, if nothing else waits to be sent. False if there is more to do than the budget
     /// allows.
     #[inline]
-    pub(crate) fn go_on<A: App>(&mut self, io: &Io<A>, able: Able) -> bool {
+    pub(crate) fn go_on<A: App>(&mut self, io: &Io<A>, able: ReceiverOffloads) -> bool {
         self.cut.is_none() || !self.ready.is_empty() || self.go_on_cutting(io, able)
     }
 
     #[cold]
-    fn go_on_cutting<A: App>(&mut self, io: &Io<A>, able: Able) -> bool {
+    fn go_on_cutting<A: App>(&mut self, io: &Io<A>, able: ReceiverOffloads) -> bool {
         let end = self.make_segments(able);
         if end == End::NoBuffer {
             // Without the rest the receiver's stream has a hole, as it has without any packet for which there was no
             // buffer.
-            io.missed(1);
+            io.count_no_buffer(1);
         }
         end != End::Spent || !self.ready.is_empty()
     }
@@ -160,7 +160,7 @@ impl Finisher {
     fn accept(&mut self, mut packet: Packet) -> Result<(), Packet> {
         let claim = packet.offload().unwrap_or_default();
         if claim.is_super_frame() {
-            if self.cut.is_some() || super_frame(&packet, claim).is_none() {
+            if self.cut.is_some() || gso_packet(&packet, claim).is_none() {
                 return Err(packet);
             }
             self.cut = Some(Cut { whole: packet, next: 0 });
@@ -197,12 +197,12 @@ impl Finisher {
     }
 
     /// Makes segments of what is being cut, as many as the budget allows.
-    fn make_segments(&mut self, able: Able) -> End {
+    fn make_segments(&mut self, able: ReceiverOffloads) -> End {
         self.make_room();
         let Some(cut) = &mut self.cut else { return End::Finished };
         let claim = cut.whole.offload().unwrap_or_default();
         // It was one when it was put here, and has not changed.
-        let Some(whole) = super_frame(&cut.whole, claim) else { return End::Finished };
+        let Some(whole) = gso_packet(&cut.whole, claim) else { return End::Finished };
         let checksums = if able.checksums { Checksums::Partial } else { Checksums::Whole };
         let mut end = End::Finished;
         for segment in whole.segments(checksums).skip(cut.next) {
@@ -241,13 +241,13 @@ impl Finisher {
 }
 
 /// What is to be cut, if the packet can be.
-fn super_frame(packet: &Packet, claim: Offload) -> Option<SuperFrame<'_>> {
+fn gso_packet(packet: &Packet, claim: Offload) -> Option<GsoPacket<'_>> {
     let kind = match claim.gso_type & !Offload::GSO_ECN {
         Offload::GSO_TCP4 => Kind::Tcp4,
         Offload::GSO_TCP6 => Kind::Tcp6,
         _ => return None,
     };
-    SuperFrame::new(packet.bytes(), kind, claim.segment_size).ok()
+    GsoPacket::new(packet.bytes(), kind, claim.segment_size).ok()
 }
 
 /// Finishes the checksum of a frame's TCP or UDP header, if that is the one that the claim means. Nothing else in a
@@ -260,7 +260,7 @@ fn finish_checksum(frame: &mut [u8], claim: Offload) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::super_frame;
+    use super::super::samples::gso_packet;
     use super::*;
     use bellows_packet::pool;
     use bellows_wire::verify_checksums;
@@ -271,7 +271,7 @@ mod tests {
 
     /// What becomes of a packet with this budget for each breath, and how many breaths make segments; the packet, if
     /// it cannot be finished.
-    fn finish(packet: Packet, able: Able, budget: Budget) -> Result<(Vec<Packet>, usize), Packet> {
+    fn finish(packet: Packet, able: ReceiverOffloads, budget: Budget) -> Result<(Vec<Packet>, usize), Packet> {
         let (mut finisher, mut packets, mut breaths) = (Finisher::new(), Vec::new(), 0);
         finisher.refill(budget);
         finisher.accept(packet)?;
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_super_frame_becomes_segments_with_right_checksums_for_who_finishes_nothing() {
-        let (done, _) = finish(super_frame(3000, 1448), Able::default(), ENDLESS).unwrap();
+        let (done, _) = finish(gso_packet(3000, 1448), ReceiverOffloads::default(), ENDLESS).unwrap();
         let lengths: Vec<usize> = done.iter().map(Packet::len).collect();
         assert_eq!(lengths, [54 + 1448, 54 + 1448, 54 + 104]);
         for packet in &done {
@@ -301,11 +301,11 @@ mod tests {
 
     #[test]
     fn who_finishes_checksums_gets_segments_with_partial_ones() {
-        let (done, _) = finish(super_frame(3000, 1448), Able { checksums: true }, ENDLESS).unwrap();
+        let (done, _) = finish(gso_packet(3000, 1448), ReceiverOffloads { checksums: true }, ENDLESS).unwrap();
         assert_eq!(done.len(), 3);
         for packet in done {
             assert!(verify_checksums(packet.bytes()).is_err());
-            let (whole, _) = finish(packet, Able::default(), ENDLESS).unwrap();
+            let (whole, _) = finish(packet, ReceiverOffloads::default(), ENDLESS).unwrap();
             assert!(!whole[0].has_offload());
             verify_checksums(whole[0].bytes()).unwrap();
         }
@@ -313,15 +313,17 @@ mod tests {
 
     #[test]
     fn a_breath_makes_no_more_than_its_budget_allows_and_the_next_one_goes_on() {
-        let all = finish(super_frame(49_000, 48), Able::default(), ENDLESS).unwrap().0;
+        let all = finish(gso_packet(49_000, 48), ReceiverOffloads::default(), ENDLESS).unwrap().0;
         assert_eq!(all.len(), 1_021);
         for (burst, queues, breaths) in [(128, 1, 8), (128, 4, 32), (1, 1, 1_021), (1, 32, 1_021), (4_096, 1, 1)] {
-            let (some, made) = finish(super_frame(49_000, 48), Able::default(), Budget::share(burst, queues)).unwrap();
+            let (some, made) =
+                finish(gso_packet(49_000, 48), ReceiverOffloads::default(), Budget::share(burst, queues)).unwrap();
             assert_eq!(made, breaths, "a burst of {burst}, {queues} queues");
             assert!(some.iter().zip(&all).all(|(one, other)| one.bytes() == other.bytes()) && some.len() == all.len());
         }
         // Long segments count by their bytes: 2,048 for each packet of the burst, and the one that reaches that.
-        let (some, breaths) = finish(super_frame(60_000, 9_000), Able::default(), Budget::share(8, 1)).unwrap();
+        let (some, breaths) =
+            finish(gso_packet(60_000, 9_000), ReceiverOffloads::default(), Budget::share(8, 1)).unwrap();
         assert_eq!((some.len(), breaths), (7, 4));
     }
 
@@ -329,8 +331,8 @@ mod tests {
     fn what_is_finished_comes_before_the_rest_of_what_is_cut() {
         let mut finisher = Finisher::new();
         finisher.refill(Budget::share(2, 1));
-        assert!(finisher.accept(super_frame(3000, 1448)).is_ok());
-        assert_eq!(finisher.make_segments(Able { checksums: true }), End::Spent);
+        assert!(finisher.accept(gso_packet(3000, 1448)).is_ok());
+        assert_eq!(finisher.make_segments(ReceiverOffloads { checksums: true }), End::Spent);
         assert_eq!((finisher.held(), finisher.packets().len(), finisher.is_spent()), (3, 2, true));
         // The driver has changed meanwhile, and takes no partial checksums any more.
         let first = finisher.take(1).next().unwrap();
@@ -344,11 +346,13 @@ mod tests {
     #[test]
     fn what_makes_no_sense_comes_back_whole() {
         let change = |change: fn(&mut Offload)| {
-            let mut packet = super_frame(3000, 1448);
+            let mut packet = gso_packet(3000, 1448);
             let mut offload = packet.offload().unwrap();
             change(&mut offload);
             packet.set_offload(offload);
-            finish(packet, Able::default(), ENDLESS).map(|(packets, _)| packets.len()).map_err(|packet| packet.len())
+            finish(packet, ReceiverOffloads::default(), ENDLESS)
+                .map(|(packets, _)| packets.len())
+                .map_err(|packet| packet.len())
         };
         assert_eq!(change(|_| ()), Ok(3));
         assert_eq!(change(|offload| offload.gso_type |= Offload::GSO_ECN), Ok(3));
@@ -357,10 +361,10 @@ mod tests {
         assert_eq!(change(|offload| offload.gso_type = 3), Err(3054), "UDP");
         let plain = Offload { gso_type: 0, checksum_start: 34, checksum_offset: 16, flags: 1, ..Offload::default() };
         let with = |offload: Offload| {
-            let mut packet = super_frame(100, 1448);
+            let mut packet = gso_packet(100, 1448);
             let before = packet.bytes().to_vec();
             packet.set_offload(offload);
-            match finish(packet, Able::default(), ENDLESS) {
+            match finish(packet, ReceiverOffloads::default(), ENDLESS) {
                 Ok((packets, _)) => (packets[0].bytes() != before, packets.len(), packets[0].has_offload()),
                 Err(packet) => (packet.bytes() != before, 0, packet.has_offload()),
             }
@@ -404,7 +408,7 @@ mod tests {
             more in 0usize..9,
         ) {
             pool::ensure().unwrap();
-            let mut packet = super_frame(payload, 1_448);
+            let mut packet = gso_packet(payload, 1_448);
             for (at, byte) in damage {
                 let at = at.min(packet.len() - 1);
                 packet.bytes_mut()[at] = byte;
@@ -414,11 +418,11 @@ mod tests {
             packet.set_offload(claim);
             let before = packet.bytes().to_vec();
             let found = Transport::find(&before).ok();
-            match finish(packet, Able { checksums }, ENDLESS) {
+            match finish(packet, ReceiverOffloads { checksums }, ENDLESS) {
                 Err(packet) => prop_assert_eq!(packet.bytes(), &before[..], "what is dropped"),
                 Ok((packets, _)) if claim.is_super_frame() => {
                     let kind = if claim.gso_type & 4 == 0 { Kind::Tcp4 } else { Kind::Tcp6 };
-                    let whole = SuperFrame::new(&before, kind, claim.segment_size).unwrap();
+                    let whole = GsoPacket::new(&before, kind, claim.segment_size).unwrap();
                     let how = if checksums { Checksums::Partial } else { Checksums::Whole };
                     prop_assert_eq!(packets.len(), whole.count());
                     for (packet, segment) in packets.iter().zip(whole.segments(how)) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use bellows_config::access::{FileGroup, FileMode, file_access};
-use bellows_config::{Mistake, Resource};
+use bellows_config::{Resource, SettingError};
 use bellows_engine::{App, AppError, DropReason, Input, Io, Output, Watched};
 use bellows_packet::Vector;
 use bellows_sys::access::FileAccess;
@@ -93,17 +93,17 @@ pub enum VirtioOption {
     /// Virtio 1.0 and later.
     #[serde(rename = "version-1")]
     Version1,
-    /// Unfinished checksums from the driver.
+    /// Partial checksums from the driver.
     Checksum,
-    /// Unfinished checksums to the driver.
+    /// Partial checksums to the driver.
     GuestChecksum,
-    /// TCP super-frames over IPv4 from the driver.
+    /// TCP GSO packets over IPv4 from the driver.
     Tso4,
-    /// TCP super-frames over IPv6 from the driver.
+    /// TCP GSO packets over IPv6 from the driver.
     Tso6,
-    /// TCP super-frames over IPv4 to the driver.
+    /// TCP GSO packets over IPv4 to the driver.
     GuestTso4,
-    /// TCP super-frames over IPv6 to the driver.
+    /// TCP GSO packets over IPv6 to the driver.
     GuestTso6,
     /// More than one pair of queues.
     Multiqueue,
@@ -137,15 +137,15 @@ pub(crate) fn features(disabled: &[VirtioOption], pairs: u16) -> Features {
 }
 
 /// The most pairs of queues that an app has.
-pub(crate) const MOST_PAIRS: u16 = 32;
+pub(crate) const MAX_PAIRS: u16 = 32;
 
 /// Checks a number of pairs of queues.
-pub(crate) fn check_pairs(queues: u16) -> Result<u16, Mistake> {
-    if (1..=MOST_PAIRS).contains(&queues) {
+pub(crate) fn check_pairs(queues: u16) -> Result<u16, SettingError> {
+    if (1..=MAX_PAIRS).contains(&queues) {
         return Ok(queues);
     }
     let message = format!("{queues} pairs of queues");
-    Err(Mistake::at("queues", message, format!("give a number from 1 to {MOST_PAIRS}")))
+    Err(SettingError::at("queues", message, format!("give a number from 1 to {MAX_PAIRS}")))
 }
 
 /// What the control thread says, as the engine watches it.
@@ -205,24 +205,24 @@ pub(crate) fn share_out<A: App>(
 }
 
 /// Reads an Ethernet address that a device can have.
-pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, Mistake> {
+pub(crate) fn read_mac(text: Option<&str>) -> Result<Option<[u8; 6]>, SettingError> {
     let Some(text) = text else { return Ok(None) };
     let MacAddr(bytes) = text.parse().map_err(|error: bellows_wire::MacAddrError| {
-        Mistake::at("mac", format!("`{}` is no Ethernet address", error.text), "write it like 02:00:00:00:00:01")
+        SettingError::at("mac", format!("`{}` is no Ethernet address", error.text), "write it like 02:00:00:00:00:01")
     })?;
     if bytes[0] & 1 != 0 {
         let help = "a device needs the address of one station: an even first byte, such as 02";
-        return Err(Mistake::at("mac", format!("{text} is an address of many stations"), help));
+        return Err(SettingError::at("mac", format!("{text} is an address of many stations"), help));
     }
     Ok(Some(bytes))
 }
 
 /// Checks the path of a socket: the system takes paths of up to 107 bytes.
-pub(crate) fn check_socket(path: &Path) -> Result<(), Mistake> {
+pub(crate) fn check_socket(path: &Path) -> Result<(), SettingError> {
     const MOST: usize = 107;
     let length = path.as_os_str().len();
     if path.file_name().is_none() {
-        return Err(Mistake::at(
+        return Err(SettingError::at(
             "socket",
             "the path names no file",
             "give the path of a socket, such as /run/vm0.sock",
@@ -230,7 +230,7 @@ pub(crate) fn check_socket(path: &Path) -> Result<(), Mistake> {
     }
     if length > MOST {
         let message = format!("the path has {length} bytes, and that of a socket cannot have more than {MOST}");
-        return Err(Mistake::at("socket", message, "choose a folder with a shorter name, such as /run/bellows"));
+        return Err(SettingError::at("socket", message, "choose a folder with a shorter name, such as /run/bellows"));
     }
     Ok(())
 }
@@ -250,12 +250,12 @@ pub(crate) fn socket_access(
     side: Side,
     mode: Option<FileMode>,
     group: Option<FileGroup>,
-) -> Result<FileAccess, Mistake> {
+) -> Result<FileAccess, SettingError> {
     let key = mode.map(|_| "socket_mode").or(group.map(|_| "socket_group"));
     match key {
         Some(key) if side == Side::Client => {
             let message = "the other side opens the socket, so its permissions are not this app's to give";
-            Err(Mistake::at(key, message, "leave the key out, or set `mode = \"server\"`"))
+            Err(SettingError::at(key, message, "leave the key out, or set `mode = \"server\"`"))
         }
         _ => Ok(file_access(mode, group)),
     }

@@ -8,7 +8,7 @@ use bellows_virtio::driver::{DeviceError, Rejection, TransmitQueue};
 use bellows_virtio::ring::{ReceiveRing, RingError, Stop, Taken};
 
 use super::bell::{QueueBell, watch};
-use super::finish::{Able, Finisher};
+use super::finish::{Finisher, ReceiverOffloads};
 
 /// An app that sends packets to the other side: why it drops some.
 pub(crate) trait Sender: App {
@@ -152,7 +152,7 @@ impl Outgoing {
         &mut self,
         io: &Io<A>,
         queue: &mut Q,
-        able: Able,
+        able: ReceiverOffloads,
         input: &mut Input<'_, A>,
         only: bool,
     ) -> Result<Awaits, Q::Error> {

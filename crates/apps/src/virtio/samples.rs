@@ -3,8 +3,8 @@
 use bellows_packet::{Offload, Packet};
 use bellows_wire::{EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, MacAddr, TcpHeader};
 
-/// A super-frame of TCP over IPv4 with so many bytes of a stream, its checksum unfinished, as a guest hands it over.
-pub(crate) fn super_frame(payload: usize, segment_size: u16) -> Packet {
+/// A GSO packet of TCP over IPv4 with so many bytes of a stream, its checksum unfinished, as a guest hands it over.
+pub(crate) fn gso_packet(payload: usize, segment_size: u16) -> Packet {
     let mut frame = vec![0; 54 + payload];
     frame[54..].iter_mut().enumerate().for_each(|(index, byte)| *byte = (index * 7) as u8);
     let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{Bench, BenchFiles, Configure, Context, Mistake, Resource};
+use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError, Resource};
 use bellows_engine::{App, AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
@@ -17,9 +17,9 @@ use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::status::{Told, Totals};
+use self::status::{StatusJson, Totals};
 use crate::virtio::bell::watch;
-use crate::virtio::finish::{Able, Budget};
+use crate::virtio::finish::{ReceiverOffloads, Budget};
 use crate::virtio::outgoing::{Awaits, Outgoing, Sender, Void};
 use crate::virtio::{self, Side, VirtioOption};
 
@@ -30,9 +30,9 @@ use crate::virtio::{self, Side, VirtioOption};
 /// packets pass without system calls. Either side may vanish and come back at any time. While no device is there, what comes in is dropped
 /// as `no_device`; while the device does not keep up, packets wait in the link.
 ///
-/// TCP super-frames and unfinished checksums are passed on as they are to a device that takes them, and finished for
+/// TCP GSO packets and partial checksums are passed on as they are to a device that takes them, and finished for
 /// one that does not, as many segments in a breath as the engine's burst. What comes from the device may be such a
-/// packet, with `guest-tso4`, `guest-tso6` or `guest-checksum`. Without `mergeable` and without super-frames the
+/// packet, with `guest-tso4`, `guest-tso6` or `guest-checksum`. Without `mergeable` and without GSO packets the
 /// device can send packets of up to 2,048 bytes.
 ///
 /// With several pairs of queues, packets of one flow go to one pair; which flows share one depends on how many the device has.
@@ -178,7 +178,7 @@ impl App for VirtioUser {
     const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the device")]);
     const PULLS: bool = true;
     // What goes to the device does not come back.
-    const GAIN: usize = 0;
+    const MAX_FAN_OUT: usize = 0;
     const ENDS: bool = true;
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
@@ -218,7 +218,7 @@ impl App for VirtioUser {
 
     fn status(&self) -> Option<Arc<dyn Status>> {
         let running = self.running.as_ref()?;
-        Some(Arc::new(Told { frontend: running.frontend.status(), totals: Arc::clone(&running.totals) }))
+        Some(Arc::new(StatusJson { frontend: running.frontend.status(), totals: Arc::clone(&running.totals) }))
     }
 
     fn held(&self) -> usize {
@@ -393,7 +393,7 @@ impl Running {
     ) -> Result<(), DeviceError> {
         let pair = &mut self.pairs[index];
         let Some(driver) = self.port.driver() else { return Ok(()) };
-        let able = Able::device(driver.features());
+        let able = ReceiverOffloads::device(driver.features());
         let awaits = pair.outgoing.push(io, &mut driver.pairs[index].transmit, able, input, only)?;
         pair.outgoing.tell(io, transmit_slot(index), pair.bells.as_ref().map(|bells| &bells.transmit), awaits);
         Ok(())
@@ -423,7 +423,7 @@ impl Running {
         io.count(VirtioUser::EMPTY, now.empty.saturating_sub(told.empty));
         io.count(VirtioUser::OVERSIZE, now.too_long.saturating_sub(told.too_long));
         io.count(VirtioUser::BAD_HEADER, now.bad_header.saturating_sub(told.bad_header));
-        io.missed(now.no_buffer.saturating_sub(told.no_buffer) as usize);
+        io.count_no_buffer(now.no_buffer.saturating_sub(told.no_buffer) as usize);
     }
 
     /// The device has done what it must not.
@@ -463,7 +463,7 @@ impl Configure for VirtioUser {
         vec![config.mode.resource(context.path(&config.socket))]
     }
 
-    fn configure(config: Config, context: &Context) -> Result<VirtioUser, Mistake> {
+    fn configure(config: Config, context: &Context) -> Result<VirtioUser, SettingError> {
         let socket = context.path(&config.socket);
         virtio::check_socket(&socket)?;
         let pairs = virtio::check_pairs(config.queues)?;
@@ -471,7 +471,7 @@ impl Configure for VirtioUser {
         let ring_size = config.queue_size;
         if !(2..=32_768).contains(&ring_size) || !ring_size.is_power_of_two() {
             let message = format!("rings of {ring_size} descriptors");
-            return Err(Mistake::at("queue_size", message, "give a power of two from 2 to 32768"));
+            return Err(SettingError::at("queue_size", message, "give a power of two from 2 to 32768"));
         }
         // The log of written pages is for machines that are moved.
         let features = virtio::features(&config.disable, pairs).without(Features::LOG_ALL);

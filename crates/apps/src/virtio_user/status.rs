@@ -29,12 +29,12 @@ impl Totals {
 }
 
 /// The front end's state, as JSON.
-pub(super) struct Told {
+pub(super) struct StatusJson {
     pub(super) frontend: Arc<FrontendStatus>,
     pub(super) totals: Arc<Totals>,
 }
 
-impl Status for Told {
+impl Status for StatusJson {
     fn status(&self) -> Value {
         let snapshot = self.frontend.snapshot();
         let DriverSide { negotiated } = snapshot.side;

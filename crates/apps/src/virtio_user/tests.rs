@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::vhost_user::VhostUser;
-use crate::virtio::samples::super_frame;
+use crate::virtio::samples::gso_packet;
 
 /// A socket's path that no other test has; the file is removed at the end.
 struct Socket(PathBuf);
@@ -241,16 +241,16 @@ fn super_frames_pass_whole_or_are_cut_as_was_agreed() {
     let socket = Socket::new("offloads");
     let mut joined = Joined::new(&socket, &json!({}), &json!({}));
     for up in [true, false] {
-        joined.transfer(up, &[super_frame(40_000, 1_448), super_frame(3_000, 500)]);
+        joined.transfer(up, &[gso_packet(40_000, 1_448), gso_packet(3_000, 500)]);
     }
     drop(joined);
-    // Each side refuses super-frames from the other, and then unfinished checksums too.
+    // Each side refuses GSO packets from the other, and then partial checksums too.
     for (turn, disable) in [["tso4", "guest-tso4"], ["checksum", "guest-checksum"]].into_iter().enumerate() {
         let socket = Socket::new(&format!("cut-{turn}"));
         let mut joined = Joined::new(&socket, &json!({ "disable": disable }), &json!({}));
         for up in [true, false] {
             let from = if up { &mut joined.driver } else { &mut joined.device };
-            from.send_packets("input", [super_frame(40_000, 1_448)]);
+            from.send_packets("input", [gso_packet(40_000, 1_448)]);
             let mut came: Vec<Packet> = Vec::new();
             joined.until(|joined| {
                 let to = if up { &mut joined.device } else { &mut joined.driver };
@@ -265,7 +265,7 @@ fn super_frames_pass_whole_or_are_cut_as_was_agreed() {
                 assert_eq!(partial, turn == 0, "the checksum is left to a side that does it");
                 assert!(partial || verify_checksums(packet.bytes()).is_ok());
             }
-            assert_eq!(stream, super_frame(40_000, 1_448).bytes()[54..]);
+            assert_eq!(stream, gso_packet(40_000, 1_448).bytes()[54..]);
         }
     }
 }
@@ -293,7 +293,7 @@ fn what_an_app_says_of_a_checksum_holds_up_nobody() {
             {
                 for up in [true, false] {
                     let from = if up { &mut joined.driver } else { &mut joined.device };
-                    let mut packet = super_frame(300, 1_448);
+                    let mut packet = gso_packet(300, 1_448);
                     packet.set_offload(Offload { flags, gso_type, ..packet.offload().unwrap() });
                     let dropped = from.counts().drops["bad_offload"];
                     from.send_packets("input", [packet]);
@@ -320,7 +320,7 @@ fn cut_and_stretched() {
     let mut joined = Joined::new(&socket, &json!({}), &json!({}));
     for up in [true, false] {
         let plain = |payload| {
-            let mut packet = super_frame(payload, 1_448);
+            let mut packet = gso_packet(payload, 1_448);
             packet.set_offload(Offload { gso_type: 0, ..packet.offload().unwrap() });
             packet
         };
@@ -328,11 +328,11 @@ fn cut_and_stretched() {
         // short has none.
         let mut stretched = plain(100);
         stretched.append(&[0xdd; 7]);
-        let mut whole = super_frame(3_000, 1_448);
+        let mut whole = gso_packet(3_000, 1_448);
         whole.append(&[0xdd; 7]);
         let mut cut = plain(100);
         cut.truncate(100);
-        let mut rewritten = super_frame(3_000, 1_448);
+        let mut rewritten = gso_packet(3_000, 1_448);
         rewritten.bytes_mut()[23] = 17;
         let before = if up { &joined.driver } else { &joined.device }.counts().drops["bad_offload"];
         let from = if up { &mut joined.driver } else { &mut joined.device };
@@ -359,7 +359,7 @@ fn a_breath_makes_no_more_segments_than_the_burst_and_the_rest_follows() {
     for up in [true, false] {
         let Joined { driver, device } = &mut joined;
         let (from, to) = if up { (driver, device) } else { (device, driver) };
-        from.send_packets("input", (0..3).map(|_| super_frame(49_000, 48)));
+        from.send_packets("input", (0..3).map(|_| gso_packet(49_000, 48)));
         let (mut stream, mut breaths) = (Vec::new(), Vec::new());
         while stream.len() < 3 * 49_000 {
             from.breathe();
@@ -374,7 +374,7 @@ fn a_breath_makes_no_more_segments_than_the_burst_and_the_rest_follows() {
         }
         let burst = Settings::default().burst;
         assert!(breaths.iter().all(|count| *count <= burst), "a burst is {burst}: {breaths:?}");
-        assert_eq!(stream, super_frame(49_000, 48).bytes()[54..].repeat(3));
+        assert_eq!(stream, gso_packet(49_000, 48).bytes()[54..].repeat(3));
     }
 }
 

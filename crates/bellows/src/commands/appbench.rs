@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 pub use bellows_lab::benchmarks::appbench::Arguments;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::measuring::measure;
 use crate::subcommand::{Execute, Program};
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         measure(&self, &program.registry)
     }
 

@@ -6,7 +6,7 @@ use bellows_config::{Entry, Registry};
 use clap::Args;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table};
@@ -26,7 +26,7 @@ pub struct Arguments {
 const WIDEST: usize = 100;
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let width = terminal::size().map_or(WIDEST, |(columns, _)| columns.min(WIDEST));
         let text = match self.name.as_deref() {
             None if self.json => json(&program.registry.entries().map(Entry::manual_json).collect()),
@@ -81,12 +81,12 @@ fn wrapped(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-fn unknown(name: &str, registry: &Registry) -> Failure {
+fn unknown(name: &str, registry: &Registry) -> CommandError {
     let way_out = match registry.nearest(name) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`bellows apps` lists them".to_owned(),
     };
-    Failure::Mistake(format!("there is no app `{name}`; {way_out}"))
+    CommandError::Usage(format!("there is no app `{name}`; {way_out}"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bellows_lab::benchmarks::{self, Bench};
 use clap::Args;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::measuring::measure;
 use crate::subcommand::{Execute, Program};
 
@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         match self.bench.benchmark() {
             Ok(benchmark) => measure(benchmark, &program.registry),
             Err(name) => {

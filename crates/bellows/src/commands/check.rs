@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::arguments::NetworkFile;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
@@ -37,7 +37,7 @@ pub struct Arguments {
 }
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let is_rich = terminal::stderr_is_rich();
         let (mut results, mut wrong) = (Vec::new(), Vec::new());
         for path in &self.paths {
@@ -61,7 +61,7 @@ impl Execute for Arguments {
             terminal::print(&format!("{result:#}\n"))?;
             return Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) });
         }
-        if wrong.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::Diagnosed(wrong.join("\n"))) }
+        if wrong.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(CommandError::Diagnosed(wrong.join("\n"))) }
     }
 }
 

@@ -6,7 +6,7 @@ use bellows_inspect::networks::{self, Sample, State};
 use clap::Args;
 
 use crate::baseline;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -22,19 +22,19 @@ pub struct Arguments {
 }
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let home = networks::pick(self.name.as_deref())?;
-        networks::refuse_foreign(&home, "clear", "what its counts start from is its user's to say")?;
-        let name = home.name();
-        if networks::state(&home) == State::Crashed {
-            return Err(Failure::Mistake(format!(
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        let runtime_dir = networks::pick(self.name.as_deref())?;
+        networks::refuse_foreign(&runtime_dir, "clear", "what its counts start from is its user's to say")?;
+        let name = runtime_dir.name();
+        if networks::state(&runtime_dir) == State::Crashed {
+            return Err(CommandError::Usage(format!(
                 "`{name}` has crashed: its counters are evidence and grow no more, so they are not cleared; \
                  `bellows show run {name}` shows them, `bellows ps --clean` removes them"
             )));
         }
-        let mut observer = networks::open(home)?;
+        let mut observer = networks::open(runtime_dir)?;
         let sample = Sample::settled(&mut observer);
-        baseline::write(observer.home(), &sample)?;
+        baseline::write(observer.runtime_dir(), &sample)?;
         terminal::complain(&format!("`show run`, `show latency` and `top` count from now on what `{name}` does\n"));
         Ok(ExitCode::SUCCESS)
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use clap_complete::Shell;
 
 use crate::complete;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -27,10 +27,10 @@ pub struct Arguments {
 }
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let shell = self.shell.to_string();
         let script = complete::script(&shell, program.definition.get_name())
-            .ok_or_else(|| Failure::Failed(format!("there is no script for {shell}; bash, zsh and fish have one")))?;
+            .ok_or_else(|| CommandError::Failed(format!("there is no script for {shell}; bash, zsh and fish have one")))?;
         terminal::print(&script)?;
         Ok(ExitCode::SUCCESS)
     }

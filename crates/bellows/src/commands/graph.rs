@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 
 use crate::arguments::NetworkFile;
 use crate::charset;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{bit_rate, packet_rate, plural};
@@ -56,14 +56,14 @@ enum Format {
 
 impl Format {
     /// The format that a file's extension stands for. A file without one gets text.
-    fn of_file(path: &Path) -> Result<Format, Failure> {
+    fn of_file(path: &Path) -> Result<Format, CommandError> {
         let Some(extension) = path.extension() else { return Ok(Format::Text) };
         let extension = extension.to_string_lossy().to_lowercase();
         match &*extension {
             "svg" => Ok(Format::Svg),
             "dot" | "gv" => Ok(Format::Dot),
             "txt" | "text" => Ok(Format::Text),
-            other => Err(Failure::Mistake(unknown_extension(path, other))),
+            other => Err(CommandError::Usage(unknown_extension(path, other))),
         }
     }
 }
@@ -97,7 +97,7 @@ const MEASURED: Duration = Duration::from_secs(1);
 const WIDTH: usize = 120;
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let output = self.output.as_deref().filter(|path| *path != Path::new(STDOUT));
         let format = match (self.format, output) {
             (Some(format), _) => format,
@@ -110,12 +110,12 @@ impl Execute for Arguments {
             (Some(name), from_file) => {
                 let mut observer = networks::open(networks::pick(Some(name))?)?;
                 let before = Sample::take(&mut observer);
-                if networks::state(observer.home()).is_alive() {
+                if networks::state(observer.runtime_dir()).is_alive() {
                     thread::sleep(MEASURED);
                 }
                 let change = Change::between(before, Sample::take(&mut observer));
                 let mut graph = from_file.unwrap_or_else(|| of_counters(&change.after.counters));
-                match networks::state(observer.home()) {
+                match networks::state(observer.runtime_dir()) {
                     State::Running | State::Stopped => {
                         graph.title = Some(name.clone());
                         add_rates(&mut graph, &change);
@@ -129,7 +129,7 @@ impl Execute for Arguments {
             }
             (None, Some(graph)) => graph,
             (None, None) => {
-                return Err(Failure::Mistake("name a network file, or a running network by --name".to_owned()));
+                return Err(CommandError::Usage("name a network file, or a running network by --name".to_owned()));
             }
         };
         let picture = match format {
@@ -152,13 +152,13 @@ impl Execute for Arguments {
     }
 }
 
-fn write(path: &Path, picture: &str) -> Result<(), Failure> {
+fn write(path: &Path, picture: &str) -> Result<(), CommandError> {
     fs::write(path, picture)
-        .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}; check the folder", path.display())))
+        .map_err(|error| CommandError::Usage(format!("cannot write {}: {error}; check the folder", path.display())))
 }
 
-fn too_large(graph: &Graph) -> Failure {
-    Failure::Mistake(format!(
+fn too_large(graph: &Graph) -> CommandError {
+    CommandError::Usage(format!(
         "{} and {} are too many for a picture; `--format text` lists them, `--format dot` leaves the layout to Graphviz",
         plural(graph.apps.len() as u64, "app"),
         plural(graph.links.len() as u64, "link")
@@ -166,11 +166,11 @@ fn too_large(graph: &Graph) -> Failure {
 }
 
 /// The network of a file, without rates.
-fn draft(path: &Path, overrides: &[String], registry: &Registry) -> Result<Graph, Failure> {
+fn draft(path: &Path, overrides: &[String], registry: &Registry) -> Result<Graph, CommandError> {
     let file = NetworkFile { path: path.to_owned(), overrides: overrides.to_vec() };
     match file.load(registry) {
         Ok(loaded) => Ok(of_network(&loaded.network)),
-        Err(mistakes) => Err(Failure::Diagnosed(mistakes.render(terminal::stderr_is_rich()))),
+        Err(mistakes) => Err(CommandError::Diagnosed(mistakes.render(terminal::stderr_is_rich()))),
     }
 }
 
@@ -192,8 +192,8 @@ fn of_network(network: &Network) -> Graph {
     let node = |app: &bellows_engine::AppSpec| Node {
         name: app.name.clone(),
         kind: app.kind.clone(),
-        inputs: names(app.traits().inputs),
-        outputs: names(app.traits().outputs),
+        inputs: names(app.info().inputs),
+        outputs: names(app.info().outputs),
         ..Node::default()
     };
     let index = indexes(network.apps.iter().map(|app| app.name.as_str()));
@@ -203,7 +203,7 @@ fn of_network(network: &Network) -> Graph {
         Some(Edge { from, to, ..Edge::default() })
     };
     let mut links: Vec<Edge> = network.links.iter().filter_map(edge).collect();
-    mark_loops(&mut links, network.apps.iter().map(|app| app.traits().pulls));
+    mark_loops(&mut links, network.apps.iter().map(|app| app.info().pulls));
     Graph { title: None, apps: network.apps.iter().map(node).collect(), links }
 }
 
@@ -279,7 +279,7 @@ mod tests {
         for (name, way_out) in
             [("c.png", "rsvg-convert -o c.png"), ("c.gif", "dot -Tgif -o c.gif"), ("c.doc", "--format")]
         {
-            let Err(Failure::Mistake(message)) = Format::of_file(Path::new(name)) else { panic!("{name} is accepted") };
+            let Err(CommandError::Usage(message)) = Format::of_file(Path::new(name)) else { panic!("{name} is accepted") };
             assert!(message.contains(way_out) && message.contains(".svg"), "{message}");
         }
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap_mangen::Man;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -20,7 +20,7 @@ pub struct Arguments {
 }
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         // Its pages would say what the others say.
         let definition = program.definition.clone().disable_help_subcommand(true);
         match &self.output {
@@ -31,7 +31,7 @@ impl Execute for Arguments {
             }
             Some(folder) => write_pages(definition, folder).map_err(|error| {
                 let folder = folder.display();
-                Failure::Mistake(format!("cannot write man pages to {folder}: {error}; check the folder"))
+                CommandError::Usage(format!("cannot write man pages to {folder}: {error}; check the folder"))
             })?,
         }
         Ok(ExitCode::SUCCESS)

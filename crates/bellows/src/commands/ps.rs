@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bellows_inspect::networks::{self, Change, Hang, Obstacle, Sample, State, failed};
 use bellows_inspect::text::harmless;
-use bellows_observe::{Home, Observer};
+use bellows_observe::{RuntimeDir, Observer};
 use clap::Args;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table, packet_rate, span};
@@ -40,7 +40,7 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct Row {
     name: String,
     /// Whose it is.
     user: String,
@@ -56,7 +56,7 @@ struct Line {
     hang: Option<Hang>,
 }
 
-impl Line {
+impl Row {
     /// The state, and what is wrong with it.
     fn condition(&self) -> &'static str {
         match self.state {
@@ -84,16 +84,16 @@ impl Line {
 const MEASURED: Duration = Duration::from_millis(200);
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         if self.clean {
             clean()?;
         }
-        let mut homes = Home::all();
+        let mut runtime_dirs = RuntimeDir::all();
         if self.all {
-            homes.extend(Home::post_mortems());
-            homes.sort_by_cached_key(|home| (home.is_foreign(), home.name()));
+            runtime_dirs.extend(RuntimeDir::post_mortems());
+            runtime_dirs.sort_by_cached_key(|runtime_dir| (runtime_dir.is_foreign(), runtime_dir.name()));
         }
-        let lines = lines(homes);
+        let lines = lines(runtime_dirs);
         if self.json {
             terminal::print(&format!("{:#}\n", serde_json::json!(lines)))?;
             return Ok(ExitCode::SUCCESS);
@@ -132,12 +132,12 @@ impl Execute for Arguments {
     }
 }
 
-fn clean() -> Result<(), Failure> {
-    let homes = Home::all().into_iter().chain(Home::post_mortems());
-    let own = homes.filter(|home| !home.is_foreign());
-    for home in own.filter(|home| networks::state(home) == State::Crashed) {
-        let name = home.name();
-        home.remove().map_err(|error| Failure::Failed(format!("cannot remove what `{name}` left: {error}")))?;
+fn clean() -> Result<(), CommandError> {
+    let runtime_dirs = RuntimeDir::all().into_iter().chain(RuntimeDir::post_mortems());
+    let own = runtime_dirs.filter(|runtime_dir| !runtime_dir.is_foreign());
+    for runtime_dir in own.filter(|runtime_dir| networks::state(runtime_dir) == State::Crashed) {
+        let name = runtime_dir.name();
+        runtime_dir.remove().map_err(|error| CommandError::Failed(format!("cannot remove what `{name}` left: {error}")))?;
         terminal::complain(&format!("removed what `{name}` left\n"));
     }
     Ok(())
@@ -153,15 +153,15 @@ struct Engine {
 }
 
 /// The engines of these folders, the rates of those that run measured at the same time.
-fn lines(homes: Vec<Home>) -> Vec<Line> {
-    let engine = |home: Home| Engine {
-        name: home.name(),
-        user: home.user(),
-        state: networks::state(&home),
-        pid: home.pid(),
-        observer: Observer::open(home).ok(),
+fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
+    let engine = |runtime_dir: RuntimeDir| Engine {
+        name: runtime_dir.name(),
+        user: runtime_dir.user(),
+        state: networks::state(&runtime_dir),
+        pid: runtime_dir.pid(),
+        observer: Observer::open(runtime_dir).ok(),
     };
-    let mut engines: Vec<Engine> = homes.into_iter().map(engine).collect();
+    let mut engines: Vec<Engine> = runtime_dirs.into_iter().map(engine).collect();
     let sample = |engines: &mut Vec<Engine>| -> Vec<Option<Sample>> {
         engines.iter_mut().map(|engine| engine.observer.as_mut().map(Sample::take)).collect()
     };
@@ -174,7 +174,7 @@ fn lines(homes: Vec<Home>) -> Vec<Line> {
     let line = |(engine, change): (Engine, Option<Change>)| {
         let Engine { name, user, state, pid, .. } = engine;
         let alive = change.as_ref().filter(|_| state.is_alive());
-        Line {
+        Row {
             name,
             user,
             state,

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
 use bellows_inspect::text::harmless;
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use clap::Args;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::report;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -38,7 +38,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// Which network, and the file to read in place of its own. A single word that names no network and is a file is the file.
-    fn read(&self) -> Result<(Home, Option<PathBuf>), Failure> {
+    fn read(&self) -> Result<(RuntimeDir, Option<PathBuf>), CommandError> {
         let named = networks::pick_to_change(self.name.as_deref());
         match (named, &self.name, &self.network) {
             (Err(_), Some(word), None) if is_file(word) => Ok((networks::pick_to_change(None)?, Some(word.into()))),
@@ -53,19 +53,19 @@ fn is_file(word: &str) -> bool {
 }
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let (home, network) = self.read()?;
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        let (runtime_dir, network) = self.read()?;
         // The engine's process may be in another folder than this one.
         let absolute = |path: &PathBuf| {
-            std::path::absolute(path).map_err(|error| Failure::Mistake(format!("{}: {error}", path.display())))
+            std::path::absolute(path).map_err(|error| CommandError::Usage(format!("{}: {error}", path.display())))
         };
         let network = network.as_ref().map(absolute).transpose()?;
-        match ask(&home, &Request::Reload { network, restart: self.restart.clone() })? {
+        match ask(&runtime_dir, &Request::Reload { network, restart: self.restart.clone() })? {
             Reply::Reloaded(report) if self.json => {
                 terminal::print(&format!("{:#}\n", serde_json::json!(report)))?;
             }
             Reply::Reloaded(report) => terminal::print(&harmless(&report::reload(&report)))?,
-            other => return Err(Failure::Failed(format!("an answer to something else came: {other:?}"))),
+            other => return Err(CommandError::Failed(format!("an answer to something else came: {other:?}"))),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use bellows_config::EngineConfig;
 use bellows_engine::Schedule;
-use bellows_observe::{Home, HomeError};
+use bellows_observe::{RuntimeDir, RuntimeDirError};
 use bellows_packet::pool;
 use clap::Args;
 use rustix::process::{Resource, getrlimit};
 
 use crate::arguments::NetworkFile;
-use crate::failure::{EXIT_CODES, Failure};
+use crate::command_error::{EXIT_CODES, CommandError};
 use crate::logging;
 use crate::report::RunReport;
 use crate::subcommand::{Execute, Program};
@@ -21,7 +21,7 @@ use crate::terminal::{self, ControllingTerminal};
 
 /// Run a network to its end and report where its packets went
 ///
-/// The run ends when all sources are exhausted, all links are empty and no app holds a packet; after --duration; or on
+/// The run ends when all sources are finished, all links are empty and no app holds a packet; after --duration; or on
 /// SIGINT or SIGTERM, which flush and report as a normal end does (a second one ends it at once). SIGHUP reads the
 /// network file again; that of a terminal that goes away ends the run as SIGTERM does, unless it was started with
 /// `nohup`. The report goes to standard output, all else to standard error; where a capture goes to standard output, the
@@ -60,9 +60,9 @@ pub struct Arguments {
 }
 
 impl Execute for Arguments {
-    fn execute(mut self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(mut self, program: &Program) -> Result<ExitCode, CommandError> {
         if self.watch && self.file.is_stdin() {
-            return Err(Failure::Mistake(
+            return Err(CommandError::Usage(
                 "standard input cannot be watched; give a network file, or leave --watch out".to_owned(),
             ));
         }
@@ -72,7 +72,7 @@ impl Execute for Arguments {
         }
         let rich_errors = terminal::stderr_is_rich();
         let loaded =
-            self.file.load(&program.registry).map_err(|mistakes| Failure::Diagnosed(mistakes.render(rich_errors)))?;
+            self.file.load(&program.registry).map_err(|mistakes| CommandError::Diagnosed(mistakes.render(rich_errors)))?;
         terminal::warn(&loaded.warnings.render(rich_errors));
 
         let mut settings = loaded.engine.settings();
@@ -80,14 +80,14 @@ impl Execute for Arguments {
         settings.perf_map = self.perf_map;
         let cpu = loaded.engine.cpu;
         pool::init(loaded.engine.pool_config())
-            .map_err(|error| Failure::Mistake(format!("{error}{}", address_space_advice())))?;
+            .map_err(|error| CommandError::Usage(format!("{error}{}", address_space_advice())))?;
         check_address_space()?;
         // From here on there is something to clear up.
         let terminal = ControllingTerminal::new();
         let signals = catch_signals()?;
         terminal::write_in_background();
         logging::log_panics();
-        let home = Arc::new(claim(self.name.as_deref(), &loaded.engine, &self.file.path)?);
+        let runtime_dir = Arc::new(claim(self.name.as_deref(), &loaded.engine, &self.file.path)?);
 
         let supervisor = Supervisor {
             file: self.file,
@@ -95,13 +95,13 @@ impl Execute for Arguments {
             loaded,
             settings,
             cpu,
-            home: Arc::clone(&home),
+            runtime_dir: Arc::clone(&runtime_dir),
             duration: self.duration.map(Into::into),
             watch: self.watch,
         };
         let result = supervisor.run(signals, terminal);
         let report = result
-            .map(|(outcome, stopped_by)| RunReport::new(home.name(), outcome, stopped_by, terminal::lost_log_lines()));
+            .map(|(outcome, stopped_by)| RunReport::new(runtime_dir.name(), outcome, stopped_by, terminal::lost_log_lines()));
         let printed = report.and_then(|report| {
             // Where the report goes to a file or a program, why the run failed is still for the person at the terminal.
             if self.json || !terminal::shows_stdout() {
@@ -120,7 +120,7 @@ impl Execute for Arguments {
             Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::from(1) })
         });
         // Threads that serve clients may still hold the folder.
-        let _ = home.remove();
+        let _ = runtime_dir.remove();
         printed
     }
 }
@@ -130,14 +130,14 @@ impl Execute for Arguments {
 const BESIDE_POOL: usize = 512 << 20;
 
 /// Refuses to start where a limit leaves too little address space: later, an allocation that fails would abort.
-fn check_address_space() -> Result<(), Failure> {
+fn check_address_space() -> Result<(), CommandError> {
     if getrlimit(Resource::As).current.is_none() {
         return Ok(());
     }
     let mut probe = Vec::<u8>::new();
     match std::hint::black_box(&mut probe).try_reserve_exact(BESIDE_POOL) {
         Ok(()) => Ok(()),
-        Err(_) => Err(Failure::Mistake(format!(
+        Err(_) => Err(CommandError::Usage(format!(
             "too little address space: a run takes {} MiB beside its pool{}",
             BESIDE_POOL >> 20,
             address_space_advice()
@@ -156,25 +156,25 @@ fn address_space_advice() -> String {
 }
 
 /// Gets the run its name: the one asked for, or one made from the file's that is free.
-fn claim(asked: Option<&str>, config: &EngineConfig, file: &Path) -> Result<Home, Failure> {
-    let mistake = |error: HomeError| Failure::Mistake(error.to_string());
+fn claim(asked: Option<&str>, config: &EngineConfig, file: &Path) -> Result<RuntimeDir, CommandError> {
+    let mistake = |error: RuntimeDirError| CommandError::Usage(error.to_string());
     if let Some(name) = asked.or(config.name.as_deref()) {
-        return Home::claim(name).map_err(mistake);
+        return RuntimeDir::claim(name).map_err(mistake);
     }
     let name = if file == Path::new("-") { "stdin".to_owned() } else { name_of(file) };
     let candidates = std::iter::once(name.clone()).chain((2..100).map(|number| format!("{name}-{number}")));
     for candidate in candidates {
-        match Home::claim(&candidate) {
-            Err(HomeError::Taken { .. }) => {}
+        match RuntimeDir::claim(&candidate) {
+            Err(RuntimeDirError::Taken { .. }) => {}
             other => return other.map_err(mistake),
         }
     }
-    Err(Failure::Mistake(format!("a hundred networks named `{name}` are running; give this one a name with --name")))
+    Err(CommandError::Usage(format!("a hundred networks named `{name}` are running; give this one a name with --name")))
 }
 
 /// A run's name, made from its file's.
 fn name_of(file: &Path) -> String {
-    Home::name_from(&file.file_stem().unwrap_or_default().to_string_lossy())
+    RuntimeDir::name_from(&file.file_stem().unwrap_or_default().to_string_lossy())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -27,7 +27,7 @@ what they mean, and underline mistakes of shape. `bellows check` finds the other
 pub struct Arguments {}
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         terminal::print(&format!("{:#}\n", program.registry.file_schema()))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -14,11 +14,11 @@ use std::process::ExitCode;
 use bellows_config::nearest;
 use bellows_inspect::networks::{self, Hang, Obstacle, Sample, State};
 use bellows_inspect::text::harmless;
-use bellows_observe::{Home, Snapshot};
+use bellows_observe::{RuntimeDir, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::report;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
@@ -95,7 +95,7 @@ fn part(name: &str) -> Option<Part> {
 
 impl Arguments {
     /// Which part (all without one) of which network. A single word that names no part is a network's name.
-    fn read(&self) -> Result<(Option<Part>, Option<&str>), Failure> {
+    fn read(&self) -> Result<(Option<Part>, Option<&str>), CommandError> {
         let (first, second) = (self.first.as_deref(), self.second.as_deref());
         match (first.map(|word| (word, part(word))), second.map(|word| (word, part(word)))) {
             (None, _) => Ok((None, None)),
@@ -103,15 +103,15 @@ impl Arguments {
             // The other way round can mean but one thing.
             (Some((name, None)), Some((_, Some(part)))) => Ok((Some(part), Some(name))),
             (Some((name, None)), None) => {
-                let names: Vec<String> = Home::all().iter().map(Home::name).collect();
+                let names: Vec<String> = RuntimeDir::all().iter().map(RuntimeDir::name).collect();
                 // What follows an `@` says which of a network's runs is meant.
                 let network = name.split('@').next().unwrap_or(name);
-                if Home::all().iter().any(|home| home.is_called(network)) {
+                if RuntimeDir::all().iter().any(|runtime_dir| runtime_dir.is_called(network)) {
                     return Ok((None, Some(name)));
                 }
-                Err(Failure::Mistake(unknown(name, &names)))
+                Err(CommandError::Usage(unknown(name, &names)))
             }
-            (Some((word, None)), Some(_)) => Err(Failure::Mistake(unknown(word, &[]))),
+            (Some((word, None)), Some(_)) => Err(CommandError::Usage(unknown(word, &[]))),
         }
     }
 }
@@ -135,11 +135,11 @@ fn unknown(word: &str, networks: &[String]) -> String {
 }
 
 impl Execute for Arguments {
-    fn execute(self, program: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let (part, name) = self.read()?;
         self.run.check(part)?;
         if self.hot.is_given() && part != Some(Part::Hot) {
-            return Err(Failure::Mistake("--app, --for and --top are for `show hot`".to_owned()));
+            return Err(CommandError::Usage("--app, --for and --top are for `show hot`".to_owned()));
         }
         if part == Some(Part::Vhost) {
             return vhost::execute(name, self.json);
@@ -147,15 +147,15 @@ impl Execute for Arguments {
         if part == Some(Part::Status) {
             return status::execute(name, self.json);
         }
-        let home = networks::pick(name)?;
+        let runtime_dir = networks::pick(name)?;
         match part {
-            Some(Part::Breath) => breath::execute(&home, self.json),
-            Some(Part::Run) => run::execute(home, &self.run, self.json),
-            Some(Part::Latency) => latency::execute(home, self.json),
-            Some(Part::Hot) => hot::execute(&home, &self.hot, self.json),
-            Some(Part::Interfaces) => interfaces::execute(home, &program.registry, self.json),
-            Some(Part::Counters) => counters::execute(home, &program.registry, self.run.all(), self.json),
-            part => execute_tables(home, part, self.json),
+            Some(Part::Breath) => breath::execute(&runtime_dir, self.json),
+            Some(Part::Run) => run::execute(runtime_dir, &self.run, self.json),
+            Some(Part::Latency) => latency::execute(runtime_dir, self.json),
+            Some(Part::Hot) => hot::execute(&runtime_dir, &self.hot, self.json),
+            Some(Part::Interfaces) => interfaces::execute(runtime_dir, &program.registry, self.json),
+            Some(Part::Counters) => counters::execute(runtime_dir, &program.registry, self.run.all(), self.json),
+            part => execute_tables(runtime_dir, part, self.json),
         }
     }
 
@@ -165,10 +165,10 @@ impl Execute for Arguments {
 }
 
 /// Shows the parts that are tables of one look at the counters.
-fn execute_tables(home: Home, part: Option<Part>, json: bool) -> Result<ExitCode, Failure> {
-    let (name, state, pid) = (home.name(), networks::state(&home), home.process());
-    let user = home.user();
-    let mut observer = networks::open(home)?;
+fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Result<ExitCode, CommandError> {
+    let (name, state, pid) = (runtime_dir.name(), networks::state(&runtime_dir), runtime_dir.process());
+    let user = runtime_dir.user();
+    let mut observer = networks::open(runtime_dir)?;
     let sample = Sample::take(&mut observer);
     let counters = &sample.counters;
     let config = &observer.directory().config;
@@ -254,11 +254,11 @@ fn errors(counters: &Snapshot) -> Vec<Value> {
 /// The engine's own counters, in a line.
 fn engine(counters: &Snapshot) -> String {
     format!(
-        "schedule {}; {} breaths, {} of them idle; {} naps; {} of {} buffers in use; {} reloads{}\n",
+        "schedule {}; {} breaths, {} of them idle; {} sleeps; {} of {} buffers in use; {} reloads{}\n",
         counters.schedule,
         count(counters.engine("breaths")),
         count(counters.engine("idle_breaths")),
-        count(counters.engine("naps")),
+        count(counters.engine("sleeps")),
         count(counters.engine("buffers_in_use")),
         count(counters.engine("buffers")),
         count(counters.engine("reloads")),

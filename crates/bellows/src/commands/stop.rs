@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use bellows_inspect::control::{OBSTACLE_PATIENCE, REPLY_PATIENCE, Request, ask_within};
 use bellows_inspect::networks::{self, Obstacle, obstacle, process_state};
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use clap::Args;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::span;
@@ -48,15 +48,15 @@ const LOOK: Duration = Duration::from_millis(10);
 const LOOK_FOR_OBSTACLES: Duration = Duration::from_millis(500);
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let homes = pick(&self.names)?;
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        let runtime_dirs = pick(&self.names)?;
         let default = if self.kill { PATIENCE_BEFORE_KILL } else { PATIENCE };
         let patience = self.timeout.map_or(default, bellows_config::Duration::std);
         // All at the same time: one that hangs does not hold up the others.
-        let failures: Vec<Failure> = thread::scope(|scope| {
+        let failures: Vec<CommandError> = thread::scope(|scope| {
             let stopping: Vec<_> =
-                homes.iter().map(|home| scope.spawn(move || stop(home, patience, self.kill))).collect();
-            let join = |stopping: thread::ScopedJoinHandle<'_, Result<(), Failure>>| match stopping.join() {
+                runtime_dirs.iter().map(|runtime_dir| scope.spawn(move || stop(runtime_dir, patience, self.kill))).collect();
+            let join = |stopping: thread::ScopedJoinHandle<'_, Result<(), CommandError>>| match stopping.join() {
                 Ok(result) => result.err(),
                 Err(panic) => std::panic::resume_unwind(panic),
             };
@@ -70,7 +70,7 @@ impl Execute for Arguments {
 }
 
 /// The networks of these names, each once. Nothing is stopped if one of them is not there.
-fn pick(names: &[String]) -> Result<Vec<Home>, Failure> {
+fn pick(names: &[String]) -> Result<Vec<RuntimeDir>, CommandError> {
     if names.is_empty() {
         return Ok(vec![networks::pick_to_change(None)?]);
     }
@@ -80,46 +80,46 @@ fn pick(names: &[String]) -> Result<Vec<Home>, Failure> {
 }
 
 /// Stops a run and waits for its end.
-fn stop(home: &Home, patience: Duration, kill: bool) -> Result<(), Failure> {
+fn stop(runtime_dir: &RuntimeDir, patience: Duration, kill: bool) -> Result<(), CommandError> {
     let deadline = Instant::now().checked_add(patience);
-    let Some(pid) = home.process() else {
-        ask_within(home, &Request::Stop, patience)?;
+    let Some(pid) = runtime_dir.process() else {
+        ask_within(runtime_dir, &Request::Stop, patience)?;
         return Ok(());
     };
-    let name = home.name();
-    let failure = match ask_within(home, &Request::Stop, patience.min(REPLY_PATIENCE)) {
-        Ok(_) if has_ended(home, deadline, &name) => return Ok(()),
+    let name = runtime_dir.name();
+    let failure = match ask_within(runtime_dir, &Request::Stop, patience.min(REPLY_PATIENCE)) {
+        Ok(_) if has_ended(runtime_dir, deadline, &name) => return Ok(()),
         Ok(_) => {
-            let why = match obstacle(home) {
+            let why = match obstacle(runtime_dir) {
                 Some(obstacle) => obstacle.advice(&name, pid),
                 None => format!("it flushes its files or its apps still stop; `bellows stop --kill {name}` ends it"),
             };
             let waited = span(patience);
-            Failure::Failed(format!("`{name}` (process {pid}) was told to stop {waited} ago and has not ended: {why}"))
+            CommandError::Failed(format!("`{name}` (process {pid}) was told to stop {waited} ago and has not ended: {why}"))
         }
         // It ended before it could answer, by the request or by itself: what was asked for is so.
-        Err(_) if obstacle(home).is_none() && has_ended(home, Some(Instant::now() + MOMENT), &name) => return Ok(()),
+        Err(_) if obstacle(runtime_dir).is_none() && has_ended(runtime_dir, Some(Instant::now() + MOMENT), &name) => return Ok(()),
         Err(failure) => failure.into(),
     };
-    if kill { end(home, pid, &name) } else { Err(failure) }
+    if kill { end(runtime_dir, pid, &name) } else { Err(failure) }
 }
 
 /// Kills a run that does not end.
-fn end(home: &Home, pid: u32, name: &str) -> Result<(), Failure> {
-    let reason = obstacle(home).map(|obstacle| format!(" ({obstacle})")).unwrap_or_default();
+fn end(runtime_dir: &RuntimeDir, pid: u32, name: &str) -> Result<(), CommandError> {
+    let reason = obstacle(runtime_dir).map(|obstacle| format!(" ({obstacle})")).unwrap_or_default();
     let kill = |process| {
         let process = pidfd_open(process, PidfdFlags::empty())?;
         // Looked up again: a number that was free for a while may be another process's. From here on it stays this one's.
-        if home.process() == Some(pid) { pidfd_send_signal(process, Signal::KILL) } else { Ok(()) }
+        if runtime_dir.process() == Some(pid) { pidfd_send_signal(process, Signal::KILL) } else { Ok(()) }
     };
     if let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw)
         && let Err(error) = kill(process)
-        && is_alive(home)
+        && is_alive(runtime_dir)
     {
-        return Err(Failure::Failed(format!("`{name}` (process {pid}) cannot be killed: {error}")));
+        return Err(CommandError::Failed(format!("`{name}` (process {pid}) cannot be killed: {error}")));
     }
-    if !has_ended(home, Some(Instant::now() + 5 * MOMENT), name) {
-        return Err(Failure::Failed(format!(
+    if !has_ended(runtime_dir, Some(Instant::now() + 5 * MOMENT), name) {
+        return Err(CommandError::Failed(format!(
             "`{name}` (process {pid}) was killed and has not ended; the kernel holds it"
         )));
     }
@@ -130,22 +130,22 @@ fn end(home: &Home, pid: u32, name: &str) -> Result<(), Failure> {
 }
 
 /// Whether a run's process is there and not a zombie.
-fn is_alive(home: &Home) -> bool {
-    home.process().is_some_and(|pid| process_state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X')))
+fn is_alive(runtime_dir: &RuntimeDir) -> bool {
+    runtime_dir.process().is_some_and(|pid| process_state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X')))
 }
 
 /// Waits for a run's end. Says once why that takes long, if something is in its way.
-fn has_ended(home: &Home, deadline: Option<Instant>, name: &str) -> bool {
+fn has_ended(runtime_dir: &RuntimeDir, deadline: Option<Instant>, name: &str) -> bool {
     let mut look_at = Instant::now() + LOOK_FOR_OBSTACLES;
     let mut told = false;
-    while is_alive(home) {
+    while is_alive(runtime_dir) {
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
             return false;
         }
         if !told && now >= look_at {
             look_at = now + LOOK_FOR_OBSTACLES;
-            let obstacle = obstacle(home);
+            let obstacle = obstacle(runtime_dir);
             let left = deadline.map_or(Duration::MAX, |deadline| deadline - now);
             if let Some(obstacle) = obstacle.filter(|_| left > OBSTACLE_PATIENCE) {
                 told = true;

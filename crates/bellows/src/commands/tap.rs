@@ -17,7 +17,7 @@ use bellows_wire::EthernetFrame;
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{count, date_and_time, plural};
@@ -70,21 +70,21 @@ enum End {
 }
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let link = &self.link;
         if self.write.as_deref() == Some(Path::new(STDOUT)) && terminal::shows_stdout() {
-            return Err(Failure::Mistake(
+            return Err(CommandError::Usage(
                 "standard output is a terminal, which cannot show a capture; send it on with `| tcpdump -n -r -`, \
                  or name a file with `-w FILE`"
                     .to_owned(),
             ));
         }
-        let home = networks::pick(self.name.as_deref())?;
+        let runtime_dir = networks::pick(self.name.as_deref())?;
         let request = Request::Tap { link: link.clone(), snap: self.snap_length as usize };
         let signals = catch_signals()?;
-        let (reply, mut connection) = Connection::open(&home, &request)?;
+        let (reply, mut connection) = Connection::open(&runtime_dir, &request)?;
         if reply != Reply::Tapping {
-            return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
+            return Err(CommandError::Failed(format!("an answer to something else came: {reply:?}")));
         }
         let interrupted = on_signal(signals, connection.hangup()?);
         let mut capture = Capture { packets: 0, missed: 0, foreign: 0, status: Status::hidden() };
@@ -109,7 +109,7 @@ impl Execute for Arguments {
         let end = match end {
             Err((true, _)) => End::Unread,
             Ok(Why::Wished) if unread.get() => End::Unread,
-            why => End::Told(why.map_err(|(_, error)| Failure::Failed(error))?),
+            why => End::Told(why.map_err(|(_, error)| CommandError::Failed(error))?),
         };
         let given_up = connection.given_up().map(str::to_owned);
         let why = match end {
@@ -118,7 +118,7 @@ impl Execute for Arguments {
             End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
             End::Told(Why::Wished) | End::Unread => String::new(),
             End::Told(Why::Gone) => format!("`{link}` is gone\n"),
-            End::Told(Why::Over) => format!("`{}` has ended\n", home.name()),
+            End::Told(Why::Over) => format!("`{}` has ended\n", runtime_dir.name()),
         };
         let Capture { packets, missed, foreign, status } = capture;
         drop(status);
@@ -129,7 +129,7 @@ impl Execute for Arguments {
         let packets = plural(packets, "packet");
         terminal::complain(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
         match given_up {
-            Some(reason) => Err(Failure::Failed(format!("no more packets come from `{}`: {reason}", home.name()))),
+            Some(reason) => Err(CommandError::Failed(format!("no more packets come from `{}`: {reason}", runtime_dir.name()))),
             None => Ok(ExitCode::SUCCESS),
         }
     }
@@ -146,7 +146,7 @@ struct Destination {
 
 impl Destination {
     /// Opens a file, or standard output.
-    fn open(path: &Path, connection: &Connection) -> Result<Destination, Failure> {
+    fn open(path: &Path, connection: &Connection) -> Result<Destination, CommandError> {
         if path == Path::new(STDOUT) {
             let stdout = io::stdout().as_fd().try_clone_to_owned()?;
             let unread = on_broken_pipe(stdout.try_clone()?, connection.hangup()?);
@@ -154,7 +154,7 @@ impl Destination {
             return Ok(Destination { file: File::from(stdout), name, unread, status: Status::hidden() });
         }
         let name = path.display().to_string();
-        let refused = |error| Failure::Mistake(format!("{name} cannot be written: {error}"));
+        let refused = |error| CommandError::Usage(format!("{name} cannot be written: {error}"));
         let file = File::create(path).map_err(refused)?;
         Ok(Destination { file, name, unread: Happened::default(), status: Status::on_terminal() })
     }

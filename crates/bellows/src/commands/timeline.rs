@@ -11,20 +11,20 @@ use bellows_inspect::text::harmless;
 use bellows_inspect::timeline::{
     Breath, Cause, Compared, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
 };
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Event, Recording};
 use bellows_sys::clock;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, span, time_of_day};
 
 /// Show the slowest breaths of a network's last seconds
 ///
-/// An engine records whole breaths, at a rate that adapts, and besides all naps and reloads, in a ring in its folder: what is old
+/// An engine records whole breaths, at a rate that adapts, and besides all sleeps and reloads, in a ring in its folder: what is old
 /// makes room for what is new. A breath's time is compared with the median of all that are recorded, and each call's with
 /// that of the same app's calls.
 #[derive(Debug, Args)]
@@ -52,20 +52,20 @@ pub struct Arguments {
 }
 
 /// How many things that made breaths slow are listed.
-const MOST_SUSPECTS: usize = 6;
+const MAX_SUSPECTS: usize = 6;
 
 /// Why there may be none.
-const NO_TIMELINE: &str = "without `metering` in [engine] none is written";
+const NO_TIMELINE: &str = "without `sampling` in [engine] none is written";
 
 /// How far to look back if nobody says so.
 const LAST: Duration = Duration::from_secs(5);
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let home = networks::pick(self.name.as_deref())?;
-        let (name, user) = (home.name(), home.user());
-        let recording = Recording::open(&home).map_err(|error| {
-            Failure::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}"))
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        let runtime_dir = networks::pick(self.name.as_deref())?;
+        let (name, user) = (runtime_dir.name(), runtime_dir.user());
+        let recording = Recording::open(&runtime_dir).map_err(|error| {
+            CommandError::Failed(format!("the timeline of `{name}` cannot be read: {error}; {NO_TIMELINE}"))
         })?;
         let mut events = recording.events();
         let mut history = History::of(&events);
@@ -75,9 +75,9 @@ impl Execute for Arguments {
         let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
         history.forget_before(start);
         events.retain(|event| event.start.saturating_add(event.duration) >= start);
-        let view = View { name, user, state: networks::state(&home), history, usual, events, start };
+        let view = View { name, user, state: networks::state(&runtime_dir), history, usual, events, start };
         let text = match &self.export {
-            Some(file) => return view.export(file, &home),
+            Some(file) => return view.export(file, &runtime_dir),
             None if self.json => format!("{:#}\n", view.json(&self)),
             None => view.render(&self, terminal::stdout_is_rich()),
         };
@@ -112,15 +112,15 @@ impl View {
         Some(seen.within(Span { start: self.start, end: seen.end }))
     }
 
-    fn export(&self, file: &Path, home: &Home) -> Result<ExitCode, Failure> {
-        let pid = networks::open(home.look())?.directory().pid;
+    fn export(&self, file: &Path, runtime_dir: &RuntimeDir) -> Result<ExitCode, CommandError> {
+        let pid = networks::open(runtime_dir.look())?.directory().pid;
         let text = trace(&self.history, &self.name, pid);
         if file == Path::new("-") {
             terminal::print(&text)?;
             return Ok(ExitCode::SUCCESS);
         }
         fs::write(file, text)
-            .map_err(|error| Failure::Mistake(format!("cannot write {}: {error}; check the folder", file.display())))?;
+            .map_err(|error| CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display())))?;
         let seconds = self.span().map_or(0, Span::nanos);
         terminal::complain(&format!(
             "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
@@ -139,7 +139,7 @@ impl View {
             "state": self.state,
             "start": span.map(|span| span.start),
             "nanos": span.map_or(0, Span::nanos),
-            "median_nanos": self.usual.busy.breath,
+            "median_ns": self.usual.busy.breath,
             "spans": span.map_or_else(Vec::new, |span| rows(&self.history, span)),
             "slowest": slowest(&self.history, &self.usual, arguments.slowest),
             "suspects": suspects(&self.history, &self.usual),
@@ -172,7 +172,7 @@ impl View {
             State::Stopped => "stopped",
             State::Crashed => "crashed",
         };
-        let age = match clock::unix_nanos().saturating_sub(seen.end) {
+        let age = match clock::unix_ns().saturating_sub(seen.end) {
             age if age > 1_000_000_000 => format!(", {} ago", span(Duration::from_nanos(age))),
             _ => String::new(),
         };
@@ -211,7 +211,7 @@ impl View {
             ("SHARE", Align::Right),
             ("USUAL SHARE OF THE TIME", Align::Right),
         ]);
-        for suspect in suspects.iter().take(MOST_SUSPECTS) {
+        for suspect in suspects.iter().take(MAX_SUSPECTS) {
             let share = suspect.breaths as f64 / all as f64;
             table.row([name(&suspect.cause), count(suspect.breaths), percent(share), percent(suspect.usual_share)]);
         }
@@ -228,8 +228,8 @@ impl View {
         match (&slow.cause, slow.culprit()) {
             (Some(Cause::Between), _) => format!(
                 "none of the apps: {} passed between their calls, usually {}",
-                nanos(slow.between_nanos),
-                nanos(slow.usual_between_nanos)
+                nanos(slow.between_ns),
+                nanos(slow.usual_between_ns)
             ),
             (_, Some(call)) => blame_call(call),
             (_, None) => "not unusual".to_owned(),
@@ -263,7 +263,7 @@ fn blame_call(call: &Compared) -> String {
         nanos(call.nanos),
         plural(call.packets, "packet")
     );
-    match (call.usual_nanos, call.usual_packets) {
+    match (call.usual_ns, call.usual_packets) {
         (Some(usual), Some(packets)) => {
             let _ = write!(text, ", usually {} for {}", nanos(usual), count(packets));
         }
@@ -279,7 +279,7 @@ fn table(rows: &[Row]) -> Table {
         ("BREATHS", Align::Right),
         ("MEDIAN", Align::Right),
         ("LONGEST", Align::Right),
-        ("NAPS", Align::Right),
+        ("SLEEPS", Align::Right),
         ("ASLEEP", Align::Right),
         ("DROPPED", Align::Right),
         ("", Align::Left),
@@ -290,10 +290,10 @@ fn table(rows: &[Row]) -> Table {
             to_millis(row.start),
             count(row.recorded),
             format!("~{}", scaled(row.breaths as f64)),
-            or_unknown(row.median_nanos),
-            or_unknown(row.longest_nanos),
-            count(row.naps),
-            percent(row.asleep_nanos as f64 / row.nanos.max(1) as f64),
+            or_unknown(row.median_ns),
+            or_unknown(row.longest_ns),
+            count(row.sleeps),
+            percent(row.asleep_ns as f64 / row.nanos.max(1) as f64),
             count(row.dropped),
             incidents(row),
         ]);
@@ -356,7 +356,7 @@ fn describe_breath(breath: &Breath) -> String {
 
 fn describe_incident(at: Span, incident: &Incident) -> String {
     let what = match incident {
-        Incident::Nap => format!("nap {}", nanos(at.nanos())),
+        Incident::Sleep => format!("sleep {}", nanos(at.nanos())),
         Incident::Reload { dropped } => {
             format!("reload in {}, {} dropped", nanos(at.nanos()), plural((*dropped).into(), "packet"))
         }

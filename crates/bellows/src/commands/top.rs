@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use crate::baseline::Since;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal::{self, Key, Screen};
 use page::{Page, Reaction};
@@ -45,7 +45,7 @@ pub struct Arguments {
     json: bool,
 }
 
-enum Event {
+enum TopEvent {
     Key(Key),
     Resized,
     Signal,
@@ -58,14 +58,14 @@ const SHORTEST: Duration = Duration::from_millis(50);
 const FIRST: Duration = Duration::from_millis(250);
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let home = networks::pick(self.name.as_deref())?;
-        let was_running = networks::state(&home).is_alive();
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        let runtime_dir = networks::pick(self.name.as_deref())?;
+        let was_running = networks::state(&runtime_dir).is_alive();
         let mut source = Source {
-            name: home.name(),
-            user: home.user(),
+            name: runtime_dir.name(),
+            user: runtime_dir.user(),
             end: if was_running { "ended" } else { "crashed" },
-            observer: networks::open(home)?,
+            observer: networks::open(runtime_dir)?,
             before: None,
         };
         source.before = Some(Sample::take(&mut source.observer));
@@ -105,8 +105,8 @@ impl Source {
         let after = Sample::take(&mut self.observer);
         let before = self.before.replace(after.clone()).unwrap_or_else(|| after.clone());
         let change = Change::between(before, after);
-        let state = networks::state(self.observer.home());
-        let since = Since::read(self.observer.home(), &change.after);
+        let state = networks::state(self.observer.runtime_dir());
+        let since = Since::read(self.observer.runtime_dir(), &change.after);
         let total = Change::between(since.sample().clone(), change.after.clone());
         View::new(&self.name, state, (!state.is_alive()).then_some(self.end), &change, &total)
     }
@@ -119,7 +119,7 @@ fn print(
     first: Duration,
     interval: Duration,
     arguments: &Arguments,
-) -> Result<Option<&'static str>, Failure> {
+) -> Result<Option<&'static str>, CommandError> {
     let mut next = Instant::now() + first;
     loop {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -145,7 +145,7 @@ fn watch(
     mut page: Page,
     first: Duration,
     interval: Duration,
-) -> Result<Option<&'static str>, Failure> {
+) -> Result<Option<&'static str>, CommandError> {
     let events = events()?;
     let screen = Screen::open()?;
     let mut view: Option<View> = None;
@@ -153,12 +153,12 @@ fn watch(
     loop {
         let mut updated = false;
         match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
-            Ok(Event::Signal) => return Ok(None),
-            Ok(Event::Key(key)) => match page.press(key) {
+            Ok(TopEvent::Signal) => return Ok(None),
+            Ok(TopEvent::Key(key)) => match page.press(key) {
                 Reaction::Quit => return Ok(None),
                 Reaction::Redraw => {}
             },
-            Ok(Event::Resized) => {}
+            Ok(TopEvent::Resized) => {}
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
                 next = Instant::now() + interval;
@@ -176,14 +176,14 @@ fn watch(
 }
 
 /// Keys, signals and new sizes of the terminal.
-fn events() -> Result<Receiver<Event>, Failure> {
+fn events() -> Result<Receiver<TopEvent>, CommandError> {
     let (sender, events) = channel();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGWINCH])?;
     let signal_sender = sender.clone();
     std::thread::spawn(move || {
-        let event = |signal| if signal == SIGWINCH { Event::Resized } else { Event::Signal };
+        let event = |signal| if signal == SIGWINCH { TopEvent::Resized } else { TopEvent::Signal };
         signals.forever().any(|signal| signal_sender.send(event(signal)).is_err())
     });
-    terminal::send_keys(sender, Event::Key);
+    terminal::send_keys(sender, TopEvent::Key);
     Ok(events)
 }

@@ -3,16 +3,16 @@
 use std::io::BufRead;
 use std::process::ExitCode;
 
-use bellows_engine::MOST_TRACED;
+use bellows_engine::MAX_TRACED;
 use bellows_inspect::control::{Connection, OBSTACLE_PATIENCE, Reply, Request, TraceEnd, TraceLine};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks;
 use bellows_inspect::text::harmless;
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{plural, span};
@@ -44,25 +44,25 @@ pub struct Arguments {
 }
 
 fn count(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|count| (1..=MOST_TRACED).contains(count));
-    count.ok_or_else(|| format!("give a number from 1 to {MOST_TRACED}"))
+    let count = text.parse().ok().filter(|count| (1..=MAX_TRACED).contains(count));
+    count.ok_or_else(|| format!("give a number from 1 to {MAX_TRACED}"))
 }
 
 impl Execute for Arguments {
-    fn execute(self, _: &Program) -> Result<ExitCode, Failure> {
-        let home = networks::pick(self.name.as_deref())?;
-        let name = home.name();
+    fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
+        let runtime_dir = networks::pick(self.name.as_deref())?;
+        let name = runtime_dir.name();
         let duration = self.duration.std();
         let request = Request::Trace { count: self.count, app: self.app.clone(), seconds: duration.as_secs_f64() };
         let signals = catch_signals()?;
-        let (reply, mut connection) = Connection::open(&home, &request)?;
+        let (reply, mut connection) = Connection::open(&runtime_dir, &request)?;
         if reply != Reply::Tracing {
-            return Err(Failure::Failed(format!("an answer to something else came: {reply:?}")));
+            return Err(CommandError::Failed(format!("an answer to something else came: {reply:?}")));
         }
         on_signal(signals, connection.hangup()?);
         let (journeys, end) = listen(&mut connection, &self)?;
         let given_up = match connection.given_up() {
-            None if end == TraceEnd::Time && journeys.packets() < self.count => obstacle(&home, &name),
+            None if end == TraceEnd::Time && journeys.packets() < self.count => obstacle(&runtime_dir, &name),
             why => why.map(str::to_owned),
         };
         if given_up.is_none()
@@ -78,7 +78,7 @@ impl Execute for Arguments {
             terminal::print(&harmless(&journeys.render()))?;
         }
         match given_up {
-            Some(why) => Err(Failure::Failed(format!(
+            Some(why) => Err(CommandError::Failed(format!(
                 "{} of {} came from `{name}`, and no more will: {why}",
                 journeys.packets(),
                 plural(self.count as u64, "packet")
@@ -93,9 +93,9 @@ impl Execute for Arguments {
 }
 
 /// What keeps a network from sending packets, and how to remove it.
-fn obstacle(home: &Home, name: &str) -> Option<String> {
-    let pid = home.process()?;
-    Some(networks::obstacle(home)?.advice(name, pid))
+fn obstacle(runtime_dir: &RuntimeDir, name: &str) -> Option<String> {
+    let pid = runtime_dir.process()?;
+    Some(networks::obstacle(runtime_dir)?.advice(name, pid))
 }
 
 /// What is to be said of how a trace ended after so many packets.
@@ -120,7 +120,7 @@ fn comment(arguments: &Arguments, name: &str, packets: usize, end: TraceEnd) -> 
 }
 
 /// Collects what comes, and why it ended.
-fn listen(connection: &mut Connection, arguments: &Arguments) -> Result<(Journeys, TraceEnd), Failure> {
+fn listen(connection: &mut Connection, arguments: &Arguments) -> Result<(Journeys, TraceEnd), CommandError> {
     let mut journeys = Journeys::default();
     let mut status = Status::on_terminal();
     let Arguments { count, duration, .. } = arguments;
@@ -137,7 +137,7 @@ fn listen(connection: &mut Connection, arguments: &Arguments) -> Result<(Journey
         match serde_json::from_str(&line) {
             Ok(TraceLine::Hop { hop, to }) => journeys.add(hop, to),
             Ok(TraceLine::End { why }) => return Ok((journeys, why)),
-            Err(error) => return Err(Failure::Failed(format!("what came is no step of a packet: {error}"))),
+            Err(error) => return Err(CommandError::Failed(format!("what came is no step of a packet: {error}"))),
         }
     }
 }

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_inspect::control::{LONGEST_REQUEST, Reply, Request, line_of};
+use bellows_inspect::control::{MAX_REQUEST, Reply, Request, line_of};
 
 use super::stream::{Listener, Stream};
 
 /// The most clients at a time.
-const MOST_CLIENTS: usize = 32;
+const MAX_CLIENTS: usize = 32;
 
 /// How long a request may take to arrive, or a reply to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,9 +68,9 @@ pub fn serve(path: &Path, engine: Arc<dyn Engine>) -> io::Result<()> {
 }
 
 /// Counts a client for as long as it is there.
-struct Seat(Arc<AtomicUsize>);
+struct ClientCount(Arc<AtomicUsize>);
 
-impl Drop for Seat {
+impl Drop for ClientCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -78,14 +78,14 @@ impl Drop for Seat {
 
 fn welcome(stream: UnixStream, engine: &Arc<dyn Engine>, clients: &Arc<AtomicUsize>) {
     let others = clients.fetch_add(1, Relaxed);
-    let seat = Seat(Arc::clone(clients));
-    if others >= MOST_CLIENTS {
-        tracing::warn!("the control socket has {MOST_CLIENTS} clients and sends another one away");
+    let client_count = ClientCount(Arc::clone(clients));
+    if others >= MAX_CLIENTS {
+        tracing::warn!("the control socket has {MAX_CLIENTS} clients and sends another one away");
         return;
     }
     let engine = Arc::clone(engine);
     let client = thread::Builder::new().name("control client".to_owned()).spawn(move || {
-        let _seat = seat;
+        let _client_count = client_count;
         if let Err(error) = converse(stream, &*engine) {
             tracing::debug!("a control client is gone: {error}");
         }
@@ -122,7 +122,7 @@ fn next_line(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option
             let rest = unread.split_off(end + 1);
             return Ok(Some(std::mem::replace(unread, rest)));
         }
-        if unread.len() >= LONGEST_REQUEST {
+        if unread.len() >= MAX_REQUEST {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its line is too long"));
         }
         let left = deadline.saturating_duration_since(Instant::now());
@@ -188,17 +188,17 @@ mod tests {
         for garbage in [&b"\n"[..], b"hello\n", b"\xff\xfe\n", b"{\"command\":\"explode\"}\n", b"[[[[[[[[[\n"] {
             assert!(say(&path, garbage).contains("this is no request"), "{garbage:?}");
         }
-        assert_eq!(say(&path, &vec![b'x'; 4 * LONGEST_REQUEST]), "");
+        assert_eq!(say(&path, &vec![b'x'; 4 * MAX_REQUEST]), "");
         assert!(say(&path, b"{\"command\":\"stop\"}\n").contains("Stop"), "others are served");
     }
 
     #[test]
     fn silent_clients_lose_their_seats() {
         let (_folder, path) = server();
-        let silent: Vec<UnixStream> = (0..2 * MOST_CLIENTS).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        let silent: Vec<UnixStream> = (0..2 * MAX_CLIENTS).map(|_| UnixStream::connect(&path).unwrap()).collect();
         let deadline = Instant::now() + 4 * PATIENCE;
         while !say(&path, b"{\"command\":\"stop\"}\n").contains("Stop") {
-            assert!(Instant::now() < deadline, "no seat becomes free");
+            assert!(Instant::now() < deadline, "no client_count becomes free");
             thread::sleep(Duration::from_millis(100));
         }
         drop(silent);

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
-use bellows_engine::{Control, Hop, HopKind, LinkSpec, MOST_TRACED, Tap, Trace, TraceOrder, WatchError};
+use bellows_engine::{Control, Hop, HopKind, LinkSpec, MAX_TRACED, Tap, Trace, TraceOrder, WatchError};
 use bellows_inspect::control::frame::{Frame, Why};
 use bellows_inspect::control::{Reply, TraceEnd, TraceLine, line_of};
 
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(25);
 const PIECE: usize = 256 << 10;
 
 /// The most steps of packets that a trace tells of: one in a loop would never come to an end.
-const MOST_HOPS: usize = 100_000;
+const MAX_HOPS: usize = 100_000;
 
 /// The client of a stream.
 pub struct Listener {
@@ -63,8 +63,8 @@ pub fn tap(control: &Control, link: &str, snap: usize) -> Answer {
 /// Begins a trace: its steps come behind the reply.
 pub fn trace(control: &Control, count: usize, app: Option<String>, seconds: f64) -> Answer {
     let refused = |message: String| Reply::Refused { mistake: true, message: format!("error: {message}") }.into();
-    if !(1..=MOST_TRACED).contains(&count) {
-        return refused(format!("{count} packets cannot be followed; give a number from 1 to {MOST_TRACED}"));
+    if !(1..=MAX_TRACED).contains(&count) {
+        return refused(format!("{count} packets cannot be followed; give a number from 1 to {MAX_TRACED}"));
     }
     let Ok(duration) = Duration::try_from_secs_f64(seconds) else {
         return refused(format!("packets cannot be followed for {seconds} seconds; give a time from 0 on"));
@@ -172,7 +172,7 @@ fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Du
                 break TraceEnd::Wished;
             } else if end.is_some_and(|end| end <= Instant::now()) {
                 break TraceEnd::Time;
-            } else if hops == MOST_HOPS {
+            } else if hops == MAX_HOPS {
                 break TraceEnd::Steps;
             }
         };

@@ -1,6 +1,6 @@
 //! An app that hangs.
 
-use bellows_config::{Configure, Context, Mistake};
+use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Io, Port, Ports};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ impl Configure for Stuck {
     const NAME: &'static str = "stuck";
     type Config = Nothing;
 
-    fn configure(_: Nothing, _: &Context) -> Result<Stuck, Mistake> {
+    fn configure(_: Nothing, _: &Context) -> Result<Stuck, SettingError> {
         Ok(Stuck)
     }
 }

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use bellows_config::{Configure, Context, Diagnostics, Duration, Loaded, Mistake, Overrides, Rate, Registry, load_str};
+use bellows_config::{
+    Configure, Context, Diagnostics, Duration, Loaded, Overrides, Rate, Registry, SettingError, load_str,
+};
 use bellows_engine::{App, Counters, Port, Ports, counters};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -69,11 +71,13 @@ impl Configure for Source {
     const NAME: &'static str = "source";
     type Config = SourceConfig;
 
-    fn configure(config: SourceConfig, _: &Context) -> Result<Source, Mistake> {
+    fn configure(config: SourceConfig, _: &Context) -> Result<Source, SettingError> {
         match config.rate {
-            Some(rate) if rate.is_zero() => {
-                Err(Mistake::at("rate", "a source of rate 0 makes nothing", "leave `rate` out for the highest rate"))
-            }
+            Some(rate) if rate.is_zero() => Err(SettingError::at(
+                "rate",
+                "a source of rate 0 makes nothing",
+                "leave `rate` out for the highest rate",
+            )),
             _ => Ok(Source),
         }
     }
@@ -95,7 +99,7 @@ impl Configure for Tee {
     const NAME: &'static str = "tee";
     type Config = TeeConfig;
 
-    fn configure(_: TeeConfig, _: &Context) -> Result<Tee, Mistake> {
+    fn configure(_: TeeConfig, _: &Context) -> Result<Tee, SettingError> {
         Ok(Tee)
     }
 }
@@ -137,11 +141,11 @@ impl Configure for Writer {
     const NAME: &'static str = "writer";
     type Config = WriterConfig;
 
-    fn configure(config: WriterConfig, context: &Context) -> Result<Writer, Mistake> {
+    fn configure(config: WriterConfig, context: &Context) -> Result<Writer, SettingError> {
         let path = context.path(&config.path);
         if path.extension().is_none() {
             let message = format!("`{}` does not say what kind of file it is", path.display());
-            return Err(Mistake::at("path", message, "let it end in `.pcap` or `.pcapng`"));
+            return Err(SettingError::at("path", message, "let it end in `.pcap` or `.pcapng`"));
         }
         Ok(Writer)
     }
@@ -183,7 +187,7 @@ impl Configure for Monitor {
     const NAME: &'static str = "monitor";
     type Config = MonitorConfig;
 
-    fn configure(_: MonitorConfig, _: &Context) -> Result<Monitor, Mistake> {
+    fn configure(_: MonitorConfig, _: &Context) -> Result<Monitor, SettingError> {
         Ok(Monitor)
     }
 }

@@ -72,7 +72,7 @@ pub(crate) trait DynApp: Send {
     fn type_name(&self) -> &'static str;
     fn slots(&self) -> usize;
     fn held(&self) -> usize;
-    fn exhausted(&self) -> bool;
+    fn is_finished(&self) -> bool;
     fn start(&mut self, old: Option<&mut dyn DynApp>) -> Result<(), AppError>;
     fn begin(&mut self);
     fn end(&mut self, node: &Node);
@@ -164,8 +164,8 @@ impl<A: App> DynApp for A {
         App::held(self)
     }
 
-    fn exhausted(&self) -> bool {
-        App::exhausted(self)
+    fn is_finished(&self) -> bool {
+        App::is_finished(self)
     }
 
     fn start(&mut self, old: Option<&mut dyn DynApp>) -> Result<(), AppError> {

@@ -189,7 +189,7 @@ impl<'a, A: App> Io<'a, A> {
     }
 
     /// Counts packets that were not made because the pool had no buffer for them, as `no_buffer`.
-    pub fn missed(&self, count: usize) {
+    pub fn count_no_buffer(&self, count: usize) {
         self.node.count_common(common::NO_BUFFER, count);
         self.node.count_unmade(count);
     }

@@ -68,7 +68,7 @@ pub trait App: Send + Sized + 'static {
     /// The most packets that one packet from an input can become on one output. In a lossless network the app is
     /// given no more packets than fit on every output, multiplied by this. 0 for an app of which nothing that goes in comes
     /// out again, as a network interface: it is given packets however full its outputs are.
-    const GAIN: usize = 1;
+    const MAX_FAN_OUT: usize = 1;
 
     /// Whether packets end in the app without being dropped: it consumes them, or passes on others in their place. If not, every
     /// packet that it frees must be in a count of [drops](App::COUNTERS), and one that is not is reported as a bug in the app. (An app without
@@ -111,7 +111,7 @@ pub trait App: Send + Sized + 'static {
     }
 
     /// Whether [`pull`](App::pull) will bring in nothing more, ever. A run does not end before all apps say so.
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         !Self::PULLS
     }
 
@@ -175,7 +175,7 @@ pub trait Status: Send + Sync + 'static {
 
 /// What the engine knows of an app's type.
 #[derive(Clone, Copy, Debug)]
-pub struct Traits {
+pub struct AppInfo {
     /// [`App::INPUTS`].
     pub inputs: Ports,
     /// [`App::OUTPUTS`].
@@ -184,8 +184,8 @@ pub struct Traits {
     pub pulls: bool,
     /// [`App::PREFETCH`].
     pub prefetch: usize,
-    /// [`App::GAIN`].
-    pub gain: usize,
+    /// [`App::MAX_FAN_OUT`].
+    pub max_fan_out: usize,
     /// [`App::ENDS`].
     pub ends: bool,
     /// Those of [`App::COUNTERS`] that are reasons for drops.
@@ -194,15 +194,15 @@ pub struct Traits {
     pub counters: &'static [Counter],
 }
 
-impl Traits {
+impl AppInfo {
     /// Those of one type of app.
-    pub const fn of<A: App>() -> Traits {
-        Traits {
+    pub const fn of<A: App>() -> AppInfo {
+        AppInfo {
             inputs: A::INPUTS,
             outputs: A::OUTPUTS,
             pulls: A::PULLS,
             prefetch: A::PREFETCH,
-            gain: A::GAIN,
+            max_fan_out: A::MAX_FAN_OUT,
             ends: A::ENDS,
             drops: A::COUNTERS.drops(),
             counters: A::COUNTERS.others(),

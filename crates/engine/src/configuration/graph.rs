@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 use bellows_arena::Fixed;
 use bellows_observe::layout::{account, common, engine as cells, link};
 use bellows_observe::timeline::Names;
-use bellows_observe::{Directory, Home, Slab};
+use bellows_observe::{Directory, RuntimeDir, Slab};
 use bellows_packet::{LINE, Vector, prefetch};
 use bellows_wiring::{End, OPEN, WiredApp, links_by_port, number_links, push_order};
 
@@ -52,7 +52,7 @@ impl Graph {
         slots: &[usize],
         mut directory: Directory,
         generation: u64,
-        home: Option<&Home>,
+        runtime_dir: Option<&RuntimeDir>,
         settings: &Settings,
         names: Option<&Names>,
     ) -> io::Result<Graph> {
@@ -61,7 +61,7 @@ impl Graph {
         let positions = positions(&topology);
         let app_at = |end: &End| positions.get(&*end.app).copied().unwrap_or_default();
         let arcs: Vec<_> = topology.links.iter().map(|link| (app_at(&link.from), app_at(&link.to))).collect();
-        let pulls: Vec<usize> = (0..apps.len()).filter(|&app| apps[app].traits.pulls).collect();
+        let pulls: Vec<usize> = (0..apps.len()).filter(|&app| apps[app].info.pulls).collect();
         let is_linked = |app: &usize| wiring[*app].0.iter().any(|&link| link != OPEN);
         let pushes: Vec<usize> = push_order(apps.len(), &arcs, &pulls).into_iter().filter(is_linked).collect();
         let (words, numbers, size) = number_links(&wiring, &pushes, topology.links.len());
@@ -93,11 +93,11 @@ impl Graph {
                 account: entry.account,
                 cell: entry.cell,
                 own_drops,
-                own_counters: own_drops + app.traits.drops.len(),
+                own_counters: own_drops + app.info.drops.len(),
                 closed: Cell::new(false),
                 deadline: Cell::new(0),
-                prefetch: app.traits.prefetch,
-                gain: app.traits.gain,
+                prefetch: app.info.prefetch,
+                max_fan_out: app.info.max_fan_out,
                 name: names.map_or(0, |names| names.position(&app.name)),
             }
         };
@@ -115,7 +115,7 @@ impl Graph {
         };
         let breath = Arc::new(Breath::compile(&layout, settings));
         directory.schedule = breath.schedule.to_string();
-        directory.refusal = breath.refusal.clone().unwrap_or_default();
+        directory.fallback_reason = breath.fallback_reason.clone().unwrap_or_default();
 
         let empty = |link: &Option<usize>| Link {
             vector: Cell::new(Vector::none()),
@@ -127,7 +127,7 @@ impl Graph {
             links: links.iter().map(empty).collect(),
             waiting: (0..size).map(|_| Cell::new(0)).collect(),
             slots: (0..first_slot).map(|_| Slot::default()).collect(),
-            slab: Arc::new(Slab::create(directory, generation, home)?),
+            slab: Arc::new(Slab::create(directory, generation, runtime_dir)?),
         });
         Ok(Graph { topology, apps, nodes, table, pulls, pushes, words, numbers, links, breath })
     }
@@ -177,7 +177,7 @@ impl Graph {
         unsafe { self.breath.take(state, &self.nodes, &self.table, attention, most) }
     }
 
-    /// Takes an instrumented breath, as [`Breath::take_sampled`] does.
+    /// Takes a sampled breath, as [`Breath::take_sampled`] does.
     pub(crate) fn take_sampled(&self, state: &ThreadState) {
         // SAFETY: as above.
         unsafe { self.breath.take_sampled(state, &self.nodes, &self.table) }
@@ -221,7 +221,7 @@ impl Graph {
         slab.set(node.account + account::FREED, node.freed.get());
         let Some(held) = held else { return };
         slab.set(node.account + account::HELD, held as u64);
-        let books = node.books(held as u64);
+        let books = node.discrepancy(held as u64);
         slab.set(node.account + account::LEAKED, books.leaked.cast_unsigned());
         slab.set(node.account + account::UNCOUNTED, books.uncounted.cast_unsigned());
     }

@@ -26,7 +26,7 @@ pub(crate) fn hand_over(old: &mut Graph, new: &mut Configuration, spare: &SpareV
         for (before, after) in before.calls.iter().zip(&after.calls) {
             after.set(before.get());
         }
-        after.book(BufferUse { taken: before.taken.get(), freed: before.freed.get() });
+        after.record(BufferUse { taken: before.taken.get(), freed: before.freed.get() });
         if origin.is_new() {
             to.set(after.account + account::FAILED, 0);
         }
@@ -62,7 +62,7 @@ fn drop_held(old: &Graph, plan: &super::Plan) -> u64 {
             old.write_books(app, Some(held));
         }
         let (node, slab, held) = (&old.nodes[app], old.slab(), held as u64);
-        node.book(BufferUse { taken: 0, freed: held });
+        node.record(BufferUse { taken: 0, freed: held });
         slab.add(node.cell + common::REMOVED, held);
         slab.set(node.account + account::FREED, node.freed.get());
         slab.set(node.account + account::HELD, 0);

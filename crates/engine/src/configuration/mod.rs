@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io;
 
 use bellows_observe::timeline::Names;
-use bellows_observe::{AppOutline, Directory, Home};
+use bellows_observe::{AppOutline, Directory, RuntimeDir};
 
 pub(crate) use self::graph::Graph;
 pub(crate) use self::hand_over::hand_over;
@@ -50,15 +50,15 @@ fn outline(app: &AppSpec, slots: usize) -> AppOutline<'_> {
     AppOutline {
         name: &app.name,
         kind: &app.kind,
-        state: match (app.traits.pulls, slots) {
+        state: match (app.info.pulls, slots) {
             (true, 0) => "polling",
             (true, _) => "slots",
             (false, _) => "active",
         },
-        drops: app.traits.drops,
-        counters: app.traits.counters,
-        ends: app.traits.ends,
-        brings_in: app.traits.inputs.is_none(),
+        drops: app.info.drops,
+        counters: app.info.counters,
+        ends: app.info.ends,
+        brings_in: app.info.inputs.is_none(),
     }
 }
 
@@ -67,7 +67,7 @@ impl Configuration {
     pub(crate) fn prepare(
         network: Network,
         before: &Before<'_>,
-        home: Option<&Home>,
+        runtime_dir: Option<&RuntimeDir>,
         settings: &Settings,
         names: Option<&Names>,
     ) -> io::Result<Configuration> {
@@ -93,7 +93,7 @@ impl Configuration {
         directory.source = network.source;
         directory.config = network.text;
         let (apps, generation) = (network.apps, before.generation);
-        let graph = Graph::lay_out(topology, apps, &slots, directory, generation, home, settings, names)?;
+        let graph = Graph::lay_out(topology, apps, &slots, directory, generation, runtime_dir, settings, names)?;
         let plan = Plan::new(&graph, origins, link_origins, succession);
         Ok(Configuration { graph, plan })
     }

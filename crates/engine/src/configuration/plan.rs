@@ -73,7 +73,7 @@ impl Plan {
     /// in which an app that is new has no row.
     fn tell_start(&self, graph: &Graph, index: usize, old: Option<&Graph>) {
         let tell = |slab: &Slab, position: usize| {
-            slab.set(cells::ALIVE, clock::unix_nanos());
+            slab.set(cells::ALIVE, clock::unix_ns());
             slab.set(cells::DOING, doing::with(Activity::Start, position));
         };
         match (self.origins[index], old) {
@@ -101,7 +101,7 @@ impl Plan {
             let change = buffer_use().since(buffers);
             let (node, successor) = (&old.nodes[app], &graph.nodes[index]);
             let kept = contain(|| graph.apps[index].held()).unwrap_or(0) as u64;
-            node.book(BufferUse {
+            node.record(BufferUse {
                 taken: change.taken + successor.taken.get(),
                 freed: change.freed + successor.freed.get() + kept,
             });
@@ -169,6 +169,6 @@ impl Plan {
 fn book_start(graph: &Graph, index: usize, change: BufferUse) {
     let node = &graph.nodes[index];
     let freed = change.freed.saturating_sub(change.taken);
-    node.book(BufferUse { taken: change.taken.saturating_sub(change.freed), freed });
+    node.record(BufferUse { taken: change.taken.saturating_sub(change.freed), freed });
     graph.slab().add(node.cell + common::REMOVED, freed);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use bellows_observe::listing::Listing;
-use bellows_observe::{AppStatus, MAX_TRACED, Pulse, SlowBreaths, Snapshot, TraceOrder};
+use bellows_observe::{AppStatus, Liveness, MAX_TRACED, SlowBreaths, Snapshot, TraceOrder};
 use bellows_watch::{Order, Tap, TapWatch, Trace, TraceWatch, WatchError};
 use bellows_wiring::LinkSpec;
 
@@ -47,9 +47,9 @@ impl Control {
     }
 
     /// What the engine is doing. A busy engine has to be asked to [write its gauges](Control::refresh) for this to be news.
-    pub fn pulse(&self) -> Pulse {
+    pub fn pulse(&self) -> Liveness {
         let slab = Arc::clone(&lock(&self.shared.view).slab);
-        Pulse::of(&slab)
+        Liveness::of(&slab)
     }
 
     /// Watches for breaths that take longer than [`Settings::breath_limit`](crate::Settings::breath_limit), until the run is over: for a thread of its
@@ -60,7 +60,7 @@ impl Control {
         let ask = || self.shared.attention.ask_quietly(request::SIGN);
         let pulse = || {
             let slab = Arc::clone(&self.shared.view.try_lock().ok()?.slab);
-            Some(Pulse::of(&slab))
+            Some(Liveness::of(&slab))
         };
         self.shared.watchdog.watch(ask, pulse);
     }
@@ -88,7 +88,7 @@ impl Control {
         .collect()
     }
 
-    /// Follows packets through the network. While somebody does, every breath is instrumented.
+    /// Follows packets through the network. While somebody does, every breath is sampled.
     ///
     /// # Errors
     /// If there is no such app, another trace is going on, 10,000 packets are not enough, or the run is over.
@@ -127,7 +127,7 @@ impl Control {
     }
 
     /// Copies the first `snap` bytes of each packet that passes a link, as written in the network file:
-    /// `a.output -> b.input`. While somebody does, every breath is instrumented.
+    /// `a.output -> b.input`. While somebody does, every breath is sampled.
     ///
     /// # Errors
     /// If there is no such link, or the run is over.

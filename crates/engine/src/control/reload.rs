@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bellows_observe::Reloaded;
 use bellows_sys::way_out;
-use bellows_wiring::Fault;
+use bellows_wiring::WiringError;
 
 use super::Control;
 use super::shared::{Mailbox, Old, Reply, Request, lock};
@@ -23,8 +23,8 @@ use crate::runtime::attention::request;
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The new network is not put together right.
-    #[error("{}", .0.iter().map(Fault::to_string).collect::<Vec<_>>().join("\n"))]
-    Faults(Vec<Fault>),
+    #[error("{}", .0.iter().map(WiringError::to_string).collect::<Vec<_>>().join("\n"))]
+    Faults(Vec<WiringError>),
     /// An app cannot start.
     #[error("app `{0}`: {1}; the old configuration runs on")]
     App(String, AppError),
@@ -71,12 +71,12 @@ impl Control {
             return Err(ReloadError::Faults(faults));
         }
         let mut current = lock(&self.shared.current);
-        let home = self.shared.home.as_deref();
+        let runtime_dir = self.shared.runtime_dir.as_deref();
         let generation = current.generation + 1;
         let names = self.shared.names.as_deref();
         let slab = Arc::clone(&lock(&self.shared.view).slab);
         let before = Before { topology: &current.topology, directory: &slab.directory, restart, generation };
-        let new = Configuration::prepare(network, &before, home, &self.shared.settings, names);
+        let new = Configuration::prepare(network, &before, runtime_dir, &self.shared.settings, names);
         let new = new.map_err(ReloadError::Counters)?;
         let topology = Arc::clone(&new.graph.topology);
         let mut report = compare(&current.topology, &new);
@@ -86,20 +86,20 @@ impl Control {
         match &mut *lock(&self.shared.mailbox) {
             Mailbox::Open(request) => *request = Some(Request { configuration: Box::new(new), reply: sender }),
             Mailbox::Closed => {
-                if let Some(home) = home {
-                    home.discard(generation);
+                if let Some(runtime_dir) = runtime_dir {
+                    runtime_dir.discard(generation);
                 }
                 return Err(ReloadError::Over);
             }
         }
         self.shared.attention.ask(request::COMMIT);
         let reply = receiver.recv();
-        report.swap_nanos = start.elapsed().as_nanos() as u64;
+        report.swap_ns = start.elapsed().as_nanos() as u64;
         current.generation = generation;
         if !matches!(reply, Ok(Reply::Committed { .. }))
-            && let Some(home) = home
+            && let Some(runtime_dir) = runtime_dir
         {
-            home.discard(generation);
+            runtime_dir.discard(generation);
         }
         match reply {
             Ok(Reply::Committed { old, revived, dropped, pause }) => {
@@ -109,9 +109,9 @@ impl Control {
                 report.revived = revived;
                 current.topology = topology;
                 self.shared.renew_map_for_perf();
-                let published = home.map_or(Ok(()), |home| home.publish(generation));
+                let published = runtime_dir.map_or(Ok(()), |runtime_dir| runtime_dir.publish(generation));
                 report.dropped = dropped;
-                report.pause_nanos = pause.as_nanos() as u64;
+                report.pause_ns = pause.as_nanos() as u64;
                 let Old { graph, statuses } = *old;
                 let retired = retire(graph, &successors);
                 // The last hold on what an app that is gone told.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bellows_codemem::PerfMap;
 use bellows_observe::timeline::Names;
-use bellows_observe::{Home, Pulse, Slab, Watchdog};
+use bellows_observe::{Liveness, RuntimeDir, Slab, Watchdog};
 use bellows_watch::Order;
 
 use crate::app::{AppError, Status};
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     pub(super) view: Mutex<View>,
     pub(super) settings: Settings,
     perf_map: Option<PerfMap>,
-    pub(super) home: Option<Arc<Home>>,
+    pub(super) runtime_dir: Option<Arc<RuntimeDir>>,
     /// Names of apps in the timeline.
     pub(super) names: Option<Arc<Names>>,
     pub(super) watchers: Mutex<Watchers>,
@@ -119,7 +119,7 @@ impl Shared {
     pub(crate) fn new(
         graph: &Graph,
         settings: &Settings,
-        home: Option<Arc<Home>>,
+        runtime_dir: Option<Arc<RuntimeDir>>,
         names: Option<Arc<Names>>,
     ) -> io::Result<Shared> {
         Ok(Shared {
@@ -129,7 +129,7 @@ impl Shared {
             view: Mutex::new(View::of(graph, &[])),
             settings: settings.clone(),
             perf_map: settings.perf_map.then(PerfMap::for_this_process),
-            home,
+            runtime_dir,
             names,
             watchers: Mutex::default(),
             late: Mutex::default(),
@@ -152,7 +152,7 @@ impl Shared {
     /// The app that the engine is calling, unless somebody is exchanging the view just now.
     pub(crate) fn app_at_work(&self) -> Option<String> {
         let slab = Arc::clone(&self.view.try_lock().ok()?.slab);
-        Some(Pulse::of(&slab).doing?.app)
+        Some(Liveness::of(&slab).doing?.app)
     }
 
     /// Names the code that runs now. A map that cannot be renewed is out of date, which perf shows as unknown code.

@@ -80,7 +80,7 @@ impl Layout<'_> {
 /// What a stretch of a breath's code serves.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no code is generated there"))]
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Stretch {
+pub(crate) enum CodeSection {
     /// The function's beginning.
     Entry,
     /// The test before a pull, or the call itself where there is no test: its position among the pulls.
@@ -108,7 +108,7 @@ pub(crate) struct Breath {
     /// The schedule in use.
     pub(crate) schedule: Schedule,
     /// Why it is not the one that was asked for.
-    pub(crate) refusal: Option<String>,
+    pub(crate) fallback_reason: Option<String>,
     pulls: Vec<Step>,
     pushes: Vec<Step>,
     native: Option<Native>,
@@ -127,14 +127,14 @@ impl Breath {
         let (pulls, pushes) = (layout.pulls(settings.lossless), layout.pushes(settings.lossless));
         let assemble = || Native::assemble(layout, &pulls, &pushes, settings.perf_map);
         let native = (schedule == Schedule::Native).then(assemble).transpose();
-        let (schedule, refusal, native) = match native {
+        let (schedule, fallback_reason, native) = match native {
             Ok(native) => (schedule, None, native),
-            Err(refusal) => (Schedule::Flat, Some(refusal), None),
+            Err(fallback_reason) => (Schedule::Flat, Some(fallback_reason), None),
         };
         let nested = layout.apps.iter().map(|app| app.nested_call()).collect();
         let types = layout.apps.iter().map(|app| app.type_name()).collect();
         let (topology, links) = (Arc::clone(layout.topology), layout.links.to_vec());
-        Breath { schedule, refusal, pulls, pushes, native, nested, topology, types, links }
+        Breath { schedule, fallback_reason, pulls, pushes, native, nested, topology, types, links }
     }
 
     fn app(&self, step: &Step) -> &str {
@@ -148,24 +148,24 @@ impl Breath {
     }
 
     /// What a stretch of the code serves, in words.
-    fn name(&self, stretch: Stretch) -> String {
+    fn name(&self, stretch: CodeSection) -> String {
         match stretch {
-            Stretch::Entry => "entry".to_owned(),
-            Stretch::Pull(pull) => format!("pull {}", self.app(&self.pulls[pull])),
-            Stretch::CallPull(pull) => format!("call pull {}", self.app(&self.pulls[pull])),
-            Stretch::PullsDone => "pulls done".to_owned(),
-            Stretch::Links(first, last) => {
+            CodeSection::Entry => "entry".to_owned(),
+            CodeSection::Pull(pull) => format!("pull {}", self.app(&self.pulls[pull])),
+            CodeSection::CallPull(pull) => format!("call pull {}", self.app(&self.pulls[pull])),
+            CodeSection::PullsDone => "pulls done".to_owned(),
+            CodeSection::Links(first, last) => {
                 let [first, last] = [first, last].map(|push| self.app(&self.pushes[push]));
                 format!("test links into {first} to {last}")
             }
-            Stretch::Push(push) => {
+            CodeSection::Push(push) => {
                 let step = &self.pushes[push];
                 format!("push {} [{}]", self.app(step), self.links(step).join(", "))
             }
-            Stretch::Tail => "tail".to_owned(),
-            Stretch::BusyTail => "tail of a breath with calls".to_owned(),
-            Stretch::Leave => "leave".to_owned(),
-            Stretch::Halfway => "a pull panicked".to_owned(),
+            CodeSection::Tail => "tail".to_owned(),
+            CodeSection::BusyTail => "tail of a breath with calls".to_owned(),
+            CodeSection::Leave => "leave".to_owned(),
+            CodeSection::Halfway => "a pull panicked".to_owned(),
         }
     }
 
@@ -190,8 +190,8 @@ impl Breath {
         let code = self.native.as_ref().map(|native| native.listing(|stretch| self.name(stretch), function));
         Listing {
             schedule: self.schedule.to_string(),
-            refusal: self.refusal.clone(),
-            assembling_nanos: self.native.as_ref().map_or(0, |native| native.assembling().as_nanos() as u64),
+            fallback_reason: self.fallback_reason.clone(),
+            assembling_ns: self.native.as_ref().map_or(0, |native| native.assembling().as_nanos() as u64),
             code: code.unwrap_or_default(),
             calls,
         }
@@ -234,7 +234,7 @@ impl Breath {
         }
     }
 
-    /// Takes one instrumented breath.
+    /// Takes one sampled breath.
     ///
     /// # Safety
     /// As for [`Breath::take`].

@@ -2,7 +2,7 @@
 //!
 //! Assembled for one configuration: every pull with its slots, every push with the words that say what its links hold,
 //! each call straight to the function made for the app's type. Two bodies lie one after the other: the *plain* one takes
-//! breath after breath until something is to be seen to; the *instrumented* one takes one, and books the clocks of every
+//! breath after breath until something is to be seen to; the *sampled* one takes one, and records the clocks of every
 //! call.
 //!
 //! A push is reached in two steps: the words of up to eight links are tested at once, and only if one is not 0 each app's
@@ -27,13 +27,13 @@ use std::time::{Duration, Instant};
 
 use bellows_codemem::assembler::{self, Assembled, Assembler, Label, Mark, Written, memory};
 use bellows_codemem::{Code, Draft, Symbol};
-use bellows_observe::listing::Line;
+use bellows_observe::listing::CodeLine;
 use bellows_wiring::GROUP;
 use iced_x86::Register::{EAX, R12, R12D, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP};
 use iced_x86::{Code as Op, Instruction, Register};
 
 use super::sampled::{SampledCall, sampled_pull, sampled_push};
-use super::{Layout, Step, Stretch};
+use super::{CodeSection, Layout, Step};
 use crate::runtime::links::LinkTable;
 use crate::runtime::node::Node;
 use crate::runtime::slots::Slot;
@@ -51,19 +51,19 @@ type Body = unsafe extern "sysv64" fn(
     breaths: u64,
 ) -> u64;
 
-/// What the instrumented body calls.
+/// What the sampled body calls.
 const SAMPLED: [(SampledCall, &str); 2] = [(sampled_pull, "sampled_pull"), (sampled_push, "sampled_push")];
 
 /// What a part of the code serves, and in which body it is.
 #[derive(Clone, Copy)]
 struct Part {
-    stretch: Stretch,
+    stretch: CodeSection,
     is_sampled: bool,
 }
 
 impl Part {
-    fn label(&self, name: impl Fn(Stretch) -> String) -> String {
-        let kind = if self.is_sampled { "instrumented " } else { "" };
+    fn label(&self, name: impl Fn(CodeSection) -> String) -> String {
+        let kind = if self.is_sampled { "sampled " } else { "" };
         format!("{kind}{}", name(self.stretch))
     }
 }
@@ -71,7 +71,7 @@ impl Part {
 /// The code of one configuration.
 pub(crate) struct Native {
     code: Code,
-    /// Where the instrumented body begins.
+    /// Where the sampled body begins.
     sampled: usize,
     marks: Vec<Mark<Part>>,
     assembling: Duration,
@@ -119,13 +119,13 @@ impl Native {
         }
     }
 
-    /// Takes one breath and books the clocks of every call.
+    /// Takes one breath and records the clocks of every call.
     ///
     /// # Safety
     /// As for [`Native::take`].
     pub(crate) unsafe fn take_sampled(&self, state: &ThreadState, table: &LinkTable) {
         let attention = AtomicU32::new(0);
-        // SAFETY: the instrumented body lies there; the caller's promise.
+        // SAFETY: the sampled body lies there; the caller's promise.
         unsafe {
             let body: Body = transmute(self.code.address() + self.sampled);
             body(state, table.waiting.as_ptr(), table.slots.as_ptr(), &raw const attention, 1);
@@ -138,7 +138,7 @@ impl Native {
     }
 
     /// The stretches of the code, for `perf`, under the names that `name` gives them.
-    pub(crate) fn symbols(&self, name: impl Fn(Stretch) -> String) -> Vec<Symbol> {
+    pub(crate) fn symbols(&self, name: impl Fn(CodeSection) -> String) -> Vec<Symbol> {
         let ends = self.marks.iter().skip(1).map(|mark| mark.offset).chain([self.code.bytes().len()]);
         let symbol = |(mark, end): (&Mark<Part>, usize)| Symbol {
             start: self.code.address() + mark.offset,
@@ -151,14 +151,14 @@ impl Native {
     /// The code, instruction by instruction. `name` names stretches, `function` the functions of apps by address.
     pub(crate) fn listing(
         &self,
-        name: impl Fn(Stretch) -> String,
+        name: impl Fn(CodeSection) -> String,
         function: impl Fn(usize) -> Option<String>,
-    ) -> Vec<Line> {
+    ) -> Vec<CodeLine> {
         let sampled = |target| SAMPLED.into_iter().find(|(function, _)| *function as usize == target);
         let called = |target| sampled(target).map(|(_, name)| name.to_owned()).or_else(|| function(target));
         let address = self.code.address();
         let lines = assembler::listing(self.code.bytes(), address, &self.marks, |part| part.label(&name), called);
-        let line = |line: assembler::Line| Line {
+        let line = |line: assembler::CodeLine| CodeLine {
             address: line.address as u64,
             bytes: line.bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
             text: line.text,
@@ -204,7 +204,7 @@ impl<'a> Writer<'a> {
         Writer { code: Assembler::new(address), nodes, is_sampled: false }
     }
 
-    fn mark(&mut self, stretch: Stretch) {
+    fn mark(&mut self, stretch: CodeSection) {
         self.code.mark(Part { stretch, is_sampled: self.is_sampled });
     }
 
@@ -212,12 +212,12 @@ impl<'a> Writer<'a> {
         self.is_sampled = sampled.is_some();
         let [sampled_pull, sampled_push] = sampled.map_or([None, None], |functions| functions.map(Some));
         let [mut head, mut leave, mut halfway] = [Label::default(), Label::default(), Label::default()];
-        self.mark(Stretch::Entry);
+        self.mark(CodeSection::Entry);
         self.enter()?;
         self.code.place(&mut head);
         let mut behind = Vec::new();
         for (index, step) in pulls.iter().enumerate() {
-            self.mark(Stretch::Pull(index));
+            self.mark(CodeSection::Pull(index));
             if step.count == 0 {
                 self.call(step, sampled_pull)?;
                 continue;
@@ -230,7 +230,7 @@ impl<'a> Writer<'a> {
             behind.push((index, step, out, back));
         }
         if !pulls.is_empty() {
-            self.mark(Stretch::PullsDone);
+            self.mark(CodeSection::PullsDone);
             self.code.immediate(Op::Cmp_rm32_imm8, state!(failures), 0)?;
             self.code.jump(Op::Jne_rel32_64, &mut halfway)?;
         }
@@ -240,18 +240,18 @@ impl<'a> Writer<'a> {
             first += group.len();
         }
         self.tail(&mut head, &mut leave)?;
-        self.mark(Stretch::Leave);
+        self.mark(CodeSection::Leave);
         self.code.place(&mut leave);
         self.leave()?;
         if !pulls.is_empty() {
-            self.mark(Stretch::Halfway);
+            self.mark(CodeSection::Halfway);
             self.code.place(&mut halfway);
             self.code.immediate(Op::Mov_rm8_imm8, state!(halfway), 1)?;
             self.code.register(Op::Dec_rm64, R15)?;
             self.code.jump(Op::Jmp_rel32_64, &mut leave)?;
         }
         for (index, step, mut out, mut back) in behind {
-            self.mark(Stretch::CallPull(index));
+            self.mark(CodeSection::CallPull(index));
             self.code.place(&mut out);
             self.call(step, sampled_pull)?;
             self.code.jump(Op::Jmp_rel32_64, &mut back)?;
@@ -296,11 +296,11 @@ impl<'a> Writer<'a> {
     fn group(&mut self, first: usize, steps: &[Step], sampled: Option<SampledCall>) -> Written {
         let mut past = Label::default();
         if let [one, .., last] = steps {
-            self.mark(Stretch::Links(first, first + steps.len() - 1));
+            self.mark(CodeSection::Links(first, first + steps.len() - 1));
             self.test_together(one.first / GROUP * GROUP..last.first + last.count, &mut past)?;
         }
         for (index, step) in steps.iter().enumerate() {
-            self.mark(Stretch::Push(first + index));
+            self.mark(CodeSection::Push(first + index));
             let mut next = Label::default();
             self.test_words(step, &mut next)?;
             self.call(step, sampled)?;
@@ -357,7 +357,7 @@ impl<'a> Writer<'a> {
     /// for an interruption. After calls, [`ThreadState::end_breath`].
     fn tail(&mut self, head: &mut Label, leave: &mut Label) -> Written {
         let mut busy = Label::default();
-        self.mark(Stretch::Tail);
+        self.mark(CodeSection::Tail);
         self.code.registers(Op::Test_rm32_r32, R12D, R12D)?;
         self.code.jump(Op::Jne_rel8_64, &mut busy)?;
         self.code.register(Op::Dec_rm64, R15)?;
@@ -365,7 +365,7 @@ impl<'a> Writer<'a> {
         self.code.immediate(Op::Cmp_rm32_imm8, memory(R13, 0), 0)?;
         self.code.jump(Op::Je_rel32_64, head)?;
         self.code.jump(Op::Jmp_rel8_64, leave)?;
-        self.mark(Stretch::BusyTail);
+        self.mark(CodeSection::BusyTail);
         self.code.place(&mut busy);
         self.code.load(Op::Movzx_r32_rm8, EAX, state!(progress))?;
         self.code.registers(Op::Xor_r32_rm32, R12D, R12D)?;

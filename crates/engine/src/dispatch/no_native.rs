@@ -4,9 +4,9 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use bellows_codemem::Symbol;
-use bellows_observe::listing::Line;
+use bellows_observe::listing::CodeLine;
 
-use super::{Layout, Step, Stretch};
+use super::{CodeSection, Layout, Step};
 use crate::runtime::links::LinkTable;
 use crate::runtime::state::ThreadState;
 
@@ -26,11 +26,15 @@ impl Native {
         match *self {}
     }
 
-    pub(crate) fn symbols(&self, _: impl Fn(Stretch) -> String) -> Vec<Symbol> {
+    pub(crate) fn symbols(&self, _: impl Fn(CodeSection) -> String) -> Vec<Symbol> {
         match *self {}
     }
 
-    pub(crate) fn listing(&self, _: impl Fn(Stretch) -> String, _: impl Fn(usize) -> Option<String>) -> Vec<Line> {
+    pub(crate) fn listing(
+        &self,
+        _: impl Fn(CodeSection) -> String,
+        _: impl Fn(usize) -> Option<String>,
+    ) -> Vec<CodeLine> {
         match *self {}
     }
 

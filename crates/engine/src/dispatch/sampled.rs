@@ -1,7 +1,7 @@
-//! Calls of apps in instrumented breaths: what is booked for each.
+//! Calls of apps in sampled breaths: what is recorded for each.
 //!
-//! The instrumented body of a breath makes every call through [`sampled`], which takes the clock before and after it and
-//! counts the packets that it moved. Which breaths are instrumented, and which of these book, the thread's
+//! The sampled body of a breath makes every call through [`sampled`], which takes the clock before and after it and
+//! counts the packets that it moved. Which breaths are sampled, and which of these record, the thread's
 //! [sampler](crate::runtime::sampling) knows.
 
 use bellows_observe::layout::{account, link};
@@ -14,12 +14,12 @@ use bellows_wiring::OPEN;
 use crate::app::erased::Call;
 use crate::runtime::node::Node;
 
-/// A call in an instrumented breath.
+/// A call in a sampled breath.
 ///
 /// Safety: as for the [`Call`] that it makes.
 pub(crate) type SampledCall = unsafe extern "C" fn(&Node, Call);
 
-/// Makes a call and books it as a pull.
+/// Makes a call and records it as a pull.
 ///
 /// Safety: as for the [`Call`] that it makes.
 pub(crate) unsafe extern "C" fn sampled_pull(node: &Node, call: Call) {
@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn sampled_pull(node: &Node, call: Call) {
     unsafe { sampled(node, call, account::PULL) }
 }
 
-/// Makes a call and books it as a push.
+/// Makes a call and records it as a push.
 ///
 /// Safety: as for the [`Call`] that it makes.
 pub(crate) unsafe extern "C" fn sampled_push(node: &Node, call: Call) {
@@ -35,7 +35,7 @@ pub(crate) unsafe extern "C" fn sampled_push(node: &Node, call: Call) {
     unsafe { sampled(node, call, account::PUSH) }
 }
 
-/// Makes a call and books it as a tick.
+/// Makes a call and records it as a tick.
 ///
 /// Safety: as for the [`Call`] that it makes.
 pub(crate) unsafe extern "C" fn sampled_tick(node: &Node, call: Call) {

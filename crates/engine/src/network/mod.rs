@@ -4,10 +4,10 @@ pub(crate) mod topology;
 
 use std::fmt;
 
-use bellows_wiring::{Fault, LinkSpec, LinkSyntaxError, WiredApp, wiring_faults};
+use bellows_wiring::{LinkSpec, LinkSyntaxError, WiredApp, WiringError, wiring_errors};
 
 use crate::app::erased::DynApp;
-use crate::app::{App, Traits};
+use crate::app::{App, AppInfo};
 
 /// One app of a network, made but not started.
 pub struct AppSpec {
@@ -17,7 +17,7 @@ pub struct AppSpec {
     pub kind: String,
     /// Two apps of one name, kind and fingerprint are the same: a reload keeps the old one.
     pub fingerprint: String,
-    pub(crate) traits: Traits,
+    pub(crate) info: AppInfo,
     pub(crate) app: Box<dyn DynApp>,
 }
 
@@ -28,21 +28,21 @@ impl AppSpec {
             name: name.to_owned(),
             kind: kind.to_owned(),
             fingerprint: fingerprint.to_owned(),
-            traits: Traits::of::<A>(),
+            info: AppInfo::of::<A>(),
             app: Box::new(app),
         }
     }
 
     /// What the engine knows of its type.
-    pub fn traits(&self) -> Traits {
-        self.traits
+    pub fn info(&self) -> AppInfo {
+        self.info
     }
 
     /// Has the inputs' iterators fetch the packets' data so many packets ahead, at most 64, in place of what the app
     /// [says](App::PREFETCH). A reload takes an app with another distance for another app.
     #[must_use]
     pub fn prefetching(mut self, packets: usize) -> AppSpec {
-        self.traits.prefetch = packets;
+        self.info.prefetch = packets;
         self.fingerprint.push_str(&format!(" prefetching {packets}"));
         self
     }
@@ -89,14 +89,14 @@ impl Network {
     }
 
     /// Everything that is wrong with the way the network is put together; empty if it can run.
-    pub fn faults(&self) -> Vec<Fault> {
+    pub fn faults(&self) -> Vec<WiringError> {
         let apps: Vec<WiredApp<'_>> = self.apps.iter().map(AppSpec::wired).collect();
-        wiring_faults(&apps, &self.links)
+        wiring_errors(&apps, &self.links)
     }
 }
 
 impl AppSpec {
     pub(crate) fn wired(&self) -> WiredApp<'_> {
-        WiredApp { name: &self.name, ports: Some((&self.kind, self.traits.inputs, self.traits.outputs)) }
+        WiredApp { name: &self.name, ports: Some((&self.kind, self.info.inputs, self.info.outputs)) }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bellows_arena::Fixed;
 use bellows_observe::Slab;
 use bellows_observe::layout::link as counters;
-use bellows_packet::{Memory, Packet, Vector, free_all, passages, settle_passages};
+use bellows_packet::{Packet, Vector, VectorMemory, attribute_drops, free_all, marked_events};
 use bellows_watch::Network;
 
 use super::slots::Slot;
@@ -29,7 +29,7 @@ pub(crate) struct Link {
 }
 
 /// Vectors without a link, the last used on top: a chain of any length lives in a few hot ones.
-pub(crate) struct SpareVectors(RefCell<Vec<Memory>>);
+pub(crate) struct SpareVectors(RefCell<Vec<VectorMemory>>);
 
 impl SpareVectors {
     pub(crate) fn new() -> SpareVectors {
@@ -148,10 +148,10 @@ impl Network for LinkTable {
 /// [`TXDROP`]. Those that are marked are noted with it.
 #[inline]
 pub(crate) fn dropping<T>(reason: usize, free: impl FnOnce() -> T) -> T {
-    let before = passages();
+    let before = marked_events();
     let result = free();
-    if passages() != before {
-        settle_passages(before, reason as u32);
+    if marked_events() != before {
+        attribute_drops(before, reason as u32);
     }
     result
 }

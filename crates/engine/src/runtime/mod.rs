@@ -5,7 +5,7 @@
 //! | `attention` | the word by which other threads ask an engine's thread for something |
 //! | `slots` | words by which the engine sees without a call whether an app has something to pull |
 //! | `links` | the links of a thread, how many packets each holds, and the counters |
-//! | `sampling` | what the instrumented breaths know and find out |
+//! | `sampling` | what the sampled breaths know and find out |
 //! | `state` | what all calls of a thread share: the time, the state of the breath, spare vectors |
 //! | `node` | how one app sits in the network: what a call of it works on |
 

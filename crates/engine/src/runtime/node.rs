@@ -15,7 +15,7 @@ use super::state::ThreadState;
 use crate::panics;
 
 /// What is wrong with the books of an app: nothing, unless the app has a bug.
-pub(crate) struct Books {
+pub(crate) struct Discrepancy {
     /// Packets that came in or were made, and were neither sent nor freed and are not held; less than none if it is the other
     /// way round.
     pub(crate) leaked: i64,
@@ -40,7 +40,7 @@ pub(crate) struct Node {
     /// Buffers that these calls have taken from the pool, and those that they have given back.
     pub(crate) taken: Cell<u64>,
     pub(crate) freed: Cell<u64>,
-    /// What these calls usually take, as far as the instrumented breaths know.
+    /// What these calls usually take, as far as the sampled breaths know.
     pub(crate) usual: [Usual; account::ENTRIES],
     pub(crate) state: NonNull<ThreadState>,
     pub(crate) links: NonNull<LinkTable>,
@@ -65,7 +65,7 @@ pub(crate) struct Node {
     /// When it wants a tick, in nanoseconds of the engine's clock; at first, at once.
     pub(crate) deadline: Cell<u64>,
     pub(crate) prefetch: usize,
-    pub(crate) gain: usize,
+    pub(crate) max_fan_out: usize,
     /// Where its name is in the timeline.
     pub(crate) name: u32,
 }
@@ -100,19 +100,19 @@ impl Node {
         self.doing().store(doing::NOTHING, Relaxed);
         let (now, buffers) = (buffer_use(), &self.state().buffers);
         if now != buffers.get() {
-            self.book(now.since(buffers.replace(now)));
+            self.record(now.since(buffers.replace(now)));
         }
     }
 
     /// Puts buffers that were taken and freed on the account of the app.
     #[inline(always)]
-    pub(crate) fn book(&self, change: BufferUse) {
+    pub(crate) fn record(&self, change: BufferUse) {
         self.taken.set(self.taken.get().wrapping_add(change.taken));
         self.freed.set(self.freed.get().wrapping_add(change.freed));
     }
 
     /// Whether every packet of the app is somewhere: to be asked between two calls, of an app that holds so many.
-    pub(crate) fn books(&self, held: u64) -> Books {
+    pub(crate) fn discrepancy(&self, held: u64) -> Discrepancy {
         let table = self.links();
         let slab = &table.slab;
         let entry = &slab.directory.apps[self.index];
@@ -138,7 +138,7 @@ impl Node {
         let dropped = dropped.chain([of(&self.outputs, &refused), account(account::PAST_TXDROP)]);
         let dropped = sum(dropped).wrapping_sub(account(account::UNMADE));
         let uncounted = self.freed.get().wrapping_sub(dropped).cast_signed();
-        Books {
+        Discrepancy {
             leaked: sum(came).wrapping_sub(sum(went)).cast_signed(),
             // An app that only brings packets in may have made one too many and given it back.
             uncounted: if entry.ends || entry.brings_in { uncounted.min(0) } else { uncounted },
@@ -184,7 +184,7 @@ impl Node {
         let table = self.links();
         let room = |&link: &u32| table.waiting.get(link as usize).map(|waiting| CAPACITY - waiting.get() as usize);
         let least = self.outputs.iter().filter_map(room).min();
-        least.and_then(|room| room.checked_div(self.gain)).unwrap_or(usize::MAX)
+        least.and_then(|room| room.checked_div(self.max_fan_out)).unwrap_or(usize::MAX)
     }
 
     /// In a lossless network: sets how many packets the app may take in the call that follows, and returns that.

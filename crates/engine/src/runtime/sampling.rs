@@ -1,7 +1,7 @@
-//! What the instrumented breaths know and find out.
+//! What the sampled breaths know and find out.
 //!
-//! Instrumented breaths are drawn at random, so that what they book stands for all; while somebody
-//! [watches](bellows_watch) packets, all breaths are instrumented, but only those that were drawn book. What they do in each
+//! Sampled breaths are chosen at random, so that what they record stands for all; while somebody
+//! [watches](bellows_watch) packets, all breaths are sampled, but only those that were chosen record. What they do in each
 //! call is in [`dispatch::sampled`](crate::dispatch).
 
 use std::cell::{Cell, RefCell};
@@ -10,7 +10,7 @@ use bellows_observe::Slab;
 use bellows_observe::layout::{account, histogram};
 use bellows_observe::record;
 use bellows_observe::timeline::Timeline;
-use bellows_packet::{Fate, Passage, take_passages};
+use bellows_packet::{MarkedEvent, MarkedEventKind, take_marked_events};
 use bellows_pmu::{Counts, Event, OpenError, Reading, ThreadEvents};
 use bellows_sys::clock;
 use bellows_watch::{Call, Watch};
@@ -18,25 +18,25 @@ use fastrand::Rng;
 
 use super::links::LinkTable;
 
-/// Breaths from one that books to the next, on average.
+/// Breaths from one that records to the next, on average.
 pub(crate) const EVERY: u64 = 128;
 
-/// Breaths from one that is drawn to the next, on average: most of them book, the others mark packets.
-const DRAWN_EVERY: u64 = EVERY * (MARK_EVERY - 1) / MARK_EVERY;
+/// Breaths from one that is chosen to the next, on average: most of them record, the others mark packets.
+const SAMPLED_EVERY: u64 = EVERY * (MARK_EVERY - 1) / MARK_EVERY;
 
-/// One in so many breaths that were drawn counts events: reading their counters takes longer than reading the clock.
+/// One in so many breaths that were chosen counts events: reading their counters takes longer than reading the clock.
 const COUNT_EVERY: u64 = 4;
 
-/// One in so many breaths that were drawn marks packets, to see how long they stay, and books nothing: a vector with a marked
+/// One in so many breaths that were chosen marks packets, to see how long they stay, and records nothing: a vector with a marked
 /// packet takes longer to copy and to free.
 const MARK_EVERY: u64 = 8;
 
-/// What instrumented breaths need to know, and what they have found out so far.
+/// What sampled breaths need to know, and what they have found out so far.
 pub(crate) struct Sampler {
     /// Clocks that reading the clock twice takes.
     clock_cost: u64,
-    /// Whether the calls of this breath are booked, or whether packets are marked in it; neither if it was not drawn.
-    booking: Cell<bool>,
+    /// Whether the calls of this breath are recorded, or whether packets are marked in it; neither if it was not chosen.
+    recording: Cell<bool>,
     marking: Cell<bool>,
     /// When the breath began that is being taken, and how many of its calls took the clock.
     start: Cell<Option<u64>>,
@@ -50,7 +50,7 @@ pub(crate) struct Sampler {
     /// Whether somebody watches packets.
     pub(crate) watching: Cell<bool>,
     pub(crate) watch: RefCell<Watch>,
-    passages: RefCell<Vec<Passage>>,
+    marked_events: RefCell<Vec<MarkedEvent>>,
 }
 
 impl Sampler {
@@ -61,10 +61,10 @@ impl Sampler {
     pub(crate) fn new(events: &[Event]) -> Result<Sampler, OpenError> {
         let events = ThreadEvents::new(events)?;
         // What other engines of this thread have left behind.
-        take_passages(&mut Vec::new());
+        take_marked_events(&mut Vec::new());
         Ok(Sampler {
             clock_cost: clock::cost(),
-            booking: Cell::new(false),
+            recording: Cell::new(false),
             marking: Cell::new(false),
             start: Cell::new(None),
             calls: Cell::new(0),
@@ -74,13 +74,13 @@ impl Sampler {
             timeline: RefCell::new(None),
             watching: Cell::new(false),
             watch: RefCell::default(),
-            passages: RefCell::new(Vec::with_capacity(64)),
+            marked_events: RefCell::new(Vec::with_capacity(64)),
         })
     }
 
-    /// Whether the calls of the breath that has begun are booked.
+    /// Whether the calls of the breath that has begun are recorded.
     pub(crate) fn is_booking(&self) -> bool {
-        self.booking.get()
+        self.recording.get()
     }
 
     pub(crate) fn events(&self) -> &[Event] {
@@ -93,19 +93,19 @@ impl Sampler {
         if self.counting.get() { self.events.reading() } else { None }
     }
 
-    /// How many breaths to take until the next one that is drawn: evenly spread, so that one in [`DRAWN_EVERY`] is.
+    /// How many breaths to take until the next one that is chosen: evenly spread, so that one in [`SAMPLED_EVERY`] is.
     pub(crate) fn draw(&self) -> u64 {
-        self.random.borrow_mut().u64(..2 * DRAWN_EVERY - 1)
+        self.random.borrow_mut().u64(..2 * SAMPLED_EVERY - 1)
     }
 
-    /// Begins an instrumented breath, unless it has begun with its ticks; returns the clock at its beginning.
-    pub(crate) fn begin_breath(&self, is_drawn: bool) -> u64 {
+    /// Begins a sampled breath, unless it has begun with its ticks; returns the clock at its beginning.
+    pub(crate) fn begin_breath(&self, is_sampled: bool) -> u64 {
         self.start.get().unwrap_or_else(|| {
             let mut random = self.random.borrow_mut();
-            let marks = is_drawn && random.u64(..MARK_EVERY) == 0;
-            let books = is_drawn && !marks;
+            let marks = is_sampled && random.u64(..MARK_EVERY) == 0;
+            let books = is_sampled && !marks;
             self.marking.set(marks);
-            self.booking.set(books);
+            self.recording.set(books);
             self.counting.set(books && !self.events().is_empty() && random.u64(..COUNT_EVERY) == 0);
             self.calls.set(0);
             let start = clock::ticks();
@@ -132,50 +132,50 @@ impl Sampler {
     /// Has those who watch prepare for a call.
     #[cold]
     pub(crate) fn before_watched(&self, links: &LinkTable, call: &Call<'_>) {
-        self.with_passages(links, |watch, passages| watch.before(links, call, passages));
+        self.with_marked_events(links, |watch, marked_events| watch.before(links, call, marked_events));
     }
 
     /// Shows those who watch what came of a call.
     pub(crate) fn after_watched(&self, links: &LinkTable, call: &Call<'_>, start: u64, end: u64) {
-        self.with_passages(links, |watch, passages| watch.after(links, call, start, end, passages));
+        self.with_marked_events(links, |watch, marked_events| watch.after(links, call, start, end, marked_events));
     }
 
     /// Takes in what became of the packets in an app that has failed.
     pub(crate) fn after_failure(&self, links: &LinkTable, app: usize) {
-        self.with_passages(links, |watch, passages| watch.failed(links, app, passages));
+        self.with_marked_events(links, |watch, marked_events| watch.failed(links, app, marked_events));
     }
 
     /// Shows those who watch what became of packets since the last time.
-    fn with_passages(&self, links: &LinkTable, show: impl FnOnce(&mut Watch, &[Passage])) {
-        let mut passages = self.passages.borrow_mut();
-        take_passages(&mut passages);
-        show(&mut self.watch.borrow_mut(), &passages);
-        count_latencies(links, &mut passages);
+    fn with_marked_events(&self, links: &LinkTable, show: impl FnOnce(&mut Watch, &[MarkedEvent])) {
+        let mut marked_events = self.marked_events.borrow_mut();
+        take_marked_events(&mut marked_events);
+        show(&mut self.watch.borrow_mut(), &marked_events);
+        count_latencies(links, &mut marked_events);
     }
 
-    /// Books what was counted in a call of an app, from the first cell of its account on.
+    /// Records what was counted in a call of an app, from the first cell of its account on.
     pub(crate) fn book_events(&self, slab: &Slab, account: usize, entry: usize, packets: u64, counts: &Counts) {
         let events = self.events().len();
         slab.add(account + account::samples(entry, events) + account::COUNTED, packets);
         for (event, (sample, &overhead)) in counts.samples().iter().zip(self.events.overhead()).enumerate() {
             let cell = account + account::event(entry, events, event);
             let overhead = if sample.running > 0 { overhead } else { 0 };
-            // Less than none is booked as well, so that the sum is right.
+            // Less than none is recorded as well, so that the sum is right.
             slab.add(cell, sample.count.wrapping_sub(overhead));
             slab.add(cell + 1, sample.enabled);
             slab.add(cell + 2, sample.running);
         }
     }
 
-    /// Ends an instrumented breath; returns the clock at its end.
+    /// Ends a sampled breath; returns the clock at its end.
     pub(crate) fn end_breath(&self, links: &LinkTable, moved: bool) -> u64 {
         let end = clock::ticks();
         let Some(start) = self.start.take() else { return end };
         let duration = end.wrapping_sub(start).saturating_sub(self.calls.get() * self.clock_cost);
-        let mut passages = self.passages.borrow_mut();
-        take_passages(&mut passages);
-        count_latencies(links, &mut passages);
-        if !self.booking.take() {
+        let mut marked_events = self.marked_events.borrow_mut();
+        take_marked_events(&mut marked_events);
+        count_latencies(links, &mut marked_events);
+        if !self.recording.take() {
             return end;
         }
         // A breath in which events were counted, or packets watched, took longer than it would have.
@@ -198,9 +198,9 @@ impl Sampler {
 }
 
 /// Counts how long packets stayed that have come to their end, those that are followed left out, and forgets them.
-fn count_latencies(links: &LinkTable, passages: &mut Vec<Passage>) {
-    for passage in passages.drain(..).filter(|passage| passage.fate == Fate::Freed && passage.mark.id == 0) {
-        let stayed = passage.at.saturating_sub(passage.mark.born);
+fn count_latencies(links: &LinkTable, marked_events: &mut Vec<MarkedEvent>) {
+    for event in marked_events.drain(..).filter(|event| event.kind == MarkedEventKind::Freed && event.mark.id == 0) {
+        let stayed = event.at.saturating_sub(event.mark.born);
         record(&links.slab, links.slab.directory.histogram(histogram::LATENCY), stayed);
     }
 }

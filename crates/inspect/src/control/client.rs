@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 
 use super::protocol::{Reply, Request, line_of};
 use crate::InspectError;
@@ -30,7 +30,7 @@ pub const OBSTACLE_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// The longest reply: that to a bad configuration quotes it.
-const LONGEST_REPLY: u64 = 16 << 20;
+const MAX_REPLY: u64 = 16 << 20;
 
 /// Bytes that are read at a time.
 const CAPACITY: usize = 256 << 10;
@@ -39,22 +39,22 @@ const CAPACITY: usize = 256 << 10;
 ///
 /// # Errors
 /// When it is not there, does not answer, or refuses.
-pub fn ask(home: &Home, request: &Request) -> Result<Reply, InspectError> {
+pub fn ask(runtime_dir: &RuntimeDir, request: &Request) -> Result<Reply, InspectError> {
     let patience = if matches!(request, Request::Reload { .. }) { RELOAD_PATIENCE } else { REPLY_PATIENCE };
-    ask_within(home, request, patience)
+    ask_within(runtime_dir, request, patience)
 }
 
 /// Asks a running engine and waits for the answer, for some time at most.
 ///
 /// # Errors
 /// As [`ask`].
-pub fn ask_within(home: &Home, request: &Request, patience: Duration) -> Result<Reply, InspectError> {
-    Ok(Connection::open_within(home, request, patience)?.0)
+pub fn ask_within(runtime_dir: &RuntimeDir, request: &Request, patience: Duration) -> Result<Reply, InspectError> {
+    Ok(Connection::open_within(runtime_dir, request, patience)?.0)
 }
 
 /// A connection on which more comes behind the reply.
 pub struct Connection {
-    stream: BufReader<Patient>,
+    stream: BufReader<DeadlineStream>,
 }
 
 impl Connection {
@@ -62,20 +62,24 @@ impl Connection {
     ///
     /// # Errors
     /// As [`ask`].
-    pub fn open(home: &Home, request: &Request) -> Result<(Reply, Connection), InspectError> {
-        Connection::open_within(home, request, REPLY_PATIENCE)
+    pub fn open(runtime_dir: &RuntimeDir, request: &Request) -> Result<(Reply, Connection), InspectError> {
+        Connection::open_within(runtime_dir, request, REPLY_PATIENCE)
     }
 
-    fn open_within(home: &Home, request: &Request, patience: Duration) -> Result<(Reply, Connection), InspectError> {
-        let name = home.name();
+    fn open_within(
+        runtime_dir: &RuntimeDir,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<(Reply, Connection), InspectError> {
+        let name = runtime_dir.name();
         let start = Instant::now();
         let unreachable = |error: io::Error| {
-            let Some(pid) = home.process() else {
-                return InspectError::Mistake(format!(
+            let Some(pid) = runtime_dir.process() else {
+                return InspectError::Request(format!(
                     "`{name}` is not running any more; `bellows ps --clean` removes what it left"
                 ));
             };
-            let said = match (is_timeout(&error), obstacle(home)) {
+            let said = match (is_timeout(&error), obstacle(runtime_dir)) {
                 (true, Some(obstacle)) => {
                     format!("has not answered for {}: {}", span(start.elapsed()), obstacle.advice(&name, pid))
                 }
@@ -92,7 +96,7 @@ impl Connection {
             };
             InspectError::Failed(format!("`{name}` (process {pid}) {said}{later}"))
         };
-        let (reply, connection) = exchange(home, request, patience).map_err(unreachable)?;
+        let (reply, connection) = exchange(runtime_dir, request, patience).map_err(unreachable)?;
         match reply {
             Reply::Refused { mistake: true, message } => Err(InspectError::Diagnosed(harmless(&message))),
             Reply::Refused { mistake: false, message } => Err(InspectError::Failed(harmless(&message))),
@@ -102,7 +106,7 @@ impl Connection {
 
     /// What comes, for some time at most if one is given. Reading fails before when the network has met an
     /// [obstacle](Obstacle) that lasts; [`Connection::given_up`] tells of both.
-    pub fn stream(&mut self, patience: Option<Duration>) -> &mut BufReader<Patient> {
+    pub fn stream(&mut self, patience: Option<Duration>) -> &mut BufReader<DeadlineStream> {
         let patient = self.stream.get_mut();
         // A moment too far away to be told is as good as none.
         patient.deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
@@ -136,26 +140,26 @@ impl Hangup {
 }
 
 /// A stream whose reader gives up at a deadline, or when the network has met an obstacle that lasts.
-pub struct Patient {
+pub struct DeadlineStream {
     stream: UnixStream,
-    home: Home,
+    runtime_dir: RuntimeDir,
     deadline: Option<Instant>,
     /// Whether packets are waited for, which a hung engine does not send; else a reply, which its process may still give.
     streams: bool,
     given_up: Option<String>,
 }
 
-impl Patient {
+impl DeadlineStream {
     /// An obstacle because of which what is waited for will not come.
     fn obstacle(&self) -> Option<Obstacle> {
-        obstacle(&self.home).filter(|obstacle| match obstacle {
+        obstacle(&self.runtime_dir).filter(|obstacle| match obstacle {
             Obstacle::Stopped => true,
             Obstacle::Hang(hang) => self.streams || !hang.is_restart(),
         })
     }
 }
 
-impl Read for Patient {
+impl Read for DeadlineStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let mut since = None;
         loop {
@@ -171,8 +175,8 @@ impl Read for Patient {
             if !has_lasted && self.deadline.is_none_or(|deadline| now < deadline) {
                 continue;
             }
-            let why = match (obstacle, self.home.process()) {
-                (Some(obstacle), Some(pid)) => obstacle.advice(&self.home.name(), pid),
+            let why = match (obstacle, self.runtime_dir.process()) {
+                (Some(obstacle), Some(pid)) => obstacle.advice(&self.runtime_dir.name(), pid),
                 _ => "it says nothing any more".to_owned(),
             };
             self.given_up = Some(why);
@@ -186,24 +190,24 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// Connects, for some time at most: a process that does not accept connections has a queue of them, which may be full.
-fn connect(home: &Home, patience: Duration) -> io::Result<UnixStream> {
+fn connect(runtime_dir: &RuntimeDir, patience: Duration) -> io::Result<UnixStream> {
     let (sender, connected) = channel();
-    let home = home.look();
+    let runtime_dir = runtime_dir.look();
     // The thread stays behind when it is given up; the command ends soon.
-    thread::Builder::new().name("connect".to_owned()).spawn(move || sender.send(home.connect()))?;
+    thread::Builder::new().name("connect".to_owned()).spawn(move || sender.send(runtime_dir.connect()))?;
     connected.recv_timeout(patience).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
-fn exchange(home: &Home, request: &Request, patience: Duration) -> io::Result<(Reply, Connection)> {
+fn exchange(runtime_dir: &RuntimeDir, request: &Request, patience: Duration) -> io::Result<(Reply, Connection)> {
     let deadline = Instant::now().checked_add(patience);
-    let mut stream = connect(home, patience.min(REPLY_PATIENCE))?;
+    let mut stream = connect(runtime_dir, patience.min(REPLY_PATIENCE))?;
     stream.set_read_timeout(Some(LOOK))?;
     stream.set_write_timeout(Some(patience.clamp(LOOK, REPLY_PATIENCE)))?;
     stream.write_all(&line_of(request)?)?;
-    let patient = Patient { stream, home: home.look(), deadline, streams: false, given_up: None };
+    let patient = DeadlineStream { stream, runtime_dir: runtime_dir.look(), deadline, streams: false, given_up: None };
     let mut stream = BufReader::with_capacity(CAPACITY, patient);
     let mut reply = String::new();
-    stream.by_ref().take(LONGEST_REPLY).read_line(&mut reply)?;
+    stream.by_ref().take(MAX_REPLY).read_line(&mut reply)?;
     if reply.is_empty() {
         return Err(ErrorKind::UnexpectedEof.into());
     }

@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use bellows_engine::TapRecord;
 
 /// A packet's bytes are at most so many: those of the largest buffers.
-const LONGEST_PACKET: usize = 1 << 20;
+const MAX_PACKET: usize = 1 << 20;
 
 const PACKET: u8 = 1;
 const MISSED: u8 = 2;
@@ -77,7 +77,7 @@ impl Frame {
             PACKET => {
                 let (at, length, link_type) = (number(from)?, short_number(from)?, short_number(from)?);
                 let kept = short_number(from)? as usize;
-                if kept > LONGEST_PACKET {
+                if kept > MAX_PACKET {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"));
                 }
                 let mut bytes = vec![0; kept];

@@ -5,5 +5,7 @@ mod client;
 pub mod frame;
 mod protocol;
 
-pub use client::{Connection, Hangup, OBSTACLE_PATIENCE, Patient, RELOAD_PATIENCE, REPLY_PATIENCE, ask, ask_within};
-pub use protocol::{LONGEST_REQUEST, ReloadReport, Reply, Request, TraceEnd, TraceLine, line_of};
+pub use client::{
+    Connection, DeadlineStream, Hangup, OBSTACLE_PATIENCE, RELOAD_PATIENCE, REPLY_PATIENCE, ask, ask_within,
+};
+pub use protocol::{MAX_REQUEST, ReloadReport, Reply, Request, TraceEnd, TraceLine, line_of};

@@ -8,7 +8,7 @@ use bellows_engine::{AppStatus, Hop, Reloaded};
 use serde::{Deserialize, Serialize};
 
 /// The longest line that either side accepts, in bytes.
-pub const LONGEST_REQUEST: usize = 64 << 10;
+pub const MAX_REQUEST: usize = 64 << 10;
 
 /// What a client may ask for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub enum Request {
     },
     /// Follow packets through the network: lines of [`TraceLine`]s come behind the reply.
     Trace {
-        /// How many packets, from 1 to [`MOST_TRACED`](bellows_engine::MOST_TRACED).
+        /// How many packets, from 1 to [`MAX_TRACED`](bellows_engine::MAX_TRACED).
         count: usize,
         /// The app from which they are followed on; else those that any app brings in.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -35,7 +35,7 @@ pub struct Attribution {
 
 /// What a stack says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Testimony {
+pub enum StackEvidence {
     /// Addresses in the breath to which calls return: each with the slot in which it lies, and the app.
     Returns(Vec<(u64, Owner)>),
     /// A function on the stack was made for these apps' type.
@@ -70,7 +70,7 @@ impl Attribution {
     }
 
     /// What the stack of a thread that is at an instruction says.
-    pub fn ask(&mut self, image: &mut Image, instruction: u64, stack: Stack<'_>) -> Testimony {
+    pub fn ask(&mut self, image: &mut Image, instruction: u64, stack: Stack<'_>) -> StackEvidence {
         let in_breath = |(slot, word)| {
             let owner = image.is_assembled(word).then(|| self.returns.get(&word)).flatten()?;
             Some((slot, *owner))
@@ -83,17 +83,17 @@ impl Attribution {
             returns.retain(|(_, owner)| self.owners[*owner].iter().any(|app| of_type.contains(app)));
         }
         if !returns.is_empty() {
-            return Testimony::Returns(returns);
+            return StackEvidence::Returns(returns);
         }
         let addresses = std::iter::once(instruction).chain(stack.words().map(|(_, word)| word.wrapping_sub(1)));
         for address in addresses {
             if image.is_code(address)
                 && let Some(owner) = self.type_at(image, address)
             {
-                return Testimony::Type(owner);
+                return StackEvidence::Type(owner);
             }
         }
-        Testimony::None
+        StackEvidence::None
     }
 
     fn type_at(&mut self, image: &mut Image, address: u64) -> Option<Owner> {
@@ -151,7 +151,7 @@ impl Attribution {
 
 /// The app that a stretch of the breath with this label serves.
 fn app_of<'a>(label: &str, calls: &'a [Call]) -> Option<&'a str> {
-    let label = label.strip_prefix("instrumented ").unwrap_or(label);
+    let label = label.strip_prefix("sampled ").unwrap_or(label);
     let label = label.strip_prefix("call ").unwrap_or(label);
     let is_of = |call: &&Call| {
         let rest = label.strip_prefix(&*call.entry).and_then(|rest| rest.strip_prefix(' '));
@@ -167,25 +167,25 @@ pub struct Slots(HashMap<u64, u64>);
 
 impl Slots {
     /// Books what the stacks of so many samples say.
-    pub fn book(&mut self, testimony: &Testimony, samples: u64) {
-        if let Testimony::Returns(returns) = testimony {
+    pub fn book(&mut self, testimony: &StackEvidence, samples: u64) {
+        if let StackEvidence::Returns(returns) = testimony {
             for (slot, _) in returns {
                 *self.0.entry(*slot).or_default() += samples;
             }
         }
     }
 
-    /// The app for which a sample was at work, by all samples that were booked.
-    pub fn judge(&self, testimony: &Testimony) -> Option<Owner> {
+    /// The app for which a sample was at work, by all samples that were recorded.
+    pub fn judge(&self, testimony: &StackEvidence) -> Option<Owner> {
         match testimony {
-            Testimony::Returns(returns) => {
+            StackEvidence::Returns(returns) => {
                 let votes = |slot: &u64| self.0.get(slot).copied().unwrap_or_default();
                 // Of equals the one that is nearest to the top.
                 let best = returns.iter().rev().max_by_key(|(slot, _)| votes(slot));
                 best.map(|(_, owner)| *owner)
             }
-            Testimony::Type(owner) => Some(*owner),
-            Testimony::None => None,
+            StackEvidence::Type(owner) => Some(*owner),
+            StackEvidence::None => None,
         }
     }
 }
@@ -193,15 +193,15 @@ impl Slots {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use bellows_engine::listing::Line;
+    use bellows_engine::listing::CodeLine;
 
     fn call(entry: &str, app: &str, path: &str) -> Call {
         Call { entry: entry.to_owned(), app: app.to_owned(), function: format!("{path}::{entry}"), tests: Vec::new() }
     }
 
-    /// Two apps of one type and a source, each called from the plain and from the instrumented body.
+    /// Two apps of one type and a source, each called from the plain and from the sampled body.
     fn listing() -> Listing {
-        let line = |address: u64, text: &str, label: Option<&str>| Line {
+        let line = |address: u64, text: &str, label: Option<&str>| CodeLine {
             address,
             bytes: "90".repeat(5),
             text: text.to_owned(),
@@ -215,8 +215,8 @@ mod tests {
             line(0x100a, &walk, None),
             line(0x100f, &walk, Some("push one [more] [one.output -> one [more].input]")),
             line(0x1014, "xor eax, eax", Some("tail")),
-            line(0x1019, "call metered_push", Some("instrumented push one [source.output -> one.input]")),
-            line(0x101e, "ret", Some("instrumented leave")),
+            line(0x1019, "call metered_push", Some("sampled push one [source.output -> one.input]")),
+            line(0x101e, "ret", Some("sampled leave")),
         ];
         let calls =
             vec![call("pull", "source", "a::Source"), call("push", "one", &this), call("push", "one [more]", &this)];
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(judge(0x1005).as_deref(), Some("source"));
         assert_eq!(judge(0x100f).as_deref(), Some("one"));
         assert_eq!(judge(0x1014).as_deref(), Some("one [more]"));
-        assert_eq!(judge(0x101e).as_deref(), Some("one"), "the instrumented body");
+        assert_eq!(judge(0x101e).as_deref(), Some("one"), "the sampled body");
         assert_eq!(judge(0x1019), None, "an address that no call returns to");
     }
 
@@ -270,7 +270,7 @@ mod tests {
             stack(&[0, 0, 0, 0x100f, 0x1005]),
         ];
         let mut ask = |bytes: &Vec<u8>| attribution.ask(&mut image, 8, Stack::new(0x7000, bytes));
-        let said: Vec<Testimony> = stacks.iter().map(&mut ask).collect();
+        let said: Vec<StackEvidence> = stacks.iter().map(&mut ask).collect();
         let mut slots = Slots::default();
         said.iter().for_each(|testimony| slots.book(testimony, 1));
         let judged = said.iter().map(|testimony| attribution.apps(slots.judge(testimony).unwrap()).join(" or "));
@@ -293,7 +293,7 @@ mod tests {
         let testimony = attribution.ask(&mut image, within, Stack::new(0x7000, &bytes));
         assert_eq!(attribution.apps(Slots::default().judge(&testimony).unwrap()), ["one", "one [more]"]);
         let bytes = stack(&[1, 2, 3]);
-        assert_eq!(attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes)), Testimony::None);
+        assert_eq!(attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes)), StackEvidence::None);
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
         let app = |function: &str| attribution.stretch(function).map(|owner| attribution.apps(owner)[0].clone());
         assert_eq!(app("breath: pull source").as_deref(), Some("source"));
         assert_eq!(app("breath: push one [more] [one.output -> one [more].input]").as_deref(), Some("one [more]"));
-        assert_eq!(app("breath: instrumented push one [source.output -> one.input]").as_deref(), Some("one"));
+        assert_eq!(app("breath: sampled push one [source.output -> one.input]").as_deref(), Some("one"));
         assert_eq!(app("breath: tail"), None);
     }
 }

@@ -10,7 +10,7 @@ use super::name;
 
 /// An instruction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct CodeLine {
     /// Where it lies in its module.
     pub address: u64,
     /// Its bytes, in hexadecimal.
@@ -30,7 +30,12 @@ const AROUND: usize = 4;
 const LONGEST: u64 = 1 << 20;
 
 /// The instructions from the first to the last at which samples were taken, with some around; none if the bytes are unknown.
-pub fn instructions(image: &mut Image, module: usize, function: &Function, samples: &HashMap<u64, u64>) -> Vec<Line> {
+pub fn instructions(
+    image: &mut Image,
+    module: usize,
+    function: &Function,
+    samples: &HashMap<u64, u64>,
+) -> Vec<CodeLine> {
     if function.range.end - function.range.start > LONGEST {
         return Vec::new();
     }
@@ -51,7 +56,7 @@ pub fn instructions(image: &mut Image, module: usize, function: &Function, sampl
         let start = decoder.position();
         let instruction = decoder.decode();
         let samples = samples.get(&instruction.ip()).copied().unwrap_or_default();
-        lines.push(Line {
+        lines.push(CodeLine {
             address: instruction.ip(),
             bytes: bytes[start..decoder.position()].iter().map(|byte| format!("{byte:02x}")).collect(),
             text: text(image, module, function, &instruction, &mut formatter),
@@ -102,7 +107,7 @@ mod tests {
     fn image(stretches: &[(&str, &str)]) -> Image {
         let mut address = 0x1000;
         let code = stretches.iter().map(|(label, bytes)| {
-            let line = listing::Line {
+            let line = listing::CodeLine {
                 address,
                 bytes: (*bytes).to_owned(),
                 text: String::new(),

@@ -314,7 +314,7 @@ fn mapping(line: &str) -> Option<Mapping> {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use bellows_engine::listing::Line;
+    use bellows_engine::listing::CodeLine;
     use proptest::prelude::*;
 
     const MAPS: &str = "\
@@ -336,7 +336,7 @@ mod tests {
 
     /// As it was assembled: one stretch of an app, and one of the breath's own.
     fn listing() -> Listing {
-        let line = |address: u64, bytes: &str, label: Option<&str>| Line {
+        let line = |address: u64, bytes: &str, label: Option<&str>| CodeLine {
             address,
             bytes: bytes.to_owned(),
             text: String::new(),

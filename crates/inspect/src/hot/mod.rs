@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
 use bellows_engine::listing::Listing;
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use bellows_pmu::{SampleError, Sampler};
 use serde::Serialize;
 
-use self::attribution::{Attribution, Owner, Slots, Testimony};
-use self::code::Line;
+use self::attribution::{Attribution, Owner, Slots, StackEvidence};
+use self::code::CodeLine;
 use self::image::{Image, Location};
 use crate::InspectError;
 use crate::control::{Reply, Request, ask};
@@ -37,7 +37,7 @@ const FETCH: Duration = Duration::from_millis(4);
 struct Seen {
     instruction: u64,
     in_kernel: bool,
-    testimony: Testimony,
+    testimony: StackEvidence,
 }
 
 /// What sampling has yielded.
@@ -97,23 +97,23 @@ pub struct Function {
     /// Of the samples that are reported.
     pub share: f64,
     /// From the first to the last at which samples were taken.
-    pub instructions: Vec<Line>,
+    pub instructions: Vec<CodeLine>,
 }
 
 /// Samples a running network's engine for some time: in which functions it spends it, of one app or of all.
 ///
 /// # Errors
 /// If it is another user's, does not run or answer, has no such app, is reloaded meanwhile, or may not be sampled.
-pub fn report(home: &Home, app: Option<&str>, duration: Duration) -> Result<Report, InspectError> {
-    networks::refuse_foreign(home, "show hot", "sampling reads its program, which is not trusted")?;
-    let name = home.name();
-    let Some(pid) = home.process() else {
-        return Err(InspectError::Mistake(format!("`{name}` has crashed; only a running network can be sampled")));
+pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -> Result<Report, InspectError> {
+    networks::refuse_foreign(runtime_dir, "show hot", "sampling reads its program, which is not trusted")?;
+    let name = runtime_dir.name();
+    let Some(pid) = runtime_dir.process() else {
+        return Err(InspectError::Request(format!("`{name}` has crashed; only a running network can be sampled")));
     };
     if let Some(app) = app {
-        find_app(home, app)?;
+        find_app(runtime_dir, app)?;
     }
-    let listing = breath(home)?;
+    let listing = breath(runtime_dir)?;
     let mut image = Image::open(pid, &listing).map_err(|why| cannot(&name, pid, &why))?;
     let mut attribution = Attribution::new(&listing);
     let threads = engine_threads(pid).map_err(|why| cannot(&name, pid, &why))?;
@@ -121,7 +121,7 @@ pub fn report(home: &Home, app: Option<&str>, duration: Duration) -> Result<Repo
     let tally = sample(&threads, duration.max(FETCH), &mut image, &mut attribution)
         .map_err(|error| refused(&name, pid, &error))?;
     let seconds = started.elapsed().as_secs_f64();
-    let after = breath(home)?;
+    let after = breath(runtime_dir)?;
     if (&after.calls, &after.code) != (&listing.calls, &listing.code) {
         return Err(InspectError::Failed(format!("`{name}` was reloaded while it was sampled; sample it again")));
     }
@@ -153,21 +153,21 @@ fn cannot(name: &str, pid: u32, why: &str) -> InspectError {
 
 fn refused(name: &str, pid: u32, error: &SampleError) -> InspectError {
     match error {
-        SampleError::NotPermitted { .. } => InspectError::Mistake(format!("`{name}` (process {pid}): {error}")),
+        SampleError::NotPermitted { .. } => InspectError::Request(format!("`{name}` (process {pid}): {error}")),
         error => cannot(name, pid, &error.to_string()),
     }
 }
 
-fn breath(home: &Home) -> Result<Listing, InspectError> {
-    match ask(home, &Request::Breath)? {
+fn breath(runtime_dir: &RuntimeDir) -> Result<Listing, InspectError> {
+    match ask(runtime_dir, &Request::Breath)? {
         Reply::Breath(listing) => Ok(listing),
-        _ => Err(InspectError::Failed(format!("`{}` answers something else than its breath", home.name()))),
+        _ => Err(InspectError::Failed(format!("`{}` answers something else than its breath", runtime_dir.name()))),
     }
 }
 
 /// Refuses an app that the network has not got.
-fn find_app(home: &Home, app: &str) -> Result<(), InspectError> {
-    let name = home.name();
+fn find_app(runtime_dir: &RuntimeDir, app: &str) -> Result<(), InspectError> {
+    let name = runtime_dir.name();
     let mut observer = networks::open(networks::pick(Some(&name))?)?;
     let apps: Vec<String> = Sample::take(&mut observer).counters.apps.into_iter().map(|app| app.name).collect();
     if apps.iter().any(|known| known == app) {
@@ -177,7 +177,7 @@ fn find_app(home: &Home, app: &str) -> Result<(), InspectError> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", apps.join(", ")),
     };
-    Err(InspectError::Mistake(format!("`{name}` has no app `{app}`; {}", harmless(&hint))))
+    Err(InspectError::Request(format!("`{name}` has no app `{app}`; {}", harmless(&hint))))
 }
 
 /// The threads of a process that take breaths.
@@ -307,7 +307,7 @@ mod tests {
             function: "a::Walk::push".to_owned(),
             tests: Vec::new(),
         };
-        let line = |address: u64, label: &str| listing::Line {
+        let line = |address: u64, label: &str| listing::CodeLine {
             address,
             bytes: "e800000000".to_owned(),
             text: "call a::Walk::push".to_owned(),
@@ -326,7 +326,8 @@ mod tests {
     fn tally(seen: &[Row<'_>]) -> Tally {
         let mut tally = Tally::default();
         for &(instruction, in_kernel, returns, samples) in seen {
-            let testimony = if returns.is_empty() { Testimony::None } else { Testimony::Returns(returns.to_vec()) };
+            let testimony =
+                if returns.is_empty() { StackEvidence::None } else { StackEvidence::Returns(returns.to_vec()) };
             tally.slots.book(&testimony, samples);
             tally.samples += samples;
             tally.seen.insert(Seen { instruction, in_kernel, testimony }, samples);

@@ -89,14 +89,14 @@ impl<'a> Writer<'a> {
 pub fn trace(history: &History, name: &str, pid: u32) -> String {
     let first = history.span().map_or(0, |span| span.start);
     let mut writer = Writer { pid, first, events: Vec::new() };
-    // Breaths and naps share a thread, so they may not overlap.
+    // Breaths and sleeps share a thread, so they may not overlap.
     let mut awake = first;
-    let mut naps = history.incidents.iter().filter(|(_, incident)| *incident == Incident::Nap).peekable();
+    let mut sleeps = history.incidents.iter().filter(|(_, incident)| *incident == Incident::Sleep).peekable();
     let mut nap_until = |writer: &mut Writer<'_>, awake: u64, moment: u64| {
         let mut awake = awake;
-        while let Some((span, _)) = naps.next_if(|(span, _)| span.start < moment) {
+        while let Some((span, _)) = sleeps.next_if(|(span, _)| span.start < moment) {
             let span = span.within(Span { start: awake, end: moment });
-            writer.complete("nap", "nap", span, 0, json!({}));
+            writer.complete("sleep", "sleep", span, 0, json!({}));
             awake = span.end;
         }
     };
@@ -112,7 +112,7 @@ pub fn trace(history: &History, name: &str, pid: u32) -> String {
 
     let names = [writer.name("process_name", &format!("bellows {name}")), writer.name("thread_name", "engine")];
     let origin =
-        json!({"network": name, "bellows": env!("CARGO_PKG_VERSION"), "first_event_unix_nanos": first.to_string()});
+        json!({"network": name, "bellows": env!("CARGO_PKG_VERSION"), "first_event_unix_ns": first.to_string()});
     let mut text = format!("{{\"displayTimeUnit\":\"ns\",\"otherData\":{origin},\"traceEvents\":[");
     let events = names.iter().chain(writer.events.iter().map(|(_, _, event)| event));
     for (index, event) in events.enumerate() {
@@ -124,9 +124,9 @@ pub fn trace(history: &History, name: &str, pid: u32) -> String {
 fn mark_incidents<'a>(writer: &mut Writer<'a>, history: &'a History) {
     for (span, incident) in &history.incidents {
         match incident {
-            Incident::Nap => {}
+            Incident::Sleep => {}
             Incident::Reload { dropped } => {
-                let args = json!({"dropped": dropped, "pause_nanos": span.nanos()});
+                let args = json!({"dropped": dropped, "pause_ns": span.nanos()});
                 writer.instant("reload", "p", span.start, args);
             }
             Incident::Panic { app } => writer.instant("panic", "p", span.start, json!({"app": app})),
@@ -211,7 +211,7 @@ mod tests {
         let odd = "a \"b\"\\\n\u{1b}ü";
         let end = events[6].start;
         events.extend([
-            event(end + 5_000, 20_000, What::Nap),
+            event(end + 5_000, 20_000, What::Sleep),
             call(end + 30_123, 500, odd, 3),
             event(end + 30_700, 0, What::Drops { app: odd.into(), packets: 2 }),
             event(end + 30_001, 1_000, What::Breath { every: 7, slow: true }),
@@ -225,7 +225,7 @@ mod tests {
             events.iter().filter(|event| event["name"] == json!(name) && event["ph"] == json!(phase)).collect()
         };
         assert_eq!(of("process_name", "M")[0]["args"]["name"], json!("bellows router"));
-        assert_eq!((of("breath", "X").len(), of("source", "X").len(), of("nap", "X").len()), (3, 2, 1));
+        assert_eq!((of("breath", "X").len(), of("source", "X").len(), of("sleep", "X").len()), (3, 2, 1));
         let first = of("breath", "X")[0];
         assert_eq!((&first["ts"], &first["dur"], &first["pid"]), (&json!(0.0), &json!(1.0), &json!(4711)));
         let called = of(odd, "X")[0];

@@ -104,7 +104,7 @@ impl Breath {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// The engine slept.
-    Nap,
+    Sleep,
     /// A new configuration ran from here on; so many packets had no place in it.
     Reload {
         /// The packets.
@@ -162,7 +162,7 @@ impl History {
                     let (nanos, every, slow) = (event.duration, *every, *slow);
                     history.breaths.push(Breath { span, nanos, every, slow, calls, drops });
                 }
-                What::Nap => history.incidents.push((span, Incident::Nap)),
+                What::Sleep => history.incidents.push((span, Incident::Sleep)),
                 What::Reload { dropped } => history.incidents.push((span, Incident::Reload { dropped: *dropped })),
                 What::Panic { app } => history.incidents.push((span, Incident::Panic { app: Arc::clone(app) })),
                 What::Late { app, on_processor_micros, standstill } => {
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_firstspans_its_calls_and_those_have_their_own_time() {
         let mut events = vec![
-            event(0, 0, What::Nap),
+            event(0, 0, What::Sleep),
             call(100, 300, "source", 1),
             call(450, 200, "sink", 1),
             event(90, 500, What::Breath { every: 1, slow: false }),

@@ -10,7 +10,7 @@ use super::{Breath, Call, History};
 
 /// What an app usually does when it is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Habit {
+struct UsualCall {
     nanos: u64,
     packets: u64,
 }
@@ -25,7 +25,7 @@ pub struct Pace {
 }
 
 /// Whose habit it is: an app's at this entry, with packets or without.
-type Occasion = (Arc<str>, &'static str, bool);
+type CallKind = (Arc<str>, &'static str, bool);
 
 /// How long things usually take: medians over a whole recording.
 ///
@@ -35,7 +35,7 @@ pub struct Usual {
     /// Breaths that move packets.
     pub busy: Pace,
     idle: Pace,
-    calls: HashMap<Occasion, Habit>,
+    calls: HashMap<CallKind, UsualCall>,
     /// The time that each cause takes in breaths that were not picked for being slow, in nanoseconds.
     time: BTreeMap<Cause, u64>,
 }
@@ -46,7 +46,7 @@ pub fn median(mut numbers: Vec<u64>) -> u64 {
     if numbers.is_empty() { 0 } else { *numbers.select_nth_unstable(middle).1 }
 }
 
-fn occasion(call: &Call) -> Occasion {
+fn occasion(call: &Call) -> CallKind {
     (Arc::clone(&call.app), call.entry, call.packets > 0)
 }
 
@@ -68,7 +68,7 @@ impl Usual {
                 between: median(breaths().map(|breath| breath.between()).collect()),
             }
         };
-        let habit = |(nanos, packets)| Habit { nanos: median(nanos), packets: median(packets) };
+        let habit = |(nanos, packets)| UsualCall { nanos: median(nanos), packets: median(packets) };
         let calls = calls.into_iter().map(|(key, samples)| (key, habit(samples))).collect();
         let mut usual = Usual { busy: pace(true), idle: pace(false), calls, time: BTreeMap::new() };
         usual.time = usual.times(&breaths);
@@ -116,7 +116,7 @@ pub struct Compared {
     /// How many packets it took or sent.
     pub packets: u64,
     /// How long the app's calls take, with packets or without: their median; `None` if no other was recorded.
-    pub usual_nanos: Option<u64>,
+    pub usual_ns: Option<u64>,
     /// The median of their packets.
     pub usual_packets: Option<u64>,
 }
@@ -129,18 +129,18 @@ impl Compared {
             entry: call.entry,
             nanos: call.nanos,
             packets: call.packets.into(),
-            usual_nanos: habit.map(|habit| habit.nanos),
+            usual_ns: habit.map(|habit| habit.nanos),
             usual_packets: habit.map(|habit| habit.packets),
         }
     }
 
     fn excess(&self) -> u64 {
-        self.nanos.saturating_sub(self.usual_nanos.unwrap_or(0))
+        self.nanos.saturating_sub(self.usual_ns.unwrap_or(0))
     }
 
     /// Whether it took long because there was more to do: it had more packets than usual, and took no longer for each.
     pub fn had_more_to_do(&self) -> bool {
-        let (Some(nanos), Some(packets)) = (self.usual_nanos, self.usual_packets) else { return false };
+        let (Some(nanos), Some(packets)) = (self.usual_ns, self.usual_packets) else { return false };
         let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
         self.packets > packets.saturating_mul(NOTABLE)
             && product(self.nanos, packets.max(1)) <= product(nanos, self.packets) * u128::from(NOTABLE)
@@ -181,9 +181,9 @@ pub struct Slow {
     /// What made it slow; `None` if it took no more than twice the usual.
     pub cause: Option<Cause>,
     /// Time that passed between its calls.
-    pub between_nanos: u64,
+    pub between_ns: u64,
     /// The median of that.
-    pub usual_between_nanos: u64,
+    pub usual_between_ns: u64,
     /// Its calls, in order.
     pub calls: Vec<Compared>,
 }
@@ -191,16 +191,16 @@ pub struct Slow {
 impl Slow {
     fn of(breath: &Breath, usual: &Usual) -> Slow {
         let calls: Vec<Compared> = breath.calls.iter().map(|call| Compared::of(call, usual)).collect();
-        let (nanos, between_nanos) = (breath.nanos, breath.between());
-        let usual_between_nanos = usual.pace(breath).between;
-        let between = between_nanos.saturating_sub(usual_between_nanos);
+        let (nanos, between_ns) = (breath.nanos, breath.between());
+        let usual_between_ns = usual.pace(breath).between;
+        let between = between_ns.saturating_sub(usual_between_ns);
         let worst = breath.calls.iter().zip(&calls).max_by_key(|(_, compared)| compared.excess());
         let cause = match worst {
             _ if !usual.is_exceeded_by(breath) => None,
             Some((call, compared)) if compared.excess() > between => Some(Cause::of(call)),
             _ => Some(Cause::Between),
         };
-        Slow { start: breath.span.start, nanos, cause, between_nanos, usual_between_nanos, calls }
+        Slow { start: breath.span.start, nanos, cause, between_ns, usual_between_ns, calls }
     }
 
     /// The call that made it slow, if it was one.
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(slow.iter().map(|slow| slow.nanos).collect::<Vec<_>>(), [51_000, 31_000, 1_000]);
         assert_eq!(slow.iter().map(|slow| slow.cause.as_ref()).collect::<Vec<_>>(), [Some(&cause), Some(&cause), None]);
         let culprit = slow[0].culprit().unwrap();
-        assert_eq!((culprit.nanos, culprit.usual_nanos), (50_000, Some(500)));
+        assert_eq!((culprit.nanos, culprit.usual_ns), (50_000, Some(500)));
         assert!(!culprit.had_more_to_do() && slow[2].culprit().is_none());
         let history = History::of(&events);
         let suspects = suspects(&history, &Usual::of(&history));
@@ -303,7 +303,7 @@ mod tests {
             }),
             1,
         );
-        assert_eq!((&slow[0].cause, slow[0].between_nanos), (&Some(Cause::Between), 89_100));
+        assert_eq!((&slow[0].cause, slow[0].between_ns), (&Some(Cause::Between), 89_100));
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
             }
         });
         let slow = verdicts(&events, 2);
-        assert_eq!(slow[0].culprit().and_then(|call| call.usual_nanos), Some(500));
+        assert_eq!(slow[0].culprit().and_then(|call| call.usual_ns), Some(500));
         assert_eq!((slow[1].nanos, &slow[1].cause), (1_000, &None));
     }
 

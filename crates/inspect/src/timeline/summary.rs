@@ -8,7 +8,7 @@ use super::slowest::median;
 use super::{History, Incident, Late, Span};
 
 /// The most rows of a summary: they fit on a terminal.
-const MOST_ROWS: u64 = 20;
+const MAX_ROWS: u64 = 20;
 
 /// Rows are so many seconds long, or a multiple of the last.
 const SECONDS: [u64; 9] = [1, 2, 5, 10, 30, 60, 300, 600, 3600];
@@ -25,15 +25,15 @@ pub struct Row {
     /// About how many breaths that stands for; those that were recorded because they were slow stand for none.
     pub breaths: u64,
     /// The median of how long those took that moved packets, without those that were recorded because they were slow.
-    pub median_nanos: Option<u64>,
+    pub median_ns: Option<u64>,
     /// The longest.
-    pub longest_nanos: Option<u64>,
+    pub longest_ns: Option<u64>,
     /// Packets dropped in the recorded breaths.
     pub dropped: u64,
-    /// Naps that ended in it.
-    pub naps: u64,
+    /// Sleeps that ended in it.
+    pub sleeps: u64,
     /// How long the engine slept in it.
-    pub asleep_nanos: u64,
+    pub asleep_ns: u64,
     /// Packets dropped by each reload in it.
     pub reloads: Vec<u32>,
     /// Apps that panicked in it.
@@ -46,8 +46,8 @@ pub struct Row {
 pub fn rows(history: &History, span: Span) -> Vec<Row> {
     const SECOND: u64 = 1_000_000_000;
     let seconds = span.nanos().div_ceil(SECOND);
-    let step = SECONDS.into_iter().find(|step| seconds.div_ceil(*step) < MOST_ROWS);
-    let step = step.unwrap_or_else(|| seconds.div_ceil(MOST_ROWS - 1)).saturating_mul(SECOND);
+    let step = SECONDS.into_iter().find(|step| seconds.div_ceil(*step) < MAX_ROWS);
+    let step = step.unwrap_or_else(|| seconds.div_ceil(MAX_ROWS - 1)).saturating_mul(SECOND);
     let first = span.start / step;
     let mut rows: Vec<Row> = (first..=span.end.saturating_sub(1).max(span.start) / step)
         .map(|number| {
@@ -63,7 +63,7 @@ pub fn rows(history: &History, span: Span) -> Vec<Row> {
         let at = index(breath.span.start);
         let row = &mut rows[at];
         row.recorded += 1;
-        row.longest_nanos = row.longest_nanos.max(Some(breath.nanos));
+        row.longest_ns = row.longest_ns.max(Some(breath.nanos));
         let dropped = breath.drops.iter().map(|drops| u64::from(drops.packets));
         row.dropped = dropped.fold(row.dropped, u64::saturating_add);
         if !breath.slow {
@@ -74,15 +74,15 @@ pub fn rows(history: &History, span: Span) -> Vec<Row> {
         }
     }
     for (row, durations) in rows.iter_mut().zip(durations) {
-        row.median_nanos = (!durations.is_empty()).then(|| median(durations));
+        row.median_ns = (!durations.is_empty()).then(|| median(durations));
     }
     for (at, incident) in &history.incidents {
         match incident {
-            Incident::Nap => {
-                rows[index(at.end)].naps += 1;
+            Incident::Sleep => {
+                rows[index(at.end)].sleeps += 1;
                 for row in &mut rows[index(at.start)..=index(at.end)] {
                     let whole = Span { start: row.start, end: row.start + row.nanos };
-                    row.asleep_nanos = row.asleep_nanos.saturating_add(at.within(whole).nanos()).min(row.nanos);
+                    row.asleep_ns = row.asleep_ns.saturating_add(at.within(whole).nanos()).min(row.nanos);
                 }
             }
             Incident::Reload { dropped } => rows[index(at.start)].reloads.push(*dropped),
@@ -110,7 +110,7 @@ mod tests {
                 breath[3] = event(start, 9_000, What::Breath { every: 1, slow: true });
             }
         });
-        events.push(event(3 * second - second / 4, second / 2, What::Nap));
+        events.push(event(3 * second - second / 4, second / 2, What::Sleep));
         events.push(event(3 * second + second / 2, 0, What::Reload { dropped: 3 }));
         events.push(event(3 * second + second / 2, 0, What::Panic { app: "sink".into() }));
         let history = History::of(&events);
@@ -122,9 +122,9 @@ mod tests {
         );
         assert_eq!((rows[0].recorded, rows[0].breaths, rows[0].dropped), (10_000, 1_000_000, 0));
         assert_eq!((rows[1].recorded, rows[1].breaths, rows[1].dropped), (10_000, 999_900, 7));
-        assert_eq!((rows[1].median_nanos, rows[1].longest_nanos), (Some(1_000), Some(9_000)));
-        assert_eq!((rows[1].naps, rows[1].asleep_nanos), (0, second / 4));
-        assert_eq!((rows[2].naps, rows[2].asleep_nanos, rows[2].median_nanos), (1, second / 4, None));
+        assert_eq!((rows[1].median_ns, rows[1].longest_ns), (Some(1_000), Some(9_000)));
+        assert_eq!((rows[1].sleeps, rows[1].asleep_ns), (0, second / 4));
+        assert_eq!((rows[2].sleeps, rows[2].asleep_ns, rows[2].median_ns), (1, second / 4, None));
         assert_eq!((&*rows[2].reloads, &*rows[2].panics), (&[3][..], &["sink".into()][..]));
     }
 
@@ -135,12 +135,12 @@ mod tests {
             let history = History::of(&events);
             if let Some(span) = history.span() {
                 let rows = rows(&history, span);
-                prop_assert!(rows.len() as u64 <= MOST_ROWS);
+                prop_assert!(rows.len() as u64 <= MAX_ROWS);
                 prop_assert_eq!(rows[0].start, span.start);
                 prop_assert!(rows.windows(2).all(|pair| pair[0].start + pair[0].nanos == pair[1].start));
                 prop_assert_eq!(rows.last().map(|row| row.start + row.nanos), Some(span.end));
                 prop_assert_eq!(rows.iter().map(|row| row.recorded).sum::<u64>(), history.breaths.len() as u64);
-                prop_assert!(rows.iter().all(|row| row.asleep_nanos <= row.nanos));
+                prop_assert!(rows.iter().all(|row| row.asleep_ns <= row.nanos));
             }
         }
     }

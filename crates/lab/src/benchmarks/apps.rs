@@ -286,7 +286,7 @@ impl Outcome {
         let mut text = format!("{name:<width$}");
         match at(json!(OWN)) {
             Some(own) => {
-                let _ = write!(text, "  {own:>24}  packets of its own, more than the source of the reference");
+                let _ = write!(text, "  {own:>24}  packets of its own, more than the source of the baseline");
             }
             None => {
                 for resident in residents {
@@ -340,7 +340,7 @@ mod tests {
             let residences = [levels.residence(Resident::L1).unwrap(), levels.residence(Resident::Dram).unwrap()];
             let jobs = parsed::<Arguments>(&[]).jobs(subject, &residences, &registry);
             let app = subject.name.split(',').next().and_then(|app| registry.get(app)).unwrap();
-            let is_own = app.traits().inputs.is_none();
+            let is_own = app.info().inputs.is_none();
             assert_eq!(jobs.len(), if is_own { 1 } else { 2 }, "{}", subject.name);
             appbench::check(&jobs[0], &registry).unwrap_or_else(|error| panic!("{}: {error}", subject.name));
         }

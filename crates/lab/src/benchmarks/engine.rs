@@ -12,7 +12,7 @@ use bellows_apps::{pcap_reader, sink, source, tee};
 use bellows_capture::{Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_config::Registry;
 use bellows_engine::{App, Engine, Io, Network, Port, Ports, Schedule, Settings};
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::Timeline;
 use bellows_packet::{CAPACITY, Packet, Template, Vector, free_all, pool, push_copies, push_filled};
 use bellows_sys::clock;
@@ -43,7 +43,7 @@ const CHAIN: usize = 20;
 /// the same turns. Cases: source-sink and source-tee-sinks, chain (the cost of each further app that hands its vector on,
 /// or loops over its packets), in-flight (source to sink with so many packets between), pcap-reader (a capture of small
 /// packets in the page cache, in million packets a second), idle (a breath of a network of 30 apps in which nothing
-/// moves, in nanoseconds), metering and timeline (from source to sink with instrumented breaths against without, and
+/// moves, in nanoseconds), sampling and timeline (from source to sink with sampled breaths against without, and
 /// with a timeline against without), timeline-event (writing an event).
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 pub struct Arguments {
@@ -93,7 +93,7 @@ enum Case {
     InFlight(usize),
     PcapReader,
     Idle,
-    Metering,
+    Sampling,
     Timeline,
     TimelineEvent,
 }
@@ -108,7 +108,7 @@ impl Case {
         Case::InFlight(8_192),
         Case::PcapReader,
         Case::Idle,
-        Case::Metering,
+        Case::Sampling,
         Case::Timeline,
         Case::TimelineEvent,
     ];
@@ -121,7 +121,7 @@ impl Case {
             Case::InFlight(_) => "in-flight",
             Case::PcapReader => "pcap-reader",
             Case::Idle => "idle",
-            Case::Metering => "metering",
+            Case::Sampling => "sampling",
             Case::Timeline => "timeline",
             Case::TimelineEvent => "timeline-event",
         }
@@ -131,7 +131,7 @@ impl Case {
         match self {
             Case::PcapReader => "Mpps",
             Case::Idle => "ns/breath",
-            Case::Metering | Case::Timeline => "ratio",
+            Case::Sampling | Case::Timeline => "ratio",
             Case::TimelineEvent => "clocks/event",
             _ => "clocks/packet",
         }
@@ -147,7 +147,7 @@ impl Case {
                 vec![("apps", network.apps.len().into()), ("links", network.links.len().into())]
             }
             Case::TimelineEvent => vec![("calls", CALLS.into())],
-            Case::SourceSink | Case::SourceTeeSinks | Case::PcapReader | Case::Metering | Case::Timeline => Vec::new(),
+            Case::SourceSink | Case::SourceTeeSinks | Case::PcapReader | Case::Sampling | Case::Timeline => Vec::new(),
         }
     }
 }
@@ -329,7 +329,7 @@ impl Bench {
             }
             Case::PcapReader => self.read_capture(),
             Case::Idle => self.idle(),
-            Case::Metering => self.overhead((true, true), (false, true)),
+            Case::Sampling => self.overhead((true, true), (false, true)),
             Case::Timeline => self.overhead((true, true), (true, false)),
             Case::TimelineEvent => self.event(),
         }
@@ -364,13 +364,13 @@ impl Bench {
         })
     }
 
-    /// How much more a packet costs from source to sink in one way than in another, each with or without instrumented
+    /// How much more a packet costs from source to sink in one way than in another, each with or without sampled
     /// breaths, and with or without a folder, which is where a timeline is written.
     fn overhead(&self, one: (bool, bool), other: (bool, bool)) -> Box<dyn Side> {
-        let engine = |(metering, has_home): (bool, bool)| {
-            let settings = Settings { burst: self.burst, schedule: self.schedule, metering, ..Settings::default() };
-            let home = has_home.then(|| Arc::new(home(&format!("{metering}"))));
-            Engine::new(source_sink(), settings, home).unwrap_or_else(|error| fail(&error))
+        let engine = |(sampling, has_runtime_dir): (bool, bool)| {
+            let settings = Settings { burst: self.burst, schedule: self.schedule, sampling, ..Settings::default() };
+            let runtime_dir = has_runtime_dir.then(|| Arc::new(runtime_dir(&format!("{sampling}"))));
+            Engine::new(source_sink(), settings, runtime_dir).unwrap_or_else(|error| fail(&error))
         };
         let mut engines = if self.swapped {
             let second = engine(other);
@@ -381,7 +381,7 @@ impl Bench {
         let breaths = SLICE.div_ceil(self.burst) as u64;
         let mut number = 0;
         laid(move || {
-            // Instrumented breaths are drawn: a slice has to hold many. The two alternate slice by slice.
+            // Sampled breaths are chosen at random: a slice has to hold many. The two alternate slice by slice.
             let mut parts = [Vec::new(), Vec::new()];
             number += 1;
             for slice in 0..2 * OVERHEAD_SLICES {
@@ -402,11 +402,11 @@ impl Bench {
 
     /// Clocks for an event of the timeline, beside reading the clock.
     fn event(&self) -> Box<dyn Side> {
-        let home = home("events");
+        let runtime_dir = runtime_dir("events");
         laid(move || {
             let mut clocks = f64::NAN;
             let part = sliced(1, || {
-                clocks = clocks_per_event(&home);
+                clocks = clocks_per_event(&runtime_dir);
             });
             Turn::of(vec![clocks], &[part])
         })
@@ -459,7 +459,7 @@ impl Bench {
             let mut engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
             let (mut end, start) = (None, clock::ticks());
             let time = sliced(1, || end = Some(engine.run()));
-            let nanos = clock::ticks_to_nanos(clock::ticks() - start);
+            let nanos = clock::ticks_to_ns(clock::ticks() - start);
             let packets = end.map_or(0, |end| engine.finish(end).snapshot.links[0].packets);
             if packets != CAPTURED as u64 {
                 fail(&format!("{packets} packets came out of a capture of {CAPTURED}"));
@@ -474,14 +474,14 @@ const OVERHEAD_SLICES: usize = 6;
 const OVERHEAD_BREATHS: u64 = 20;
 
 /// A folder for an engine of this process.
-fn home(name: &str) -> Home {
-    Home::claim(&format!("bench-{}-{name}", std::process::id())).unwrap_or_else(|error| fail(&error))
+fn runtime_dir(name: &str) -> RuntimeDir {
+    RuntimeDir::claim(&format!("bench-{}-{name}", std::process::id())).unwrap_or_else(|error| fail(&error))
 }
 
 /// Clocks that an event of the timeline takes, of many breaths.
-fn clocks_per_event(home: &Home) -> f64 {
+fn clocks_per_event(runtime_dir: &RuntimeDir) -> f64 {
     const BREATHS: u64 = 20_000;
-    let mut timeline = Timeline::create(home).unwrap_or_else(|error| fail(&error));
+    let mut timeline = Timeline::create(runtime_dir).unwrap_or_else(|error| fail(&error));
     let start = clock::ticks();
     for breath in 0..BREATHS {
         // A clock that goes on by itself, because reading it is no part of an event.

@@ -429,7 +429,7 @@ impl Bed {
         match (&self.sleeper, turn) {
             (Some(sleeper), Some(turn)) => {
                 let woken = sleeper.woken_after(turn);
-                (clocks, Some(clock::ticks_to_nanos(woken.saturating_sub(start)) as f64))
+                (clocks, Some(clock::ticks_to_ns(woken.saturating_sub(start)) as f64))
             }
             _ => {
                 until(|| take(&self.event).is_ok());

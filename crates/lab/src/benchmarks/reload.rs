@@ -199,8 +199,8 @@ fn swap_again_and_again(control: &Control, texts: &[String; 2], reloads: usize) 
         let reloaded = control.reload(network).unwrap_or_else(|error| fail(&error));
         if round > 0 {
             times.parses.push(parse.as_nanos() as u64);
-            times.swaps.push(reloaded.swap_nanos);
-            times.pauses.push(reloaded.pause_nanos);
+            times.swaps.push(reloaded.swap_ns);
+            times.pauses.push(reloaded.pause_ns);
         }
     }
     times
@@ -220,7 +220,7 @@ impl Books {
                     // Packets for which the pool had no buffer, which are counted like drops.
                     unmade += app.drops["no_buffer"];
                 }
-                // A copy of each packet. One that could not be made is booked as made and dropped.
+                // A copy of each packet. One that could not be made is recorded as made and dropped.
                 "tee" => books.made += app.in_packets,
                 "sink" => books.arrived += app.in_packets,
                 _ => {}

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use bellows_capture::{LinkType, Reader};
-use bellows_packet::LARGEST_ROOM;
+use bellows_packet::LARGE_DATA_ROOM;
 use bellows_wire::{FrameError, MacAddr, UdpFrame};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -45,8 +45,8 @@ const ENOUGH: usize = 1_024;
 const MOST: u64 = 4_096;
 
 /// The most frames that are taken from a capture, and the most bytes.
-const MOST_CAPTURED: usize = 65_536;
-const MOST_BYTES: usize = 256 << 20;
+const MAX_CAPTURED: usize = 65_536;
+const MAX_BYTES: usize = 256 << 20;
 
 /// What a number is to be, for messages.
 const SIZE: &str = "size; give 42 to 65549 bytes";
@@ -108,7 +108,7 @@ pub enum TrafficError {
     #[error("{0}: its packets are no Ethernet frames (link type {1}); give a capture of an Ethernet interface")]
     LinkType(String, u32),
     /// The capture is empty.
-    #[error("{0}: there is no packet of up to {LARGEST_ROOM} bytes in it; give a capture that holds some")]
+    #[error("{0}: there is no packet of up to {LARGE_DATA_ROOM} bytes in it; give a capture that holds some")]
     Empty(String),
     /// Headers do not fit into the frame that was made for them.
     #[error("a frame cannot be made: {0}")]
@@ -267,10 +267,10 @@ fn captured(path: &Path) -> Result<Vec<Vec<u8>>, TrafficError> {
     let mut reader = Reader::open(path)?;
     let mut frames = Vec::new();
     let mut bytes = 0;
-    while frames.len() < MOST_CAPTURED && bytes < MOST_BYTES {
+    while frames.len() < MAX_CAPTURED && bytes < MAX_BYTES {
         let Some(record) = reader.next_record()? else { break };
         let interface = record.interface as usize;
-        if (1..=LARGEST_ROOM).contains(&record.data.len()) {
+        if (1..=LARGE_DATA_ROOM).contains(&record.data.len()) {
             bytes += record.data.len();
             frames.push(record.data.to_vec());
         }

@@ -1,14 +1,14 @@
 //! The packet: a handle that owns one buffer.
 
-mod fresh;
+mod burst;
 
 use std::fmt;
 use std::ptr::NonNull;
 
-use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, LARGEST_ROOM, LINE, LargeShare, ROOM};
+use bellows_pool::{ANYONE, AccountNumber, DATA_OFFSET, DATA_ROOM, LARGE_DATA_ROOM, LINE, LargeShare};
 
-pub use self::fresh::Fresh;
-use crate::mark::{self, Fate, Mark};
+pub use self::burst::Burst;
+use crate::mark::{self, Mark, MarkedEventKind};
 use crate::offload::Offload;
 
 const LENGTH_BITS: u32 = 20;
@@ -80,7 +80,7 @@ pub struct Packet {
 }
 
 // The loops that write handles eight at a time rely on this.
-const _: () = assert!(LARGEST_ROOM <= LENGTH_MASK as usize);
+const _: () = assert!(LARGE_DATA_ROOM <= LENGTH_MASK as usize);
 const _: () = assert!(size_of::<Packet>() == 16 && std::mem::offset_of!(Packet, word) == 8);
 
 // SAFETY: a packet owns its buffer alone, and the pool takes buffers back on any thread.
@@ -93,12 +93,12 @@ impl Packet {
     ///
     /// Their data is whatever the buffer held before.
     #[inline]
-    pub fn fresh(count: usize) -> Fresh {
-        Fresh::new(count)
+    pub fn allocate_burst(count: usize) -> Burst {
+        Burst::new(count)
     }
 
     /// One new packet of length 0, with room for at least `room` bytes; `None` when the pool has no such
-    /// buffer free, or `room` exceeds [`LARGEST_ROOM`].
+    /// buffer free, or `room` exceeds [`LARGE_DATA_ROOM`].
     #[inline]
     pub fn with_room(room: usize) -> Option<Packet> {
         Packet::with_room_for(room, || ANYONE)
@@ -112,9 +112,9 @@ impl Packet {
 
     #[inline]
     fn with_room_for(room: usize, owner: impl FnOnce() -> AccountNumber) -> Option<Packet> {
-        if room <= ROOM {
-            Packet::fresh(1).next()
-        } else if room <= LARGEST_ROOM {
+        if room <= DATA_ROOM {
+            Packet::allocate_burst(1).next()
+        } else if room <= LARGE_DATA_ROOM {
             bellows_pool::take_large(owner()).map(|data| Packet::from_free_buffer(pointer(data), LARGE))
         } else {
             None
@@ -203,12 +203,12 @@ impl Packet {
     /// Bytes that can be appended. Hot, for packets that are neither large nor have moved.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
-        if self.word & (LARGE | MOVED) == 0 { ROOM - self.len() } else { self.tailroom_by_address() }
+        if self.word & (LARGE | MOVED) == 0 { DATA_ROOM - self.len() } else { self.tailroom_by_address() }
     }
 
     #[inline(never)]
     fn tailroom_by_address(&self) -> usize {
-        let room = if self.is_large() { LARGEST_ROOM } else { ROOM };
+        let room = if self.is_large() { LARGE_DATA_ROOM } else { DATA_ROOM };
         self.buffer_data() + room - self.address() - self.len()
     }
 
@@ -342,7 +342,7 @@ impl Packet {
         }
     }
 
-    /// Marks the packet: from now on the thread's log tells what becomes of it, see [`Passage`](crate::Passage).
+    /// Marks the packet: from now on the thread's log tells what becomes of it, see [`MarkedEvent`](crate::MarkedEvent).
     pub fn mark(&mut self, mark: Mark) {
         // SAFETY: as for set_meta().
         unsafe { (*self.flagged_front(MARKED)).mark = mark };
@@ -366,7 +366,7 @@ impl Packet {
     pub fn end_mark(&mut self) {
         if let Some(mark) = self.marked() {
             self.word &= !MARKED;
-            mark::note(mark, Fate::Freed);
+            mark::note(mark, MarkedEventKind::Freed);
         }
     }
 
@@ -396,7 +396,7 @@ impl Packet {
         }
         if let Some(mark) = self.marked().filter(|mark| mark.id != 0) {
             copy.mark(mark);
-            mark::note(mark, Fate::Copied);
+            mark::note(mark, MarkedEventKind::Copied);
         }
     }
 
@@ -500,13 +500,13 @@ mod tests {
         #[test]
         fn rooms_end_where_the_buffer_does(
             large: bool,
-            length in 0usize..=ROOM,
+            length in 0usize..=DATA_ROOM,
             steps in proptest::collection::vec((0u8..4, 0usize..200), 0..8),
         ) {
             bellows_pool::ensure().unwrap();
-            let room = if large { LARGEST_ROOM } else { ROOM };
+            let room = if large { LARGE_DATA_ROOM } else { DATA_ROOM };
             let mut packet = Packet::with_room(room).unwrap();
-            let home = packet.address();
+            let buffer_starts = packet.address();
             packet.extend(length);
             let (mut start, mut end) = (HEADROOM, HEADROOM + length);
             for (step, count) in steps {
@@ -533,7 +533,7 @@ mod tests {
                 prop_assert_eq!((packet.headroom(), packet.len()), (start, end - start));
                 prop_assert_eq!(packet.tailroom(), HEADROOM + room - end);
                 prop_assert_eq!(packet.tailroom(), packet.tailroom_by_address());
-                prop_assert_eq!(bellows_pool::start_of(packet.address(), large), home);
+                prop_assert_eq!(bellows_pool::start_of(packet.address(), large), buffer_starts);
             }
         }
     }
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "1 bytes do not fit behind a packet with 0 free")]
     fn a_full_packet_takes_no_more() {
-        let mut packet = Packet::from_bytes(&[0; ROOM]).unwrap();
+        let mut packet = Packet::from_bytes(&[0; DATA_ROOM]).unwrap();
         packet.extend(1);
     }
 }

@@ -42,21 +42,21 @@ pub struct Vector {
 unsafe impl Send for Vector {}
 
 /// The memory of an empty vector.
-pub struct Memory(NonNull<Packet>);
+pub struct VectorMemory(NonNull<Packet>);
 
 // SAFETY: as for the vector that it was.
-unsafe impl Send for Memory {}
+unsafe impl Send for VectorMemory {}
 
-impl From<Memory> for Vector {
+impl From<VectorMemory> for Vector {
     #[inline(always)]
-    fn from(memory: Memory) -> Vector {
+    fn from(memory: VectorMemory) -> Vector {
         let slots = memory.0;
         mem::forget(memory);
         Vector { slots, start: 0, end: 0, bytes: 0 }
     }
 }
 
-impl Drop for Memory {
+impl Drop for VectorMemory {
     fn drop(&mut self) {
         drop(Vector { slots: self.0, start: 0, end: 0, bytes: 0 });
     }
@@ -83,11 +83,11 @@ impl Vector {
     /// Takes an empty vector apart, down to its memory: one word, which is quicker to put away than a vector. `None`
     /// for a vector without memory, or one that holds packets, which it then frees.
     #[inline(always)]
-    pub fn into_memory(self) -> Option<Memory> {
+    pub fn into_memory(self) -> Option<VectorMemory> {
         if self.is_none() || !self.is_empty() {
             return None;
         }
-        let memory = Memory(self.slots);
+        let memory = VectorMemory(self.slots);
         mem::forget(self);
         Some(memory)
     }

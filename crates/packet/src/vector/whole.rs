@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use bellows_pool::{LINE, ROOM, free_many, with_free_buffers};
+use bellows_pool::{DATA_ROOM, LINE, free_many, with_free_buffers};
 
 use super::Vector;
 use crate::bulk::kernels;
@@ -17,9 +17,9 @@ pub struct Template {
 }
 
 impl Template {
-    /// A template of these bytes; `None` if they are more than every ordinary buffer holds, [`ROOM`].
+    /// A template of these bytes; `None` if they are more than every ordinary buffer holds, [`DATA_ROOM`].
     pub fn new(bytes: &[u8]) -> Option<Template> {
-        if bytes.len() > ROOM {
+        if bytes.len() > DATA_ROOM {
             return None;
         }
         let mut lines = vec![[0; LINE]; bytes.len().div_ceil(LINE)];
@@ -50,7 +50,7 @@ pub fn free_all(vector: &mut Vector) {
 fn free_plain(packets: &[Packet]) -> usize {
     // SAFETY: the loop writes the address of each packet's buffer, which is the packet's alone, or says that one is special,
     // and runs no other code; the callers forget those that were freed.
-    unsafe { free_many(packets, kernels().home) }
+    unsafe { free_many(packets, kernels().buffer_starts) }
 }
 
 /// Ends the marks of packets; whether any had one.
@@ -99,7 +99,7 @@ pub fn push_filled(vector: &mut Vector, count: usize, template: &Template) -> us
 pub fn push_copies(vector: &mut Vector, packets: &[Packet]) -> usize {
     let packets = &packets[..packets.len().min(vector.room())];
     let words = packets.iter().fold(0, |words, packet| words | packet.word());
-    if words & (LARGE | META | MARKED | OFFLOAD) != 0 || packets.iter().any(|packet| packet.len() > ROOM) {
+    if words & (LARGE | META | MARKED | OFFLOAD) != 0 || packets.iter().any(|packet| packet.len() > DATA_ROOM) {
         return packets.iter().map_while(Packet::copy).map_while(|copy| vector.push(copy).ok()).count();
     }
     let copy = kernels().copy;

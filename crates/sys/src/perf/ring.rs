@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{Attributes, Counter, FORMAT, Sample, What, config, kind, modes};
+use super::{Attributes, Counter, EventSpec, FORMAT, Sample, config, kind, modes};
 
 /// What each sample holds, in this order: the instruction, registers of user mode, a copy of the stack of user mode.
 const SAMPLE_INSTRUCTION: u64 = 1 << 0;
@@ -33,7 +33,7 @@ const TAIL: usize = 1032 / 8;
 /// Samples are taken by a timer that runs while the thread does. What does not fit, the kernel leaves out, and says so in a
 /// record of its own.
 #[derive(Debug)]
-pub struct Ring {
+pub struct SampleRing {
     /// The kernel fills the ring as long as this is open.
     counter: Counter,
     mapping: NonNull<AtomicU64>,
@@ -43,17 +43,17 @@ pub struct Ring {
 }
 
 // SAFETY: the mapping belongs to the value, and can be used from any thread.
-unsafe impl Send for Ring {}
+unsafe impl Send for SampleRing {}
 
-impl Ring {
+impl SampleRing {
     /// Samples a thread of any process each time that it was on a processor for `period`, with the uppermost `stack` bytes of
     /// its stack (a multiple of 8 below 64 KiB). The ring gets `bytes` or less: as much as the user may lock in memory.
     ///
     /// # Errors
     /// `EACCES` and `EPERM` when it is not permitted to this user, or not for kernel mode; `ESRCH` when there is no such thread;
     /// others of `perf_event_open(2)` and `mmap(2)`.
-    pub fn open(thread: i32, period: Duration, stack: u32, user_only: bool, bytes: usize) -> io::Result<Ring> {
-        let what = What { kind: kind::SOFTWARE, config: config::CPU_CLOCK, user_only };
+    pub fn open(thread: i32, period: Duration, stack: u32, user_only: bool, bytes: usize) -> io::Result<SampleRing> {
+        let what = EventSpec { kind: kind::SOFTWARE, config: config::CPU_CLOCK, user_only };
         let attributes = Attributes {
             kind: what.kind,
             config: what.config,
@@ -78,7 +78,7 @@ impl Ring {
                 Err(error) => return Err(error.into()),
             }
         };
-        Ok(Ring { counter, mapping, page, size })
+        Ok(SampleRing { counter, mapping, page, size })
     }
 
     /// Moves what the kernel has written since the last time to the end of `records`: whole records one after another, each
@@ -114,7 +114,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for SampleRing {
     fn drop(&mut self) {
         // SAFETY: the mapping is this value's own, and no borrow of it outlives self.
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.page + self.size) };
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_cannot_be_sampled_is_an_error() {
         let period = Duration::from_millis(1);
-        assert!(Ring::open(i32::MAX, period, 1024, true, 1 << 16).is_err(), "there is no such thread");
-        assert!(Ring::open(0, period, 7, true, 1 << 16).is_err(), "a stack has whole words");
+        assert!(SampleRing::open(i32::MAX, period, 1024, true, 1 << 16).is_err(), "there is no such thread");
+        assert!(SampleRing::open(0, period, 7, true, 1 << 16).is_err(), "a stack has whole words");
     }
 }

@@ -25,7 +25,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bellows_packet::{LINE, LargeShare, ROOM};
+use bellows_packet::{DATA_ROOM, LINE, LargeShare};
 use bellows_sys::notify::{Notifier, Notifiers};
 use bellows_sys::wake::{Event, PeerEvent};
 
@@ -47,12 +47,12 @@ const ADDRESS: u64 = 0x10_0000;
 /// Where the data begins in a slot; the header ends there.
 const DATA: usize = LINE;
 
-/// Data of the largest packet that a device may send to a driver that takes super-frames and does not merge buffers
+/// Data of the largest packet that a device may send to a driver that takes GSO packets and does not merge buffers
 /// (specification, 5.1.6.3.1: buffers of 65,562 bytes with the header), up to a whole line.
-const LARGE_ROOM: usize = 65_600;
+const LARGE_DATA_ROOM_DRIVER_TMP: usize = 65_600;
 
 /// Descriptors in an indirect table: a header, and the largest packet in ordinary slots.
-const TABLE: usize = 2 + bellows_packet::LARGEST_ROOM.div_ceil(ROOM);
+const TABLE: usize = 2 + bellows_packet::LARGE_DATA_ROOM.div_ceil(DATA_ROOM);
 
 /// How the driver lays a packet out over descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct QueueCounters {
     pub too_long: u64,
     /// Received packets whose header asks for what cannot be; dropped.
     pub bad_header: u64,
-    /// Received super-frames for which the pool had no large buffer; dropped.
+    /// Received GSO packets for which the pool had no large buffer; dropped.
     pub no_buffer: u64,
 }
 
@@ -234,9 +234,9 @@ impl Plan {
             driver: self.put(6 + 2 * size),
             device: self.put(6 + 8 * size),
         };
-        let super_frames = features.has_any(Features::GUEST_TSO4 | Features::GUEST_TSO6);
-        let whole = direction == Direction::Receive && super_frames && !features.has(Features::MRG_RXBUF);
-        let room = if whole { LARGE_ROOM } else { ROOM };
+        let gso_packets = features.has_any(Features::GUEST_TSO4 | Features::GUEST_TSO6);
+        let whole = direction == Direction::Receive && gso_packets && !features.has(Features::MRG_RXBUF);
+        let room = if whole { LARGE_DATA_ROOM_DRIVER_TMP } else { DATA_ROOM };
         let stride = (DATA + room).next_multiple_of(LINE);
         // An odd number of lines, so that slots spread over the sets of caches.
         let stride = if (stride / LINE).is_multiple_of(2) { stride + LINE } else { stride };

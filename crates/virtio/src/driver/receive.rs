@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use bellows_blit::Blitter;
-use bellows_packet::{LARGEST_ROOM, LargeShare, Offload, Packet, ROOM, Vector};
+use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, LargeShare, Offload, Packet, Vector};
 
 use super::bell::UsedBell;
 use super::ring::{Back, WRITE};
@@ -57,7 +57,7 @@ impl ReceiveQueue {
             return Err(error);
         }
         let most = most.min(packets.room());
-        let mut fresh = Packet::fresh(most);
+        let mut fresh = Packet::allocate_burst(most);
         let mut spare = None;
         let mut count = 0;
         while count < most {
@@ -136,7 +136,7 @@ impl ReceiveQueue {
         }
         let data = length.checked_sub(slots.header).ok_or(DeviceError::NoHeader)?;
         let header = self.read_header(token);
-        if header.buffers != 1 || data > ROOM {
+        if header.buffers != 1 || data > DATA_ROOM {
             return self.take_long(token, data, header, packet);
         }
         if data == 0 {
@@ -205,8 +205,8 @@ impl ReceiveQueue {
             return Err(DeviceError::BufferCount);
         }
         let most = data + (usize::from(header.buffers) - 1) * (self.queue.slots.header + self.queue.slots.room);
-        let most = most.min(LARGEST_ROOM);
-        let (mut long, spare) = match most <= ROOM {
+        let most = most.min(LARGE_DATA_ROOM);
+        let (mut long, spare) = match most <= DATA_ROOM {
             true => (Some(packet), None),
             false => (Packet::with_room_of(&self.share, most), Some(packet)),
         };

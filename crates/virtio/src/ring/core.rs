@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use bellows_blit::Blitter;
-use bellows_packet::{LargeShare, Offload, Packet, ROOM, prefetch, prefetch_to_write};
+use bellows_packet::{DATA_ROOM, LargeShare, Offload, Packet, prefetch, prefetch_to_write};
 use bellows_sys::notify::Notifier;
 
 use super::error::RingError;
@@ -35,7 +35,7 @@ pub const STEPS_PER_PACKET: usize = 8;
 pub const STEPS_PER_CALL: usize = 2 * MAX_PIECES * 5;
 
 /// Bytes that count as one packet.
-const BYTES_PER_PACKET: usize = ROOM;
+const BYTES_PER_PACKET: usize = DATA_ROOM;
 
 /// What a call notes of its writes for the log keeps no more room than this once it is done.
 const KEPT_NOTES: usize = 1_024;

@@ -66,7 +66,7 @@ impl Descriptor {
 
 /// A word at any address.
 #[repr(C, packed)]
-struct Anywhere<T>(T);
+struct Unaligned<T>(T);
 
 /// Reads eight bytes at any address, once.
 ///
@@ -74,7 +74,7 @@ struct Anywhere<T>(T);
 #[inline(always)]
 pub(super) unsafe fn read_u64(from: *const u8) -> u64 {
     // SAFETY: the caller's promise; a packed struct is aligned anywhere.
-    unsafe { from.cast::<Anywhere<u64>>().read_volatile().0 }
+    unsafe { from.cast::<Unaligned<u64>>().read_volatile().0 }
 }
 
 /// Reads four bytes at any address, once.
@@ -83,7 +83,7 @@ pub(super) unsafe fn read_u64(from: *const u8) -> u64 {
 #[inline(always)]
 pub(super) unsafe fn read_u32(from: *const u8) -> u32 {
     // SAFETY: as above.
-    unsafe { from.cast::<Anywhere<u32>>().read_volatile().0 }
+    unsafe { from.cast::<Unaligned<u32>>().read_volatile().0 }
 }
 
 /// Reads two bytes at any address, once.
@@ -92,7 +92,7 @@ pub(super) unsafe fn read_u32(from: *const u8) -> u32 {
 #[inline(always)]
 pub(super) unsafe fn read_u16(from: *const u8) -> u16 {
     // SAFETY: as above.
-    unsafe { from.cast::<Anywhere<u16>>().read_volatile().0 }
+    unsafe { from.cast::<Unaligned<u16>>().read_volatile().0 }
 }
 
 /// Writes eight bytes at any address.
@@ -101,7 +101,7 @@ pub(super) unsafe fn read_u16(from: *const u8) -> u16 {
 #[inline(always)]
 pub(super) unsafe fn write_u64(to: *mut u8, value: u64) {
     // SAFETY: as above.
-    unsafe { to.cast::<Anywhere<u64>>().write_volatile(Anywhere(value)) }
+    unsafe { to.cast::<Unaligned<u64>>().write_volatile(Unaligned(value)) }
 }
 
 /// Writes four bytes at any address.
@@ -110,7 +110,7 @@ pub(super) unsafe fn write_u64(to: *mut u8, value: u64) {
 #[inline(always)]
 pub(super) unsafe fn write_u32(to: *mut u8, value: u32) {
     // SAFETY: as above.
-    unsafe { to.cast::<Anywhere<u32>>().write_volatile(Anywhere(value)) }
+    unsafe { to.cast::<Unaligned<u32>>().write_volatile(Unaligned(value)) }
 }
 
 /// Writes two bytes at any address.
@@ -119,7 +119,7 @@ pub(super) unsafe fn write_u32(to: *mut u8, value: u32) {
 #[inline(always)]
 pub(super) unsafe fn write_u16(to: *mut u8, value: u16) {
     // SAFETY: as above.
-    unsafe { to.cast::<Anywhere<u16>>().write_volatile(Anywhere(value)) }
+    unsafe { to.cast::<Unaligned<u16>>().write_volatile(Unaligned(value)) }
 }
 
 /// An area of a ring: a pointer to what both sides read and write. It stays valid as long as the memory is mapped.

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use bellows_packet::{LARGEST_ROOM, Offload, Packet, ROOM, Vector};
+use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, Offload, Packet, Vector};
 
 use super::core::{AHEAD, Chain, Core, Cursor, Piece, Progress, Spot};
 use super::error::RingError;
@@ -29,7 +29,7 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
         }
     };
     let mut progress = core.begin::<K>();
-    let mut fresh = Packet::fresh(available);
+    let mut fresh = Packet::allocate_burst(available);
     let before = (packets.len(), packets.bytes());
     core.spare = burst - available;
     // Chains that may be taken.
@@ -53,7 +53,7 @@ pub(super) fn transmit<K: Kind>(core: &mut Core, packets: &mut Vector, most: usi
                 core.look_ahead::<K, false>(&window, at);
             }
             let spot = core.locate::<K, false>(&window, head, descriptor);
-            let Some(spot) = spot.filter(|spot| (1..=ROOM).contains(&(spot.room as usize))) else {
+            let Some(spot) = spot.filter(|spot| (1..=DATA_ROOM).contains(&(spot.room as usize))) else {
                 met_another = true;
                 break;
             };
@@ -97,7 +97,7 @@ fn take_other<K: Kind>(
     core.window = window;
     let length = match &taken {
         Ok(Taken::Packet(chain, _) | Taken::Dropped(chain)) => {
-            chain.length.saturating_sub(K::HEADER as u64).min(LARGEST_ROOM as u64) as usize
+            chain.length.saturating_sub(K::HEADER as u64).min(LARGE_DATA_ROOM as u64) as usize
         }
         Ok(Taken::Nothing) | Err(_) => 0,
     };
@@ -184,12 +184,12 @@ fn take_chain<K: Kind>(core: &mut Core, window: &mut Window, at: Cursor, ordinar
         core.counters.empty += 1;
         return Ok(Taken::Dropped(chain));
     }
-    if data > LARGEST_ROOM {
+    if data > LARGE_DATA_ROOM {
         core.counters.too_long += 1;
         return Ok(Taken::Dropped(chain));
     }
     let mut packet = ordinary;
-    if data > ROOM {
+    if data > DATA_ROOM {
         let Some(large) = core.large_packet(data) else {
             core.counters.no_large_buffer += 1;
             return Ok(Taken::Dropped(chain));

@@ -15,15 +15,15 @@ use super::channel::{Channel, Incoming};
 use super::closer::Closer;
 use super::control::{ControlThread, Pace, left_to_itself, panic_message};
 use super::device::Device;
-use super::endpoint::{Endpoint, Seat, pause};
+use super::endpoint::{Endpoint, EndpointHold, pause};
 use super::handover::{Ender, exchange};
-use super::port::{Lent, Port};
+use super::port::{LentRing, Port};
 use super::signal::Signal;
-use super::status::Line;
+use super::status::LogEntry;
 use super::{BackendStatus, Confinement, Mode, PeerPolicy, ProtocolError};
 
 /// The most pairs of queues.
-pub const MOST_PAIRS: u16 = 64;
+pub const MAX_PAIRS: u16 = 64;
 
 /// What a back end is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct BackendConfig {
     pub socket: PathBuf,
     /// Who opens it.
     pub mode: Mode,
-    /// Pairs of queues, 1 to [`MOST_PAIRS`].
+    /// Pairs of queues, 1 to [`MAX_PAIRS`].
     pub queues: u16,
     /// What is offered. What misses an option that it needs is left out, and so is what other settings rule out.
     pub features: Features,
@@ -61,10 +61,10 @@ impl BackendConfig {
 /// Dropping it ends the thread, and removes the socket if the thread opened one. It may be dropped before or after the
 /// [`Port`].
 pub struct Backend {
-    ender: Ender<Lent>,
+    ender: Ender<LentRing>,
     thread: Option<ControlThread>,
     status: Arc<BackendStatus>,
-    seat: Seat,
+    hold: EndpointHold,
 }
 
 impl Backend {
@@ -88,23 +88,23 @@ impl Backend {
         let closer = Closer::start()?;
         let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
         let open = || Endpoint::open(&socket, mode, access, &closer);
-        self.seat.succeed(&socket, mode, open, |endpoint| Backend::start_at(endpoint, config, closer.clone()))
+        self.hold.succeed(&socket, mode, open, |endpoint| Backend::start_at(endpoint, config, closer.clone()))
     }
 
     /// The run begins: a socket of ours takes the place of one at which nobody listens any more. Before this nothing that
     /// exists is touched, and nobody can connect where such a socket lies.
     pub fn begin(&self) {
-        self.seat.begin();
+        self.hold.begin();
     }
 
     /// Accepts connections again after another was to [succeed](Backend::succeed) it.
     pub fn resume(&self) {
-        self.seat.resume();
+        self.hold.resume();
     }
 
     fn start_at(mut endpoint: Endpoint, config: BackendConfig, closer: Closer) -> io::Result<(Backend, Port)> {
-        if config.queues == 0 || config.queues > MOST_PAIRS {
-            let message = format!("{} pairs of queues; there can be 1 to {MOST_PAIRS}", config.queues);
+        if config.queues == 0 || config.queues > MAX_PAIRS {
+            let message = format!("{} pairs of queues; there can be 1 to {MAX_PAIRS}", config.queues);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let pairs = usize::from(config.queues);
@@ -115,13 +115,13 @@ impl Backend {
         let status =
             Arc::new(BackendStatus::new(config.socket.clone(), config.mode, offered, 2 * pairs, notifiers.clone()));
         let policy = config.policy;
-        let seat = Seat::new(&mut endpoint, policy.socket_access, &signal);
+        let hold = EndpointHold::new(&mut endpoint, policy.socket_access, &signal);
         let memory = PeerMemory::limited(policy.any_file);
         let device = Device::new(offered, pairs, config.mac, lender, Arc::clone(&status), memory, notifiers);
         let control = Control { endpoint, device, signal, closer, policy, status: Arc::clone(&status), denied: 0 };
         let thread = ControlThread::start("vhost-user", move || control.run())?;
         let port = Port::new(borrower, pairs, Arc::clone(&status));
-        Ok((Backend { ender, thread: Some(thread), status, seat }, port))
+        Ok((Backend { ender, thread: Some(thread), status, hold }, port))
     }
 
     /// What can be said about it.
@@ -198,13 +198,15 @@ impl Control {
             }
         }
         if self.status.disconnected() {
-            self.status.common.say(Line::Info("the connection has ended"));
+            self.status.common.say(LogEntry::Info("the connection has ended"));
         }
     }
 
     fn session(&mut self, mut channel: Channel) -> Result<(), ProtocolError> {
         let peer = self.policy.admit(channel.socket())?;
-        self.status.common.say(Line::Info(&format!("a driver has connected: process {}, user {}", peer.pid, peer.uid)));
+        self.status
+            .common
+            .say(LogEntry::Info(&format!("a driver has connected: process {}, user {}", peer.pid, peer.uid)));
         self.status.common.update(|snapshot| {
             snapshot.side.connected = true;
             snapshot.peer = Some(peer);

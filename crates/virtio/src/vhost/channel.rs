@@ -11,8 +11,8 @@ use bellows_sys::socket;
 use bellows_sys::wake::{sleep_until_readable, sleep_until_writable};
 
 use super::ProtocolError;
-use super::closer::{Closer, Foreign};
-use super::message::{HEADER, LONGEST, MOST_FILES, Message, flags, header};
+use super::closer::{Closer, UntrustedFd};
+use super::message::{HEADER, LONGEST, MAX_FILES, Message, flags, header};
 use super::signal::Signal;
 
 /// How long the other side may take to finish a message that it has begun, or to read a reply.
@@ -30,14 +30,14 @@ pub(super) enum Incoming {
 
 /// One end of a connection.
 pub(super) struct Channel {
-    socket: Foreign<UnixStream>,
+    socket: UntrustedFd<UnixStream>,
     closer: Closer,
     /// Ends the waits for messages.
     disturb: Arc<Signal>,
     patience: Duration,
     /// The message that is coming: its header, then its body.
     bytes: Vec<u8>,
-    files: Vec<Foreign>,
+    files: Vec<UntrustedFd>,
     /// When its first byte came.
     begun: Option<Instant>,
 }
@@ -46,7 +46,7 @@ impl Channel {
     /// A channel over a connected socket, which never waits. When `disturb` is raised, waits end. What comes is
     /// closed by `closer`.
     pub(super) fn new(socket: UnixStream, disturb: Arc<Signal>, closer: Closer) -> Channel {
-        let socket = Foreign::new(socket, &closer);
+        let socket = UntrustedFd::new(socket, &closer);
         Channel { socket, closer, disturb, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
     }
 
@@ -99,8 +99,8 @@ impl Channel {
                 return self.closed().map(Some);
             }
             self.begun.get_or_insert_with(Instant::now);
-            self.files.extend(received.files.into_iter().map(|file| Foreign::new(file, &self.closer)));
-            if received.surplus || self.files.len() > MOST_FILES {
+            self.files.extend(received.files.into_iter().map(|file| UntrustedFd::new(file, &self.closer)));
+            if received.surplus || self.files.len() > MAX_FILES {
                 return Err(ProtocolError::Files { request: "a message", files: self.files.len() });
             }
         }

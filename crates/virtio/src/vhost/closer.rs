@@ -75,15 +75,15 @@ fn close_all(descriptors: &Receiver<OwnedFd>, left: &AtomicUsize) {
 /// A descriptor that came from the other side. Nobody knows what it is: it is closed by the [`Closer`].
 ///
 /// That goes for the socket of a connection too: descriptors that wait in it are closed with it.
-pub(super) struct Foreign<T: Into<OwnedFd> = File> {
+pub(super) struct UntrustedFd<T: Into<OwnedFd> = File> {
     /// There as long as `closer` is.
     descriptor: ManuallyDrop<T>,
     closer: Option<Closer>,
 }
 
-impl<T: Into<OwnedFd>> Foreign<T> {
-    pub(super) fn new(descriptor: T, closer: &Closer) -> Foreign<T> {
-        Foreign { descriptor: ManuallyDrop::new(descriptor), closer: Some(closer.clone()) }
+impl<T: Into<OwnedFd>> UntrustedFd<T> {
+    pub(super) fn new(descriptor: T, closer: &Closer) -> UntrustedFd<T> {
+        UntrustedFd { descriptor: ManuallyDrop::new(descriptor), closer: Some(closer.clone()) }
     }
 
     /// The descriptor itself: closing it waits for nobody, as is known by now.
@@ -94,7 +94,7 @@ impl<T: Into<OwnedFd>> Foreign<T> {
     }
 }
 
-impl<T: Into<OwnedFd>> Deref for Foreign<T> {
+impl<T: Into<OwnedFd>> Deref for UntrustedFd<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -102,7 +102,7 @@ impl<T: Into<OwnedFd>> Deref for Foreign<T> {
     }
 }
 
-impl<T: Into<OwnedFd>> Drop for Foreign<T> {
+impl<T: Into<OwnedFd>> Drop for UntrustedFd<T> {
     fn drop(&mut self) {
         if let Some(closer) = self.closer.take() {
             // SAFETY: as above.
@@ -111,7 +111,7 @@ impl<T: Into<OwnedFd>> Drop for Foreign<T> {
     }
 }
 
-impl<T: Into<OwnedFd> + std::fmt::Debug> std::fmt::Debug for Foreign<T> {
+impl<T: Into<OwnedFd> + std::fmt::Debug> std::fmt::Debug for UntrustedFd<T> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         (**self).fmt(formatter)
     }
@@ -131,7 +131,7 @@ mod tests {
         let start = Instant::now();
         closer.close(slow);
         let (reader, mut writer) = io::pipe().unwrap();
-        drop(Foreign::new(File::from(OwnedFd::from(reader)), &closer));
+        drop(UntrustedFd::new(File::from(OwnedFd::from(reader)), &closer));
         assert!(start.elapsed() < Duration::from_secs(1), "the one who gives it away waits");
         assert_eq!(closer.unclosed(), 2);
         // The pipe's end is closed when its turn comes.
@@ -148,7 +148,7 @@ mod tests {
     fn what_is_known_is_not_sent_there() {
         let closer = Closer::start().unwrap();
         let file = bellows_sys::memfd::create(8).unwrap();
-        let foreign = Foreign::new(file, &closer);
+        let foreign = UntrustedFd::new(file, &closer);
         assert_eq!(foreign.metadata().unwrap().len(), 8);
         let file = foreign.into_known();
         assert_eq!((file.metadata().unwrap().len(), closer.unclosed()), (8, 0));

@@ -15,12 +15,12 @@ use bellows_sys::wake::sleep_until_readable;
 use bellows_sys::{socket, way_out};
 
 use super::Mode;
-use super::closer::{Closer, Foreign};
+use super::closer::{Closer, UntrustedFd};
 use super::signal::Signal;
 
 /// How long to wait before the next attempt to connect: at first, and at last.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// A source of connections.
 pub(super) enum Endpoint {
@@ -72,7 +72,7 @@ pub(super) fn pause(time: Duration, signal: &Signal) {
 /// A socket that we opened, and who of those that share it accepts connections.
 pub(super) struct Listening {
     /// Connections that nobody has accepted hold descriptors of strangers.
-    listener: Foreign<UnixListener>,
+    listener: UntrustedFd<UnixListener>,
     path: PathBuf,
     /// The number of the server whose turn it is.
     turn: AtomicU64,
@@ -85,7 +85,7 @@ impl Listening {
         let name = if is_stale { Some(beside(path)?) } else { None };
         let place = name.as_deref().unwrap_or(path);
         let listener = socket::listen(place, access).map_err(|error| explain(path, &error, "cannot listen at"))?;
-        let listener = Foreign::new(listener, closer);
+        let listener = UntrustedFd::new(listener, closer);
         let file = fs::symlink_metadata(place).ok().map(|status| (status.dev(), status.ino()));
         let (turn, servers) = (AtomicU64::new(0), AtomicU64::new(0));
         let listening = Arc::new(Listening { listener, path: path.to_owned(), turn, servers });
@@ -190,7 +190,7 @@ impl Server {
 }
 
 /// What the owner of a control thread keeps of its endpoint, so that another thread can take its place there.
-pub(super) struct Seat {
+pub(super) struct EndpointHold {
     /// The socket, if it is ours.
     server: Option<Server>,
     /// What the socket's file is to have.
@@ -198,10 +198,10 @@ pub(super) struct Seat {
     signal: Arc<Signal>,
 }
 
-impl Seat {
+impl EndpointHold {
     /// For a thread that listens to this signal and to which the endpoint is given: what only its owner may do, the
     /// endpoint loses.
-    pub(super) fn new(endpoint: &mut Endpoint, access: FileAccess, signal: &Arc<Signal>) -> Seat {
+    pub(super) fn new(endpoint: &mut Endpoint, access: FileAccess, signal: &Arc<Signal>) -> EndpointHold {
         let server = match endpoint {
             Endpoint::Server(server) => {
                 let owner = server.clone();
@@ -210,7 +210,7 @@ impl Seat {
             }
             Endpoint::Client(_) => None,
         };
-        Seat { server, access, signal: Arc::clone(signal) }
+        EndpointHold { server, access, signal: Arc::clone(signal) }
     }
 
     /// Starts another thread: if both are servers at one socket, that stays open, and new connections come to the new one. The one
@@ -250,7 +250,7 @@ impl Seat {
         }
     }
 
-    /// Accepts connections again after another was to [succeed](Seat::succeed).
+    /// Accepts connections again after another was to [succeed](EndpointHold::succeed).
     pub(super) fn resume(&self) {
         if let Some(server) = &self.server {
             server.take_turn();
@@ -285,7 +285,7 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
     }
     let number = NEXT.fetch_add(1, SeqCst);
     let name = path.with_file_name(format!("{prefix}{}-{number}", std::process::id()));
-    if name.as_os_str().len() <= LONGEST_PATH {
+    if name.as_os_str().len() <= MAX_SOCKET_PATH {
         return Ok(name);
     }
     let message = format!("{} is too long a path to replace the unused socket there; remove it", path.display());
@@ -293,7 +293,7 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// The longest path of a socket.
-const LONGEST_PATH: usize = 107;
+const MAX_SOCKET_PATH: usize = 107;
 
 fn in_use(path: &Path) -> io::Error {
     let path = path.display();
@@ -355,7 +355,7 @@ impl Client {
         let socket = socket.ok();
         self.pause = match socket {
             Some(_) => FIRST_PAUSE,
-            None => (2 * self.pause).clamp(FIRST_PAUSE, LONGEST_PAUSE),
+            None => (2 * self.pause).clamp(FIRST_PAUSE, MAX_PAUSE),
         };
         socket
     }
@@ -421,11 +421,11 @@ mod tests {
         let folder = scratch();
         let path = folder.path().join("s");
         let mut endpoint = open(&path, Mode::Server).unwrap();
-        let seat = Seat::new(&mut endpoint, FileAccess::default(), &Arc::new(Signal::new().unwrap()));
+        let hold = EndpointHold::new(&mut endpoint, FileAccess::default(), &Arc::new(Signal::new().unwrap()));
         let other = folder.path().join("link");
         fs::hard_link(&path, &other).unwrap();
         let _waits = UnixStream::connect(&other).unwrap();
-        drop(seat);
+        drop(hold);
         assert!(!path.exists());
         assert_eq!(UnixStream::connect(&other).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         drop(endpoint);
@@ -440,12 +440,13 @@ mod tests {
         let closer = Closer::start().unwrap();
         let signal = Arc::new(Signal::new().unwrap());
         let mut endpoint = Endpoint::open(&path, Mode::Server, access(0o660), &closer).unwrap();
-        let first = Seat::new(&mut endpoint, access(0o660), &signal);
+        let first = EndpointHold::new(&mut endpoint, access(0o660), &signal);
         let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(), 0o660);
         let none = || panic!("the socket stays open");
-        let second = first
-            .succeed(&path, Mode::Server, none, |mut endpoint| Ok(Seat::new(&mut endpoint, access(0o600), &signal)));
+        let second = first.succeed(&path, Mode::Server, none, |mut endpoint| {
+            Ok(EndpointHold::new(&mut endpoint, access(0o600), &signal))
+        });
         let second = second.unwrap();
         assert_eq!(mode(), 0o660, "a reload may still fail");
         second.begin();

@@ -14,12 +14,12 @@ use crate::ring::Areas;
 use super::channel::{Channel, Incoming};
 use super::closer::Closer;
 use super::control::{ControlThread, left_to_itself, panic_message};
-use super::endpoint::{Endpoint, FIRST_PAUSE, LONGEST_PAUSE, Seat, pause};
+use super::endpoint::{Endpoint, EndpointHold, FIRST_PAUSE, MAX_PAUSE, pause};
 use super::handover::{Borrower, Lender, exchange};
 use super::negotiate::{hand_over, negotiate};
 use super::signal::Signal;
-use super::status::Line;
-use super::{Bell, Confinement, FrontendStatus, MOST_PAIRS, Mode, PeerPolicy, ProtocolError};
+use super::status::LogEntry;
+use super::{Bell, Confinement, FrontendStatus, MAX_PAIRS, Mode, PeerPolicy, ProtocolError};
 
 /// What a front end is to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct Frontend {
     end: Box<dyn Fn() + Send + Sync>,
     thread: Option<ControlThread>,
     status: Arc<FrontendStatus>,
-    seat: Seat,
+    hold: EndpointHold,
 }
 
 impl Frontend {
@@ -137,18 +137,18 @@ impl Frontend {
         let closer = Closer::start()?;
         let (socket, mode, access) = (config.socket.clone(), config.mode, config.policy.socket_access);
         let open = || Endpoint::open(&socket, mode, access, &closer);
-        self.seat.succeed(&socket, mode, open, |endpoint| Frontend::start_at(endpoint, config, layout, closer.clone()))
+        self.hold.succeed(&socket, mode, open, |endpoint| Frontend::start_at(endpoint, config, layout, closer.clone()))
     }
 
     /// The run begins: a socket of ours takes the place of one at which nobody listens any more. Before this nothing that
     /// exists is touched, and nobody can connect where such a socket lies.
     pub fn begin(&self) {
-        self.seat.begin();
+        self.hold.begin();
     }
 
     /// Accepts connections again after another was to [succeed](Frontend::succeed) it.
     pub fn resume(&self) {
-        self.seat.resume();
+        self.hold.resume();
     }
 
     fn start_at<L: Layout>(
@@ -158,20 +158,20 @@ impl Frontend {
         closer: Closer,
     ) -> io::Result<(Frontend, DriverPort<L::Driver>)> {
         let refuse = |message| Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        if config.pairs == 0 || config.pairs > MOST_PAIRS {
-            return refuse(format!("{} pairs of queues; there can be 1 to {MOST_PAIRS}", config.pairs));
+        if config.pairs == 0 || config.pairs > MAX_PAIRS {
+            return refuse(format!("{} pairs of queues; there can be 1 to {MAX_PAIRS}", config.pairs));
         }
         if !config.ring_size.is_power_of_two() || config.ring_size > 32_768 {
             return refuse(format!("rings of {}; the size is a power of two up to 32,768", config.ring_size));
         }
         let signal = Arc::new(Signal::new()?);
         let (lender, borrower, ender) = exchange(1, Arc::clone(&signal))?;
-        let seat = Seat::new(&mut endpoint, config.policy.socket_access, &signal);
+        let hold = EndpointHold::new(&mut endpoint, config.policy.socket_access, &signal);
         let status = Arc::new(FrontendStatus::new(config.socket.clone(), config.mode));
         let told = Arc::clone(&status);
         let control = Control { config, layout, lender, endpoint, signal, closer, status: told, denied: 0 };
         let thread = ControlThread::start("virtio-user", move || control.run())?;
-        let frontend = Frontend { end: Box::new(move || ender.end()), thread: Some(thread), status, seat };
+        let frontend = Frontend { end: Box::new(move || ender.end()), thread: Some(thread), status, hold };
         Ok((frontend, DriverPort { borrower, driver: None }))
     }
 
@@ -218,7 +218,7 @@ impl<L: Layout> Control<L> {
                 wait = FIRST_PAUSE;
             } else {
                 pause(wait, &self.signal);
-                wait = (2 * wait).min(LONGEST_PAUSE);
+                wait = (2 * wait).min(MAX_PAUSE);
             }
         }
     }
@@ -229,7 +229,7 @@ impl<L: Layout> Control<L> {
         let waits = |why: Option<String>| status.update(|snapshot| snapshot.waits = why);
         while self.closer.is_full() && !self.signal.has_ended() {
             waits(Some(self.closer.explain()));
-            pause(LONGEST_PAUSE, &self.signal);
+            pause(MAX_PAUSE, &self.signal);
             self.signal.clear();
         }
         waits(None);
@@ -272,13 +272,13 @@ impl<L: Layout> Control<L> {
         // The other side and the driver have descriptors of their own.
         drop((memory, queues));
         self.lender.offer(0, driver);
-        self.status.say(Line::Info(&format!("a device is there: process {}, user {}", peer.pid, peer.uid)));
+        self.status.say(LogEntry::Info(&format!("a device is there: process {}, user {}", peer.pid, peer.uid)));
         self.status.update(|snapshot| {
             snapshot.side.negotiated = Some(negotiated);
             snapshot.connections += 1;
         });
         let end = self.watch(channel);
-        self.status.say(Line::Info("the device has gone"));
+        self.status.say(LogEntry::Info("the device has gone"));
         // The driver is dropped here, after the engine has let go of it.
         let _ = self.lender.recall(0, PATIENCE, || self.complain());
         self.status.update(|snapshot| snapshot.waits = None);

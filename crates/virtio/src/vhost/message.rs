@@ -1,7 +1,7 @@
 //! The messages of the vhost-user protocol, and how their bodies lie in bytes (little-endian machines).
 
 use super::ProtocolError;
-use super::closer::Foreign;
+use super::closer::UntrustedFd;
 
 /// What precedes each body: type, flags, size.
 pub(super) const HEADER: usize = 12;
@@ -10,7 +10,7 @@ pub(super) const HEADER: usize = 12;
 pub(super) const LONGEST: usize = 1024;
 
 /// The most descriptors that a message carries.
-pub(super) const MOST_FILES: usize = 8;
+pub(super) const MAX_FILES: usize = 8;
 
 /// Bits of a header's flags.
 pub(super) mod flags {
@@ -138,7 +138,7 @@ pub(super) struct Message {
     pub(super) request: u32,
     pub(super) flags: u32,
     pub(super) body: Vec<u8>,
-    pub(super) files: Vec<Foreign>,
+    pub(super) files: Vec<UntrustedFd>,
 }
 
 impl Message {

@@ -37,7 +37,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Backend, BackendConfig, MOST_PAIRS};
+pub use backend::{Backend, BackendConfig, MAX_PAIRS};
 pub use control::Confinement;
 pub use error::ProtocolError;
 pub use frontend::{DriverPort, Frontend, FrontendConfig, Layout, Negotiated, Placed, QueueLayout, SharedFile};

@@ -9,7 +9,7 @@ use crate::ring::Position;
 
 use super::channel::{Channel, Incoming, PATIENCE};
 use super::message::{
-    Body, MOST_FILES, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, flags,
+    Body, MAX_FILES, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, flags,
 };
 use super::{FrontendConfig, Negotiated, ProtocolError, QueueLayout, SharedFile};
 
@@ -18,7 +18,7 @@ const CONFIG_HEADER: usize = 12;
 
 /// Finds out what both sides can, and says so.
 pub(super) fn negotiate(channel: &mut Channel, config: &FrontendConfig) -> Result<Agreed, ProtocolError> {
-    let mut talk = Talk { channel, acknowledged: false };
+    let mut talk = Negotiation { channel, acknowledged: false };
     let offered = Features(talk.number(Request::GET_FEATURES)?);
     let wanted = config.features.with(Features::PROTOCOL_FEATURES);
     let mut features = (offered & wanted).coherent();
@@ -59,7 +59,7 @@ pub(super) fn hand_over(
     memory: &[SharedFile],
     queues: &[QueueLayout],
 ) -> Result<(), ProtocolError> {
-    let mut talk = Talk { channel, acknowledged: agreed.acknowledged };
+    let mut talk = Negotiation { channel, acknowledged: agreed.acknowledged };
     let features = agreed.negotiated.features;
     talk.share(memory)?;
     // Calls first: DPDK makes a pair of queues when it first hears of it this way.
@@ -89,13 +89,13 @@ pub(super) fn hand_over(
 }
 
 /// A conversation in which we ask.
-struct Talk<'a> {
+struct Negotiation<'a> {
     channel: &'a mut Channel,
     /// Whether the other side acknowledges requests.
     acknowledged: bool,
 }
 
-impl Talk<'_> {
+impl Negotiation<'_> {
     /// Sends a request that has no answer of its own.
     fn set(&mut self, request: Request, body: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), ProtocolError> {
         if !self.acknowledged {
@@ -119,8 +119,8 @@ impl Talk<'_> {
     }
 
     fn share(&mut self, memory: &[SharedFile]) -> Result<(), ProtocolError> {
-        if memory.is_empty() || memory.len() > MOST_FILES {
-            return Err(ProtocolError::Regions(MOST_FILES));
+        if memory.is_empty() || memory.len() > MAX_FILES {
+            return Err(ProtocolError::Regions(MAX_FILES));
         }
         let mut body = (memory.len() as u64).to_le_bytes().to_vec();
         for SharedFile { offset, length, address, .. } in memory {

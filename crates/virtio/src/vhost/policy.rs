@@ -7,7 +7,7 @@ use bellows_sys::access::FileAccess;
 use bellows_sys::socket::{self, Peer};
 
 use super::ProtocolError;
-use super::endpoint::LONGEST_PAUSE;
+use super::endpoint::MAX_PAUSE;
 
 /// What a peer may do, and who may be one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Default for PeerPolicy {
             users: Vec::new(),
             any_file: false,
             confine: true,
-            longest_pause: LONGEST_PAUSE,
+            longest_pause: MAX_PAUSE,
         }
     }
 }

@@ -60,15 +60,15 @@ impl Ring {
 }
 
 /// A ring as it goes back and forth.
-pub(super) struct Lent {
+pub(super) struct LentRing {
     pub(super) ring: Ring,
     /// Why the engine gave it up.
     failed: Option<RingError>,
 }
 
-impl Lent {
-    pub(super) fn new(ring: Ring) -> Lent {
-        Lent { ring, failed: None }
+impl LentRing {
+    pub(super) fn new(ring: Ring) -> LentRing {
+        LentRing { ring, failed: None }
     }
 
     /// What has stopped it.
@@ -88,20 +88,20 @@ struct Rings {
     transmit: Vec<Option<TransmitRing>>,
 }
 
-impl Held<Lent> for Rings {
-    fn take(&mut self, queue: usize, lent: Lent) {
+impl Held<LentRing> for Rings {
+    fn take(&mut self, queue: usize, lent: LentRing) {
         match lent.ring {
             Ring::Receive(ring) => self.receive[queue / 2] = Some(ring),
             Ring::Transmit(ring) => self.transmit[queue / 2] = Some(ring),
         }
     }
 
-    fn give(&mut self, queue: usize) -> Option<Lent> {
+    fn give(&mut self, queue: usize) -> Option<LentRing> {
         let ring = match queue % 2 {
             0 => self.receive[queue / 2].take().map(Ring::Receive),
             _ => self.transmit[queue / 2].take().map(Ring::Transmit),
         };
-        ring.map(Lent::new)
+        ring.map(LentRing::new)
     }
 }
 
@@ -109,13 +109,13 @@ impl Held<Lent> for Rings {
 ///
 /// Dropping it gives all rings back for good.
 pub struct Port {
-    borrower: Borrower<Lent>,
+    borrower: Borrower<LentRing>,
     rings: Rings,
     status: Arc<BackendStatus>,
 }
 
 impl Port {
-    pub(super) fn new(borrower: Borrower<Lent>, pairs: usize, status: Arc<BackendStatus>) -> Port {
+    pub(super) fn new(borrower: Borrower<LentRing>, pairs: usize, status: Arc<BackendStatus>) -> Port {
         let receive = (0..pairs).map(|_| None).collect();
         let transmit = (0..pairs).map(|_| None).collect();
         Port { borrower, rings: Rings { receive, transmit }, status }

@@ -5,7 +5,7 @@ use bellows_sys::mapping::PeerMemory;
 use crate::{MapError, Memory, Region};
 
 use super::ProtocolError;
-use super::closer::Foreign;
+use super::closer::UntrustedFd;
 use super::message::RegionMessage;
 
 /// The regions that are shared.
@@ -34,7 +34,7 @@ impl Regions {
         &mut self,
         peer: &PeerMemory,
         message: RegionMessage,
-        file: &Foreign,
+        file: &UntrustedFd,
         old: &Regions,
     ) -> Result<bool, ProtocolError> {
         let RegionMessage { guest, length, user, offset } = message;

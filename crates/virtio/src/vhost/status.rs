@@ -215,7 +215,7 @@ impl<S: Clone + Default> SideStatus<S> {
         let mut state = self.lock();
         if let Confinement::Not(why) = &confinement {
             let line = format!("the control thread is not confined: {why}");
-            log(&mut state.lines, &self.socket, Line::Warn(&line));
+            log(&mut state.lines, &self.socket, LogEntry::Warn(&line));
         }
         state.snapshot.confinement = confinement;
     }
@@ -224,7 +224,7 @@ impl<S: Clone + Default> SideStatus<S> {
     pub(super) fn tell_denials(&self, told: u64) -> u64 {
         let mut state = self.lock();
         let Some((line, total)) = state.snapshot.confinement.news(told) else { return told };
-        log(&mut state.lines, &self.socket, Line::Error(&line));
+        log(&mut state.lines, &self.socket, LogEntry::Error(&line));
         total
     }
 
@@ -233,7 +233,7 @@ impl<S: Clone + Default> SideStatus<S> {
         let mut state = self.lock();
         state.errors.count(PANICKED);
         let line = format!("the control thread panicked: {message}; {RESTARTED}");
-        log(&mut state.lines, &self.socket, Line::Error(&line));
+        log(&mut state.lines, &self.socket, LogEntry::Error(&line));
         state.snapshot.last_error = Some(line);
     }
 
@@ -243,7 +243,7 @@ impl<S: Clone + Default> SideStatus<S> {
         let mut state = self.lock();
         state.errors.count(name);
         if state.snapshot.last_error.as_ref() != Some(&message) {
-            log(&mut state.lines, &self.socket, Line::Warn(&message));
+            log(&mut state.lines, &self.socket, LogEntry::Warn(&message));
             state.snapshot.last_error = Some(message);
         }
     }
@@ -253,7 +253,7 @@ impl<S: Clone + Default> SideStatus<S> {
     }
 
     /// Says something in the log, unless the peer has caused too many lines by now.
-    pub(super) fn say(&self, line: Line<'_>) {
+    pub(super) fn say(&self, line: LogEntry<'_>) {
         log(&mut self.lock().lines, &self.socket, line);
     }
 }
@@ -328,19 +328,19 @@ const PANICKED: &str = "control_panicked";
 const RESTARTED: &str = "the connection is closed, and it starts afresh with the next; this is a bug in bellows";
 
 /// A line of the log.
-pub(super) enum Line<'a> {
+pub(super) enum LogEntry<'a> {
     Info(&'a str),
     Warn(&'a str),
     Error(&'a str),
 }
 
-fn log(lines: &mut Bucket, socket: &Path, line: Line<'_>) {
+fn log(lines: &mut Bucket, socket: &Path, line: LogEntry<'_>) {
     let Some(left_out) = lines.take(Instant::now()) else { return };
     let socket = socket.display();
     match line {
-        Line::Info(line) => info!("{socket}: {}", with_left_out(line, left_out)),
-        Line::Warn(line) => warn!("{socket}: {}", with_left_out(line, left_out)),
-        Line::Error(line) => error!("{socket}: {}", with_left_out(line, left_out)),
+        LogEntry::Info(line) => info!("{socket}: {}", with_left_out(line, left_out)),
+        LogEntry::Warn(line) => warn!("{socket}: {}", with_left_out(line, left_out)),
+        LogEntry::Error(line) => error!("{socket}: {}", with_left_out(line, left_out)),
     }
 }
 

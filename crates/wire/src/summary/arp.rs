@@ -1,6 +1,6 @@
 //! ARP and reverse ARP (RFC 826, RFC 903, RFC 2390).
 
-use super::{Cut, Line, Part, Written, link, put};
+use super::{Cut, Part, SummaryLine, Written, link, put};
 use crate::EtherType;
 
 /// Trailer encapsulation (RFC 893), whose addresses are IPv4's too.
@@ -22,24 +22,24 @@ impl<'a> Addresses<'a> {
         self.part.get(8 + self.hardware_len + self.protocol_len, self.hardware_len)
     }
 
-    fn put_sender_ip(&self, line: &mut Line<'_>) -> Written {
+    fn put_sender_ip(&self, line: &mut SummaryLine<'_>) -> Written {
         put!(line, "{}", self.part.ipv4(8 + self.hardware_len)?);
         Ok(())
     }
 
-    fn put_target_ip(&self, line: &mut Line<'_>) -> Written {
+    fn put_target_ip(&self, line: &mut SummaryLine<'_>) -> Written {
         put!(line, "{}", self.part.ipv4(8 + 2 * self.hardware_len + self.protocol_len)?);
         Ok(())
     }
 }
 
-fn put_mac(line: &mut Line<'_>, address: &[u8]) {
+fn put_mac(line: &mut SummaryLine<'_>, address: &[u8]) {
     for (index, byte) in address.iter().enumerate() {
         put!(line, "{}{byte:02x}", if index > 0 { ":" } else { "" });
     }
 }
 
-pub(super) fn packet(line: &mut Line<'_>, part: Part<'_>) -> Written {
+pub(super) fn packet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let part = part.of("arp");
     let (hardware, protocol, operation) = (part.u16(0)?, part.ether_type(2)?, part.u16(6)?);
     let (hardware_len, protocol_len) = (part.u8(4)?.into(), part.u8(5)?.into());
@@ -63,7 +63,7 @@ pub(super) fn packet(line: &mut Line<'_>, part: Part<'_>) -> Written {
 }
 
 /// Writes what the packet asks or says; false if that is not known.
-fn put_operation(line: &mut Line<'_>, operation: u16, addresses: &Addresses<'_>) -> Result<bool, Cut> {
+fn put_operation(line: &mut SummaryLine<'_>, operation: u16, addresses: &Addresses<'_>) -> Result<bool, Cut> {
     match operation {
         1 => {
             put!(line, "Request who-has ");

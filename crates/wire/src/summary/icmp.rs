@@ -1,6 +1,6 @@
 //! ICMP (RFC 792, RFC 1191).
 
-use super::{Line, Part, Written, name, put};
+use super::{Part, SummaryLine, Written, name, put};
 use crate::IpProtocol;
 
 /// Messages of which the name is enough.
@@ -19,7 +19,7 @@ const PLAIN: &[(u16, &str)] = &[
 /// Where the packet that an error message quotes begins.
 const QUOTE: usize = 8;
 
-pub(super) fn message(line: &mut Line<'_>, part: Part<'_>) -> Written {
+pub(super) fn message(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let (kind, code) = (part.u8(0)?, part.u8(1)?);
     // The line gets its beginning once it is known that the message can be read.
     let start = line.text.len();
@@ -46,13 +46,13 @@ pub(super) fn message(line: &mut Line<'_>, part: Part<'_>) -> Written {
     Ok(())
 }
 
-fn echo(line: &mut Line<'_>, part: Part<'_>, request: bool) -> Written {
+fn echo(line: &mut SummaryLine<'_>, part: Part<'_>, request: bool) -> Written {
     let which = if request { "request" } else { "reply" };
     put!(line, "echo {which}, id {}, seq {}", part.u16(4)?, part.u16(6)?);
     Ok(())
 }
 
-fn unreachable(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
+fn unreachable(line: &mut SummaryLine<'_>, part: Part<'_>, code: u8) -> Written {
     let dst = part.ipv4(QUOTE + 16)?;
     match code {
         0 => put!(line, "net {dst} unreachable"),
@@ -87,7 +87,7 @@ fn unreachable(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
     Ok(())
 }
 
-fn redirect(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
+fn redirect(line: &mut SummaryLine<'_>, part: Part<'_>, code: u8) -> Written {
     let (dst, gateway) = (part.ipv4(QUOTE + 16)?, part.ipv4(4)?);
     match code {
         0 => put!(line, "redirect {dst} to net {gateway}"),
@@ -99,7 +99,7 @@ fn redirect(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
     Ok(())
 }
 
-fn time_exceeded(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
+fn time_exceeded(line: &mut SummaryLine<'_>, part: Part<'_>, code: u8) -> Written {
     part.ipv4(QUOTE + 16)?;
     match code {
         0 => put!(line, "time exceeded in-transit"),
@@ -109,7 +109,7 @@ fn time_exceeded(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
     Ok(())
 }
 
-fn parameter_problem(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
+fn parameter_problem(line: &mut SummaryLine<'_>, part: Part<'_>, code: u8) -> Written {
     match code {
         0 => put!(line, "parameter problem - octet {}", part.u8(4)?),
         other => put!(line, "parameter problem - code {other}"),

@@ -1,6 +1,6 @@
 //! ICMPv6 (RFC 4443), neighbour discovery (RFC 4861) and multicast listeners (RFC 2710, RFC 3810).
 
-use super::{Line, Part, Written, name, put};
+use super::{Part, SummaryLine, Written, name, put};
 use crate::IpProtocol;
 
 const TYPES: &[(u16, &str)] = &[
@@ -24,7 +24,7 @@ const TYPES: &[(u16, &str)] = &[
 /// Where the packet that an error message quotes begins.
 const QUOTE: usize = 8;
 
-pub(super) fn message(line: &mut Line<'_>, part: Part<'_>) -> Written {
+pub(super) fn message(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     if part.length == 0 {
         put!(line, "ICMP6, length 0 (invalid)");
         return Ok(());
@@ -60,7 +60,7 @@ pub(super) fn message(line: &mut Line<'_>, part: Part<'_>) -> Written {
     Ok(())
 }
 
-fn unreachable(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
+fn unreachable(line: &mut SummaryLine<'_>, part: Part<'_>, code: u8) -> Written {
     let reasons =
         ["unreachable route", " unreachable prohibited", "beyond scope", "unreachable address", "unreachable port"];
     put!(line, ", {}", reasons.get(usize::from(code)).unwrap_or(&""));
@@ -81,7 +81,7 @@ fn unreachable(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
     Ok(())
 }
 
-fn time_exceeded(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
+fn time_exceeded(line: &mut SummaryLine<'_>, part: Part<'_>, code: u8) -> Written {
     match code {
         0 => put!(line, " for {}", part.ipv6(QUOTE + 24)?),
         1 => put!(line, " (reassembly)"),
@@ -90,7 +90,7 @@ fn time_exceeded(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
     Ok(())
 }
 
-fn parameter_problem(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
+fn parameter_problem(line: &mut SummaryLine<'_>, part: Part<'_>, code: u8) -> Written {
     part.ipv6(QUOTE + 24)?;
     let octet = part.u32(4)?;
     match code {
@@ -103,14 +103,14 @@ fn parameter_problem(line: &mut Line<'_>, part: Part<'_>, code: u8) -> Written {
     Ok(())
 }
 
-fn listener(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn listener(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     if part.get(0, 24).is_ok() {
         put!(line, "max resp delay: {} addr: {}", part.u16(4)?, part.ipv6(8)?);
     }
     Ok(())
 }
 
-fn listener_query_2(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn listener_query_2(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     put!(line, " v2");
     put!(line, " [gaddr {}", part.ipv6(8)?);
     match usize::from(part.u16(26)?) {

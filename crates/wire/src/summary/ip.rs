@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::{Cut, Line, Part, Written, icmp, icmpv6, link, other, put, tcp, udp};
+use super::{Cut, Part, SummaryLine, Written, icmp, icmpv6, link, other, put, tcp, udp};
 use crate::IpProtocol;
 
 /// Who sends a packet to whom, for layers above that write ports beside the addresses.
@@ -16,7 +16,7 @@ pub(super) struct Ends<'a> {
 
 impl Ends<'_> {
     /// `src.1 > dst.2: `, or `1 > 2: ` behind the addresses.
-    pub(super) fn put_with_ports(&self, line: &mut Line<'_>, src_port: u16, dst_port: u16) {
+    pub(super) fn put_with_ports(&self, line: &mut SummaryLine<'_>, src_port: u16, dst_port: u16) {
         match self.written {
             true => put!(line, "{src_port} > {dst_port}: "),
             false => put!(line, "{}.{src_port} > {}.{dst_port}: ", self.src, self.dst),
@@ -24,7 +24,7 @@ impl Ends<'_> {
     }
 
     /// `src > dst:`, unless they are written.
-    pub(super) fn put(&self, line: &mut Line<'_>) {
+    pub(super) fn put(&self, line: &mut SummaryLine<'_>) {
         if !self.written {
             put!(line, "{} > {}:", self.src, self.dst);
         }
@@ -46,7 +46,7 @@ fn has_ports(protocol: IpProtocol) -> bool {
 }
 
 /// IPv4 or IPv6.
-pub(super) fn either(line: &mut Line<'_>, part: Part<'_>) -> Written {
+pub(super) fn either(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     match part.of("raw").u8(0)? >> 4 {
         4 => v4(line, part),
         6 => v6(line, part),
@@ -57,11 +57,11 @@ pub(super) fn either(line: &mut Line<'_>, part: Part<'_>) -> Written {
     }
 }
 
-pub(super) fn v4(line: &mut Line<'_>, part: Part<'_>) -> Written {
+pub(super) fn v4(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     line.nested(|line| v4_packet(line, part.of("ip")))
 }
 
-fn v4_packet(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn v4_packet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     match part.u8(0)? >> 4 {
         4 => put!(line, "IP "),
         6 => {
@@ -108,11 +108,11 @@ fn v4_packet(line: &mut Line<'_>, part: Part<'_>) -> Written {
     demultiplex(line, protocol, packet.skip(header_len), Carried { ends, version: 4, fragment: fragment & 0x2000 != 0 })
 }
 
-pub(super) fn v6(line: &mut Line<'_>, part: Part<'_>) -> Written {
+pub(super) fn v6(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     line.nested(|line| v6_packet(line, part.of("ip6")))
 }
 
-fn v6_packet(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn v6_packet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     part.get(0, 40)?;
     put!(line, "IP6 ");
     let version = part.u8(0)? >> 4;
@@ -150,7 +150,7 @@ struct Headers<'a> {
 
 impl Headers<'_> {
     /// Writes the extension headers, and what is behind them.
-    fn write(mut self, line: &mut Line<'_>, mut protocol: IpProtocol, mut ends: Ends<'_>) -> Written {
+    fn write(mut self, line: &mut SummaryLine<'_>, mut protocol: IpProtocol, mut ends: Ends<'_>) -> Written {
         if !has_ports(protocol) {
             ends.put(line);
             put!(line, " ");
@@ -176,7 +176,7 @@ impl Headers<'_> {
         }
     }
 
-    fn hop_by_hop_options(&mut self, line: &mut Line<'_>) -> Result<Option<usize>, Cut> {
+    fn hop_by_hop_options(&mut self, line: &mut SummaryLine<'_>) -> Result<Option<usize>, Cut> {
         if !self.first {
             let problem = if self.options_seen { "was already found" } else { "don't follow the IPv6 header" };
             put!(line, "[The Hop-by-Hop Options header {problem}] (invalid)");
@@ -203,7 +203,7 @@ impl Headers<'_> {
         Ok(Some(len))
     }
 
-    fn fragment(&mut self, line: &mut Line<'_>) -> Result<Option<usize>, Cut> {
+    fn fragment(&mut self, line: &mut SummaryLine<'_>) -> Result<Option<usize>, Cut> {
         let part = self.part.of("frag6");
         let offset = part.u16(2)? & 0xfff8;
         put!(line, "frag ({offset}|{}) ", part.length.saturating_sub(8));
@@ -212,7 +212,7 @@ impl Headers<'_> {
         Ok((offset == 0 && part.bytes.len() > 8).then_some(8))
     }
 
-    fn payload(self, line: &mut Line<'_>, protocol: IpProtocol, ends: Ends<'_>) -> Written {
+    fn payload(self, line: &mut SummaryLine<'_>, protocol: IpProtocol, ends: Ends<'_>) -> Written {
         let part = match (self.jumbo, self.first) {
             (false, _) => self.part,
             // The length of 0 is meant.
@@ -246,7 +246,7 @@ fn jumbo_len(mut options: Part<'_>) -> Result<Option<usize>, Cut> {
 }
 
 /// Writes a routing header (RFC 8200, section 4.4; RFC 8754) and returns its length, unless it is none that can be read.
-fn routing_header(line: &mut Line<'_>, part: Part<'_>) -> Result<Option<usize>, Cut> {
+fn routing_header(line: &mut SummaryLine<'_>, part: Part<'_>) -> Result<Option<usize>, Cut> {
     if part.bytes.is_empty() {
         return part.of("ip6").cut();
     }
@@ -283,7 +283,7 @@ fn routing_header(line: &mut Line<'_>, part: Part<'_>) -> Result<Option<usize>, 
 }
 
 /// Hands a payload to who reads this protocol.
-fn demultiplex(line: &mut Line<'_>, protocol: IpProtocol, part: Part<'_>, carried: Carried<'_>) -> Written {
+fn demultiplex(line: &mut SummaryLine<'_>, protocol: IpProtocol, part: Part<'_>, carried: Carried<'_>) -> Written {
     let Carried { ends, version, fragment } = carried;
     match (protocol, version) {
         (IpProtocol::TCP, _) => tcp::segment(line, part.of("tcp"), ends),
@@ -307,7 +307,7 @@ fn demultiplex(line: &mut Line<'_>, protocol: IpProtocol, part: Part<'_>, carrie
     }
 }
 
-fn wrong_version(line: &mut Line<'_>, name: &str, version: u8) -> Written {
+fn wrong_version(line: &mut SummaryLine<'_>, name: &str, version: u8) -> Written {
     put!(line, "[{name} requires IPv{version}] (invalid)");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Link layers, up to the EtherType and who reads what is behind it.
 
-use super::{Cut, Line, LinkLayer, Part, Written, arp, ip, llc, put};
+use super::{Cut, LinkLayer, Part, SummaryLine, Written, arp, ip, llc, put};
 use crate::{EtherType, MacAddr};
 
 /// EtherTypes that are smaller are lengths of IEEE 802.3 frames.
@@ -9,7 +9,7 @@ const LONGEST_802_3: u16 = 1500;
 /// The "jumbo" EtherType (draft-ietf-isis-ext-eth): LLC follows, as behind a length.
 const JUMBO: EtherType = EtherType(0x8870);
 
-pub(super) fn packet(line: &mut Line<'_>, link: LinkLayer, part: Part<'_>) -> Written {
+pub(super) fn packet(line: &mut SummaryLine<'_>, link: LinkLayer, part: Part<'_>) -> Written {
     match link {
         LinkLayer::Ethernet => ethernet(line, part),
         LinkLayer::Ip => ip::either(line, part),
@@ -26,7 +26,7 @@ pub(super) struct Stations {
     pub dst: MacAddr,
 }
 
-pub(super) fn ethernet(line: &mut Line<'_>, part: Part<'_>) -> Written {
+pub(super) fn ethernet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let frame = part.of("ether");
     let (dst, src, ether_type) = (frame.mac(0)?, frame.mac(6)?, frame.ether_type(12)?);
     let stations = Stations { src, dst };
@@ -54,7 +54,7 @@ fn skip_tags<'a>(mut ether_type: EtherType, mut part: Part<'a>) -> Result<(Ether
 }
 
 /// Writes a packet of this type, if it is one of those that are known.
-pub(super) fn by_type(line: &mut Line<'_>, ether_type: EtherType, part: Part<'_>) -> Result<bool, Cut> {
+pub(super) fn by_type(line: &mut SummaryLine<'_>, ether_type: EtherType, part: Part<'_>) -> Result<bool, Cut> {
     match ether_type {
         EtherType::IPV4 => ip::v4(line, part)?,
         EtherType::IPV6 => ip::v6(line, part)?,
@@ -107,7 +107,7 @@ pub(super) fn type_name(ether_type: EtherType) -> &'static str {
     }
 }
 
-fn cooked(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn cooked(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let header = part.of("sll");
     let ether_type = header.ether_type(14)?;
     if let Some(payload) = cooked_payload(line, ether_type, header.skip(16))? {
@@ -118,7 +118,7 @@ fn cooked(line: &mut Line<'_>, part: Part<'_>) -> Written {
     Ok(())
 }
 
-fn cooked_2(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn cooked_2(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let header = part.of("sll2");
     header.get(0, 20)?;
     let ether_type = header.ether_type(0)?;
@@ -142,7 +142,7 @@ const COOKED_LLC: EtherType = EtherType(4);
 
 /// Writes what is behind a cooked header, or returns it if it is not known.
 fn cooked_payload<'a>(
-    line: &mut Line<'_>,
+    line: &mut SummaryLine<'_>,
     mut ether_type: EtherType,
     mut part: Part<'a>,
 ) -> Result<Option<Part<'a>>, Cut> {
@@ -163,7 +163,7 @@ fn cooked_payload<'a>(
 }
 
 /// Writes a cooked header, whose address is at its seventh byte.
-fn put_cooked_header(line: &mut Line<'_>, ether_type: EtherType, header: Part<'_>, address_len: u16) -> Written {
+fn put_cooked_header(line: &mut SummaryLine<'_>, ether_type: EtherType, header: Part<'_>, address_len: u16) -> Written {
     if address_len == 6 {
         put!(line, "{} ", header.mac(6)?);
     }
@@ -172,7 +172,7 @@ fn put_cooked_header(line: &mut Line<'_>, ether_type: EtherType, header: Part<'_
     Ok(())
 }
 
-fn loopback(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn loopback(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let header = part.of("null");
     let family = header.u32(0)?;
     // Whose byte order it is in, the file does not say; families are small.

@@ -1,7 +1,7 @@
 //! IEEE 802.2 LLC and SNAP, and the spanning tree protocol, which is their most frequent guest.
 
 use super::link::{self, Stations};
-use super::{Cut, Line, Part, Written, ip, name, put};
+use super::{Cut, Part, SummaryLine, Written, ip, name, put};
 use crate::EtherType;
 
 /// Service access points.
@@ -57,7 +57,7 @@ fn header(part: Part<'_>) -> Result<Header, Cut> {
     Ok(Header { dsap: dsap & !1, ssap: ssap & !1, response: ssap & 1 != 0, control, len })
 }
 
-pub(super) fn packet(line: &mut Line<'_>, part: Part<'_>, stations: Option<Stations>) -> Written {
+pub(super) fn packet(line: &mut SummaryLine<'_>, part: Part<'_>, stations: Option<Stations>) -> Written {
     let part = part.of("llc");
     let header = header(part)?;
     let payload = part.skip(header.len);
@@ -75,13 +75,13 @@ pub(super) fn packet(line: &mut Line<'_>, part: Part<'_>, stations: Option<Stati
     }
 }
 
-fn short(line: &mut Line<'_>, name: &str, part: Part<'_>) -> Written {
+fn short(line: &mut SummaryLine<'_>, name: &str, part: Part<'_>) -> Written {
     put!(line, "{name}, length {}", part.length);
     Ok(())
 }
 
 /// A frame of a user that is not known, or of LLC itself.
-fn frame(line: &mut Line<'_>, header: Header, part: Part<'_>, stations: Option<Stations>) -> Written {
+fn frame(line: &mut SummaryLine<'_>, header: Header, part: Part<'_>, stations: Option<Stations>) -> Written {
     if let Some(Stations { src, .. }) = stations {
         put!(line, "{src} ");
     }
@@ -115,14 +115,14 @@ fn frame(line: &mut Line<'_>, header: Header, part: Part<'_>, stations: Option<S
     Ok(())
 }
 
-fn put_sap(line: &mut Line<'_>, which: &str, sap: u8) {
+fn put_sap(line: &mut SummaryLine<'_>, which: &str, sap: u8) {
     match name(SAPS, sap) {
         Some(name) => put!(line, "{name} "),
         None => put!(line, "Unknown {which} 0x{sap:02x} "),
     }
 }
 
-fn unnumbered(line: &mut Line<'_>, command: u16, flags: &str, part: Part<'_>) -> Written {
+fn unnumbered(line: &mut SummaryLine<'_>, command: u16, flags: &str, part: Part<'_>) -> Written {
     match name(COMMANDS, command) {
         Some(name) => put!(line, "Unnumbered, {name}"),
         None => put!(line, "Unnumbered, {command:02x}"),
@@ -135,7 +135,7 @@ fn unnumbered(line: &mut Line<'_>, command: u16, flags: &str, part: Part<'_>) ->
 const CISCO: u32 = 0x00000c;
 const CISCO_BRIDGED: u32 = 0x0000f8;
 
-fn snap(line: &mut Line<'_>, part: Part<'_>, stations: Option<Stations>) -> Written {
+fn snap(line: &mut SummaryLine<'_>, part: Part<'_>, stations: Option<Stations>) -> Written {
     let part = part.of("snap");
     part.get(0, 5)?;
     let (organisation, protocol) = (part.u32(0)? >> 8, part.u16(3)?);
@@ -174,7 +174,7 @@ const FLAGS: [(u8, &str); 6] = [
     (0x80, "Topology change ACK"),
 ];
 
-fn spanning_tree(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn spanning_tree(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let (protocol, version) = (part.u16(0)?, part.u8(2)?);
     let standard = match version {
         0 => "802.1d",
@@ -228,14 +228,14 @@ fn describes_instances(part: Part<'_>) -> Result<bool, Cut> {
 }
 
 /// What a bridge says of itself.
-fn bridge(line: &mut Line<'_>, what: &str, part: Part<'_>) -> Written {
+fn bridge(line: &mut SummaryLine<'_>, what: &str, part: Part<'_>) -> Written {
     put!(line, "{what}");
     put_flags(line, ", Flags [", part.u8(4)?);
     put!(line, ", bridge-id {:04x}.{}.{:04x}", part.u16(17)?, part.mac(19)?, part.u16(25)?);
     Ok(())
 }
 
-fn put_flags(line: &mut Line<'_>, before: &str, flags: u8) {
+fn put_flags(line: &mut SummaryLine<'_>, before: &str, flags: u8) {
     put!(line, "{before}");
     let mut separator = "";
     for (_, name) in FLAGS.iter().filter(|(flag, _)| flags & flag != 0) {

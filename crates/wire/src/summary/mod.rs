@@ -80,7 +80,7 @@ pub fn summarize(link: LinkLayer, bytes: &[u8], length: usize) -> String {
 pub fn write_summary(text: &mut String, link: LinkLayer, bytes: &[u8], length: usize) {
     let start = text.len();
     let part = Part { protocol: "", bytes: &bytes[..bytes.len().min(length)], length };
-    let mut line = Line { text, nesting: 0 };
+    let mut line = SummaryLine { text, nesting: 0 };
     if let Err(Cut(protocol)) = link::packet(&mut line, link, part) {
         put!(line, " [|{protocol}]");
     }
@@ -94,7 +94,7 @@ struct Cut(&'static str);
 type Written = Result<(), Cut>;
 
 /// The line while it is written.
-struct Line<'a> {
+struct SummaryLine<'a> {
     text: &'a mut String,
     /// How many packets the present one is inside of.
     nesting: usize,
@@ -103,7 +103,7 @@ struct Line<'a> {
 /// Packets in packets in packets that are looked into.
 const DEEPEST: usize = 16;
 
-impl Line<'_> {
+impl SummaryLine<'_> {
     fn put(&mut self, arguments: fmt::Arguments<'_>) {
         // Text takes whatever is written to it.
         let _ = fmt::Write::write_fmt(self.text, arguments);

@@ -1,7 +1,7 @@
 //! Other protocols above IP: some in their own words, the rest by name.
 
 use super::ip::Ends;
-use super::{Cut, Line, Part, Written, ip, link, name, put};
+use super::{Cut, Part, SummaryLine, Written, ip, link, name, put};
 use crate::{EtherType, IpProtocol};
 
 pub(super) const IGMP: IpProtocol = IpProtocol(2);
@@ -27,7 +27,7 @@ const SHORT: &[(u16, &str)] = &[
 ];
 
 pub(super) fn protocol(
-    line: &mut Line<'_>,
+    line: &mut SummaryLine<'_>,
     protocol: IpProtocol,
     version: u8,
     part: Part<'_>,
@@ -66,7 +66,7 @@ pub(super) fn protocol(
 }
 
 /// Writes an encapsulating security payload (RFC 4303), behind whose first numbers all is secret.
-fn esp(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn esp(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     // Numbers with nothing behind them are no payload.
     part.get(0, 9)?;
     put!(line, "ESP(spi=0x{:08x},seq=0x{:x}), length {}", part.u32(0)?, part.u32(4)?, part.length);
@@ -74,7 +74,10 @@ fn esp(line: &mut Line<'_>, part: Part<'_>) -> Written {
 }
 
 /// Writes an authentication header (RFC 4302), and returns what is behind it.
-pub(super) fn authentication_header<'a>(line: &mut Line<'_>, part: Part<'a>) -> Result<(IpProtocol, Part<'a>), Cut> {
+pub(super) fn authentication_header<'a>(
+    line: &mut SummaryLine<'_>,
+    part: Part<'a>,
+) -> Result<(IpProtocol, Part<'a>), Cut> {
     let next = IpProtocol(part.u8(0)?);
     put!(line, "AH");
     let len = 4 * (usize::from(part.u8(1)?) + 2);
@@ -93,7 +96,7 @@ pub(super) fn authentication_header<'a>(line: &mut Line<'_>, part: Part<'a>) -> 
 }
 
 /// Writes a GRE header (RFC 2784, RFC 2890) and what is behind it.
-fn gre(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn gre(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let flags = part.u16(0)?;
     put!(line, "GREv{}", flags & 7);
     let ether_type = part.ether_type(2)?;
@@ -130,7 +133,7 @@ fn gre(line: &mut Line<'_>, part: Part<'_>) -> Written {
 }
 
 /// Writes an IGMP message (RFC 1112, RFC 2236, RFC 3376).
-pub(super) fn igmp(line: &mut Line<'_>, part: Part<'_>) -> Written {
+pub(super) fn igmp(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let length = part.length;
     match part.u8(0)? {
         0x11 if length >= 12 => igmp_query_3(line, part)?,
@@ -164,13 +167,13 @@ pub(super) fn igmp(line: &mut Line<'_>, part: Part<'_>) -> Written {
     Ok(())
 }
 
-fn put_odd_len(line: &mut Line<'_>, length: usize) {
+fn put_odd_len(line: &mut SummaryLine<'_>, length: usize) {
     if length != 8 {
         put!(line, " [len {length}]");
     }
 }
 
-fn igmp_query_3(line: &mut Line<'_>, part: Part<'_>) -> Written {
+fn igmp_query_3(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     put!(line, "igmp query v3");
     if !part.length.is_multiple_of(4) {
         put!(line, " [invalid len {}]", part.length);
@@ -195,7 +198,7 @@ fn igmp_query_3(line: &mut Line<'_>, part: Part<'_>) -> Written {
 }
 
 /// Writes a time in tenths of seconds: `1.5s`, or from a minute on `51m12s`.
-fn put_response_time(line: &mut Line<'_>, tenths: u32) {
+fn put_response_time(line: &mut SummaryLine<'_>, tenths: u32) {
     put!(line, " [max resp time ");
     if tenths < 600 {
         put!(line, "{}.{}s]", tenths / 10, tenths % 10);

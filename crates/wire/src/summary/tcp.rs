@@ -1,7 +1,7 @@
 //! TCP (RFC 9293) and its options.
 
 use super::ip::Ends;
-use super::{Cut, Line, Part, Written, name, put};
+use super::{Cut, Part, SummaryLine, Written, name, put};
 use crate::tcp::flags;
 
 const HEADER_LEN: usize = 20;
@@ -18,7 +18,7 @@ const FLAGS: [(u8, char); 8] = [
     (flags::CWR, 'W'),
 ];
 
-pub(super) fn segment(line: &mut Line<'_>, part: Part<'_>, ends: Ends<'_>) -> Written {
+pub(super) fn segment(line: &mut SummaryLine<'_>, part: Part<'_>, ends: Ends<'_>) -> Written {
     let (Ok(src_port), Ok(dst_port)) = (part.u16(0), part.u16(2)) else {
         ends.put(line);
         return part.cut();
@@ -62,7 +62,7 @@ pub(super) fn segment(line: &mut Line<'_>, part: Part<'_>, ends: Ends<'_>) -> Wr
     Ok(())
 }
 
-fn put_flags(line: &mut Line<'_>, set: u8) {
+fn put_flags(line: &mut SummaryLine<'_>, set: u8) {
     put!(line, "Flags [");
     for (_, letter) in FLAGS.iter().filter(|(flag, _)| set & flag != 0) {
         put!(line, "{letter}");
@@ -71,7 +71,7 @@ fn put_flags(line: &mut Line<'_>, set: u8) {
 }
 
 /// Writes the options; false if one is bad, behind which nothing is to be believed.
-fn put_options(line: &mut Line<'_>, mut part: Part<'_>) -> Result<bool, Cut> {
+fn put_options(line: &mut SummaryLine<'_>, mut part: Part<'_>) -> Result<bool, Cut> {
     let mut separator = "";
     put!(line, ", options [");
     while part.length > 0 {
@@ -113,7 +113,7 @@ const NAMES: &[(u16, &str)] = &[
     (34, "tfo"),
 ];
 
-fn put_option_name(line: &mut Line<'_>, kind: u8) {
+fn put_option_name(line: &mut SummaryLine<'_>, kind: u8) {
     match name(NAMES, kind) {
         Some(name) => put!(line, "{name}"),
         None => put!(line, "unknown-{kind}"),
@@ -122,7 +122,7 @@ fn put_option_name(line: &mut Line<'_>, kind: u8) {
 
 /// Writes an option that says its length. Returns how many bytes it takes: what it needs, whatever it says; `None` if
 /// there are fewer.
-fn put_option(line: &mut Line<'_>, kind: u8, part: Part<'_>) -> Result<Option<usize>, Cut> {
+fn put_option(line: &mut SummaryLine<'_>, kind: u8, part: Part<'_>) -> Result<Option<usize>, Cut> {
     let said = if part.length < 2 { 0 } else { usize::from(part.u8(1)?) };
     if said < 2 || said > part.length {
         return Ok(None);

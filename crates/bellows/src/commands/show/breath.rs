@@ -7,16 +7,16 @@ use std::time::Duration;
 use bellows_engine::listing::{Call, Listing};
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::text::harmless;
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{count, span};
 
-pub fn execute(home: &Home, json: bool) -> Result<ExitCode, Failure> {
-    let Reply::Breath(listing) = ask(home, &Request::Breath)? else {
-        return Err(Failure::Failed(format!("`{}` answers something else than its breath", home.name())));
+pub fn execute(runtime_dir: &RuntimeDir, json: bool) -> Result<ExitCode, CommandError> {
+    let Reply::Breath(listing) = ask(runtime_dir, &Request::Breath)? else {
+        return Err(CommandError::Failed(format!("`{}` answers something else than its breath", runtime_dir.name())));
     };
     let text = if json { format!("{:#}\n", json!(listing)) } else { render(&listing) };
     terminal::print(&text)?;
@@ -25,8 +25,8 @@ pub fn execute(home: &Home, json: bool) -> Result<ExitCode, Failure> {
 
 fn render(listing: &Listing) -> String {
     let mut text = format!("schedule {}", listing.schedule);
-    if let Some(refusal) = &listing.refusal {
-        let _ = write!(text, ", not native as asked for: {refusal}");
+    if let Some(fallback_reason) = &listing.fallback_reason {
+        let _ = write!(text, ", not native as asked for: {fallback_reason}");
     }
     let _ = writeln!(text, "\n\ncalls of a breath, in order:");
     for call in &listing.calls {
@@ -36,7 +36,7 @@ fn render(listing: &Listing) -> String {
         return text;
     }
     let bytes: usize = listing.code.iter().map(|line| line.bytes.len() / 2).sum();
-    let assembling = span(Duration::from_nanos(listing.assembling_nanos));
+    let assembling = span(Duration::from_nanos(listing.assembling_ns));
     let _ = writeln!(text, "\n{} bytes of machine code, assembled in {assembling}:", count(bytes as u64));
     for line in &listing.code {
         if let Some(label) = &line.label {
@@ -60,7 +60,7 @@ fn condition(call: &Call) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bellows_engine::listing::Line;
+    use bellows_engine::listing::CodeLine;
 
     #[test]
     fn every_stretch_is_labelled_and_every_call_says_when() {
@@ -70,7 +70,7 @@ mod tests {
             function: String::new(),
             tests: tests.iter().map(|test| test.to_string()).collect(),
         };
-        let line = |label: Option<&str>, text: &str| Line {
+        let line = |label: Option<&str>, text: &str| CodeLine {
             address: 0x1000,
             bytes: "4831c0".to_owned(),
             text: text.to_owned(),
@@ -78,9 +78,9 @@ mod tests {
         };
         let listing = Listing {
             schedule: "native".to_owned(),
-            refusal: None,
+            fallback_reason: None,
             calls: vec![call("pull", "source", &["slot 0"]), call("push", "sink", &["source.output -> sink.input"])],
-            assembling_nanos: 20_000,
+            assembling_ns: 20_000,
             code: vec![line(Some("push sink"), "xor rax, rax"), line(None, "ret")],
         };
         let text = render(&listing);

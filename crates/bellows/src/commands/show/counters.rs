@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use bellows_config::Registry;
 use bellows_inspect::networks::{self, Sample};
-use bellows_observe::{AppCounts, Home, LinkCounts, Snapshot};
+use bellows_observe::{AppCounts, RuntimeDir, LinkCounts, Snapshot};
 use serde::Serialize;
 use serde_json::json;
 
 use super::say_if_not_running;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, count};
 
@@ -34,10 +34,10 @@ struct Counted {
     help: Option<String>,
 }
 
-pub fn execute(home: Home, registry: &Registry, all: bool, json: bool) -> Result<ExitCode, Failure> {
-    let (name, state) = (home.name(), networks::state(&home));
-    let mut value = networks::identity(&home);
-    let mut observer = networks::open(home)?;
+pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, all: bool, json: bool) -> Result<ExitCode, CommandError> {
+    let (name, state) = (runtime_dir.name(), networks::state(&runtime_dir));
+    let mut value = networks::identity(&runtime_dir);
+    let mut observer = networks::open(runtime_dir)?;
     let counters = Sample::take(&mut observer).counters;
     let rows = rows(&counters, registry, all || json);
     let text = match json {
@@ -83,9 +83,9 @@ fn rows(snapshot: &Snapshot, registry: &Registry, all: bool) -> Vec<Counted> {
 }
 
 fn of_app(app: &AppCounts, registry: &Registry) -> Vec<Counted> {
-    let traits = registry.get(&app.kind).map(|entry| entry.traits());
+    let info = registry.get(&app.kind).map(|entry| entry.info());
     let own = |counter: &str| {
-        let known = traits.into_iter().flat_map(|traits| traits.drops.iter().chain(traits.counters));
+        let known = info.into_iter().flat_map(|info| info.drops.iter().chain(info.counters));
         known.into_iter().find(|known| known.name == counter).map(|known| known.help)
     };
     let help = |counter: &str| own(counter).or_else(|| bellows_observe::drop_help(counter)).map(str::to_owned);

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use bellows_inspect::hot::{self, Function, Report};
 use bellows_inspect::text::harmless;
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use clap::Args;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, count, percent, plural};
 
@@ -47,9 +47,9 @@ const LISTED: usize = 20;
 /// Of how many functions the instructions are shown.
 const USUAL_TOP: usize = 3;
 
-pub fn execute(home: &Home, options: &Options, json: bool) -> Result<ExitCode, Failure> {
+pub fn execute(runtime_dir: &RuntimeDir, options: &Options, json: bool) -> Result<ExitCode, CommandError> {
     let duration = options.duration.map_or(USUAL_DURATION, bellows_config::Duration::std);
-    let mut report = hot::report(home, options.app.as_deref(), duration)?;
+    let mut report = hot::report(runtime_dir, options.app.as_deref(), duration)?;
     let text = if json {
         report.functions.iter_mut().for_each(|function| function.instructions.retain(|line| line.samples > 0));
         format!("{:#}\n", json!(report))

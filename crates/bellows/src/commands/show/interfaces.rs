@@ -9,12 +9,12 @@ use bellows_config::{Entry, Registry};
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_inspect::text::harmless;
-use bellows_observe::{AppCounts, Home, LinkCounts};
+use bellows_observe::{AppCounts, RuntimeDir, LinkCounts};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::say_if_not_running;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, known, packet_rate};
 
@@ -48,11 +48,11 @@ struct Interface {
     status: Value,
 }
 
-pub fn execute(home: Home, registry: &Registry, json: bool) -> Result<ExitCode, Failure> {
-    let (name, state) = (home.name(), networks::state(&home));
-    let mut value = networks::identity(&home);
-    let statuses = if state == State::Running { statuses(&home) } else { BTreeMap::new() };
-    let mut observer = networks::open(home)?;
+pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Result<ExitCode, CommandError> {
+    let (name, state) = (runtime_dir.name(), networks::state(&runtime_dir));
+    let mut value = networks::identity(&runtime_dir);
+    let statuses = if state == State::Running { statuses(&runtime_dir) } else { BTreeMap::new() };
+    let mut observer = networks::open(runtime_dir)?;
     let before = Sample::take(&mut observer);
     if state.is_alive() {
         thread::sleep(MEASURED);
@@ -72,8 +72,8 @@ pub fn execute(home: Home, registry: &Registry, json: bool) -> Result<ExitCode, 
 }
 
 /// What the apps of a running network say of themselves. A network that does not answer still has counters.
-fn statuses(home: &Home) -> BTreeMap<String, Value> {
-    match ask(home, &Request::Apps) {
+fn statuses(runtime_dir: &RuntimeDir) -> BTreeMap<String, Value> {
+    match ask(runtime_dir, &Request::Apps) {
         Ok(Reply::Apps { apps }) => apps.into_iter().map(|app| (app.app, app.status)).collect(),
         Ok(_) => BTreeMap::new(),
         Err(failure) => {

@@ -6,20 +6,20 @@ use std::time::Duration;
 use bellows_inspect::networks::{self, Change, Sample};
 use bellows_inspect::times::{self, PERCENTILES, TIMES};
 use bellows_lab::histogram::Histogram;
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use serde_json::json;
 
 use crate::baseline::Since;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, nanos, span};
 
-pub fn execute(home: Home, json: bool) -> Result<ExitCode, Failure> {
-    let name = home.name();
-    let mut value = networks::identity(&home);
-    let mut observer = networks::open(home)?;
+pub fn execute(runtime_dir: RuntimeDir, json: bool) -> Result<ExitCode, CommandError> {
+    let name = runtime_dir.name();
+    let mut value = networks::identity(&runtime_dir);
+    let mut observer = networks::open(runtime_dir)?;
     let now = Sample::settled(&mut observer);
-    let since = Since::read(observer.home(), &now);
+    let since = Since::read(observer.runtime_dir(), &now);
     let cleared = since.is_clear();
     let change = Change::between(since.sample().clone(), now);
     let text = if json {

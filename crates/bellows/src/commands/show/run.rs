@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use bellows_inspect::accounting::{Accounts, ENOUGH, Row};
 use bellows_inspect::networks::{self, Change, Sample, State};
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::Part;
 use crate::baseline::Since;
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_rate, percent, plural, scaled, span};
 
@@ -35,12 +35,12 @@ pub struct Options {
 
 impl Options {
     /// Refuses options that another part does not have.
-    pub fn check(&self, part: Option<Part>) -> Result<(), Failure> {
+    pub fn check(&self, part: Option<Part>) -> Result<(), CommandError> {
         if self.sort.is_some() && part != Some(Part::Run) {
-            return Err(Failure::Mistake("--sort is for `show run`".to_owned()));
+            return Err(CommandError::Usage("--sort is for `show run`".to_owned()));
         }
         if self.all && !matches!(part, Some(Part::Run | Part::Counters)) {
-            return Err(Failure::Mistake("--all is for `show run` and `show counters`".to_owned()));
+            return Err(CommandError::Usage("--all is for `show run` and `show counters`".to_owned()));
         }
         Ok(())
     }
@@ -88,11 +88,11 @@ impl Sort {
     }
 }
 
-pub fn execute(home: Home, options: &Options, json: bool) -> Result<ExitCode, Failure> {
-    let (name, user, state) = (home.name(), home.user(), networks::state(&home));
-    let mut observer = networks::open(home)?;
+pub fn execute(runtime_dir: RuntimeDir, options: &Options, json: bool) -> Result<ExitCode, CommandError> {
+    let (name, user, state) = (runtime_dir.name(), runtime_dir.user(), networks::state(&runtime_dir));
+    let mut observer = networks::open(runtime_dir)?;
     let now = Sample::settled(&mut observer);
-    let since = Since::read(observer.home(), &now);
+    let since = Since::read(observer.runtime_dir(), &now);
     let cleared = since.is_clear();
     let change = Change::between(since.sample().clone(), now);
     let view = View { name, user, state, cleared, accounts: Accounts::of(&change), change };
@@ -117,12 +117,12 @@ impl View {
     /// The share of the time that was spent in apps, from 0 to 1, as far as the samples tell.
     fn in_apps(&self) -> Option<f64> {
         let ticks = self.change.after.counters.ticks_per_second as f64 * self.change.seconds();
-        (self.metered() > 0 && ticks >= 1.0).then(|| (self.accounts.clocks / ticks).min(1.0))
+        (self.sampled() > 0 && ticks >= 1.0).then(|| (self.accounts.clocks / ticks).min(1.0))
     }
 
-    /// Instrumented breaths.
-    fn metered(&self) -> u64 {
-        self.change.engine_total("metered_breaths")
+    /// Sampled breaths.
+    fn sampled(&self) -> u64 {
+        self.change.engine_total("sampled_breaths")
     }
 
     fn rows(&self, options: &Options) -> Vec<&Row> {
@@ -146,8 +146,8 @@ impl View {
             "ticks_per_second": change.after.counters.ticks_per_second,
             "breaths": change.engine_total("breaths"),
             "idle_breaths": change.engine_total("idle_breaths"),
-            "metered_breaths": self.metered(),
-            "naps": change.engine_total("naps"),
+            "sampled_breaths": self.sampled(),
+            "sleeps": change.engine_total("sleeps"),
             "asleep": change.asleep(),
             "in_apps": self.in_apps(),
             "packets_per_second": busiest.packets,
@@ -188,7 +188,7 @@ impl View {
         let busiest = change.busiest_link();
         format!(
             "{} (process {}, schedule {}): {state}\n\
-             {} breaths/s{idle}; in apps {} of the time, asleep {}, {} naps/s\n\
+             {} breaths/s{idle}; in apps {} of the time, asleep {}, {} sleeps/s\n\
              busiest link {}, {}; dropped {}\n",
             self.name,
             counters.pid,
@@ -196,7 +196,7 @@ impl View {
             scaled(change.engine("breaths")),
             known(self.in_apps(), percent),
             percent(change.asleep()),
-            scaled(change.engine("naps")),
+            scaled(change.engine("sleeps")),
             packet_rate(busiest.packets),
             bit_rate(busiest.bits),
             packet_rate(self.drops()),
@@ -205,16 +205,16 @@ impl View {
 
     /// What is exact, and what stands for more.
     fn notes(&self, rows: &[&Row]) -> String {
-        let metered = self.metered();
-        if metered == 0 {
-            return "Calls and packets are exact. No breath was instrumented so far, so clocks are not known.\n"
+        let sampled = self.sampled();
+        if sampled == 0 {
+            return "Calls and packets are exact. No breath was sampled so far, so clocks are not known.\n"
                 .to_owned();
         }
         let mut text = format!(
-            "Calls and packets are exact{}; clocks, {} a second, are those of {} breaths drawn at random.",
+            "Calls and packets are exact{}; clocks, {} a second, are those of {} breaths chosen at random.",
             if rows.iter().any(|row| row.packets_estimated) { ", estimated after a ~" } else { "" },
             scaled(self.change.after.counters.ticks_per_second as f64),
-            count(metered),
+            count(sampled),
         );
         let sum = |of: fn(&Row) -> u64| rows.iter().map(|row| of(row)).fold(0, u64::saturating_add);
         let (outliers, clocks) = (sum(|row| row.sampled.outlier_calls), sum(|row| row.sampled.outlier_clocks));
@@ -279,7 +279,7 @@ fn table(rows: &[&Row]) -> Table {
         ("ENTRY", Align::Left),
         ("CALLS", Align::Right),
         ("PACKETS", Align::Right),
-        ("NAPS", Align::Right),
+        ("SLEEPS", Align::Right),
         ("CLOCKS/PKT", Align::Right),
         ("PKTS/CALL", Align::Right),
     ]);
@@ -306,7 +306,7 @@ fn table(rows: &[&Row]) -> Table {
             row.entry.to_owned(),
             count(row.calls),
             row.packets.map_or_else(|| UNKNOWN.to_owned(), |packets| format!("{mark}{}", count(packets))),
-            count(row.naps),
+            count(row.sleeps),
             known(sampled.clocks_per_packet(), figure),
             row.packets_per_call().map_or_else(|| UNKNOWN.to_owned(), |each| format!("{mark}{}", figure(each))),
         ];
@@ -365,12 +365,12 @@ mod tests {
     fn the_table_says_where_the_clocks_go() {
         let text = view(vec![], three()).render(&options(None, false), false);
         let expected = "\
-NAME    STATE   ENTRY   CALLS    PACKETS  NAPS  CLOCKS/PKT  PKTS/CALL   SHARE
+NAME    STATE   ENTRY   CALLS    PACKETS  SLEEPS  CLOCKS/PKT  PKTS/CALL   SHARE
 sink    active  push   10,000  1,280,000     0        20.0        128  66.7 %
 source  active  pull   20,000  1,280,000     0        10.0       64.0  33.3 %
 rare    active  push        7          7     0           –       1.00   0.0 %
 
-Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths drawn at random.
+Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths chosen at random.
 – stands for figures of fewer than 16 calls in these.
 ";
         assert!(text.ends_with(expected), "{text}");

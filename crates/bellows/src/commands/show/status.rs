@@ -9,19 +9,19 @@ use bellows_inspect::text::harmless;
 use serde_json::{Value, json};
 
 use super::vhost::{self, Wanted};
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::UNKNOWN;
 
-pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError> {
     let found = vhost::find(name, Wanted::ANY)?;
-    let home = found.observer.home();
+    let runtime_dir = found.observer.runtime_dir();
     let text = if json {
-        let mut value = networks::identity(home);
+        let mut value = networks::identity(runtime_dir);
         value["apps"] = json!(found.devices);
         format!("{value:#}\n")
     } else if found.devices.is_empty() {
-        format!("no app of `{}` has a status; `bellows show apps` prints the counters of all\n", harmless(&home.name()))
+        format!("no app of `{}` has a status; `bellows show apps` prints the counters of all\n", harmless(&runtime_dir.name()))
     } else {
         found.devices.iter().map(render).collect::<Vec<_>>().join("\n")
     };

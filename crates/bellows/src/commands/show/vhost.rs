@@ -8,11 +8,11 @@ use bellows_engine::AppStatus;
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
 use bellows_inspect::text::harmless;
-use bellows_observe::{Home, Observer};
+use bellows_observe::{RuntimeDir, Observer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, plural};
 
@@ -38,13 +38,13 @@ impl Wanted {
     }
 }
 
-pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, Failure> {
+pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError> {
     let found = find(name, Wanted::VIRTIO)?;
     found.complain_if_empty()?;
     let text = if json {
         let devices: Vec<Value> = found.devices.into_iter().map(as_json).collect();
-        let home = found.observer.home();
-        let mut value = networks::identity(home);
+        let runtime_dir = found.observer.runtime_dir();
+        let mut value = networks::identity(runtime_dir);
         value["devices"] = json!(devices);
         format!("{value:#}\n")
     } else {
@@ -63,22 +63,22 @@ pub(super) struct Devices {
 }
 
 impl Devices {
-    fn of(home: Home, wanted: Wanted) -> Result<Devices, Failure> {
-        let observer = networks::open(home)?;
-        let Reply::Apps { apps } = ask(observer.home(), &Request::Apps)? else {
-            let name = observer.home().name();
-            return Err(Failure::Failed(format!("`{name}` answers something else than its apps' states")));
+    fn of(runtime_dir: RuntimeDir, wanted: Wanted) -> Result<Devices, CommandError> {
+        let observer = networks::open(runtime_dir)?;
+        let Reply::Apps { apps } = ask(observer.runtime_dir(), &Request::Apps)? else {
+            let name = observer.runtime_dir().name();
+            return Err(CommandError::Failed(format!("`{name}` answers something else than its apps' states")));
         };
         let devices = apps.into_iter().filter(|app| (wanted.is_wanted)(&app.status)).collect();
         Ok(Devices { observer, devices, wanted })
     }
 
-    fn complain_if_empty(&self) -> Result<(), Failure> {
+    fn complain_if_empty(&self) -> Result<(), CommandError> {
         if !self.devices.is_empty() {
             return Ok(());
         }
-        let name = self.observer.home().name();
-        Err(Failure::Mistake(format!(
+        let name = self.observer.runtime_dir().name();
+        Err(CommandError::Usage(format!(
             "`{name}` has no {}; `bellows show apps {name}` lists what it has",
             self.wanted.bare_noun()
         )))
@@ -92,20 +92,20 @@ impl Devices {
 }
 
 /// The wanted apps of the network of this name; or, in a network that runs, the one of this name.
-pub(super) fn find(name: Option<&str>, wanted: Wanted) -> Result<Devices, Failure> {
+pub(super) fn find(name: Option<&str>, wanted: Wanted) -> Result<Devices, CommandError> {
     match (networks::pick(name), name) {
-        (Ok(home), _) => Devices::of(home, wanted),
+        (Ok(runtime_dir), _) => Devices::of(runtime_dir, wanted),
         (Err(_), Some(name)) => find_app(name, wanted),
         (Err(error), None) => Err(error.into()),
     }
 }
 
-fn find_app(name: &str, wanted: Wanted) -> Result<Devices, Failure> {
+fn find_app(name: &str, wanted: Wanted) -> Result<Devices, CommandError> {
     // Those of other users are asked only by name: one that does not answer would hold up the others.
-    let own = Home::all().into_iter().filter(|home| !home.is_foreign());
-    let running = own.filter(|home| networks::state(home).is_alive());
+    let own = RuntimeDir::all().into_iter().filter(|runtime_dir| !runtime_dir.is_foreign());
+    let running = own.filter(|runtime_dir| networks::state(runtime_dir).is_alive());
     // One that ends just now is none.
-    let mut networks: Vec<Devices> = running.filter_map(|home| Devices::of(home, wanted).ok()).collect();
+    let mut networks: Vec<Devices> = running.filter_map(|runtime_dir| Devices::of(runtime_dir, wanted).ok()).collect();
     let known: Vec<String> = networks.iter().flat_map(names).collect();
     let other = networks.iter().find_map(|network| other_app(network, name));
     networks.iter_mut().for_each(|network| network.devices.retain(|device| device.app == name));
@@ -114,33 +114,33 @@ fn find_app(name: &str, wanted: Wanted) -> Result<Devices, Failure> {
         1 => Ok(networks.swap_remove(0)),
         0 => Err(other.unwrap_or_else(|| no_such(name, &known, wanted))),
         _ => {
-            let networks: Vec<String> = networks.iter().map(|network| network.observer.home().name()).collect();
+            let networks: Vec<String> = networks.iter().map(|network| network.observer.runtime_dir().name()).collect();
             let networks = networks.join(", ");
-            Err(Failure::Mistake(format!("several networks have an app `{name}`; name one of them: {networks}")))
+            Err(CommandError::Usage(format!("several networks have an app `{name}`; name one of them: {networks}")))
         }
     }
 }
 
 /// That the network's app of this name, if it has one, is something else.
-fn other_app(network: &Devices, name: &str) -> Option<Failure> {
+fn other_app(network: &Devices, name: &str) -> Option<CommandError> {
     let kind = network.kind_of(name)?;
-    let (noun, network) = (network.wanted.noun, network.observer.home().name());
-    Some(Failure::Mistake(format!("`{name}` of `{network}` is a {kind}, not {noun}")))
+    let (noun, network) = (network.wanted.noun, network.observer.runtime_dir().name());
+    Some(CommandError::Usage(format!("`{name}` of `{network}` is a {kind}, not {noun}")))
 }
 
 /// What may be asked for: the network and its devices.
 fn names(network: &Devices) -> Vec<String> {
     let devices = network.devices.iter().map(|device| device.app.clone());
-    [network.observer.home().name()].into_iter().chain(devices).collect()
+    [network.observer.runtime_dir().name()].into_iter().chain(devices).collect()
 }
 
-fn no_such(name: &str, known: &[String], wanted: Wanted) -> Failure {
+fn no_such(name: &str, known: &[String], wanted: Wanted) -> CommandError {
     let known = match nearest(name, known.iter().map(String::as_str)) {
         Some(near) => format!("; did you mean `{near}`?"),
         None if known.is_empty() => "; no network is running".to_owned(),
         None => format!("; there are {}", known.join(", ")),
     };
-    Failure::Mistake(format!(
+    CommandError::Usage(format!(
         "no network is named `{name}`, and no {} in one{known} ({})",
         wanted.bare_noun(),
         networks::where_looked()
@@ -166,7 +166,7 @@ struct Device {
     features: Option<Vec<String>>,
     #[serde(default)]
     protocol_features: Vec<String>,
-    memory: Option<Memory>,
+    memory: Option<MemoryStatus>,
     #[serde(default)]
     connections: u64,
     #[serde(default)]
@@ -180,7 +180,7 @@ struct Device {
     confinement: Option<Confinement>,
     engine_faults: Option<Faults>,
     #[serde(default)]
-    rings: Vec<Ring>,
+    rings: Vec<RingStatus>,
 }
 
 /// How the driver is told of used buffers.
@@ -215,13 +215,13 @@ struct Faults {
 }
 
 #[derive(Debug, Deserialize)]
-struct Memory {
+struct MemoryStatus {
     regions: u64,
     bytes: u64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Ring {
+struct RingStatus {
     index: u64,
     direction: String,
     state: String,

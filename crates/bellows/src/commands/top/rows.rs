@@ -187,7 +187,7 @@ fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Valu
         "bits_per_second": rate(busiest.bits),
         "asleep": rate(change.asleep()),
         "idle_breaths": change.idle_breaths().filter(|_| running),
-        "naps_per_second": rate(change.engine("naps")),
+        "sleeps_per_second": rate(change.engine("sleeps")),
         "slow_breaths": counters.engine("slow_breaths"),
         "standstills": counters.engine("standstills"),
         "buffers": counters.engine("buffers"),
@@ -195,7 +195,7 @@ fn summary(name: &str, state: State, end: Option<&str>, change: &Change) -> Valu
     });
     for (name, _) in TIMES {
         let histogram = change.histogram(name);
-        value[name] = json!({ "p50_nanos": histogram.quantile(0.5), "p99_nanos": histogram.quantile(0.99) });
+        value[name] = json!({ "p50_ns": histogram.quantile(0.5), "p99_ns": histogram.quantile(0.99) });
     }
     value
 }
@@ -228,7 +228,7 @@ fn pace(change: &Change) -> String {
     if let Some(share) = change.idle_breaths() {
         let _ = write!(text, "{:.0} % of its breaths idle, ", 100.0 * share);
     }
-    let _ = writeln!(text, "{} naps/s", scaled(change.engine("naps")));
+    let _ = writeln!(text, "{} sleeps/s", scaled(change.engine("sleeps")));
     let times = TIMES.iter().filter_map(|(name, _)| times::brief(name, &change.histogram(name), 2));
     let times: Vec<String> = times.collect();
     if !times.is_empty() {

@@ -15,10 +15,10 @@ use crate::workers;
 
 /// Measure what an app costs per packet, and why
 ///
-/// Packets go from a source to a sink (the reference), then from a source through the app to a sink (the production); what
+/// Packets go from a source to a sink (the baseline), then from a source through the app to a sink (with the app); what
 /// the second costs more is the app. Both runs alternate in rounds of about a millisecond, in several fresh processes;
 /// figures are medians over the processes with their 95 percent confidence intervals. Beside the difference stands what the
-/// engine's live accounting books for the same app.
+/// engine's live accounting records for the same app.
 ///
 /// All ports are wired that there are: each input gets packets, each output leads to a sink. An app without inputs takes the
 /// source's place, one without outputs the sink's. Several apps can be given in a row, with their keys in parentheses:
@@ -49,7 +49,7 @@ pub struct Arguments {
     against: Option<String>,
     /// Measure an app in this network
     ///
-    /// The reference is the network without the app, where that is possible.
+    /// The baseline is the network without the app, where that is possible.
     #[arg(long, value_name = "FILE", requires = "app")]
     network: Option<PathBuf>,
     /// The app's name in the network

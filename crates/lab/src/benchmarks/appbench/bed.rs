@@ -48,12 +48,12 @@ pub(super) struct Bed {
     sources: Vec<String>,
 }
 
-/// What an app's calls in instrumented breaths have taken, and all its calls.
+/// What an app's calls in sampled breaths have taken, and all its calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// The app.
     pub app: String,
-    /// Clocks of its instrumented calls.
+    /// Clocks of its sampled calls.
     pub clocks: u64,
     /// Packets that it took from its inputs, or sent if it has none, in all calls.
     pub packets: u64,
@@ -61,24 +61,24 @@ pub struct Account {
     pub calls: u64,
 }
 
-/// What the instrumented breaths of a bed have booked.
+/// What the sampled breaths of a bed have recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Booking {
+pub struct Recording {
     /// For each app.
     pub accounts: Vec<Account>,
     /// Packets that came to what is measured in those breaths.
     pub packets: u64,
 }
 
-impl Booking {
-    /// What was booked since an earlier look at the same bed.
-    pub(super) fn since(mut self, earlier: &Booking) -> Booking {
+impl Recording {
+    /// What was recorded since an earlier look at the same bed.
+    pub(super) fn since(mut self, earlier: &Recording) -> Recording {
         for (account, earlier) in self.accounts.iter_mut().zip(&earlier.accounts) {
             account.clocks -= earlier.clocks;
             account.packets -= earlier.packets;
             account.calls -= earlier.calls;
         }
-        Booking { packets: self.packets - earlier.packets, ..self }
+        Recording { packets: self.packets - earlier.packets, ..self }
     }
 }
 
@@ -94,9 +94,9 @@ pub(super) struct Books {
     pub(super) drops: BTreeMap<String, u64>,
     /// An app that panicked.
     pub(super) panicked: Option<String>,
-    pub(super) booking: Booking,
-    /// Breaths that have been instrumented.
-    pub(super) instrumented: u64,
+    pub(super) recording: Recording,
+    /// Breaths that have been sampled.
+    pub(super) sampled: u64,
 }
 
 impl Books {
@@ -255,21 +255,21 @@ impl Bed {
         }
         let failed = |app: &&AppCounts| app.drops.get("app_failed").is_some_and(|&count| count > 0);
         let sources = snapshot.apps.iter().filter(|app| self.sources.contains(&app.name));
-        let booked = sources.map(|app| booked(app, "packets")).sum();
+        let recorded = sources.map(|app| recorded(app, "packets")).sum();
         Books {
             came: sum(&self.coming),
             left: sum(&self.leaving),
             waiting: self.coming.iter().map(|&link| snapshot.links[link].waiting).sum(),
             drops,
             panicked: snapshot.apps.iter().find(failed).map(|app| app.name.clone()),
-            booking: Booking { accounts: snapshot.apps.iter().map(account).collect(), packets: booked },
-            instrumented: snapshot.engine("metered_breaths"),
+            recording: Recording { accounts: snapshot.apps.iter().map(account).collect(), packets: recorded },
+            sampled: snapshot.engine("sampled_breaths"),
         }
     }
 }
 
-/// What was booked for an app, at all of its entries.
-fn booked(app: &AppCounts, what: &str) -> u64 {
+/// What was recorded for an app, at all of its entries.
+fn recorded(app: &AppCounts, what: &str) -> u64 {
     let at = |entry: &str| app.account.get(&format!("{entry}_{what}")).copied().unwrap_or(0);
     ["pull", "push", "tick"].map(at).iter().sum()
 }
@@ -280,7 +280,7 @@ fn account(app: &AppCounts) -> Account {
         0 => (app.out_packets, calls("pull") + calls("tick")),
         taken => (taken, calls("push")),
     };
-    Account { app: app.name.clone(), clocks: booked(app, "clocks"), packets, calls }
+    Account { app: app.name.clone(), clocks: recorded(app, "clocks"), packets, calls }
 }
 
 /// The sources and sinks of a measurement, under names that are free.

@@ -14,20 +14,20 @@ use crate::supply::Reach;
 
 /// What one event comes to.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct EventRow {
     pub(super) event: String,
-    pub(super) reference: Option<Median>,
-    pub(super) production: Median,
+    pub(super) baseline: Option<Median>,
+    pub(super) with_app: Median,
     pub(crate) difference: Option<Median>,
 }
 
 /// What the live accounting says of one app, for each packet that comes to what is measured.
 #[derive(Clone, Debug)]
-pub(super) struct Booked {
+pub(super) struct Recorded {
     pub(super) app: String,
-    pub(super) reference: Option<Median>,
-    pub(super) production: Option<Median>,
-    /// Packets a call, in the production.
+    pub(super) baseline: Option<Median>,
+    pub(super) with_app: Option<Median>,
+    /// Packets a call, in the network with the app.
     pub(super) vector: Option<Median>,
 }
 
@@ -38,15 +38,15 @@ pub(crate) struct Sheet {
     pub(super) processes: usize,
     /// Packets of each run in all processes.
     pub(super) packets: u64,
-    pub(super) lines: Vec<Line>,
-    pub(super) booked: Vec<Booked>,
+    pub(super) lines: Vec<EventRow>,
+    pub(super) recorded: Vec<Recorded>,
     /// What the live accounting says of the apps that are measured, and what the difference is more than that.
     pub(super) accounted: Option<Median>,
     pub(super) gap: Option<Median>,
     /// Of a hundred packets that came, how many left, and how many were dropped for which reason.
     pub(super) left: f64,
     pub(super) drops: BTreeMap<String, f64>,
-    /// In how many of 100 breaths of the production a packet moved.
+    /// In how many of 100 breaths of the network with the app a packet moved.
     pub(super) busy: f64,
     /// Of a hundred packets that were offered, how many were not taken in time.
     pub(super) missed: f64,
@@ -66,18 +66,18 @@ fn rank(event: &str) -> (usize, &str) {
 
 impl Sheet {
     pub(crate) fn of(cell: Cell, answers: Vec<Comparison>) -> Sheet {
-        let productions: Vec<&Tally> = answers.iter().filter_map(|answer| answer.production.as_ref()).collect();
+        let with_apps: Vec<&Tally> = answers.iter().filter_map(|answer| answer.with_app.as_ref()).collect();
         let mut events: Vec<String> =
-            productions.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
+            with_apps.first().map_or_else(Vec::new, |tally| tally.costs.keys().cloned().collect());
         events.sort_by(|one, other| rank(one).cmp(&rank(other)));
         let busy = median(&answers.iter().map(|answer| 100.0 * answer.busy).collect::<Vec<f64>>());
         let busy = busy.map_or(100.0, |busy| busy.value);
         events.retain(|_| busy >= BUSY);
-        let lines: Vec<Line> = events.into_iter().filter_map(|event| Line::of(event, &answers)).collect();
-        let total = |of: fn(&Tally) -> u64| productions.iter().map(|tally| of(tally)).sum::<u64>();
+        let lines: Vec<EventRow> = events.into_iter().filter_map(|event| EventRow::of(event, &answers)).collect();
+        let total = |of: fn(&Tally) -> u64| with_apps.iter().map(|tally| of(tally)).sum::<u64>();
         let came = total(|tally| tally.came).max(1) as f64;
         let mut dropped: BTreeMap<&String, u64> = BTreeMap::new();
-        for (reason, count) in productions.iter().flat_map(|tally| &tally.drops) {
+        for (reason, count) in with_apps.iter().flat_map(|tally| &tally.drops) {
             *dropped.entry(reason).or_default() += count;
         }
         let drops = dropped.into_iter().map(|(reason, count)| (reason.clone(), 100.0 * count as f64 / came)).collect();
@@ -89,7 +89,7 @@ impl Sheet {
             cell,
             processes: answers.len(),
             packets: total(|tally| tally.packets),
-            booked: booked(&answers),
+            recorded: recorded(&answers),
             accounted: figures(&Comparison::accounted),
             gap: figures(&|answer| Some(answer.difference(CLOCKS)? - answer.accounted()?))
                 .filter(|_| !lines.is_empty()),
@@ -110,21 +110,21 @@ impl Sheet {
     }
 
     /// The clocks.
-    pub(crate) fn clocks(&self) -> Option<&Line> {
+    pub(crate) fn clocks(&self) -> Option<&EventRow> {
         self.lines.iter().find(|line| line.event == CLOCKS)
     }
 
     /// What the app costs here, in the terms of a missing prefetch.
     fn point(&self, own: usize) -> Option<Point> {
-        let of = |app: &&Booked| self.measured.contains(&app.app);
-        let neighbours = self.booked.iter().filter(|app| !of(app)).filter_map(|app| Some(app.production?.value));
+        let of = |app: &&Recorded| self.measured.contains(&app.app);
+        let neighbours = self.recorded.iter().filter(|app| !of(app)).filter_map(|app| Some(app.with_app?.value));
         // Only a fixed load leaves packets to wait for one another.
         let loaded = self.lines.is_empty();
         Some(Point {
             resident: self.cell.residence.map(|residence| residence.level),
             distance: self.cell.prefetch.unwrap_or(own),
             cost: if loaded { self.accounted? } else { self.clocks()?.difference? },
-            vector: self.booked.iter().find(of).and_then(|app| Some(app.vector?.value)).filter(|_| loaded),
+            vector: self.recorded.iter().find(of).and_then(|app| Some(app.vector?.value)).filter(|_| loaded),
             neighbours: loaded.then(|| neighbours.sum()),
         })
     }
@@ -151,7 +151,7 @@ impl Sheet {
         for line in &self.lines {
             let unit = if line.event == CLOCKS { "clocks/packet" } else { "events/packet" };
             let runs =
-                [("reference", line.reference), ("production", Some(line.production)), ("difference", line.difference)];
+                [("baseline", line.baseline), ("with-app", Some(line.with_app)), ("difference", line.difference)];
             let known = runs.into_iter().filter_map(|(run, found)| Some((run, found?)));
             results.extend(known.map(|(run, found)| {
                 figure(&line.event, unit, found, vec![("run", run.into()), ("packets", self.packets.into())])
@@ -160,12 +160,12 @@ impl Sheet {
         for (case, found) in [("account", self.accounted), ("gap", self.gap)] {
             results.extend(found.map(|found| figure(case, "clocks/packet", found, Vec::new())));
         }
-        for app in &self.booked {
-            for (run, found) in [("reference", app.reference), ("production", app.production)] {
-                let labels = vec![("run", run.into()), ("booked", json!(app.app))];
+        for app in &self.recorded {
+            for (run, found) in [("baseline", app.baseline), ("with-app", app.with_app)] {
+                let labels = vec![("run", run.into()), ("recorded", json!(app.app))];
                 results.extend(found.map(|found| figure("account", "clocks/packet", found, labels)));
             }
-            let labels = vec![("run", "production".into()), ("booked", json!(app.app))];
+            let labels = vec![("run", "with-app".into()), ("recorded", json!(app.app))];
             results.extend(app.vector.map(|found| figure("vector", "packets/call", found, labels)));
         }
         results
@@ -179,15 +179,15 @@ impl Cell {
     }
 }
 
-impl Line {
-    fn of(event: String, answers: &[Comparison]) -> Option<Line> {
+impl EventRow {
+    fn of(event: String, answers: &[Comparison]) -> Option<EventRow> {
         let all = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
             median(&answers.iter().filter_map(of).collect::<Vec<f64>>())
         };
         let cost = |tally: Option<&Tally>| tally.and_then(|tally| tally.costs.get(&event).copied());
-        Some(Line {
-            reference: all(&|answer| cost(answer.reference.as_ref())),
-            production: all(&|answer| cost(answer.production.as_ref()))?,
+        Some(EventRow {
+            baseline: all(&|answer| cost(answer.baseline.as_ref())),
+            with_app: all(&|answer| cost(answer.with_app.as_ref()))?,
             difference: all(&|answer| answer.difference(&event)),
             event,
         })
@@ -195,34 +195,34 @@ impl Line {
 }
 
 impl Comparison {
-    /// What one event comes to more in the production.
+    /// What one event comes to more in the network with the app.
     fn difference(&self, event: &str) -> Option<f64> {
         let cost = |tally: &Option<Tally>| tally.as_ref()?.costs.get(event).copied();
-        Some(cost(&self.production)? - cost(&self.reference)?)
+        Some(cost(&self.with_app)? - cost(&self.baseline)?)
     }
 
     /// What the live accounting says of the apps that are measured.
     fn accounted(&self) -> Option<f64> {
-        let production = self.production.as_ref()?;
-        let measured = production.booked.accounts.iter().filter(|account| self.measured.contains(&account.app));
-        production.a_packet(measured.map(|account| account.clocks).sum())
+        let with_app = self.with_app.as_ref()?;
+        let measured = with_app.recorded.accounts.iter().filter(|account| self.measured.contains(&account.app));
+        with_app.a_packet(measured.map(|account| account.clocks).sum())
     }
 }
 
 impl Tally {
     /// Clocks of the accounts, for each packet that came to what is measured.
     fn a_packet(&self, clocks: u64) -> Option<f64> {
-        (self.booked.packets > 0).then_some(clocks as f64 / self.booked.packets as f64)
+        (self.recorded.packets > 0).then_some(clocks as f64 / self.recorded.packets as f64)
     }
 
     fn account(&self, app: &str) -> Option<&Account> {
-        self.booked.accounts.iter().find(|account| account.app == app)
+        self.recorded.accounts.iter().find(|account| account.app == app)
     }
 }
 
-fn booked(answers: &[Comparison]) -> Vec<Booked> {
-    let first = answers.first().and_then(|answer| answer.production.as_ref());
-    let names = first.into_iter().flat_map(|tally| &tally.booked.accounts).map(|account| account.app.clone());
+fn recorded(answers: &[Comparison]) -> Vec<Recorded> {
+    let first = answers.first().and_then(|answer| answer.with_app.as_ref());
+    let names = first.into_iter().flat_map(|tally| &tally.recorded.accounts).map(|account| account.app.clone());
     let lines = names.map(|app| {
         let all = |of: &dyn Fn(&Comparison) -> Option<f64>| -> Option<Median> {
             median(&answers.iter().filter_map(of).collect::<Vec<f64>>())
@@ -235,14 +235,14 @@ fn booked(answers: &[Comparison]) -> Vec<Booked> {
             let account = tally?.account(&app)?;
             (account.calls > 0).then_some(account.packets as f64 / account.calls as f64)
         };
-        Booked {
-            reference: all(&|answer| clocks(answer.reference.as_ref())),
-            production: all(&|answer| clocks(answer.production.as_ref())),
-            vector: all(&|answer| vector(answer.production.as_ref())),
+        Recorded {
+            baseline: all(&|answer| clocks(answer.baseline.as_ref())),
+            with_app: all(&|answer| clocks(answer.with_app.as_ref())),
+            vector: all(&|answer| vector(answer.with_app.as_ref())),
             app: app.clone(),
         }
     });
-    lines.filter(|line| line.production.is_some()).collect()
+    lines.filter(|line| line.with_app.is_some()).collect()
 }
 
 /// Whether a difference can be told from none.
@@ -325,7 +325,7 @@ impl Sheet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmarks::appbench::{Account, Booking, Row, Subject};
+    use crate::benchmarks::appbench::{Account, Recording, Row, Subject};
 
     const CELL: Cell = Cell { residence: None, prefetch: None };
 
@@ -338,14 +338,14 @@ mod tests {
             left: 900,
             drops: [("txdrop".to_owned(), 100)].into(),
             missed: 0,
-            booked: Booking { accounts: vec![account("tee", clocks, 10), account("sink", 500, 10)], packets: 500 },
+            recorded: Recording { accounts: vec![account("tee", clocks, 10), account("sink", 500, 10)], packets: 500 },
         }
     }
 
-    fn answer(reference: f64, production: f64) -> Comparison {
+    fn answer(baseline: f64, with_app: f64) -> Comparison {
         Comparison {
-            reference: Some(tally(&[(CLOCKS, reference), ("instructions", 10.0)], 0)),
-            production: Some(tally(&[(CLOCKS, production), ("instructions", 13.0)], 1_000)),
+            baseline: Some(tally(&[(CLOCKS, baseline), ("instructions", 10.0)], 0)),
+            with_app: Some(tally(&[(CLOCKS, with_app), ("instructions", 13.0)], 1_000)),
             measured: vec!["tee".to_owned()],
             busy: 1.0,
             ..Comparison::default()
@@ -361,10 +361,10 @@ mod tests {
         let difference = clocks.difference.unwrap();
         assert_eq!((difference.low, difference.value, difference.high), (2.0, 2.0, 2.0));
         assert!(!is_zero(&difference) && sheet.is_certain());
-        assert_eq!((clocks.production.low, clocks.production.high), (32.0, 112.0));
+        assert_eq!((clocks.with_app.low, clocks.with_app.high), (32.0, 112.0));
         // 1,000 clocks for 500 packets; the difference is 2.
         assert_eq!((sheet.accounted.unwrap().value, sheet.gap.unwrap().value), (2.0, 0.0));
-        let tee = &sheet.booked[0];
+        let tee = &sheet.recorded[0];
         assert_eq!((tee.app.as_str(), tee.vector.unwrap().value), ("tee", 100.0));
         assert_eq!((sheet.left, sheet.drops["txdrop"], sheet.packets), (90.0, 10.0, 15_000));
     }

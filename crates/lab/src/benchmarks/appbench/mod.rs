@@ -1,8 +1,8 @@
 //! `appbench`: what one app costs a packet, and why.
 //!
-//! As Snabb PR 615 does it: packets go from a source to a sink (the *reference*), then from a source through the app to a
-//! sink (the *production*), and what the second costs more is the app. Beside it stands what the engine's live accounting
-//! books for the same app, which is what that document wanted to know.
+//! As Snabb PR 615 does it: packets go from a source to a sink (the *baseline*), then from a source through the app to a
+//! sink (*with the app*), and what the second costs more is the app. Beside it stands what the engine's live accounting
+//! records for the same app, which is what that document wanted to know.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -16,12 +16,12 @@
 //!
 //! # What an interval holds
 //!
-//! A process runs reference and production in turn, in rounds of about a millisecond, and forms the difference of neighbours: what
+//! A process runs baseline and network with the app in turn, in rounds of about a millisecond, and forms the difference of neighbours: what
 //! slows both (another frequency, a neighbour on the same core) cancels out. Of its rounds only the quieter half counts,
-//! chosen by what reference and production took together, so that the choice favours neither. What is left differs from
+//! chosen by what baseline and network with the app took together, so that the choice favours neither. What is left differs from
 //! process to process, because memory lies elsewhere in each; and within a process the two networks cannot lie in the same
 //! place: the one that is laid out first is some thousandths of a clock slower or faster for the same work. So every other
-//! process lays out the production first. What the interval is made of is all that: a process gives one figure, the median
+//! process lays out the network with the app first. What the interval is made of is all that: a process gives one figure, the median
 //! over the processes is printed, and its 95 percent interval by order statistics ([`bellows_stats`]). A difference
 //! whose interval holds zero cannot be told from none.
 //!
@@ -58,7 +58,7 @@ use crate::supply::Order;
 use crate::traffic::{Traffic, TrafficError};
 use crate::workers::{ProcessError, catch, panicked, settle};
 pub use arguments::Arguments;
-pub use bed::{Account, Booking};
+pub use bed::{Account, Recording};
 use bed::{Bed, Links};
 pub(crate) use figures::Sheet;
 use rounds::Beds;
@@ -116,7 +116,7 @@ pub enum Counters {
 pub struct Options {
     /// What is measured.
     pub subject: Subject,
-    /// Packets that each process sends through the reference, and as many through the production; ten million, or one where
+    /// Packets that each process sends through the baseline, and as many through the network with the app; ten million, or one where
     /// they are made ready for each round, if it is not given.
     pub packets: Option<u64>,
     /// Fresh processes.
@@ -212,9 +212,9 @@ pub struct Cell {
 #[serde(rename_all = "lowercase")]
 pub enum Run {
     /// Without.
-    Reference,
+    Baseline,
     /// With.
-    Production,
+    WithApp,
 }
 
 /// Why there are no figures.
@@ -335,8 +335,8 @@ enum Work {
     Survey,
     /// See whether packets go through.
     Try,
-    /// Measure, with the production laid out before the reference or after it.
-    Measure { production_first: bool },
+    /// Measure, with the network with the app laid out before the baseline or after it.
+    Measure { with_app_first: bool },
     /// Have one run counted.
     Count(Run),
 }
@@ -442,7 +442,7 @@ pub(crate) fn take_turns(
     arguments: &[&str],
     audience: &mut dyn Audience,
 ) -> Result<Answers<Comparison>, AppbenchError> {
-    let task = |job: usize, round| jobs[job].task(Work::Measure { production_first: round % 2 == 1 });
+    let task = |job: usize, round| jobs[job].task(Work::Measure { with_app_first: round % 2 == 1 });
     let Answers { answers, machine, interrupted }: Answers<Answer> =
         take_turns_with(arguments, jobs.len(), processes, task, audience)?;
     let outcomes = |answers: Vec<Answer>| answers.into_iter().map(|answer| answer.outcome).collect();
@@ -456,7 +456,7 @@ fn count(
     arguments: &[&str],
     audience: &mut dyn Audience,
 ) -> Result<Vec<Vec<Comparison>>, AppbenchError> {
-    let runs: &[Run] = if plan.has_reference { &[Run::Reference, Run::Production] } else { &[Run::Production] };
+    let runs: &[Run] = if plan.has_baseline { &[Run::Baseline, Run::WithApp] } else { &[Run::WithApp] };
     let mut counted = Vec::new();
     for (done, job) in jobs.iter().enumerate() {
         let mut whole = Comparison::default();
@@ -492,8 +492,8 @@ fn work(options: &Options, cell: Cell, what: Work, registry: &Registry) -> Resul
     let beds = CellBeds { plan: &plan, options, cell, registry };
     match what {
         Work::Survey => Ok(Comparison::default()),
-        Work::Try => rounds::attempt(&mut beds.make(Run::Production, false)?),
-        Work::Measure { production_first } => rounds::compare(options, &beds, production_first),
+        Work::Try => rounds::attempt(&mut beds.make(Run::WithApp, false)?),
+        Work::Measure { with_app_first } => rounds::compare(options, &beds, with_app_first),
         Work::Count(run) => rounds::count(options.packets(), plan.settings.burst, run, beds.make(run, false)?),
     }
 }
@@ -507,12 +507,12 @@ struct CellBeds<'b> {
 }
 
 impl Beds for CellBeds<'_> {
-    fn has_reference(&self) -> bool {
-        self.plan.has_reference
+    fn has_baseline(&self) -> bool {
+        self.plan.has_baseline
     }
 
-    fn make(&self, run: Run, metering: bool) -> Result<Bed, String> {
-        let settings = Settings { metering, ..self.plan.settings.clone() };
+    fn make(&self, run: Run, sampling: bool) -> Result<Bed, String> {
+        let settings = Settings { sampling, ..self.plan.settings.clone() };
         let order = self.options.order(self.cell, self.plan.wiring.fed.len()).map_err(|error| error.to_string())?;
         self.plan.bed(run, settings, self.cell, order, self.registry)
     }
@@ -523,9 +523,9 @@ pub(crate) struct Plan<'s> {
     subject: &'s Subject,
     settings: Settings,
     wiring: Wiring,
-    /// What stands in the place of the app in the reference.
+    /// What stands in the place of the app in the baseline.
     against: Wiring,
-    has_reference: bool,
+    has_baseline: bool,
     /// The names of the apps in a row, of both runs.
     names: Vec<String>,
     /// What is measured, and how far ahead it fetches packets by itself.
@@ -551,14 +551,14 @@ impl<'s> Plan<'s> {
                 let names = apps.iter().chain(&others).map(|app| app.name.clone()).collect();
                 let remarks = wiring.remarks();
                 let settings = options.over(Settings::default());
-                let own_distance = apps.iter().map(|app| app.traits().prefetch).max().unwrap_or(0);
+                let own_distance = apps.iter().map(|app| app.info().prefetch).max().unwrap_or(0);
                 let subject_name = apps.iter().map(|app| app.name.as_str()).collect::<Vec<_>>().join(" | ");
                 Ok(Plan {
                     subject,
                     settings,
                     wiring,
                     against,
-                    has_reference: true,
+                    has_baseline: true,
                     names,
                     subject_name,
                     own_distance,
@@ -571,10 +571,10 @@ impl<'s> Plan<'s> {
                     let known: Vec<String> = network.apps.iter().map(|app| app.name.clone()).collect();
                     return Err(AppbenchError::NoApp { name: place.app.clone(), known: wiring::names(&known) });
                 };
-                let own_distance = app.traits().prefetch;
+                let own_distance = app.info().prefetch;
                 let bypass = Bypass::of(&network, &place.app);
                 let remarks = bypass.remarks(&place.app);
-                let has_reference = matches!(bypass, Bypass::Possible);
+                let has_baseline = matches!(bypass, Bypass::Possible);
                 let (wiring, against) = Default::default();
                 let settings = options.over(engine.settings());
                 let subject_name = place.app.clone();
@@ -583,7 +583,7 @@ impl<'s> Plan<'s> {
                     settings,
                     wiring,
                     against,
-                    has_reference,
+                    has_baseline,
                     names: Vec::new(),
                     subject_name,
                     own_distance,
@@ -599,8 +599,8 @@ impl<'s> Plan<'s> {
         match self.subject {
             Subject::Row(row) => {
                 let (apps, wiring) = match run {
-                    Run::Production => (&row.apps, &self.wiring),
-                    Run::Reference => (&row.against, &self.against),
+                    Run::WithApp => (&row.apps, &self.wiring),
+                    Run::Baseline => (&row.against, &self.against),
                 };
                 let apps = fetching(row.read(apps, registry).map_err(told)?, cell.prefetch);
                 Bed::of_row(apps, wiring, self.wiring.fed.len(), &self.names, order, settings)
@@ -610,7 +610,7 @@ impl<'s> Plan<'s> {
                 // The first of a process fixes the pool for all.
                 let _ = pool::init(engine.pool_config());
                 let mut links = Links::into(&network, &place.app);
-                if run == Run::Reference {
+                if run == Run::Baseline {
                     links = Bypass::take(&mut network, &place.app, links);
                 } else if let Some(index) = network.apps.iter().position(|app| app.name == place.app) {
                     let rest = network.apps.split_off(index + 1);
@@ -683,11 +683,11 @@ impl Bypass {
     fn remarks(&self, app: &str) -> Vec<String> {
         match self {
             Bypass::Possible => vec![format!(
-                "the reference is the network without `{app}`, the links on both sides of it joined; what `{app}` drops, copies or \
+                "the baseline is the network without `{app}`, the links on both sides of it joined; what `{app}` drops, copies or \
                  changes therefore goes on in it as it came, which is part of the difference"
             )],
             Bypass::Impossible { inputs, outputs } => vec![format!(
-                "`{app}` has {} and {} linked, so the network cannot do without it: there is no reference and no \
+                "`{app}` has {} and {} linked, so the network cannot do without it: there is no baseline and no \
                  difference, only what the live accounting says",
                 plural(*inputs, "input"),
                 plural(*outputs, "output"),

@@ -1,4 +1,4 @@
-//! One process's measurement: rounds of reference and production that alternate.
+//! One process's measurement: rounds of baseline and network with the app that alternate.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use bellows_pmu::{Group, Pmu, Reading};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use super::bed::{Bed, Booking, Books};
+use super::bed::{Bed, Recording, Books};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
 use crate::supply::Reach;
@@ -38,22 +38,22 @@ pub struct Tally {
     pub drops: BTreeMap<String, u64>,
     /// Packets that were offered and not taken in time.
     pub missed: u64,
-    /// What the instrumented breaths booked.
-    pub booked: Booking,
+    /// What the sampled breaths recorded.
+    pub recorded: Recording,
 }
 
 /// What one process found out.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Comparison {
     /// Without the app, where that can be.
-    pub reference: Option<Tally>,
+    pub baseline: Option<Tally>,
     /// With it.
-    pub production: Option<Tally>,
+    pub with_app: Option<Tally>,
     /// The names of the apps that are measured.
     pub measured: Vec<String>,
     /// Over how much memory the packets of a round were spread.
     pub reach: Option<Reach>,
-    /// The share of breaths in the production in which a packet moved.
+    /// The share of breaths in the network with the app in which a packet moved.
     pub busy: f64,
     /// Why the processor's own counters were not read.
     pub no_pmu: Option<String>,
@@ -63,8 +63,8 @@ impl Comparison {
     /// With what callgrind counted in one run.
     pub(super) fn counted(mut self, run: Run, counts: &Counts) -> Comparison {
         let tally = match run {
-            Run::Reference => &mut self.reference,
-            Run::Production => &mut self.production,
+            Run::Baseline => &mut self.baseline,
+            Run::WithApp => &mut self.with_app,
         };
         if let Some(tally) = tally {
             let per_packet = |(name, count): (&str, u64)| (name.to_owned(), count as f64 / tally.packets as f64);
@@ -76,8 +76,8 @@ impl Comparison {
     /// With the run that another process did.
     pub(super) fn joined(self, other: Comparison) -> Comparison {
         Comparison {
-            reference: other.reference.or(self.reference),
-            production: other.production.or(self.production),
+            baseline: other.baseline.or(self.baseline),
+            with_app: other.with_app.or(self.with_app),
             ..other
         }
     }
@@ -153,8 +153,8 @@ const ROUND: u64 = 1_000_000;
 /// A process has at least so many rounds, if it has the packets.
 const ROUNDS: u64 = 40;
 
-/// Instrumented breaths of each run at least.
-const LEAST_DRAWN: u64 = 4;
+/// Sampled breaths of each run at least.
+const MIN_SAMPLED: u64 = 4;
 
 /// Breaths of a round under a fixed load.
 const LOADED_BREATHS: u64 = 10_000;
@@ -246,46 +246,46 @@ impl Meter {
 
 /// A round of each run, and how fast the processor ran between them.
 struct Pair {
-    reference: Option<Round>,
-    production: Round,
+    baseline: Option<Round>,
+    with_app: Round,
     step: f64,
 }
 
 impl Pair {
     fn clocks_a_packet(&self) -> f64 {
-        self.production.clocks_a_packet() + self.reference.as_ref().map_or(0.0, Round::clocks_a_packet)
+        self.with_app.clocks_a_packet() + self.baseline.as_ref().map_or(0.0, Round::clocks_a_packet)
     }
 }
 
-/// Makes the networks of a measurement: that of a run, with or without instrumented breaths.
+/// Makes the networks of a measurement: that of a run, with or without sampled breaths.
 pub(super) trait Beds {
     /// Whether there is something to compare with.
-    fn has_reference(&self) -> bool;
+    fn has_baseline(&self) -> bool;
 
     /// The network of a run, ready to breathe.
-    fn make(&self, run: Run, metering: bool) -> Result<Bed, String>;
+    fn make(&self, run: Run, sampling: bool) -> Result<Bed, String>;
 
     /// Those of both runs, laid out in this order or in the other.
-    fn both(&self, metering: bool, production_first: bool) -> Result<(Option<Bed>, Bed), String> {
-        let reference = || self.has_reference().then(|| self.make(Run::Reference, metering)).transpose();
-        if production_first {
-            let production = self.make(Run::Production, metering)?;
-            return Ok((reference()?, production));
+    fn both(&self, sampling: bool, with_app_first: bool) -> Result<(Option<Bed>, Bed), String> {
+        let baseline = || self.has_baseline().then(|| self.make(Run::Baseline, sampling)).transpose();
+        if with_app_first {
+            let with_app = self.make(Run::WithApp, sampling)?;
+            return Ok((baseline()?, with_app));
         }
-        Ok((reference()?, self.make(Run::Production, metering)?))
+        Ok((baseline()?, self.make(Run::WithApp, sampling)?))
     }
 }
 
-/// Measures both runs in turn, and then what the live accounting books for them.
-pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: bool) -> Result<Comparison, String> {
+/// Measures both runs in turn, and then what the live accounting records for them.
+pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool) -> Result<Comparison, String> {
     if options.offered.is_some() {
-        return load(options.packets(), beds, production_first);
+        return load(options.packets(), beds, with_app_first);
     }
     let meter = Meter::open();
-    let (mut reference, mut production) = beds.both(false, production_first)?;
-    let breaths = breaths(options.packets(), reference.as_mut(), &mut production)?;
-    let pairs = alternate(options.packets(), &meter, breaths, reference.as_mut(), &mut production)?;
-    reference.iter().chain([&production]).try_for_each(see_that_none_panicked)?;
+    let (mut baseline, mut with_app) = beds.both(false, with_app_first)?;
+    let breaths = breaths(options.packets(), baseline.as_mut(), &mut with_app)?;
+    let pairs = alternate(options.packets(), &meter, breaths, baseline.as_mut(), &mut with_app)?;
+    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
     let names = meter.names();
     let quiet = quieter_half(pairs, Pair::clocks_a_packet);
     let step = middle(&quiet.iter().map(|pair| pair.step).collect::<Vec<f64>>());
@@ -294,40 +294,40 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, production_first: boo
         packets: rounds.iter().map(|round| round.packets).sum(),
         ..tally(bed)
     };
-    let rounds = quiet.iter().filter_map(|pair| pair.reference.as_ref()).collect();
-    let reference_tally = reference.as_ref().map(|bed| filled(bed, rounds));
-    let production_tally = filled(&production, quiet.iter().map(|pair| &pair.production).collect());
+    let rounds = quiet.iter().filter_map(|pair| pair.baseline.as_ref()).collect();
+    let baseline_tally = baseline.as_ref().map(|bed| filled(bed, rounds));
+    let with_app_tally = filled(&with_app, quiet.iter().map(|pair| &pair.with_app).collect());
     let busy =
-        quiet.iter().map(|pair| pair.production.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
-    let reach = production.reach();
-    drop((reference, production));
+        quiet.iter().map(|pair| pair.with_app.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
+    let reach = with_app.reach();
+    drop((baseline, with_app));
 
-    let (mut reference, mut production) = beds.both(true, production_first)?;
-    let (in_reference, in_production) =
-        book(options.packets() / BOOKED_PART, breaths, reference.as_mut(), &mut production)?;
-    reference.iter().chain([&production]).try_for_each(see_that_none_panicked)?;
+    let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
+    let (in_baseline, in_with_app) =
+        book(options.packets() / BOOKED_PART, breaths, baseline.as_mut(), &mut with_app)?;
+    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
     Ok(Comparison {
-        reference: reference_tally.map(|tally| Tally { booked: in_reference, ..tally }),
-        production: Some(Tally { booked: in_production, ..production_tally }),
-        measured: production.measured,
+        baseline: baseline_tally.map(|tally| Tally { recorded: in_baseline, ..tally }),
+        with_app: Some(Tally { recorded: in_with_app, ..with_app_tally }),
+        measured: with_app.measured,
         busy,
         reach,
         no_pmu: meter.no_pmu,
     })
 }
 
-/// What the live accounting books for both runs under a fixed load, which leaves nothing else to measure: the load says how
+/// What the live accounting records for both runs under a fixed load, which leaves nothing else to measure: the load says how
 /// many clocks there are for a packet.
-fn load(packets: u64, beds: &impl Beds, production_first: bool) -> Result<Comparison, String> {
-    let (mut reference, mut production) = beds.both(true, production_first)?;
-    let (in_reference, in_production) = book(packets, LOADED_BREATHS, reference.as_mut(), &mut production)?;
-    reference.iter().chain([&production]).try_for_each(see_that_none_panicked)?;
-    let filled = |bed: &Bed, booked| Tally { booked, missed: bed.missed(), packets: bed.books().came, ..tally(bed) };
+fn load(packets: u64, beds: &impl Beds, with_app_first: bool) -> Result<Comparison, String> {
+    let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
+    let (in_baseline, in_with_app) = book(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
+    baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
+    let filled = |bed: &Bed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.books().came, ..tally(bed) };
     Ok(Comparison {
-        reference: reference.as_ref().map(|bed| filled(bed, in_reference)),
-        production: Some(filled(&production, in_production)),
-        reach: production.reach(),
-        measured: production.measured,
+        baseline: baseline.as_ref().map(|bed| filled(bed, in_baseline)),
+        with_app: Some(filled(&with_app, in_with_app)),
+        reach: with_app.reach(),
+        measured: with_app.measured,
         busy: 1.0,
         ..Comparison::default()
     })
@@ -338,49 +338,49 @@ fn alternate(
     packets: u64,
     meter: &Meter,
     breaths: u64,
-    mut reference: Option<&mut Bed>,
-    production: &mut Bed,
+    mut baseline: Option<&mut Bed>,
+    with_app: &mut Bed,
 ) -> Result<Vec<Pair>, String> {
     let mut pairs = Vec::new();
     let (mut measured, start) = (0, clock::now());
     let mut last = start;
     while measured < packets && (clock::now() < start + TIME || pairs.is_empty()) {
         let step = yardstick();
-        let mut without = || reference.as_mut().map(|bed| meter.round(bed, breaths)).transpose();
+        let mut without = || baseline.as_mut().map(|bed| meter.round(bed, breaths)).transpose();
         // Whichever comes first has the other's traces in the caches.
         let pair = if pairs.len() % 2 == 0 {
             let first = without()?;
-            Pair { reference: first, production: meter.round(production, breaths)?, step }
+            Pair { baseline: first, with_app: meter.round(with_app, breaths)?, step }
         } else {
-            let first = meter.round(production, breaths)?;
-            Pair { reference: without()?, production: first, step }
+            let first = meter.round(with_app, breaths)?;
+            Pair { baseline: without()?, with_app: first, step }
         };
-        let moved = pair.production.packets.min(pair.reference.as_ref().map_or(u64::MAX, |round| round.packets));
+        let moved = pair.with_app.packets.min(pair.baseline.as_ref().map_or(u64::MAX, |round| round.packets));
         if moved > 0 {
             measured += moved;
             last = clock::now();
             pairs.push(pair);
         } else if clock::now() > last + PATIENCE {
-            let books = production.books();
+            let books = with_app.books();
             let dry = format!(
                 "packets ceased to come after {}; let their source send for ever (`repeat = \"forever\"` of a pcap-reader), or \
                  measure fewer with --packets",
                 books.came
             );
-            return Err(verdict(production, &books).unwrap_or(dry));
+            return Err(verdict(with_app, &books).unwrap_or(dry));
         }
     }
     Ok(pairs)
 }
 
-/// What the instrumented breaths book for both runs, while each has so many packets, in turn.
+/// What the sampled breaths record for both runs, while each has so many packets, in turn.
 fn book(
     packets: u64,
     breaths: u64,
-    reference: Option<&mut Bed>,
-    production: &mut Bed,
-) -> Result<(Booking, Booking), String> {
-    let mut beds: Vec<&mut Bed> = reference.into_iter().chain([production]).collect();
+    baseline: Option<&mut Bed>,
+    with_app: &mut Bed,
+) -> Result<(Recording, Recording), String> {
+    let mut beds: Vec<&mut Bed> = baseline.into_iter().chain([with_app]).collect();
     let pass = |beds: &mut [&mut Bed], breaths: u64| beds.iter_mut().try_for_each(|bed| bed.pass(breaths));
     pass(&mut beds, FIRST_BREATHS)?;
     let before: Vec<Books> = beds.iter().map(|bed| bed.books()).collect();
@@ -388,7 +388,7 @@ fn book(
     let (wanted, start) = (came(&beds) + packets, clock::now());
     let (mut last, mut last_came) = (start, 0);
     let is_enough = |beds: &[&mut Bed]| {
-        let drawn = |(bed, before): (&&mut Bed, &Books)| bed.books().instrumented >= before.instrumented + LEAST_DRAWN;
+        let drawn = |(bed, before): (&&mut Bed, &Books)| bed.books().sampled >= before.sampled + MIN_SAMPLED;
         beds.iter().zip(&before).all(drawn)
     };
     while (last_came < wanted || !is_enough(&beds)) && clock::now() < (start + TIME / BOOKED_PART).min(last + PATIENCE)
@@ -399,9 +399,9 @@ fn book(
             (last, last_came) = (clock::now(), so_far);
         }
     }
-    let mut bookings = beds.iter().zip(&before).map(|(bed, before)| bed.books().booking.since(&before.booking)).rev();
-    let production = bookings.next().unwrap_or_default();
-    Ok((bookings.next().unwrap_or_default(), production))
+    let mut bookings = beds.iter().zip(&before).map(|(bed, before)| bed.books().recording.since(&before.recording)).rev();
+    let with_app = bookings.next().unwrap_or_default();
+    Ok((bookings.next().unwrap_or_default(), with_app))
 }
 
 fn tally(bed: &Bed) -> Tally {
@@ -438,10 +438,10 @@ fn estimated(mut costs: Costs, step: f64) -> Costs {
 }
 
 /// How many breaths a round has: as many as take about a millisecond in the slower run, and few enough for a good many rounds.
-fn breaths(packets: u64, reference: Option<&mut Bed>, production: &mut Bed) -> Result<u64, String> {
+fn breaths(packets: u64, baseline: Option<&mut Bed>, with_app: &mut Bed) -> Result<u64, String> {
     let mut slowest = 1;
     let mut each = 1;
-    for bed in reference.into_iter().chain([&mut *production]) {
+    for bed in baseline.into_iter().chain([&mut *with_app]) {
         bed.pass(FIRST_BREATHS)?;
         let came = bed.books().came;
         let start = clock::now();
@@ -450,7 +450,7 @@ fn breaths(packets: u64, reference: Option<&mut Bed>, production: &mut Bed) -> R
         each = each.max((bed.books().came - came) / FIRST_BREATHS);
     }
     let most = (packets / each / ROUNDS).max(1);
-    let wanted = if production.has_rounds() { READY / each } else { ROUND / slowest };
+    let wanted = if with_app.has_rounds() { READY / each } else { ROUND / slowest };
     Ok(wanted.clamp(1, most))
 }
 
@@ -481,8 +481,8 @@ pub(super) fn count(packets: u64, burst: usize, run: Run, mut bed: Bed) -> Resul
     let comparison =
         Comparison { measured: bed.measured.clone(), busy: 1.0, reach: bed.reach(), ..Comparison::default() };
     Ok(match run {
-        Run::Reference => Comparison { reference: tally, ..comparison },
-        Run::Production => Comparison { production: tally, ..comparison },
+        Run::Baseline => Comparison { baseline: tally, ..comparison },
+        Run::WithApp => Comparison { with_app: tally, ..comparison },
     })
 }
 
@@ -494,8 +494,8 @@ mod tests {
         Round { clocks, packets, counts: vec![clocks as f64 / 2.0, f64::NAN], breaths: 1, busy: 1 }
     }
 
-    fn pair(reference: u64, production: u64) -> Pair {
-        Pair { reference: Some(round(reference, 100)), production: round(production, 100), step: 1.0 }
+    fn pair(baseline: u64, with_app: u64) -> Pair {
+        Pair { baseline: Some(round(baseline, 100)), with_app: round(with_app, 100), step: 1.0 }
     }
 
     #[test]
@@ -511,7 +511,7 @@ mod tests {
     fn disturbed_rounds_do_not_count() {
         let pairs = vec![pair(200, 240), pair(9_000, 240), pair(201, 241), pair(200, 7_000)];
         let quiet = quieter_half(pairs, Pair::clocks_a_packet);
-        let clocks: Vec<u64> = quiet.iter().map(|pair| pair.production.clocks).collect();
+        let clocks: Vec<u64> = quiet.iter().map(|pair| pair.with_app.clocks).collect();
         assert_eq!(clocks, [240, 241]);
         assert_eq!(quieter_half(vec![pair(1, 2)], Pair::clocks_a_packet).len(), 1, "one is better than none");
     }
@@ -522,14 +522,14 @@ mod tests {
     fn the_choice_of_rounds_favours_neither_run() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut noisy = || 1_000 + random.u64(0..30) + if random.bool() { random.u64(0..2_000) } else { 0 };
-        let (mut reference, mut production) = (0, 0);
+        let (mut baseline, mut with_app) = (0, 0);
         for _ in 0..2_000 {
             for pair in quieter_half((0..40).map(|_| pair(noisy(), noisy())).collect(), Pair::clocks_a_packet) {
-                reference += pair.reference.as_ref().map_or(0, |round| round.clocks);
-                production += pair.production.clocks;
+                baseline += pair.baseline.as_ref().map_or(0, |round| round.clocks);
+                with_app += pair.with_app.clocks;
             }
         }
-        let ratio = production as f64 / reference as f64;
+        let ratio = with_app as f64 / baseline as f64;
         assert!((0.995..1.005).contains(&ratio), "{ratio}");
     }
 }

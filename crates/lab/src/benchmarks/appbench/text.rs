@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bellows_stats::Median;
 use serde_json::{Value, json};
 
-use super::figures::{Booked, Line, Sheet};
+use super::figures::{Recorded, EventRow, Sheet};
 use super::wiring::Wiring;
 use super::{Options, Plan, Subject};
 use crate::report::Report;
@@ -13,9 +13,9 @@ use crate::report::Report;
 /// What was measured, in words.
 #[derive(Clone, Debug)]
 pub(super) struct Title {
-    /// What packets go through in the reference and in the production; no reference if there is none.
-    reference: Option<String>,
-    production: String,
+    /// What packets go through in the baseline and in the network with the app; no baseline if there is none.
+    baseline: Option<String>,
+    with_app: String,
     /// The labels that all figures have.
     labels: Vec<(&'static str, Value)>,
 }
@@ -33,16 +33,16 @@ impl Title {
                 };
                 let against = Some(("against", json!(row.against))).filter(|_| !row.against.is_empty());
                 Title {
-                    reference: Some(way(&row.against, &plan.against)),
-                    production: way(&row.apps, &plan.wiring),
+                    baseline: Some(way(&row.against, &plan.against)),
+                    with_app: way(&row.apps, &plan.wiring),
                     labels: [("app", json!(row.apps))].into_iter().chain(against).chain(usual).collect(),
                 }
             }
             Subject::InPlace(place) => {
                 let file = place.file.display();
                 Title {
-                    reference: plan.has_reference.then(|| format!("{file} without {}", place.app)),
-                    production: file.to_string(),
+                    baseline: plan.has_baseline.then(|| format!("{file} without {}", place.app)),
+                    with_app: file.to_string(),
                     labels: [("app", json!(place.app)), ("network", json!(place.file))]
                         .into_iter()
                         .chain(usual)
@@ -79,13 +79,13 @@ pub(super) fn render(report: &Report, sheets: &[Sheet], title: &Title) -> String
 
 /// The tables as the document has them.
 fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
-    type Of = fn(&Line) -> Option<Median>;
+    type Of = fn(&EventRow) -> Option<Median>;
     let runs: [(String, Of); 3] = [
-        (title.reference.as_ref().map_or(String::new(), |way| format!("reference result ({way}):")), |line| {
-            line.reference
+        (title.baseline.as_ref().map_or(String::new(), |way| format!("baseline ({way}):")), |line| {
+            line.baseline
         }),
-        (format!("production result ({}):", title.production), |line| Some(line.production)),
-        ("difference from reference to production:".to_owned(), |line| line.difference),
+        (format!("with the app ({}):", title.with_app), |line| Some(line.with_app)),
+        ("difference:".to_owned(), |line| line.difference),
     ];
     for (heading, of) in runs {
         let rows: Vec<(&str, Median)> =
@@ -112,10 +112,10 @@ fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
     let interval = if sheet.processes > 1 { interval } else { "" };
     let figure = |found: Option<Median>| found.map_or("–".to_owned(), |found| format!("{:.3}", found.value));
     let _ = writeln!(text, "live accounting, clocks for each packet that comes:");
-    let _ = writeln!(text, "{:<32}{:>11} {:>11} {:>13}", "APP", "reference", "production", "packets/call");
-    for Booked { app, reference, production, vector } in &sheet.booked {
+    let _ = writeln!(text, "{:<32}{:>11} {:>11} {:>13}", "APP", "baseline", "with app", "packets/call");
+    for Recorded { app, baseline, with_app, vector } in &sheet.recorded {
         let vector = vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value));
-        let _ = writeln!(text, "{app:<32}{:>11} {:>11} {vector:>13}", figure(*reference), figure(*production));
+        let _ = writeln!(text, "{app:<32}{:>11} {:>11} {vector:>13}", figure(*baseline), figure(*with_app));
     }
     let _ = writeln!(text, "\n{:<32}{:>11}   {interval}", "the app's clocks a packet", "");
     let difference = sheet.clocks().and_then(|line| line.difference);
@@ -134,10 +134,10 @@ fn accounting(text: &mut String, sheet: &Sheet, interval: &str) {
 
 /// A line for each set of conditions.
 fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
-    let against = title.reference.as_ref().map_or(String::new(), |way| format!(" against {way}"));
-    let _ = writeln!(text, "{}{against}, clocks a packet:\n", title.production);
+    let against = title.baseline.as_ref().map_or(String::new(), |way| format!(" against {way}"));
+    let _ = writeln!(text, "{}{against}, clocks a packet:\n", title.with_app);
     let wide = sheets.iter().map(|sheet| sheet.conditions().len()).max().unwrap_or(0).max("conditions".len());
-    let heads = ["reference", "production", "difference", "accounted", "packets/call"];
+    let heads = ["baseline", "with app", "difference", "accounted", "packets/call"];
     let _ = write!(text, "{:<wide$}", "conditions");
     for (index, head) in heads.iter().enumerate() {
         let _ = write!(text, " {head:>11}");
@@ -151,13 +151,13 @@ fn sweep(text: &mut String, title: &Title, sheets: &[Sheet], interval: &str) {
         let line = sheet.clocks();
         let difference = line.and_then(|line| line.difference);
         let bounds = difference.map_or("–".to_owned(), |found| span(&found, 2));
-        let vector = sheet.booked.iter().find(|app| sheet.measured.contains(&app.app)).and_then(|app| app.vector);
+        let vector = sheet.recorded.iter().find(|app| sheet.measured.contains(&app.app)).and_then(|app| app.vector);
         let _ = writeln!(
             text,
             "{:<wide$} {:>11} {:>11} {:>11}   {bounds:<17} {:>11} {:>12}",
             sheet.conditions(),
-            figure(line.and_then(|line| line.reference)),
-            figure(line.map(|line| line.production)),
+            figure(line.and_then(|line| line.baseline)),
+            figure(line.map(|line| line.with_app)),
             figure(difference),
             figure(sheet.accounted),
             vector.map_or("–".to_owned(), |vector| format!("{:.1}", vector.value)),

@@ -72,8 +72,8 @@ impl Wiring {
         let (Some(first), Some(last)) = (apps.first(), apps.last()) else { return Ok(wiring) };
         for (position, app) in apps.iter().enumerate() {
             let (is_first, is_last) = (position == 0, position + 1 == apps.len());
-            let traits = app.traits();
-            match (traits.inputs.is_none(), traits.outputs.is_none()) {
+            let info = app.info();
+            match (info.inputs.is_none(), info.outputs.is_none()) {
                 (true, true) => return Err(WiringError::NoPorts(app.name.clone())),
                 (true, _) if !is_first => return Err(WiringError::NoInputs(app.name.clone())),
                 (_, true) if !is_last => return Err(WiringError::NoOutputs(app.name.clone())),
@@ -103,8 +103,8 @@ impl Wiring {
                 return Err(WiringError::Twice(side, twice.clone()));
             }
             let is_none = match side {
-                Side::Input => app.traits().inputs.is_none(),
-                Side::Output => app.traits().outputs.is_none(),
+                Side::Input => app.info().inputs.is_none(),
+                Side::Output => app.info().outputs.is_none(),
             };
             if let (true, Some(port)) = (is_none, asked.first()) {
                 let (app, port) = (app.name.clone(), port.clone());
@@ -119,13 +119,13 @@ impl Wiring {
         let mut remarks = Vec::new();
         if let Some(app) = &self.own_source {
             remarks.push(format!(
-                "`{app}` brings packets of its own: it takes the place of the reference's source, and the difference is what it \
+                "`{app}` brings packets of its own: it takes the place of the baseline's source, and the difference is what it \
                  costs more than that"
             ));
         }
         if let Some(app) = &self.own_sink {
             remarks.push(format!(
-                "packets end at `{app}`: it takes the place of the reference's sink, and the difference is what it costs more than \
+                "packets end at `{app}`: it takes the place of the baseline's sink, and the difference is what it costs more than \
                  that"
             ));
         }
@@ -135,7 +135,7 @@ impl Wiring {
         }
         if self.fed.len() > 1 {
             let fed = written(&self.fed);
-            remarks.push(format!("{fed} get packets of a source each, and the reference has as many sources"));
+            remarks.push(format!("{fed} get packets of a source each, and the baseline has as many sources"));
         }
         if self.drained.len() > 1 {
             let drained = written(&self.drained);
@@ -154,10 +154,10 @@ struct Linked {
 }
 
 fn ports(app: &AppSpec, side: Side, asked: &[String]) -> Result<Linked, WiringError> {
-    let traits = app.traits();
+    let info = app.info();
     let (ports, usual) = match side {
-        Side::Input => (traits.inputs, "input"),
-        Side::Output => (traits.outputs, "output"),
+        Side::Input => (info.inputs, "input"),
+        Side::Output => (info.outputs, "output"),
     };
     let end = |port: &str| LinkEnd { app: app.name.clone(), port: port.to_owned() };
     let named = |named: &[&str]| named.iter().map(|port| end(port)).collect::<Vec<LinkEnd>>();
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!((row.own_source.as_deref(), row.own_sink.as_deref()), (Some("source"), Some("sink")));
         assert!(row.fed.is_empty() && row.drained.is_empty());
         assert_eq!(row.remarks().len(), 2);
-        assert_eq!(Wiring::of(&[], &[], &[]), Ok(Wiring::default()), "the reference has no apps");
+        assert_eq!(Wiring::of(&[], &[], &[]), Ok(Wiring::default()), "the baseline has no apps");
     }
 
     #[test]

@@ -27,13 +27,13 @@ use crate::report::{BenchError, Circumstances, Measurement, Ratio, Report, inter
 use crate::slices::{Sliced, Turn, sliced_units};
 use crate::turns::{Match, Peer, Session, beside_bare_loop};
 use crate::workers::{self, ProcessError, Side, settle};
-use pseudo::{Bare, MOST_APPS, Simulation};
+use pseudo::{Bare, MAX_APPS, Simulation};
 
 /// The most increments in a push.
-const MOST_WORK: u64 = 10_000;
+const MAX_WORK: u64 = 10_000;
 
 /// The most breaths of a run.
-const MOST_BREATHS: u64 = 1_000_000_000_000;
+const MAX_BREATHS: u64 = 1_000_000_000_000;
 
 /// What the document has: five apps, each of which counts to 100 when it is busy.
 const APPS: usize = 5;
@@ -98,7 +98,7 @@ pub struct NoBreaths(String);
 /// When it is none.
 fn breaths(text: &str) -> Result<u64, NoBreaths> {
     let number: f64 = text.parse().map_err(|_| NoBreaths(text.to_owned()))?;
-    let whole = number.fract() == 0.0 && (1.0..=MOST_BREATHS as f64).contains(&number);
+    let whole = number.fract() == 0.0 && (1.0..=MAX_BREATHS as f64).contains(&number);
     if whole { Ok(number as u64) } else { Err(NoBreaths(text.to_owned())) }
 }
 
@@ -134,10 +134,10 @@ pub struct Arguments {
     #[arg(long, value_name = "never|BREATHS")]
     busy_after: Option<BusyAfter>,
     /// Number of pseudo-apps
-    #[arg(long, value_name = "N", value_parser = whole(1..=MOST_APPS as u64))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=MAX_APPS as u64))]
     apps: Option<usize>,
     /// Increments of a busy app per breath
-    #[arg(long, value_name = "INCREMENTS", value_parser = clap::value_parser!(u64).range(1..=MOST_WORK))]
+    #[arg(long, value_name = "INCREMENTS", value_parser = clap::value_parser!(u64).range(1..=MAX_WORK))]
     work: Option<u64>,
     /// Breaths per run, idle ones included [default: 4e6 for 5 idle apps, else fewer]
     #[arg(long, value_name = "BREATHS", value_parser = breaths)]
@@ -735,7 +735,7 @@ mod tests {
         for schedule in Schedule::ALL {
             let settings = Settings { schedule, ..Settings::default() };
             // Where a schedule cannot be had there is nothing to count.
-            let Ok(mut simulation) = Simulation::new(MOST_APPS, 3, settings.clone()) else { continue };
+            let Ok(mut simulation) = Simulation::new(MAX_APPS, 3, settings.clone()) else { continue };
             simulation.breathe(10);
             simulation.get_busy();
             simulation.breathe(7);

@@ -73,7 +73,7 @@ impl App for Feeder {
     fn pull(&mut self, io: &Io<Self>) {
         io.slot(0).never();
         for output in 0..io.outputs() {
-            for packet in Packet::fresh(1) {
+            for packet in Packet::allocate_burst(1) {
                 io.output(output).push(packet);
             }
         }
@@ -116,7 +116,7 @@ numbered! {
 }
 
 /// The most pseudo-apps that a network may have: as many types of them exist.
-pub const MOST_APPS: usize = ADD.len();
+pub const MAX_APPS: usize = ADD.len();
 
 /// Whether the compiler and the linker left each app code of its own.
 fn are_distinct() -> bool {
@@ -144,9 +144,9 @@ impl Simulation {
         let network = Network::new().app("feeder", Feeder { order: Arc::clone(&order) });
         let network = ADD.iter().zip(&counted).fold(network, |network, (add, counted)| add(network, work, counted));
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
-        match engine.snapshot().refusal {
-            refusal if refusal.is_empty() => Ok(Simulation { engine, order, work, counted }),
-            refusal => Err(refusal),
+        match engine.snapshot().fallback_reason {
+            fallback_reason if fallback_reason.is_empty() => Ok(Simulation { engine, order, work, counted }),
+            fallback_reason => Err(fallback_reason),
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn each_app_has_code_of_its_own() {
-        assert_eq!(MOST_APPS, 64);
+        assert_eq!(MAX_APPS, 64);
         assert!(are_distinct());
     }
 

@@ -140,8 +140,8 @@ impl Attacker {
 const UNBOUNDED: &str = "holes";
 
 /// What an attack may cost: the breaths that a packet waits, and times the clocks of a breath without it.
-const MOST_WAIT: u64 = 2;
-const MOST_CLOCKS: f64 = 1.5;
+const MAX_WAIT: u64 = 2;
+const MAX_CLOCKS: f64 = 1.5;
 
 /// One process of the benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -223,7 +223,7 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
             "BROKEN {name}: of {sent} packets of the honest guest {lost} were lost and {altered} were altered"
         ));
     }
-    if tally.longest_wait > MOST_WAIT && name != UNBOUNDED {
+    if tally.longest_wait > MAX_WAIT && name != UNBOUNDED {
         faults.push(format!("BROKEN {name}: a packet waited {} breaths", tally.longest_wait));
     }
     let of = |figure: fn(&Figures) -> f64| both.iter().map(|(_, attacked)| figure(attacked)).collect::<Vec<f64>>();
@@ -232,7 +232,7 @@ fn judged(attacker: Attacker, all: &[&Attacked]) -> (Measurement, Vec<String>) {
     let ratios: Vec<f64> = both.iter().map(|(honest, attacked)| attacked.p999 / honest.p999).collect();
     let ratio = median(&ratios).map(|ratio| Ratio { median: ratio.value, low: ratio.low, high: ratio.high });
     if let Some(ratio) = ratio
-        && ratio.low > MOST_CLOCKS
+        && ratio.low > MAX_CLOCKS
         && both.len() >= ENOUGH
         && name != UNBOUNDED
     {
@@ -350,7 +350,7 @@ fn measure(task: Task) -> Answer {
     let attack = |&attacker: &Attacker| {
         let shared = Arc::new(Shared::default());
         let network = network(&sockets, !options.without_pauses, Clock::new(Arc::clone(&shared)));
-        let settings = Settings { busywait: true, metering: false, ..Settings::default() };
+        let settings = Settings { busywait: true, sampling: false, ..Settings::default() };
         let engine = Engine::new(network, settings, None).unwrap_or_else(|error| fail(&error));
         let control = engine.control();
         std::thread::scope(|scope| {
@@ -363,7 +363,7 @@ fn measure(task: Task) -> Answer {
                 engine.finish(end);
             });
             let _stop = Stop(control);
-            let street = Street { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
+            let street = Devices { sockets: &sockets, shared: &shared, engines, corpora: &corpora };
             street.attack(attacker, slices, seed)
         })
     };
@@ -438,7 +438,7 @@ fn network(sockets: &[PathBuf; 2], pauses: bool, clock: Clock) -> Network {
 }
 
 /// The two devices, and who is measured at them.
-struct Street<'a> {
+struct Devices<'a> {
     sockets: &'a [PathBuf; 2],
     shared: &'a Shared,
     engines: usize,
@@ -446,7 +446,7 @@ struct Street<'a> {
     corpora: &'a [Vec<Vec<u8>>; 2],
 }
 
-impl Street<'_> {
+impl Devices<'_> {
     /// Has another honest driver at the second device for so many slices of time, then an attacker.
     fn attack(&self, attacker: Attacker, slices: u32, seed: u64) -> Attacked {
         let mut honest = Honest::connect(&self.sockets[0], MIXED);

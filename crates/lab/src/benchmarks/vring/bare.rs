@@ -257,15 +257,15 @@ impl Bare {
     fn transmit<const PACKED: bool, const CHAIN: u8, const COPIES: bool>(&mut self) -> usize {
         let header = self.ring.header();
         let mut vector = std::mem::replace(&mut self.vector, Vector::none());
-        let mut fresh = Packet::fresh(self.batch);
+        let mut burst = Packet::allocate_burst(self.batch);
         for number in 0..self.batch {
             let (head, data) = self.chain::<PACKED, CHAIN>(number, header);
-            let Some(packet) = fresh.next_of(data.length as usize) else { break };
+            let Some(packet) = burst.next_of(data.length as usize) else { break };
             let _ = vector.push(packet);
             self.located[number & MASK] = data;
             self.complete::<PACKED>(head, 0);
         }
-        drop(fresh);
+        drop(burst);
         if COPIES {
             // In a loop of its own: a packet that is written to while it moves would do so through memory, not in registers.
             for (packet, data) in vector.as_mut_slice().iter_mut().zip(self.located.iter()) {

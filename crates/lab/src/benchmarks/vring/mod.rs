@@ -47,7 +47,7 @@ use crate::workers::{self, Side, fail, settle};
 use bare::Bare;
 
 /// The longest packet that goes into one buffer of the driver.
-const LONGEST: usize = bellows_packet::ROOM;
+const LONGEST: usize = bellows_packet::DATA_ROOM;
 
 /// Descriptors of each ring: what QEMU and DPDK have unless told otherwise.
 const RING: u16 = 256;
@@ -68,7 +68,7 @@ const OPTIONS: [(&str, Features); 6] = [
     ("offloads", OFFLOADS),
 ];
 
-/// Both sides leave checksums to each other. Without super-frames, for which a driver would lay out its buffers otherwise.
+/// Both sides leave checksums to each other. Without GSO packets, for which a driver would lay out its buffers otherwise.
 const OFFLOADS: Features = Features(Features::CSUM.0 | Features::GUEST_CSUM.0);
 
 /// The names of the options, for a command line.

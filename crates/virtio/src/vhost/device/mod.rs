@@ -24,8 +24,8 @@ use crate::{Features, Memory};
 
 use super::channel::Channel;
 use super::handover::{Lender, Recalled};
-use super::message::{Body, MOST_FILES, Message, ProtocolFeatures, Request, flags};
-use super::port::{Lent, Ring};
+use super::message::{Body, MAX_FILES, Message, ProtocolFeatures, Request, flags};
+use super::port::{LentRing, Ring};
 use super::queue::{Queue, Unusable};
 use super::regions::Regions;
 use super::status::QueueState;
@@ -59,7 +59,7 @@ pub(super) struct Device {
     offered: Features,
     pairs: usize,
     mac: Option<[u8; 6]>,
-    lender: Lender<Lent>,
+    lender: Lender<LentRing>,
     status: Arc<BackendStatus>,
     /// What may be mapped of what the driver's process sends.
     memory: PeerMemory,
@@ -89,7 +89,7 @@ impl Device {
         offered: Features,
         pairs: usize,
         mac: Option<[u8; 6]>,
-        lender: Lender<Lent>,
+        lender: Lender<LentRing>,
         status: Arc<BackendStatus>,
         memory: PeerMemory,
         notifiers: Notifiers,
@@ -253,7 +253,7 @@ impl Device {
 
     fn check_files(&self, request: Request, files: usize) -> Result<(), ProtocolError> {
         let allowed = match request {
-            Request::SET_MEM_TABLE => files <= MOST_FILES,
+            Request::SET_MEM_TABLE => files <= MAX_FILES,
             Request::SET_VRING_KICK | Request::SET_VRING_CALL | Request::SET_VRING_ERR => files <= 1,
             Request::SET_LOG_BASE | Request::SET_LOG_FD | Request::SET_INFLIGHT_FD | Request::ADD_MEM_REG => files == 1,
             // "The front-end may pass one, which is to be closed."
@@ -317,7 +317,7 @@ impl Device {
     }
 
     /// Notes where a ring was when it came back.
-    fn take_back(&mut self, index: usize, lent: &Lent) {
+    fn take_back(&mut self, index: usize, lent: &LentRing) {
         let queue = &mut self.session.queues[index];
         queue.running = false;
         queue.base = lent.ring.position().base();
@@ -356,7 +356,7 @@ impl Device {
                     let instance = ring.instance();
                     self.status.common.update(|snapshot| snapshot.side.queues[index].instance = instance);
                     self.session.queues[index].running = true;
-                    self.lender.offer(index, Lent::new(ring));
+                    self.lender.offer(index, LentRing::new(ring));
                 }
                 Err(error @ Unusable::Setup(SetupError::Outside { .. })) if about_memory => {
                     self.session.queues[index].failed = Some(error.to_string());

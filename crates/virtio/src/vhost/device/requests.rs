@@ -11,9 +11,9 @@ use bellows_sys::socket::is_event;
 use crate::inflight::InflightRegion;
 use crate::log::Log;
 use crate::vhost::ProtocolError;
-use crate::vhost::closer::Foreign;
+use crate::vhost::closer::UntrustedFd;
 use crate::vhost::message::{
-    Body, InflightMessage, MOST_FILES, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState,
+    Body, InflightMessage, MAX_FILES, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState,
 };
 use crate::vhost::queue::Queue;
 use crate::vhost::regions::Regions;
@@ -67,11 +67,11 @@ impl Device {
         Ok(Reply::Done)
     }
 
-    pub(super) fn set_memory(&mut self, mut body: Body<'_>, files: Vec<Foreign>) -> Result<Reply, ProtocolError> {
+    pub(super) fn set_memory(&mut self, mut body: Body<'_>, files: Vec<UntrustedFd>) -> Result<Reply, ProtocolError> {
         let request = Request::SET_MEM_TABLE.name();
         let count = body.u32()?;
         let _padding = body.u32()?;
-        if count == 0 || count as usize > MOST_FILES {
+        if count == 0 || count as usize > MAX_FILES {
             return Err(ProtocolError::Value { request, value: count.into() });
         }
         let regions = (0..count).map(|_| RegionMessage::read(&mut body)).collect::<Result<Vec<_>, _>>()?;
@@ -89,7 +89,7 @@ impl Device {
         self.map()
     }
 
-    pub(super) fn add_region(&mut self, mut body: Body<'_>, files: Vec<Foreign>) -> Result<Reply, ProtocolError> {
+    pub(super) fn add_region(&mut self, mut body: Body<'_>, files: Vec<UntrustedFd>) -> Result<Reply, ProtocolError> {
         let _padding = body.u64()?;
         let region = RegionMessage::read(&mut body)?;
         body.end()?;
@@ -162,7 +162,7 @@ impl Device {
         &mut self,
         request: Request,
         mut body: Body<'_>,
-        files: Vec<Foreign>,
+        files: Vec<UntrustedFd>,
     ) -> Result<Reply, ProtocolError> {
         let value = body.u64()?;
         body.end()?;
@@ -214,7 +214,7 @@ impl Device {
         Ok(Reply::Body([&header[..], part].concat(), None))
     }
 
-    pub(super) fn set_log(&mut self, mut body: Body<'_>, file: &Foreign) -> Result<Reply, ProtocolError> {
+    pub(super) fn set_log(&mut self, mut body: Body<'_>, file: &UntrustedFd) -> Result<Reply, ProtocolError> {
         let (length, offset) = (body.u64()?, body.u64()?);
         body.end()?;
         let request = Request::SET_LOG_BASE.name();
@@ -226,7 +226,7 @@ impl Device {
         Ok(Reply::number(0))
     }
 
-    pub(super) fn set_log_call(&mut self, file: Foreign) -> Result<Reply, ProtocolError> {
+    pub(super) fn set_log_call(&mut self, file: UntrustedFd) -> Result<Reply, ProtocolError> {
         let file = known_event(Request::SET_LOG_FD, file)?;
         set(Request::SET_LOG_FD, &self.log_call(), Some(file))?;
         Ok(Reply::Done)
@@ -251,7 +251,7 @@ impl Device {
         Ok(Reply::Body(reply, Some(file)))
     }
 
-    pub(super) fn set_inflight(&mut self, body: Body<'_>, file: &Foreign) -> Result<Reply, ProtocolError> {
+    pub(super) fn set_inflight(&mut self, body: Body<'_>, file: &UntrustedFd) -> Result<Reply, ProtocolError> {
         let InflightMessage { length, offset, queues, queue_size } = InflightMessage::read(body)?;
         let region = InflightRegion::of(&self.memory, file, offset, length, queues, queue_size);
         let request = Request::SET_INFLIGHT_FD.name();
@@ -272,14 +272,14 @@ pub(super) fn set_config(mut body: Body<'_>) -> Result<Reply, ProtocolError> {
 }
 
 /// The only file of a request.
-pub(super) fn one(request: Request, files: Vec<Foreign>) -> Result<Foreign, ProtocolError> {
+pub(super) fn one(request: Request, files: Vec<UntrustedFd>) -> Result<UntrustedFd, ProtocolError> {
     let count = files.len();
     let only = files.into_iter().next().filter(|_| count == 1);
     only.ok_or(ProtocolError::Files { request: request.name(), files: count })
 }
 
 /// A descriptor must be an event: anything else could make us wait, or worse. An event may be closed anywhere.
-fn known_event(request: Request, file: Foreign) -> Result<File, ProtocolError> {
+fn known_event(request: Request, file: UntrustedFd) -> Result<File, ProtocolError> {
     match is_event(file.as_fd()) {
         Ok(true) => Ok(file.into_known()),
         Ok(false) => Err(ProtocolError::NotAnEvent { request: request.name() }),

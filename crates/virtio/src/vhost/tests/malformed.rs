@@ -21,7 +21,7 @@ use crate::vhost::signal::Signal;
 use crate::vhost::{ProtocolError, QueueState};
 
 /// What a peer does after it has negotiated, and the name of the mistake.
-type Mistake = (&'static str, fn(&mut Peer));
+type Violation = (&'static str, fn(&mut Peer));
 
 fn mem_table(peer: &mut Peer, regions: &[RegionMessage], files: &[BorrowedFd<'_>]) {
     let mut body = (regions.len() as u64).to_le_bytes().to_vec();
@@ -33,7 +33,7 @@ fn one_region(peer: &mut Peer, region: RegionMessage, file: &File) {
     mem_table(peer, &[region], &[file.as_fd()]);
 }
 
-const MISTAKES: &[Mistake] = &[
+const MISTAKES: &[Violation] = &[
     // Messages.
     ("message_version", |peer| peer.socket.write_all(&[1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]).unwrap()),
     ("message_too_long", |peer| peer.socket.write_all(&header(1, 0, LONGEST + 1)).unwrap()),

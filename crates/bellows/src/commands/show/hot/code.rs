@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bellows_inspect::hot::code::Line;
+use bellows_inspect::hot::code::CodeLine;
 use bellows_inspect::text::harmless;
 
 use crate::text::percent;
@@ -15,7 +15,7 @@ const HOT: usize = 12;
 const LEAST: f64 = 0.02;
 
 /// The hottest instructions with those around them, each with its share; the hottest is marked.
-pub fn render(lines: &[Line], samples: u64, rich: bool) -> String {
+pub fn render(lines: &[CodeLine], samples: u64, rich: bool) -> String {
     let mut hot: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].samples > 0).collect();
     hot.sort_by_key(|index| (std::cmp::Reverse(lines[*index].samples), *index));
     let least = (LEAST * samples as f64) as u64;
@@ -46,14 +46,14 @@ mod tests {
 
     #[test]
     fn the_hottest_instruction_is_marked_and_cold_ones_are_left_out() {
-        let line = |index: u64, samples: u64| Line {
+        let line = |index: u64, samples: u64| CodeLine {
             address: 0x1000 + index,
             bytes: "90".to_owned(),
             text: format!("nop {index}"),
             samples,
             share: samples as f64 / 100.0,
         };
-        let lines: Vec<Line> = (0..60)
+        let lines: Vec<CodeLine> = (0..60)
             .map(|index| {
                 line(
                     index,

@@ -1,6 +1,6 @@
 //! Where a running engine can be found by other processes.
 //!
-//! Each has a folder of its own name in a [runtime directory](runtime_dirs) of its user's, on tmpfs. In it lie the counters, the
+//! Each has a folder of its own name in a [runtime directory](search_path) of its user's, on tmpfs. In it lie the counters, the
 //! control socket, and a file with the process's identity. A run that ends removes its folder; one that crashes leaves it
 //! behind.
 //!
@@ -15,7 +15,7 @@
 
 mod name;
 mod post_mortems;
-mod runtime_dirs;
+mod search_path;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,9 +30,9 @@ use bellows_sys::shared::SharedCells;
 
 use crate::cells::Cells;
 pub use post_mortems::POST_MORTEMS;
-use post_mortems::{RESTARTED, bury, number, parse};
-pub use runtime_dirs::SearchPath;
-use runtime_dirs::{ForeignDir, foreign, user, user_name};
+use post_mortems::{RESTARTED, archive, number, parse};
+pub use search_path::SearchPath;
+use search_path::{ForeignDir, foreign, user, user_name};
 
 /// The largest file of another user's network that is read: its counters are smaller with ten thousand apps.
 const MAX_FOREIGN_FILE: u64 = 16 << 20;
@@ -54,9 +54,9 @@ const CONTROL: &str = "control";
 
 /// Why an engine cannot have its folder.
 #[derive(Debug, thiserror::Error)]
-pub enum HomeError {
+pub enum RuntimeDirError {
     /// The name is no name for a folder.
-    #[error("`{0}` is no name for a running network; {names}", names = Home::NAMES)]
+    #[error("`{0}` is no name for a running network; {names}", names = RuntimeDir::NAMES)]
     BadName(String),
     /// A live process has the name.
     #[error("a network named `{name}` is running already (process {pid}); stop it or pick another name with --name")]
@@ -82,7 +82,7 @@ pub enum HomeError {
 
 /// The folder of one engine.
 #[derive(Debug)]
-pub struct Home {
+pub struct RuntimeDir {
     folder: PathBuf,
     /// The name, without the number of a post-mortem.
     name: String,
@@ -124,7 +124,7 @@ struct Locked {
 }
 
 impl Locked {
-    fn lock(own: &[PathBuf]) -> Result<Locked, HomeError> {
+    fn lock(own: &[PathBuf]) -> Result<Locked, RuntimeDirError> {
         let mut first_error = None;
         let mut directories = Vec::new();
         let mut locks: Vec<((u64, u64), fs::File)> = Vec::new();
@@ -144,91 +144,92 @@ impl Locked {
         }
         locks.sort_by_key(|(place, _)| *place);
         for (_, lock) in &locks {
-            lock.lock().map_err(|error| HomeError::System(directories[0].clone(), error))?;
+            lock.lock().map_err(|error| RuntimeDirError::System(directories[0].clone(), error))?;
         }
         Ok(Locked { directories, _locks: locks.into_iter().map(|(_, lock)| lock).collect() })
     }
 
     /// The lock of a directory, not yet taken, and where it is.
-    fn open(directory: &Path) -> Result<((u64, u64), fs::File), HomeError> {
+    fn open(directory: &Path) -> Result<((u64, u64), fs::File), RuntimeDirError> {
         make_private_folder(directory)?;
-        let failed = |error| HomeError::System(directory.to_owned(), error);
+        let failed = |error| RuntimeDirError::System(directory.to_owned(), error);
         let lock = fs::File::create(directory.join(".lock")).map_err(failed)?;
         let metadata = lock.metadata().map_err(failed)?;
         Ok(((metadata.dev(), metadata.ino()), lock))
     }
 }
 
-impl Home {
+impl RuntimeDir {
     /// Makes the folder for an engine of this process. One that a process left behind becomes the post-mortem `NAME@1`.
     ///
     /// # Errors
-    /// See [`HomeError`].
-    pub fn claim(name: &str) -> Result<Home, HomeError> {
-        Home::claim_in(&SearchPath::current().own, name)
+    /// See [`RuntimeDirError`].
+    pub fn claim(name: &str) -> Result<RuntimeDir, RuntimeDirError> {
+        RuntimeDir::claim_in(&SearchPath::current().own, name)
     }
 
     /// Makes the folder in the first of these directories that can be used.
-    fn claim_in(own: &[PathBuf], name: &str) -> Result<Home, HomeError> {
-        if !Home::is_name(name) {
-            return Err(HomeError::BadName(name.to_owned()));
+    fn claim_in(own: &[PathBuf], name: &str) -> Result<RuntimeDir, RuntimeDirError> {
+        if !RuntimeDir::is_name(name) {
+            return Err(RuntimeDirError::BadName(name.to_owned()));
         }
         let Locked { directories, _locks } = Locked::lock(own)?;
         // Also in one that can be read and not be written.
         let readable = own.iter().filter(|directory| is_private(directory));
-        if let Some(pid) = readable.filter_map(|directory| Home::at(directory, name, 0).process()).next() {
-            return Err(HomeError::Taken { name: name.to_owned(), pid });
+        if let Some(pid) = readable.filter_map(|directory| RuntimeDir::at(directory, name, 0).process()).next() {
+            return Err(RuntimeDirError::Taken { name: name.to_owned(), pid });
         }
-        let is_restart = bury(&directories, name).map_err(|(folder, error)| HomeError::System(folder, error))?;
-        let mut home = Home::at(&directories[0], name, 0);
-        make_private_folder(&home.folder)?;
-        home.owned = true;
+        let is_restart =
+            archive(&directories, name).map_err(|(folder, error)| RuntimeDirError::System(folder, error))?;
+        let mut runtime_dir = RuntimeDir::at(&directories[0], name, 0);
+        make_private_folder(&runtime_dir.folder)?;
+        runtime_dir.owned = true;
         if is_restart {
-            let mark = home.file(RESTARTED);
-            fs::write(&mark, "").map_err(|error| HomeError::System(mark, error))?;
+            let mark = runtime_dir.file(RESTARTED);
+            fs::write(&mark, "").map_err(|error| RuntimeDirError::System(mark, error))?;
         }
         let pid = std::process::id();
         let identity = format!("{pid} {}\n", start_of(pid).unwrap_or(0));
-        let file = home.file(IDENTITY);
-        fs::write(&file, identity).map_err(|error| HomeError::System(file, error))?;
-        Ok(home)
+        let file = runtime_dir.file(IDENTITY);
+        fs::write(&file, identity).map_err(|error| RuntimeDirError::System(file, error))?;
+        Ok(runtime_dir)
     }
 
     /// A folder of this user's, to look into.
-    fn at(directory: &Path, name: &str, number: usize) -> Home {
+    fn at(directory: &Path, name: &str, number: usize) -> RuntimeDir {
         let folder = if number == 0 { name.to_owned() } else { format!("{name}@{number}") };
-        Home { folder: directory.join(folder), name: name.to_owned(), number, owned: false, foreign: None }
+        RuntimeDir { folder: directory.join(folder), name: name.to_owned(), number, owned: false, foreign: None }
     }
 
     /// The same folder, to look into.
-    pub fn look(&self) -> Home {
-        let Home { folder, name, number, foreign, .. } = self;
+    pub fn look(&self) -> RuntimeDir {
+        let RuntimeDir { folder, name, number, foreign, .. } = self;
         let (folder, name, foreign) = (folder.clone(), name.clone(), foreign.clone());
-        Home { folder, name, number: *number, owned: false, foreign }
+        RuntimeDir { folder, name, number: *number, owned: false, foreign }
     }
 
     /// The folders of the engines that a name can mean; `NAME@1` is that of a post-mortem. There are several only if several
     /// other users have one of this name, and this user has none.
-    pub fn called(name: &str) -> Vec<Home> {
-        let homes = Home::all().into_iter().chain(Home::post_mortems());
-        let mut homes: Vec<Home> = homes.filter(|home| home.is_called(name)).collect();
-        if let Some(exact) = homes.iter().position(|home| home.name() == name) {
-            homes = vec![homes.swap_remove(exact)];
+    pub fn called(name: &str) -> Vec<RuntimeDir> {
+        let search_path = RuntimeDir::all().into_iter().chain(RuntimeDir::post_mortems());
+        let mut search_path: Vec<RuntimeDir> = search_path.filter(|runtime_dir| runtime_dir.is_called(name)).collect();
+        if let Some(exact) = search_path.iter().position(|runtime_dir| runtime_dir.name() == name) {
+            search_path = vec![search_path.swap_remove(exact)];
         }
-        homes
+        search_path
     }
 
     /// The folders of all engines, those of this user by name and then those of others that it may see; also those that
     /// crashed, if nobody has taken the name since.
     ///
     /// None of a directory that others can enter, who may have put anything there.
-    pub fn all() -> Vec<Home> {
-        every().into_iter().filter(|home| home.number == 0).collect()
+    pub fn all() -> Vec<RuntimeDir> {
+        every().into_iter().filter(|runtime_dir| runtime_dir.number == 0).collect()
     }
 
     /// The folders of engines that crashed and whose name has been taken since, in the same order, the newest of a name first.
-    pub fn post_mortems() -> Vec<Home> {
-        every().into_iter().filter(|home| home.number > 0).collect()
+    pub fn post_mortems() -> Vec<RuntimeDir> {
+        every().into_iter().filter(|runtime_dir| runtime_dir.number > 0).collect()
     }
 
     /// The engine's name: `NAME`; if it is another user's, `USER/NAME`; if it is a post-mortem, with `@` and its number.
@@ -241,7 +242,7 @@ impl Home {
 
     /// The name as its own user sees it.
     pub fn bare_name(&self) -> String {
-        let Home { name, number, .. } = self;
+        let RuntimeDir { name, number, .. } = self;
         if *number == 0 { name.clone() } else { format!("{name}@{number}") }
     }
 
@@ -316,7 +317,7 @@ impl Home {
     /// The cells in a file of the folder: the file itself, or what another user's holds at this moment.
     ///
     /// # Errors
-    /// As [`read`](Home::read).
+    /// As [`read`](RuntimeDir::read).
     pub(crate) fn cells(&self, file: &str) -> io::Result<Cells> {
         match &self.foreign {
             Some(_) => Cells::copied(&self.read(file)?),
@@ -382,7 +383,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for RuntimeDir {
     fn drop(&mut self) {
         if self.owned && !std::thread::panicking() {
             let _ = self.remove();
@@ -391,39 +392,39 @@ impl Drop for Home {
 }
 
 /// All folders: those of this user, then those of others that it may see, by user, name and number.
-fn every() -> Vec<Home> {
+fn every() -> Vec<RuntimeDir> {
     let own = SearchPath::current().own;
-    let mut homes = number(own.iter().map(|directory| homes_in(directory)).collect());
-    let mut others: BTreeMap<String, Vec<Vec<Home>>> = BTreeMap::new();
+    let mut search_path = number(own.iter().map(|directory| homes_in(directory)).collect());
+    let mut others: BTreeMap<String, Vec<Vec<RuntimeDir>>> = BTreeMap::new();
     for directory in foreign() {
         others.entry(directory.user.clone()).or_default().push(foreign_homes_in(&directory));
     }
-    homes.extend(others.into_values().flat_map(number));
-    homes
+    search_path.extend(others.into_values().flat_map(number));
+    search_path
 }
 
 /// The folders in a directory of this user's, in no particular order.
-fn homes_in(directory: &Path) -> Vec<Home> {
+fn homes_in(directory: &Path) -> Vec<RuntimeDir> {
     if !is_private(directory) {
         return Vec::new();
     }
     let entries = fs::read_dir(directory).into_iter().flatten();
-    let homes = entries.filter_map(|entry| {
+    let search_path = entries.filter_map(|entry| {
         let (name, number) = parse(entry.ok()?.file_name().to_str()?)?;
-        Some(Home::at(directory, &name, number))
+        Some(RuntimeDir::at(directory, &name, number))
     });
-    homes.filter(|home| home.file(IDENTITY).is_file()).collect()
+    search_path.filter(|runtime_dir| runtime_dir.file(IDENTITY).is_file()).collect()
 }
 
 /// The folders in a directory of another user's.
-fn foreign_homes_in(directory: &Arc<ForeignDir>) -> Vec<Home> {
+fn foreign_homes_in(directory: &Arc<ForeignDir>) -> Vec<RuntimeDir> {
     let names = directory.directory.names(MAX_FOREIGN_FOLDERS).unwrap_or_default().into_iter();
-    let homes = names.filter_map(|folder| {
+    let search_path = names.filter_map(|folder| {
         let (name, number) = parse(&folder)?;
         let foreign = Some(Arc::clone(directory));
-        Some(Home { folder: directory.path.join(folder), name, number, owned: false, foreign })
+        Some(RuntimeDir { folder: directory.path.join(folder), name, number, owned: false, foreign })
     });
-    homes.filter(|home| home.claimed().is_some()).collect()
+    search_path.filter(|runtime_dir| runtime_dir.claimed().is_some()).collect()
 }
 
 /// Whether a directory is there and ours alone.
@@ -434,15 +435,15 @@ fn is_private(directory: &Path) -> bool {
 }
 
 /// Makes a folder of mode 0700, or checks that one that is there is ours alone.
-fn make_private_folder(folder: &Path) -> Result<(), HomeError> {
-    let failed = |error| HomeError::System(folder.to_owned(), error);
+fn make_private_folder(folder: &Path) -> Result<(), RuntimeDirError> {
+    let failed = |error| RuntimeDirError::System(folder.to_owned(), error);
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             if is_private(folder) {
                 Ok(())
             } else {
-                Err(HomeError::Unsafe(folder.to_owned()))
+                Err(RuntimeDirError::Unsafe(folder.to_owned()))
             }
         }
         Err(error) => Err(failed(error)),
@@ -462,7 +463,7 @@ mod tests {
     #[test]
     fn names_that_would_leave_the_folder_are_refused() {
         for name in ["", "..", "a/b", ".hidden", "a b", &"x".repeat(65)] {
-            assert!(matches!(Home::claim(name), Err(HomeError::BadName(_))), "{name:?}");
+            assert!(matches!(RuntimeDir::claim(name), Err(RuntimeDirError::BadName(_))), "{name:?}");
         }
     }
 
@@ -495,7 +496,7 @@ mod tests {
         let link = folder.0.join("link");
         std::os::unix::fs::symlink("target", &link).unwrap();
         assert!(
-            matches!(Home::claim_in(std::slice::from_ref(&link), "a"), Err(HomeError::Unsafe(path)) if path == link)
+            matches!(RuntimeDir::claim_in(std::slice::from_ref(&link), "a"), Err(RuntimeDirError::Unsafe(path)) if path == link)
         );
         assert_eq!(homes_in(&link).len(), 0);
     }
@@ -504,11 +505,11 @@ mod tests {
     fn a_name_is_taken_in_all_directories_of_a_user() {
         let folder = Folder::new("taken");
         let [one, two] = ["one", "two"].map(|name| folder.0.join(name));
-        let home = Home::claim_in(&[one.clone(), two.clone()], "a").unwrap();
-        assert!(home.folder.starts_with(&one));
-        let again = Home::claim_in(&[two.clone(), one.clone()], "a");
-        assert!(matches!(again, Err(HomeError::Taken { pid, .. }) if pid == std::process::id()));
-        let other = Home::claim_in(&[two.clone(), one.clone(), two.clone()], "b").unwrap();
+        let runtime_dir = RuntimeDir::claim_in(&[one.clone(), two.clone()], "a").unwrap();
+        assert!(runtime_dir.folder.starts_with(&one));
+        let again = RuntimeDir::claim_in(&[two.clone(), one.clone()], "a");
+        assert!(matches!(again, Err(RuntimeDirError::Taken { pid, .. }) if pid == std::process::id()));
+        let other = RuntimeDir::claim_in(&[two.clone(), one.clone(), two.clone()], "b").unwrap();
         assert!(other.folder.starts_with(&two));
     }
 
@@ -517,10 +518,10 @@ mod tests {
         let folder = Folder::new("first");
         let usable = folder.0.join("usable");
         let [missing, nowhere] = ["missing/dir", "nowhere/dir"].map(|name| folder.0.join(name));
-        let home = Home::claim_in(&[missing.clone(), usable.clone()], "a").unwrap();
-        assert!(home.folder.starts_with(&usable));
-        let failed = Home::claim_in(&[missing.clone(), nowhere], "a");
-        assert!(matches!(failed, Err(HomeError::System(path, _)) if path == missing));
+        let runtime_dir = RuntimeDir::claim_in(&[missing.clone(), usable.clone()], "a").unwrap();
+        assert!(runtime_dir.folder.starts_with(&usable));
+        let failed = RuntimeDir::claim_in(&[missing.clone(), nowhere], "a");
+        assert!(matches!(failed, Err(RuntimeDirError::System(path, _)) if path == missing));
     }
 
     #[test]
@@ -532,7 +533,7 @@ mod tests {
                 .map(|number| {
                     let mut own = directories.to_vec();
                     own.rotate_left(number % 3);
-                    scope.spawn(move || Home::claim_in(&own, "a").map(std::mem::forget).is_ok())
+                    scope.spawn(move || RuntimeDir::claim_in(&own, "a").map(std::mem::forget).is_ok())
                 })
                 .collect();
             claims.into_iter().map(|claim| usize::from(claim.join().unwrap())).sum()
@@ -543,14 +544,14 @@ mod tests {
     #[test]
     fn a_process_of_another_user_is_not_the_engine() {
         let folder = Folder::new("user");
-        let home = Home::claim_in(&[folder.0.join("own")], "a").unwrap();
-        assert_eq!(home.process(), Some(std::process::id()));
+        let runtime_dir = RuntimeDir::claim_in(&[folder.0.join("own")], "a").unwrap();
+        assert_eq!(runtime_dir.process(), Some(std::process::id()));
         // Root's first process; for root, one of somebody else's.
         let mut other = (user() == 0).then(|| Command::new("sleep").arg("60").uid(65_534).spawn().unwrap());
         let pid = other.as_ref().map_or(1, Child::id);
         assert_ne!(user_of(pid), Some(user()));
-        fs::write(home.file(IDENTITY), format!("{pid} {}\n", start_of(pid).unwrap())).unwrap();
-        assert_eq!(home.process(), None);
+        fs::write(runtime_dir.file(IDENTITY), format!("{pid} {}\n", start_of(pid).unwrap())).unwrap();
+        assert_eq!(runtime_dir.process(), None);
         if let Some(other) = &mut other {
             other.kill().unwrap();
             other.wait().unwrap();
@@ -559,14 +560,16 @@ mod tests {
 
     #[test]
     fn a_name_is_taken_while_its_process_lives_and_free_after() {
-        let name = format!("test-home-{}", std::process::id());
-        let home = Home::claim(&name).unwrap();
-        assert!(matches!(Home::claim(&name), Err(HomeError::Taken { pid, .. }) if pid == std::process::id()));
-        assert_eq!(Home::called(&name)[0].process(), Some(std::process::id()));
-        fs::write(home.file(IDENTITY), "1 1\n").unwrap();
-        assert_eq!(home.process(), None, "a pid that was used again is not the process");
-        drop(home);
-        assert!(Home::called(&name).is_empty());
+        let name = format!("test-runtime_dir-{}", std::process::id());
+        let runtime_dir = RuntimeDir::claim(&name).unwrap();
+        assert!(
+            matches!(RuntimeDir::claim(&name), Err(RuntimeDirError::Taken { pid, .. }) if pid == std::process::id())
+        );
+        assert_eq!(RuntimeDir::called(&name)[0].process(), Some(std::process::id()));
+        fs::write(runtime_dir.file(IDENTITY), "1 1\n").unwrap();
+        assert_eq!(runtime_dir.process(), None, "a pid that was used again is not the process");
+        drop(runtime_dir);
+        assert!(RuntimeDir::called(&name).is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The names of networks: which ones there can be, and how one is made of another text.
 
-use super::Home;
+use super::RuntimeDir;
 
 /// The longest name, in characters.
 const MAX_LENGTH: usize = 64;
@@ -12,7 +12,7 @@ fn fits(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.".contains(c)
 }
 
-impl Home {
+impl RuntimeDir {
     /// How a network can be named, as messages say it.
     pub const NAMES: &str = "use letters, digits, `-`, `_` and `.`, at most 64 of them, the first one no `.`";
 
@@ -39,18 +39,18 @@ mod tests {
     #[test]
     fn every_text_gives_a_name_with_room_for_a_number() {
         for (text, name) in [("a b", "a-b"), ("x.y", "x.y"), ("..", "network"), ("", "network"), ("ä", "-")] {
-            assert_eq!(Home::name_from(text), name);
+            assert_eq!(RuntimeDir::name_from(text), name);
         }
         let long = "ö".repeat(1000);
         for text in ["a b", ".hidden", "", "/", "@1", "\u{0}", &long] {
-            let name = Home::name_from(text);
-            assert!(Home::is_name(&format!("{name}-99")), "{name}");
+            let name = RuntimeDir::name_from(text);
+            assert!(RuntimeDir::is_name(&format!("{name}-99")), "{name}");
         }
     }
 
     #[test]
     fn the_message_says_how_long_a_name_can_be() {
-        assert!(Home::NAMES.contains(&format!("at most {MAX_LENGTH} ")));
-        assert!(Home::is_name(&"x".repeat(MAX_LENGTH)) && !Home::is_name(&"x".repeat(MAX_LENGTH + 1)));
+        assert!(RuntimeDir::NAMES.contains(&format!("at most {MAX_LENGTH} ")));
+        assert!(RuntimeDir::is_name(&"x".repeat(MAX_LENGTH)) && !RuntimeDir::is_name(&"x".repeat(MAX_LENGTH + 1)));
     }
 }

@@ -23,9 +23,9 @@ pub const INTERRUPTED: u8 = 130;
 
 /// Why a command did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum CommandError {
     /// What was asked for cannot be done: exit code 2. The message is one sentence without a full stop.
-    Mistake(String),
+    Usage(String),
     /// The mistakes in a network file, ready to be printed: exit code 2.
     Diagnosed(String),
     /// Something failed that should not have: exit code 1. The message is one sentence without a full stop.
@@ -34,41 +34,41 @@ pub enum Failure {
     Interrupted(String),
 }
 
-impl Failure {
+impl CommandError {
     /// The code that the process ends with.
     pub fn code(&self) -> ExitCode {
         match self {
-            Failure::Mistake(_) | Failure::Diagnosed(_) => ExitCode::from(2),
-            Failure::Failed(_) => ExitCode::from(1),
-            Failure::Interrupted(_) => ExitCode::from(INTERRUPTED),
+            CommandError::Usage(_) | CommandError::Diagnosed(_) => ExitCode::from(2),
+            CommandError::Failed(_) => ExitCode::from(1),
+            CommandError::Interrupted(_) => ExitCode::from(INTERRUPTED),
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Mistake(message) | Failure::Failed(message) | Failure::Interrupted(message) => {
+            CommandError::Usage(message) | CommandError::Failed(message) | CommandError::Interrupted(message) => {
                 write!(formatter, "error: {message}")
             }
-            Failure::Diagnosed(text) => formatter.write_str(text.trim_end()),
+            CommandError::Diagnosed(text) => formatter.write_str(text.trim_end()),
         }
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CommandError {
     /// A failure to write the command's output.
-    fn from(error: std::io::Error) -> Failure {
-        Failure::Failed(format!("cannot write the output: {error}"))
+    fn from(error: std::io::Error) -> CommandError {
+        CommandError::Failed(format!("cannot write the output: {error}"))
     }
 }
 
-impl From<InspectError> for Failure {
-    fn from(error: InspectError) -> Failure {
+impl From<InspectError> for CommandError {
+    fn from(error: InspectError) -> CommandError {
         match error {
-            InspectError::Mistake(message) => Failure::Mistake(message),
-            InspectError::Diagnosed(report) => Failure::Diagnosed(report),
-            InspectError::Failed(message) => Failure::Failed(message),
+            InspectError::Request(message) => CommandError::Usage(message),
+            InspectError::Diagnosed(report) => CommandError::Diagnosed(report),
+            InspectError::Failed(message) => CommandError::Failed(message),
         }
     }
 }

@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn users_have_the_names_of_the_password_file() {
         let passwd =
-            "root:x:0:0:root:/root:/bin/sh\n12:x:12:\nbad/name:x:13:13\n\nada:x:1000:1000::/home/ada:/bin/sh\n";
+            "root:x:0:0:root:/root:/bin/sh\n12:x:12:\nbad/name:x:13:13\n\nada:x:1000:1000::/runtime_dir/ada:/bin/sh\n";
         assert_eq!(name_in(passwd, 0).as_deref(), Some("root"));
         assert_eq!(name_in(passwd, 1000).as_deref(), Some("ada"));
         for unnamed in [1, 12, 13] {

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{Home, homes_in};
+use super::{RuntimeDir, homes_in};
 
 /// How many post-mortems of a name are kept.
 pub const POST_MORTEMS: usize = 5;
@@ -28,36 +28,36 @@ pub(super) fn parse(folder: &str) -> Option<(String, usize)> {
         Some((name, number)) => (name, number.parse().ok().filter(|number| *number > 0)?),
         None => (folder, 0),
     };
-    Home::is_name(name).then(|| (name.to_owned(), number))
+    RuntimeDir::is_name(name).then(|| (name.to_owned(), number))
 }
 
 /// Numbers what is in several directories of one user: a name's newest run has the number 0 if its folder has none, and the
 /// others follow by age. Sorted by name and number.
-pub(super) fn number(directories: Vec<Vec<Home>>) -> Vec<Home> {
-    let mut names: BTreeMap<String, Vec<(SystemTime, Home)>> = BTreeMap::new();
-    for mut homes in directories {
-        homes.sort_by(|one, other| (&one.name, one.number).cmp(&(&other.name, other.number)));
+pub(super) fn number(directories: Vec<Vec<RuntimeDir>>) -> Vec<RuntimeDir> {
+    let mut names: BTreeMap<String, Vec<(SystemTime, RuntimeDir)>> = BTreeMap::new();
+    for mut search_path in directories {
+        search_path.sort_by(|one, other| (&one.name, one.number).cmp(&(&other.name, other.number)));
         let mut last: Option<(String, SystemTime)> = None;
-        for home in homes {
+        for runtime_dir in search_path {
             // Within a directory the numbers tell the age, also when the clock was set back between two runs.
-            let age = last.take().filter(|(name, _)| *name == home.name).map(|(_, time)| time);
-            let time = age.map_or_else(|| home.recency(), |age| age.min(home.recency()));
-            last = Some((home.name.clone(), time));
-            names.entry(home.name.clone()).or_default().push((time, home));
+            let age = last.take().filter(|(name, _)| *name == runtime_dir.name).map(|(_, time)| time);
+            let time = age.map_or_else(|| runtime_dir.recency(), |age| age.min(runtime_dir.recency()));
+            last = Some((runtime_dir.name.clone(), time));
+            names.entry(runtime_dir.name.clone()).or_default().push((time, runtime_dir));
         }
     }
-    let numbered = names.into_values().flat_map(|mut homes| {
-        homes.sort_by_key(|(time, _)| Reverse(*time));
-        let first = usize::from(homes.iter().all(|(_, home)| home.number > 0));
-        for (index, (_, home)) in homes.iter_mut().enumerate() {
-            home.number = first + index;
+    let numbered = names.into_values().flat_map(|mut search_path| {
+        search_path.sort_by_key(|(time, _)| Reverse(*time));
+        let first = usize::from(search_path.iter().all(|(_, runtime_dir)| runtime_dir.number > 0));
+        for (index, (_, runtime_dir)) in search_path.iter_mut().enumerate() {
+            runtime_dir.number = first + index;
         }
-        homes.into_iter().map(|(_, home)| home)
+        search_path.into_iter().map(|(_, runtime_dir)| runtime_dir)
     });
     numbered.collect()
 }
 
-impl Home {
+impl RuntimeDir {
     /// By what runs of a name are ordered: when it was started; one that runs is newer than all that have ended.
     fn recency(&self) -> SystemTime {
         const FAR: Duration = Duration::from_secs(1 << 40);
@@ -69,10 +69,10 @@ impl Home {
 
 /// Makes post-mortems of what runs of a name left in these directories, if they have left something to see, and says whether
 /// the next run belongs to a series of restarts.
-pub(super) fn bury(directories: &[PathBuf], name: &str) -> Result<bool, (PathBuf, io::Error)> {
+pub(super) fn archive(directories: &[PathBuf], name: &str) -> Result<bool, (PathBuf, io::Error)> {
     let mut last: Vec<&PathBuf> = directories.iter().filter(|directory| directory.join(name).exists()).collect();
-    // The newest is buried last, and has the lowest number.
-    last.sort_by_key(|directory| Home::at(directory, name, 0).claimed());
+    // The newest is archived last, and has the lowest number.
+    last.sort_by_key(|directory| RuntimeDir::at(directory, name, 0).claimed());
     let mut is_restart = false;
     for directory in last {
         is_restart |= bury_in(directory, directories, name).map_err(|error| (directory.join(name), error))?;
@@ -81,28 +81,29 @@ pub(super) fn bury(directories: &[PathBuf], name: &str) -> Result<bool, (PathBuf
 }
 
 fn bury_in(directory: &Path, directories: &[PathBuf], name: &str) -> io::Result<bool> {
-    let last = Home::at(directory, name, 0);
+    let last = RuntimeDir::at(directory, name, 0);
     let is_restart = last.claimed().and_then(|claimed| claimed.elapsed().ok()).is_some_and(|age| age < RESTART);
     if !last.counters().exists() || last.identity().is_none() {
         // It ended before there was an engine.
         last.remove()?;
         return Ok(false);
     }
-    let buried = |directory: &PathBuf| {
-        let homes = homes_in(directory).into_iter();
-        homes.filter(|home| home.name == name && home.number > 0).collect::<Vec<_>>()
+    let archived = |directory: &PathBuf| {
+        let search_path = homes_in(directory).into_iter();
+        search_path.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0).collect::<Vec<_>>()
     };
-    let mut kept = number(directories.iter().map(buried).collect());
+    let mut kept = number(directories.iter().map(archived).collect());
     while kept.len() >= POST_MORTEMS {
-        let oldest_restart = kept.iter().rposition(|home| home.file(RESTARTED).exists());
+        let oldest_restart = kept.iter().rposition(|runtime_dir| runtime_dir.file(RESTARTED).exists());
         kept.remove(oldest_restart.unwrap_or(kept.len() - 1)).remove()?;
     }
     let numbered = |number: usize| directory.join(format!("{name}@{number}"));
     // First without gaps, then by one to make room: so no name is taken.
-    let here: Vec<Home> = kept.into_iter().filter(|home| home.folder.parent() == Some(directory)).collect();
-    for (index, home) in here.iter().enumerate() {
-        if home.folder != numbered(index + 1) {
-            fs::rename(&home.folder, numbered(index + 1))?;
+    let here: Vec<RuntimeDir> =
+        kept.into_iter().filter(|runtime_dir| runtime_dir.folder.parent() == Some(directory)).collect();
+    for (index, runtime_dir) in here.iter().enumerate() {
+        if runtime_dir.folder != numbered(index + 1) {
+            fs::rename(&runtime_dir.folder, numbered(index + 1))?;
         }
     }
     for number in (1..=here.len()).rev() {
@@ -131,9 +132,9 @@ mod tests {
 
     /// What is kept of a name: numbers, and what was in the counters.
     fn kept(directories: &[PathBuf], name: &str) -> Vec<(usize, String)> {
-        let homes = number(directories.iter().map(|directory| homes_in(directory)).collect()).into_iter();
-        let kept = homes.filter(|home| home.name == name && home.number > 0);
-        kept.map(|home| (home.number, fs::read_to_string(home.counters()).unwrap())).collect()
+        let search_path = number(directories.iter().map(|directory| homes_in(directory)).collect()).into_iter();
+        let kept = search_path.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0);
+        kept.map(|runtime_dir| (runtime_dir.number, fs::read_to_string(runtime_dir.counters()).unwrap())).collect()
     }
 
     /// The same, numbered from 1.
@@ -145,26 +146,26 @@ mod tests {
 
     #[test]
     fn the_first_crash_of_a_series_of_restarts_is_kept() {
-        let folder = Folder::new("buried");
+        let folder = Folder::new("archived");
         let directory = [folder.0.clone()];
         let now = SystemTime::now();
         for run in 0..20 {
             // Another one whose name is alike is left alone.
-            assert!(bury(&directory, "a").unwrap() || run == 0);
+            assert!(archive(&directory, "a").unwrap() || run == 0);
             crash(&folder.0, "a", &run.to_string(), run > 1, now);
         }
         assert_eq!(contents(&directory, "a"), ["18", "17", "16", "1", "0"]);
         for run in 0..20 {
-            bury(&directory, "a-1").unwrap();
+            archive(&directory, "a-1").unwrap();
             crash(&folder.0, "a-1", &run.to_string(), false, now);
         }
         assert_eq!(contents(&directory, "a-1"), ["18", "17", "16", "15", "14"]);
         assert_eq!(contents(&directory, "a"), ["18", "17", "16", "1", "0"]);
         fs::remove_dir_all(folder.0.join("a@2")).unwrap();
         fs::remove_file(folder.0.join("a/identity")).unwrap();
-        assert!(!bury(&directory, "a").unwrap(), "what never ran is no post-mortem");
+        assert!(!archive(&directory, "a").unwrap(), "what never ran is no post-mortem");
         crash(&folder.0, "a", "20", false, now);
-        bury(&directory, "a").unwrap();
+        archive(&directory, "a").unwrap();
         assert_eq!(contents(&directory, "a"), ["20", "18", "16", "1", "0"]);
     }
 
@@ -174,20 +175,22 @@ mod tests {
         let directories = [one.0.clone(), two.0.clone()];
         let start = |run: u64| SystemTime::now() - Duration::from_secs(10_000 - 700 * run);
         for run in 0..8 {
-            bury(&directories, "a").unwrap();
+            archive(&directories, "a").unwrap();
             crash(if run % 3 == 0 { &two.0 } else { &one.0 }, "a", &run.to_string(), false, start(run));
         }
         assert_eq!(contents(&directories, "a"), ["6", "5", "4", "3", "2"], "five in all directories together");
         let names = |directory: &Path| {
-            let homes = number(vec![homes_in(directory)]).into_iter();
-            homes.map(|home| home.folder.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
+            let search_path = number(vec![homes_in(directory)]).into_iter();
+            search_path
+                .map(|runtime_dir| runtime_dir.folder.file_name().unwrap().to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
         };
         assert_eq!(names(&one.0), ["a", "a@1", "a@2", "a@3"]);
         assert_eq!(names(&two.0), ["a@1", "a@2"], "each stays where it was");
         // What two crashes left without a number, as older versions did: only one has the name.
         crash(&two.0, "a", "8", false, start(8));
         assert_eq!(contents(&directories, "a"), ["7", "6", "5", "4", "3", "2"]);
-        bury(&directories, "a").unwrap();
+        archive(&directories, "a").unwrap();
         assert_eq!(contents(&directories, "a"), ["8", "7", "6", "5", "4"]);
     }
 
@@ -196,7 +199,7 @@ mod tests {
         let folder = Folder::new("clock");
         let directory = [folder.0.clone()];
         for run in 0..4 {
-            bury(&directory, "a").unwrap();
+            archive(&directory, "a").unwrap();
             crash(&folder.0, "a", &run.to_string(), false, SystemTime::now() - Duration::from_secs(1_000 * run));
         }
         assert_eq!(contents(&directory, "a"), ["2", "1", "0"]);

@@ -31,7 +31,7 @@ impl WiredApp<'_> {
 /// ports that lack one, in the order of the apps. Of several apps of one name, links mean the first.
 ///
 /// Who reads a description of a network can also ask for apps that could not be made.
-pub fn wiring_faults(apps: &[WiredApp<'_>], links: &[LinkSpec]) -> Vec<Fault> {
+pub fn wiring_errors(apps: &[WiredApp<'_>], links: &[LinkSpec]) -> Vec<WiringError> {
     let mut check = Check::new(apps, links.len());
     for (index, link) in links.iter().enumerate() {
         check.link(index, link);
@@ -55,7 +55,7 @@ struct Check<'n> {
     count: HashMap<(Side, &'n str), usize>,
     /// The names of all apps, once one is asked for that is not there.
     known: Option<Arc<[String]>>,
-    faults: Vec<Fault>,
+    faults: Vec<WiringError>,
 }
 
 impl<'n> Check<'n> {
@@ -74,7 +74,7 @@ impl<'n> Check<'n> {
                 Entry::Vacant(free) => {
                     free.insert(app);
                 }
-                Entry::Occupied(_) => check.faults.push(Fault::DuplicateApp { app: app.name.to_owned() }),
+                Entry::Occupied(_) => check.faults.push(WiringError::DuplicateApp { app: app.name.to_owned() }),
             }
         }
         check
@@ -87,7 +87,11 @@ impl<'n> Check<'n> {
             }
             // That both its ends are linked twice follows.
             Entry::Occupied(first) => {
-                return self.faults.push(Fault::DuplicateLink { link: index, spec: link.clone(), first: *first.get() });
+                return self.faults.push(WiringError::DuplicateLink {
+                    link: index,
+                    spec: link.clone(),
+                    first: *first.get(),
+                });
             }
         }
         for side in [Side::Output, Side::Input] {
@@ -97,7 +101,7 @@ impl<'n> Check<'n> {
                 None => {
                     let names = || self.apps.iter().map(|app| app.name.to_owned()).collect();
                     let known = Arc::clone(self.known.get_or_insert_with(names));
-                    self.faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known });
+                    self.faults.push(WiringError::UnknownApp { link: index, side, name: end.app.clone(), known });
                 }
             }
             match self.first.entry((side, end)) {
@@ -105,12 +109,17 @@ impl<'n> Check<'n> {
                     free.insert(index);
                 }
                 Entry::Occupied(first) => {
-                    self.faults.push(Fault::LinkedTwice { link: index, side, end: end.clone(), first: *first.get() });
+                    self.faults.push(WiringError::LinkedTwice {
+                        link: index,
+                        side,
+                        end: end.clone(),
+                        first: *first.get(),
+                    });
                 }
             }
         }
         if link.from.app == link.to.app {
-            self.faults.push(Fault::SelfLink { link: index, app: link.from.app.clone() });
+            self.faults.push(WiringError::SelfLink { link: index, app: link.from.app.clone() });
         }
     }
 
@@ -120,7 +129,7 @@ impl<'n> Check<'n> {
             && !named.iter().any(|port| port.name == end.port)
         {
             let known = named.iter().map(|port| port.name.to_owned()).collect();
-            self.faults.push(Fault::UnknownPort { link, side, end: end.clone(), kind: kind.to_owned(), known });
+            self.faults.push(WiringError::UnknownPort { link, side, end: end.clone(), kind: kind.to_owned(), known });
         }
         *self.count.entry((side, &end.app)).or_default() += 1;
     }
@@ -133,7 +142,7 @@ impl<'n> Check<'n> {
                     for port in ports.iter().filter(|port| port.required) {
                         let end = End { app: app.name.to_owned(), port: port.name.to_owned() };
                         if !self.first.contains_key(&(side, &end)) {
-                            self.faults.push(Fault::OpenPort { side, end, help: port.help });
+                            self.faults.push(WiringError::OpenPort { side, end, help: port.help });
                         }
                     }
                 }
@@ -141,7 +150,7 @@ impl<'n> Check<'n> {
                     let count = self.count.get(&(side, app.name)).copied().unwrap_or(0);
                     if count < at_least {
                         let app = app.name.to_owned();
-                        self.faults.push(Fault::TooFewPorts { side, app, count, at_least, help });
+                        self.faults.push(WiringError::TooFewPorts { side, app, count, at_least, help });
                     }
                 }
             }
@@ -159,7 +168,7 @@ fn list(names: &[String]) -> String {
 /// Something wrong with the way a network is put together. `link` is the position of a link among those
 /// of the network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum WiringError {
     /// Two apps have one name.
     #[error("there are two apps named `{app}`")]
     DuplicateApp {
@@ -284,8 +293,8 @@ mod tests {
             self
         }
 
-        fn faults(&self) -> Vec<Fault> {
-            wiring_faults(&self.apps, &self.links)
+        fn faults(&self) -> Vec<WiringError> {
+            wiring_errors(&self.apps, &self.links)
         }
     }
 
@@ -297,7 +306,7 @@ mod tests {
         let network = network.link("t.any -> u.input");
         assert_eq!(
             network.faults(),
-            [Fault::TooFewPorts { side: Side::Output, app: "u".into(), count: 0, at_least: 1, help: "copies" }]
+            [WiringError::TooFewPorts { side: Side::Output, app: "u".into(), count: 0, at_least: 1, help: "copies" }]
         );
     }
 
@@ -306,7 +315,7 @@ mod tests {
         let network = Network::default().app("s", SOURCE).app("t", TEE).app("t", TEE);
         let links = ["s.out -> t.input", "x.a -> t.input", "t.a -> t.b", "s.out -> t.input", "x.a -> t.input"];
         let network = links.into_iter().fold(network, |network, link| network.link(link));
-        let faults: Vec<String> = network.faults().iter().map(Fault::to_string).collect();
+        let faults: Vec<String> = network.faults().iter().map(WiringError::to_string).collect();
         for expected in [
             "there are two apps named `t`",
             "`s` (Source) has no output `out`; its outputs: `output`",
@@ -326,25 +335,28 @@ mod tests {
         let apps = [WiredApp { name: "new", ports: None }, WiredApp { name: "t", ports: Some(TEE) }];
         let links = ["new.any -> t.input", "t.a -> new.thing", "t.b -> new.thing"].map(|link| link.parse().unwrap());
         let end = End { app: "new".into(), port: "thing".into() };
-        assert_eq!(wiring_faults(&apps, &links), [Fault::LinkedTwice { link: 2, side: Side::Input, end, first: 1 }]);
-        assert_eq!(wiring_faults(&apps, &links[..2]), []);
-        assert_eq!(wiring_faults(&apps[..1], &[]), []);
+        assert_eq!(
+            wiring_errors(&apps, &links),
+            [WiringError::LinkedTwice { link: 2, side: Side::Input, end, first: 1 }]
+        );
+        assert_eq!(wiring_errors(&apps, &links[..2]), []);
+        assert_eq!(wiring_errors(&apps[..1], &[]), []);
     }
 
-    /// What [`wiring_faults`] must find, in the plainest words: each question is answered by a look at everything.
+    /// What [`wiring_errors`] must find, in the plainest words: each question is answered by a look at everything.
     mod model {
         use super::*;
 
-        pub(super) fn faults(network: &Network) -> Vec<Fault> {
+        pub(super) fn faults(network: &Network) -> Vec<WiringError> {
             let mut faults = Vec::new();
             for (index, app) in network.apps.iter().enumerate() {
                 if network.apps[..index].iter().any(|other| other.name == app.name) {
-                    faults.push(Fault::DuplicateApp { app: app.name.to_owned() });
+                    faults.push(WiringError::DuplicateApp { app: app.name.to_owned() });
                 }
             }
             for (index, link) in network.links.iter().enumerate() {
                 match network.links[..index].iter().position(|other| other == link) {
-                    Some(first) => faults.push(Fault::DuplicateLink { link: index, spec: link.clone(), first }),
+                    Some(first) => faults.push(WiringError::DuplicateLink { link: index, spec: link.clone(), first }),
                     None => faults.extend(link_faults(network, index, link)),
                 }
             }
@@ -354,13 +366,13 @@ mod tests {
             faults
         }
 
-        fn link_faults(network: &Network, index: usize, link: &LinkSpec) -> Vec<Fault> {
+        fn link_faults(network: &Network, index: usize, link: &LinkSpec) -> Vec<WiringError> {
             let mut faults = Vec::new();
             for (side, end) in [(Side::Output, &link.from), (Side::Input, &link.to)] {
                 match network.apps.iter().find(|app| app.name == end.app) {
                     None => {
                         let known = network.apps.iter().map(|app| app.name.to_owned()).collect();
-                        faults.push(Fault::UnknownApp { link: index, side, name: end.app.clone(), known });
+                        faults.push(WiringError::UnknownApp { link: index, side, name: end.app.clone(), known });
                     }
                     Some(app) => {
                         if let Ports::Named(named) = app.ports(side).unwrap()
@@ -368,21 +380,21 @@ mod tests {
                         {
                             let (end, kind) = (end.clone(), app.ports.unwrap().0.to_owned());
                             let known = named.iter().map(|port| port.name.to_owned()).collect();
-                            faults.push(Fault::UnknownPort { link: index, side, end, kind, known });
+                            faults.push(WiringError::UnknownPort { link: index, side, end, kind, known });
                         }
                     }
                 }
                 if let Some(first) = network.links[..index].iter().position(|other| other.end(side) == end) {
-                    faults.push(Fault::LinkedTwice { link: index, side, end: end.clone(), first });
+                    faults.push(WiringError::LinkedTwice { link: index, side, end: end.clone(), first });
                 }
             }
             if link.from.app == link.to.app {
-                faults.push(Fault::SelfLink { link: index, app: link.from.app.clone() });
+                faults.push(WiringError::SelfLink { link: index, app: link.from.app.clone() });
             }
             faults
         }
 
-        fn open_ports(network: &Network, app: &WiredApp<'_>) -> Vec<Fault> {
+        fn open_ports(network: &Network, app: &WiredApp<'_>) -> Vec<WiringError> {
             let once = |index: &usize| !network.links[..*index].contains(&network.links[*index]);
             let links: Vec<&LinkSpec> =
                 (0..network.links.len()).filter(once).map(|index| &network.links[index]).collect();
@@ -393,7 +405,7 @@ mod tests {
                     Ports::Named(ports) => {
                         let open =
                             ports.iter().filter(|port| port.required && !linked(side).any(|end| end.port == port.name));
-                        faults.extend(open.map(|port| Fault::OpenPort {
+                        faults.extend(open.map(|port| WiringError::OpenPort {
                             side,
                             end: End { app: app.name.to_owned(), port: port.name.to_owned() },
                             help: port.help,
@@ -402,7 +414,13 @@ mod tests {
                     Ports::Any { at_least, help } => {
                         let count = linked(side).count();
                         if count < at_least {
-                            faults.push(Fault::TooFewPorts { side, app: app.name.to_owned(), count, at_least, help });
+                            faults.push(WiringError::TooFewPorts {
+                                side,
+                                app: app.name.to_owned(),
+                                count,
+                                at_least,
+                                help,
+                            });
                         }
                     }
                 }
@@ -444,7 +462,7 @@ mod tests {
         let network =
             ["1", "2", "3"].iter().fold(network, |network, port| network.link(&format!("x.{port} -> y.{port}")));
         let known = network.faults().into_iter().filter_map(|fault| match fault {
-            Fault::UnknownApp { known, .. } => Some(known),
+            WiringError::UnknownApp { known, .. } => Some(known),
             _ => None,
         });
         let known: Vec<Arc<[String]>> = known.collect();

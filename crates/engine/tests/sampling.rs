@@ -1,4 +1,4 @@
-//! What instrumented breaths book, and what those see who watch packets.
+//! What sampled breaths record, and what those see who watch packets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +10,7 @@ use bellows_engine::{
     App, Control, Counters, End, Engine, Hop, HopKind, Io, Network, Port, Ports, Schedule, Settings, TraceOrder,
     WatchError, Watched, counters,
 };
-use bellows_observe::Home;
+use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Recording, What};
 use bellows_packet::{Packet, Vector};
 use bellows_pmu::Event as PmuEvent;
@@ -43,7 +43,7 @@ impl App for Numbers {
         }
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.next == self.end
     }
 }
@@ -102,7 +102,7 @@ impl App for Wait {
         self.0.iter().map(Vector::len).sum()
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         true
     }
 }
@@ -152,8 +152,8 @@ fn calls_are_exact_and_samples_stand_for_all() {
         assert_eq!((app("sort").calls["push"], app("late").calls["push"]), (60_000, 59_999), "{schedule}");
         assert_eq!([app("numbers"), app("wait"), app("soon")].map(|app| &*app.state), ["polling", "polling", "active"]);
 
-        let booked = snapshot.engine("metered_breaths");
-        assert!((300..700).contains(&booked), "{booked} of 60,000 breaths, about one in 128");
+        let recorded = snapshot.engine("sampled_breaths");
+        assert!((300..700).contains(&recorded), "{recorded} of 60,000 breaths, about one in 128");
         for (name, entry, packets) in
             [("numbers", "pull", 6), ("sort", "push", 6), ("wait", "push", 4), ("wait", "pull", 4), ("soon", "push", 2)]
         {
@@ -162,19 +162,19 @@ fn calls_are_exact_and_samples_stand_for_all() {
                 ["calls", "packets", "clocks"].map(|what| account[&format!("{entry}_{what}")]);
             // The system may have interrupted some.
             let all = calls + account[&format!("{entry}_outlier_calls")];
-            assert!(all == booked || name == "wait" && all + 1 >= booked, "{name} {entry}: {all} of {booked}");
-            assert!(calls > booked / 2, "{name} {entry}: {calls} of {booked}");
+            assert!(all == recorded || name == "wait" && all + 1 >= recorded, "{name} {entry}: {all} of {recorded}");
+            assert!(calls > recorded / 2, "{name} {entry}: {calls} of {recorded}");
             assert_eq!(sampled, packets * calls, "{name} {entry}, {schedule}");
             assert!(clocks > 0, "{name} {entry}");
         }
 
         let [breath, latency] = ["breath", "latency"].map(|name| &snapshot.histograms[name]);
-        assert_eq!(breath.count(), booked);
+        assert_eq!(breath.count(), recorded);
         assert!(breath.quantile(0.5) <= breath.quantile(0.99) && breath.quantile(1.0) == Some(breath.maximum));
-        // In every eighth breath that is drawn, `numbers` and `wait` have a packet followed; the others book.
+        // In every eighth breath that is chosen, `numbers` and `wait` have a packet followed; the others record.
         assert!(
-            (booked / 20..booked / 2).contains(&latency.count()),
-            "{} packets in {booked} breaths",
+            (recorded / 20..recorded / 2).contains(&latency.count()),
+            "{} packets in {recorded} breaths",
             latency.count()
         );
     }
@@ -193,7 +193,7 @@ impl App for Clockwork {
     }
 }
 
-/// Breaths that follow a deadline are drawn as often as those that do not.
+/// Breaths that follow a deadline are sampled as often as those that do not.
 #[test]
 fn what_the_clock_brings_is_sampled_no_more_than_the_rest() {
     for schedule in Schedule::ALL {
@@ -205,7 +205,7 @@ fn what_the_clock_brings_is_sampled_no_more_than_the_rest() {
         }
         let snapshot = engine.snapshot();
         let (calls, sampled) = (snapshot.apps[0].calls["tick"], snapshot.apps[0].account["tick_calls"]);
-        let share = snapshot.engine("metered_breaths") as f64 / snapshot.engine("breaths") as f64;
+        let share = snapshot.engine("sampled_breaths") as f64 / snapshot.engine("breaths") as f64;
         let expected = calls as f64 * share;
         let deviation = (sampled as f64 - expected).abs() / expected.sqrt();
         assert!(deviation < 8.0, "{sampled} of {calls} ticks where {expected:.0} are expected, {schedule}");
@@ -214,11 +214,11 @@ fn what_the_clock_brings_is_sampled_no_more_than_the_rest() {
 
 #[test]
 fn without_metering_nothing_is_booked() {
-    let settings = Settings { metering: false, ..Settings::default() };
+    let settings = Settings { sampling: false, ..Settings::default() };
     let mut engine = Engine::new(network(numbers(6, u64::MAX)), settings, None).unwrap();
     engine.breathe_times(10_000);
     let snapshot = engine.snapshot();
-    assert_eq!(snapshot.engine("metered_breaths"), 0);
+    assert_eq!(snapshot.engine("sampled_breaths"), 0);
     assert_eq!(snapshot.apps[1].calls["push"], 10_000);
     assert!(snapshot.apps.iter().flat_map(|app| app.account.values()).all(|&value| value == 0));
     assert!(snapshot.histograms.values().all(|histogram| histogram.count() == 0));
@@ -256,7 +256,7 @@ fn events_are_counted_for_each_app() {
 
 /// Takes breaths on this thread, as the engine's own thread would, while orders come from outside.
 fn breathe(engine: &mut Engine, breaths: u64) {
-    assert!(!engine.attend());
+    assert!(!engine.handle_requests());
     engine.breathe_times(breaths);
 }
 
@@ -394,7 +394,7 @@ impl App for Ring {
         io.slot(0).expect(self.taken);
     }
 
-    fn exhausted(&self) -> bool {
+    fn is_finished(&self) -> bool {
         false
     }
 }
@@ -419,7 +419,7 @@ fn packets_that_wake_the_engine_are_seen() {
         assert_eq!(way(&hops, 20), ["ring.output", "sink."]);
         assert!(trace.is_over());
     });
-    assert!(outcome.snapshot.apps[0].naps > 0);
+    assert!(outcome.snapshot.apps[0].sleeps > 0);
 }
 
 /// Passes packets on while its gate is open.
@@ -453,8 +453,8 @@ fn in_a_lossless_network_only_calls_that_were_made_are_booked() {
     let mut engine = Engine::new(network, Settings { lossless: true, ..Settings::default() }, None).unwrap();
     engine.breathe_times(100_000);
     let snapshot = engine.snapshot();
-    let (calls, booked) = (snapshot.apps[1].calls["push"], snapshot.apps[1].account["push_calls"]);
-    assert_eq!((calls, booked <= 50), (1_024, true), "{booked} of {calls} calls booked");
+    let (calls, recorded) = (snapshot.apps[1].calls["push"], snapshot.apps[1].account["push_calls"]);
+    assert_eq!((calls, recorded <= 50), (1_024, true), "{recorded} of {calls} calls recorded");
 }
 
 /// Keeps packets, and panics when it has so many.
@@ -493,7 +493,7 @@ fn packets_that_a_panic_takes_are_dropped_where_they_were() {
         let hops = trace(&mut engine, &control, 6, Some("numbers"));
         let kept = ["numbers.output", "keep: app_failed"];
         assert_eq!((1..=6).map(|packet| way(&hops, packet)).collect::<Vec<_>>(), [kept; 6], "{schedule}");
-        // Packets of `other` may be drawn, one in 1,024 breaths; of those that are followed, none counts.
+        // Packets of `other` may be chosen, one in 1,024 breaths; of those that are followed, none counts.
         let latencies = engine.snapshot().histograms["latency"].count();
         assert!(latencies < 3, "{latencies} packets counted in 21 breaths, six of them followed");
     }
@@ -635,11 +635,12 @@ fn what_is_watched_stays_so_over_a_reload_if_it_is_there() {
 
 #[test]
 fn the_timeline_holds_whole_breaths_and_what_lies_between() {
-    let home = Arc::new(Home::claim(&format!("test-metering-{}", std::process::id())).unwrap());
-    let mut engine = Engine::new(network(numbers(6, 60_000)), Settings::default(), Some(Arc::clone(&home))).unwrap();
+    let runtime_dir = Arc::new(RuntimeDir::claim(&format!("test-sampling-{}", std::process::id())).unwrap());
+    let mut engine =
+        Engine::new(network(numbers(6, 60_000)), Settings::default(), Some(Arc::clone(&runtime_dir))).unwrap();
     let end = engine.run();
     assert_eq!(end, End::Done);
-    let events = Recording::open(&home).unwrap().events();
+    let events = Recording::open(&runtime_dir).unwrap().events();
     let breaths = events.iter().filter(|event| matches!(event.what, What::Breath { .. })).count();
     assert!(breaths > 20, "{breaths} breaths of 10,000");
     // The calls of a breath lie within it, one after the other.

@@ -1,21 +1,21 @@
 //! New packets.
 
-use bellows_pool::{Buffers, ROOM};
+use bellows_pool::{Buffers, DATA_ROOM};
 
 use super::{Packet, pointer};
 
-/// New packets, empty, each in a buffer of its own; made by [`Packet::fresh`].
+/// New packets, empty, each in a buffer of its own; made by [`Packet::allocate_burst`].
 ///
-/// Ends early when the pool runs out: [`Fresh::missing`] tells how many were not to be had.
+/// Ends early when the pool runs out: [`Burst::missing`] tells how many were not to be had.
 /// Dropping it puts the buffers that were not used back.
-pub struct Fresh {
+pub struct Burst {
     buffers: Buffers,
 }
 
-impl Fresh {
+impl Burst {
     #[inline]
-    pub(super) fn new(wanted: usize) -> Fresh {
-        Fresh { buffers: Buffers::new(wanted) }
+    pub(super) fn new(wanted: usize) -> Burst {
+        Burst { buffers: Buffers::new(wanted) }
     }
 
     /// How many of the packets asked for have not been delivered: after the end, those that the pool did not have.
@@ -27,7 +27,7 @@ impl Fresh {
     /// The next packet, of this length; its bytes are whatever the buffer held before. `None` also if no ordinary buffer is so large.
     #[inline(always)]
     pub fn next_of(&mut self, length: usize) -> Option<Packet> {
-        if length > ROOM {
+        if length > DATA_ROOM {
             return None;
         }
         let address = self.buffers.take()?;
@@ -35,7 +35,7 @@ impl Fresh {
     }
 }
 
-impl Iterator for Fresh {
+impl Iterator for Burst {
     type Item = Packet;
 
     #[inline(always)]
