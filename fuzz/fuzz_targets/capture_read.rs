@@ -53,8 +53,9 @@ fuzz_target!(|bytes: &[u8]| {
             return;
         }
     };
-    let options = WriterOptions::like(reader.format());
     let (records, interfaces) = read_all(&mut reader);
+    let Some(format) = reader.format() else { return };
+    let options = WriterOptions::like(format);
 
     if reader.rewind().is_ok() {
         assert_eq!(read_all(&mut reader), (records.iter().map(copy).collect(), interfaces.clone()));
