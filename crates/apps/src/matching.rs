@@ -278,7 +278,11 @@ impl Configure for Match {
 
     fn configure(config: Config, _: &Context) -> Result<Match, SettingError> {
         if config.window == 0 {
-            return Err(SettingError::at("window", "with a window of 0 no packet can wait for another", "give 1 or more"));
+            return Err(SettingError::at(
+                "window",
+                "with a window of 0 no packet can wait for another",
+                "give 1 or more",
+            ));
         }
         Ok(Match {
             config,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, SettingError, Rate, TrafficRate, wire_bytes};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Rate, SettingError, TrafficRate, wire_bytes};
 use bellows_engine::{App, AppError, Counters, Io, Output, Port, Ports, counters};
 use bellows_packet::Packet;
 use schemars::JsonSchema;
@@ -272,7 +272,11 @@ impl Configure for RateLimiter {
             return Err(SettingError::at("burst", "a burst of 0 bytes lets nothing through", "give 1 byte or more"));
         }
         if burst_packets == Some(0) {
-            return Err(SettingError::at("burst_packets", "a burst of 0 packets lets nothing through", "give 1 or more"));
+            return Err(SettingError::at(
+                "burst_packets",
+                "a burst of 0 packets lets nothing through",
+                "give 1 or more",
+            ));
         }
         if burst.is_some() && bits.is_none() {
             let help = "give `rate` in bits per second, or `burst_packets` in place of `burst`";

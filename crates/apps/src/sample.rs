@@ -91,14 +91,22 @@ impl Configure for Sample {
     fn configure(config: Config, _: &Context) -> Result<Sample, SettingError> {
         let choice = match (config.every, config.probability) {
             (Some(0), None) => {
-                return Err(SettingError::at("every", "one packet in 0 is not a choice", "give 1 to let all pass, or more"));
+                return Err(SettingError::at(
+                    "every",
+                    "one packet in 0 is not a choice",
+                    "give 1 to let all pass, or more",
+                ));
             }
             (Some(every), None) => Choice::Every { every, left: 0 },
             (None, Some(probability)) => {
                 Choice::Random { probability: probability.get(), random: Rng::with_seed(config.seed) }
             }
             (Some(_), Some(_)) => {
-                return Err(SettingError::at("probability", "there are both `every` and `probability`", "give one of them"));
+                return Err(SettingError::at(
+                    "probability",
+                    "there are both `every` and `probability`",
+                    "give one of them",
+                ));
             }
             (None, None) => {
                 let help = "give `every = 100`, say, or `probability = \"1%\"`";

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use bellows_sys::access::{FileAccess, group_id, user_id};
@@ -16,21 +18,9 @@ use crate::values::ValueError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileMode(u32);
 
-/// The group of a file or socket, by its name or number: `wireshark`, `118`. There is a group of that name; a number
-/// may be that of any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileGroup(u32);
-
 impl FileMode {
     /// The permission bits.
     pub const fn bits(self) -> u32 {
-        self.0
-    }
-}
-
-impl FileGroup {
-    /// The number of the group.
-    pub const fn id(self) -> u32 {
         self.0
     }
 }
@@ -120,172 +110,144 @@ impl JsonSchema for FileMode {
     }
 }
 
-impl FromStr for FileGroup {
-    type Err = ValueError;
+/// One of the system's tables of names and numbers.
+pub trait Database: 'static {
+    /// What it lists, in the singular.
+    const ITEM: &'static str;
+    /// The command that prints it.
+    const LISTED_BY: &'static str;
+    /// A name from it, and a number.
+    const EXAMPLES: (&'static str, u32);
 
-    fn from_str(text: &str) -> Result<FileGroup, ValueError> {
-        // A name comes first: some begin with digits, and those of digits alone are names, too.
-        match group_id(text) {
-            Ok(Some(group)) => Ok(FileGroup(group)),
-            found => {
-                if let Ok(number) = text.parse::<u64>() {
-                    return FileGroup::of(number);
-                }
-                let why = match found {
-                    Err(error) => format!("the group `{text}` cannot be looked up: {error}"),
-                    _ => format!("there is no group `{text}`"),
-                };
-                let help = "`getent group` lists them; give one of these, or a group's number";
-                Err(ValueError::new(format!("{why}; {help}")))
-            }
-        }
-    }
+    /// The number of a name; `None` if it is not listed.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    fn number_of(name: &str) -> io::Result<Option<u32>>;
 }
 
-impl FileGroup {
-    /// The group of this number. The last one is no group: the system takes it for "leave the group as it is".
-    fn of(number: u64) -> Result<FileGroup, ValueError> {
-        match u32::try_from(number) {
-            Ok(number) if number < u32::MAX => Ok(FileGroup(number)),
-            _ => Err(ValueError::new(format!("`{number}` is no group; give a number below {}", u32::MAX))),
-        }
-    }
-}
-
-impl fmt::Display for FileGroup {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.0)
-    }
-}
-
-impl Serialize for FileGroup {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u32(self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for FileGroup {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FileGroup, D::Error> {
-        struct Group;
-        impl Visitor<'_> for Group {
-            type Value = FileGroup;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a group's name or number")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<FileGroup, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<FileGroup, E> {
-                FileGroup::of(number).map_err(E::custom)
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<FileGroup, E> {
-                let below = |_| E::custom(format!("`{number}` is no group; give its name, or its number, 0 or more"));
-                u64::try_from(number).map_err(below).and_then(|number| self.visit_u64(number))
-            }
-        }
-        deserializer.deserialize_any(Group)
-    }
-}
-
-impl JsonSchema for FileGroup {
-    fn schema_name() -> Cow<'static, str> {
-        "FileGroup".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": ["string", "integer"],
-            "format": "group",
-            "minimum": 0,
-            "maximum": u32::MAX - 1,
-            "examples": ["wireshark", 118],
-            "x-type": "name or number of a group",
-        })
-    }
-}
-
-/// A user of the system, by name or number: `qemu`, `107`. There is a user of that name; a number may be that of any.
+/// The groups of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct User(u32);
+pub enum Groups {}
 
-impl User {
-    /// The number of the user.
+impl Database for Groups {
+    const ITEM: &'static str = "group";
+    const LISTED_BY: &'static str = "getent group";
+    const EXAMPLES: (&'static str, u32) = ("wireshark", 118);
+
+    fn number_of(name: &str) -> io::Result<Option<u32>> {
+        group_id(name)
+    }
+}
+
+/// The users of the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Users {}
+
+impl Database for Users {
+    const ITEM: &'static str = "user";
+    const LISTED_BY: &'static str = "getent passwd";
+    const EXAMPLES: (&'static str, u32) = ("qemu", 107);
+
+    fn number_of(name: &str) -> io::Result<Option<u32>> {
+        user_id(name)
+    }
+}
+
+/// An entry of a [`Database`], given by its name or number. The name must be listed; the number need not be.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Id<D>(u32, PhantomData<D>);
+
+/// The group of a file or socket: `wireshark`, `118`.
+pub type FileGroup = Id<Groups>;
+
+/// A user of the system: `qemu`, `107`.
+pub type User = Id<Users>;
+
+impl<D> Clone for Id<D> {
+    fn clone(&self) -> Id<D> {
+        *self
+    }
+}
+
+impl<D> Copy for Id<D> {}
+
+impl<D> Id<D> {
+    /// The number.
     pub const fn id(self) -> u32 {
         self.0
     }
+}
 
-    fn of(number: u64) -> Result<User, ValueError> {
+impl<D: Database> Id<D> {
+    /// The entry of this number. The last number is none: the system takes it for "leave it as it is".
+    fn of(number: u64) -> Result<Id<D>, ValueError> {
         match u32::try_from(number) {
-            Ok(number) if number < u32::MAX => Ok(User(number)),
-            _ => Err(ValueError::new(format!("`{number}` is no user; give a number below {}", u32::MAX))),
+            Ok(number) if number < u32::MAX => Ok(Id(number, PhantomData)),
+            _ => Err(ValueError::new(format!("`{number}` is no {}; give a number below {}", D::ITEM, u32::MAX))),
         }
     }
 }
 
-impl FromStr for User {
+impl<D: Database> FromStr for Id<D> {
     type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<User, ValueError> {
-        // A name comes first, as for groups.
-        match (user_id(text), text.parse::<u64>()) {
-            (Ok(Some(user)), _) => Ok(User(user)),
-            (_, Ok(number)) => User::of(number),
-            (found, Err(_)) => {
-                let why = match found {
-                    Err(error) => format!("the user `{text}` cannot be looked up: {error}"),
-                    _ => format!("there is no user `{text}`"),
-                };
-                let help = "`getent passwd` lists them; give one of these, or a user's number";
-                Err(ValueError::new(format!("{why}; {help}")))
-            }
+    fn from_str(text: &str) -> Result<Id<D>, ValueError> {
+        // A name comes first: some begin with digits, and some are digits alone.
+        let found = match D::number_of(text) {
+            Ok(Some(number)) => return Ok(Id(number, PhantomData)),
+            found => found,
+        };
+        if let Ok(number) = text.parse::<u64>() {
+            return Id::of(number);
         }
+        let item = D::ITEM;
+        let why = match found {
+            Err(error) => format!("the {item} `{text}` cannot be looked up: {error}"),
+            _ => format!("there is no {item} `{text}`"),
+        };
+        let list = D::LISTED_BY;
+        Err(ValueError::new(format!("{why}; `{list}` lists them; give one of these, or a {item}'s number")))
     }
 }
 
-impl Serialize for User {
+impl<D> Serialize for Id<D> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u32(self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for User {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<User, D::Error> {
-        struct Name;
-        impl Visitor<'_> for Name {
-            type Value = User;
+impl<'de, D: Database> Deserialize<'de> for Id<D> {
+    fn deserialize<R: Deserializer<'de>>(deserializer: R) -> Result<Id<D>, R::Error> {
+        struct NameOrNumber<D>(PhantomData<D>);
+        impl<D: Database> Visitor<'_> for NameOrNumber<D> {
+            type Value = Id<D>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a user's name or number")
+                write!(formatter, "a {}'s name or number", D::ITEM)
             }
 
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<User, E> {
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Id<D>, E> {
                 text.parse().map_err(E::custom)
             }
 
-            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<User, E> {
-                User::of(number).map_err(E::custom)
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Id<D>, E> {
+                Id::of(number).map_err(E::custom)
             }
 
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<User, E> {
-                let below = |_| E::custom(format!("`{number}` is no user; give a name, or a number, 0 or more"));
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Id<D>, E> {
+                let item = D::ITEM;
+                let below = |_| E::custom(format!("`{number}` is no {item}; give its name, or its number, 0 or more"));
                 u64::try_from(number).map_err(below).and_then(|number| self.visit_u64(number))
             }
         }
-        deserializer.deserialize_any(Name)
+        deserializer.deserialize_any(NameOrNumber(PhantomData))
     }
 }
 
-impl JsonSchema for User {
+impl<D: Database> JsonSchema for Id<D> {
     fn schema_name() -> Cow<'static, str> {
-        "User".into()
+        D::ITEM.into()
     }
 
     fn inline_schema() -> bool {
@@ -293,12 +255,14 @@ impl JsonSchema for User {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let (name, number) = D::EXAMPLES;
         json_schema!({
             "type": ["string", "integer"],
+            "format": D::ITEM,
             "minimum": 0,
             "maximum": u32::MAX - 1,
-            "examples": ["qemu", 107],
-            "x-type": "name or number of a user",
+            "examples": [name, number],
+            "x-type": format!("name or number of a {}", D::ITEM),
         })
     }
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::registry::schema;
+use crate::schema::schema_of;
 
 /// What every app's table may say, besides what its type asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,5 +33,5 @@ impl Common {
 
 /// The JSON Schema of these keys.
 pub(crate) fn common_keys() -> Json {
-    schema::<Common>()
+    schema_of::<Common>()
 }

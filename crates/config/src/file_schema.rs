@@ -3,7 +3,8 @@
 use serde_json::{Map, Value as Json, json};
 
 use crate::common::common_keys;
-use crate::registry::{Entry, Registry, engine_manual};
+use crate::manual::engine_manual;
+use crate::registry::{Entry, Registry};
 
 /// A text that is a variable and nothing else: it stands for a value of any type.
 const VARIABLE: &str = r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$";

@@ -1,7 +1,6 @@
 //! From the description to the network: makes the apps, checks the links, and reports all that is wrong.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::env::VarError;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use bellows_engine::{AppInfo, AppSpec, LinkEnd, LinkSpec, Network, Ports, Side, WiredApp, WiringError, wiring_errors};
@@ -13,11 +12,12 @@ use crate::common::{Common, common_keys};
 use crate::configure::{Context, SettingError};
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
 use crate::engine::EngineConfig;
+use crate::manual::engine_manual;
 use crate::meant::{is_sure, nearest};
-use crate::registry::{AppTableError, Entry, Registry, engine_manual};
+use crate::registry::{AppTableError, Entry, Registry};
 use crate::resources::{self, Used};
 use crate::schema::{Checker, Shape, with_article};
-use crate::source::{AppTable, Description, Reader};
+use crate::source::{AppTable, Description, Overrides, Reader};
 use crate::value::{self, Key, Node, Place, Table, Value};
 
 /// A network may have so many apps.
@@ -28,36 +28,6 @@ const MAX_LINKS: usize = 20_000;
 
 /// How often a table is read again without the key that was wrong: no type has more keys of its own.
 const MAX_ROUNDS: usize = 100;
-
-/// What takes the place of values in the files: settings of the command line, and the variables.
-#[derive(Clone, Debug, Default)]
-pub struct Overrides {
-    set: Vec<String>,
-    variables: Option<BTreeMap<String, String>>,
-}
-
-impl Overrides {
-    /// Settings such as `apps.capture.path=other.pcap` and `engine.burst=64`. A value is read as TOML where that is
-    /// possible, else as text; a relative path is relative to the current directory. Without a value, as in
-    /// `apps.capture.rate=`, the key is removed.
-    pub fn new(set: impl IntoIterator<Item = impl Into<String>>) -> Overrides {
-        Overrides { set: set.into_iter().map(Into::into).collect(), variables: None }
-    }
-
-    /// Takes `${VARIABLE}` from here instead of the process's environment.
-    #[must_use]
-    pub fn with_variables(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Overrides {
-        self.variables = Some(variables.into_iter().collect());
-        self
-    }
-
-    pub(crate) fn variable(&self, name: &str) -> Result<String, VarError> {
-        match &self.variables {
-            Some(variables) => variables.get(name).cloned().ok_or(VarError::NotPresent),
-            None => std::env::var(name),
-        }
-    }
-}
 
 /// A network that can run.
 #[derive(Debug)]
@@ -126,7 +96,7 @@ fn finish(
     registry: &Registry,
     overrides: &Overrides,
 ) -> Result<Loaded, Diagnostics> {
-    for text in &overrides.set {
+    for text in overrides.settings() {
         reader.set(text);
     }
     let Reader { description, diagnostics, .. } = reader;

@@ -1,12 +1,13 @@
 //! Manuals, made from an app type's schema and its ports.
 
-use bellows_engine::{Counter, Ports};
+use bellows_engine::{AppInfo, Counter, Ports};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use unicode_width::UnicodeWidthStr;
 
-use crate::registry::{EngineManual, Entry};
-use crate::schema::Shape;
+use crate::common::common_keys;
+use crate::engine::EngineConfig;
+use crate::schema::{Shape, schema_of};
 
 /// One key of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -253,34 +254,6 @@ fn key_list(keys: &[Key]) -> Vec<(String, String)> {
     keys.iter().map(row).collect()
 }
 
-pub(crate) fn app_text(entry: &Entry, width: usize) -> String {
-    let width = width.max(40);
-    let info = entry.info();
-    let mut out = format!("{}\n\n", entry.name());
-    wrap(&mut out, &entry.description(), 2, width);
-    out.push('\n');
-    out.push_str(&diagram(entry.name(), info.inputs, info.outputs));
-    let mut ports = port_list(info.inputs, "in");
-    ports.extend(port_list(info.outputs, "out"));
-    section(&mut out, "PORTS", &ports, width);
-    let keys = entry.keys();
-    let mut rows = vec![("app".to_owned(), format!("\"{}\"", entry.name()))];
-    rows.extend(key_list(&keys));
-    section(&mut out, "KEYS of [apps.NAME]", &rows, width);
-    section(&mut out, "DROPS are counted as", &drop_list(info.drops), width);
-    section(&mut out, "COUNTERS", &counter_list(info.counters), width);
-    out
-}
-
-pub(crate) fn engine_text(manual: &EngineManual, width: usize) -> String {
-    let width = width.max(40);
-    let mut out = "[engine]\n\n".to_owned();
-    wrap(&mut out, &description(manual.schema()), 2, width);
-    section(&mut out, "KEYS of [engine]", &key_list(&manual.keys()), width);
-    section(&mut out, "KEYS of every [apps.NAME], besides its app's own", &key_list(&manual.common_keys()), width);
-    out
-}
-
 fn ports_json(ports: Ports) -> Json {
     match ports {
         Ports::Named(ports) => ports
@@ -299,17 +272,96 @@ fn drops_json(drops: &[Counter]) -> Json {
     drops.iter().map(|drop| json!({ "name": drop.name, "help": drop.help, "asked": drop.asked })).collect()
 }
 
-pub(crate) fn app_json(entry: &Entry) -> Json {
-    let info = entry.info();
-    json!({
-        "name": entry.name(),
-        "summary": entry.summary(),
-        "description": entry.description(),
-        "inputs": ports_json(info.inputs),
-        "outputs": ports_json(info.outputs),
-        "keys": entry.keys(),
-        "drops": drops_json(info.drops),
-        "counters": counters_json(info.counters),
-        "schema": entry.schema(),
-    })
+/// The manual of one type of app.
+pub(crate) struct AppManual<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) info: &'a AppInfo,
+    /// The JSON Schema of the type's table.
+    pub(crate) schema: &'a Json,
+}
+
+impl AppManual<'_> {
+    /// The manual for a terminal of `width` columns.
+    pub(crate) fn text(&self, width: usize) -> String {
+        let width = width.max(40);
+        let AppManual { name, info, schema } = self;
+        let mut out = format!("{name}\n\n");
+        wrap(&mut out, &description(schema), 2, width);
+        out.push('\n');
+        out.push_str(&diagram(name, info.inputs, info.outputs));
+        let mut ports = port_list(info.inputs, "in");
+        ports.extend(port_list(info.outputs, "out"));
+        section(&mut out, "PORTS", &ports, width);
+        let mut rows = vec![("app".to_owned(), format!("\"{name}\""))];
+        rows.extend(key_list(&keys(schema)));
+        section(&mut out, "KEYS of [apps.NAME]", &rows, width);
+        section(&mut out, "DROPS are counted as", &drop_list(info.drops), width);
+        section(&mut out, "COUNTERS", &counter_list(info.counters), width);
+        out
+    }
+
+    /// The manual as data.
+    pub(crate) fn json(&self) -> Json {
+        let AppManual { name, info, schema } = self;
+        let description = description(schema);
+        json!({
+            "name": name,
+            "summary": summary(&description),
+            "description": description,
+            "inputs": ports_json(info.inputs),
+            "outputs": ports_json(info.outputs),
+            "keys": keys(schema),
+            "drops": drops_json(info.drops),
+            "counters": counters_json(info.counters),
+            "schema": schema,
+        })
+    }
+}
+
+/// The manual of the table `[engine]`, and of the keys that every app's table may have.
+#[derive(Clone, Debug)]
+pub struct EngineManual {
+    schema: Json,
+    common: Json,
+}
+
+/// The manual of the table `[engine]`, and of the keys that every app's table may have.
+pub fn engine_manual() -> EngineManual {
+    EngineManual { schema: schema_of::<EngineConfig>(), common: common_keys() }
+}
+
+impl EngineManual {
+    /// The JSON Schema of the table.
+    pub fn schema(&self) -> &Json {
+        &self.schema
+    }
+
+    /// The keys of the table.
+    pub fn keys(&self) -> Vec<Key> {
+        keys(&self.schema)
+    }
+
+    /// The keys that every app's table may have.
+    pub fn common_keys(&self) -> Vec<Key> {
+        keys(&self.common)
+    }
+
+    /// The manual for a terminal of `width` columns.
+    pub fn text(&self, width: usize) -> String {
+        let width = width.max(40);
+        let mut out = "[engine]\n\n".to_owned();
+        wrap(&mut out, &description(&self.schema), 2, width);
+        section(&mut out, "KEYS of [engine]", &key_list(&self.keys()), width);
+        section(&mut out, "KEYS of every [apps.NAME], besides its app's own", &key_list(&self.common_keys()), width);
+        out
+    }
+
+    /// The manual as data: `name`, `description`, `keys` and `schema`; and for the keys that every app's table may have,
+    /// `common_keys` and `common_schema`.
+    pub fn json(&self) -> Json {
+        json!({
+            "name": "engine", "description": description(&self.schema), "keys": self.keys(), "schema": self.schema,
+            "common_keys": self.common_keys(), "common_schema": self.common,
+        })
+    }
 }

@@ -3,18 +3,15 @@
 use std::collections::BTreeMap;
 
 use bellows_engine::{AppInfo, AppSpec};
-use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::Deserialize;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use crate::bench::{Bench, BenchFiles};
-use crate::common::common_keys;
 use crate::configure::{Configure, Context, SettingError};
-use crate::engine::EngineConfig;
-use crate::manual::{self, Key};
+use crate::manual::{self, AppManual, Key};
 use crate::meant::nearest;
 use crate::resources::Resource;
+use crate::schema::schema_of;
 use crate::value::{self, Table};
 
 /// The app types that network files can name.
@@ -127,18 +124,12 @@ fn resources<A: Configure>(table: &Table, context: &Context) -> Vec<Resource> {
     A::Config::deserialize(table).map(|config| A::resources(&config, context)).unwrap_or_default()
 }
 
-/// A type's JSON Schema, with the types that it uses written out in place.
-pub(crate) fn schema<T: JsonSchema>() -> Json {
-    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
-    settings.into_generator().into_root_schema_for::<T>().to_value()
-}
-
 impl Entry {
     fn of<A: Configure>() -> Entry {
         Entry {
             name: A::NAME,
             info: AppInfo::of::<A>(),
-            schema: schema::<A::Config>(),
+            schema: schema_of::<A::Config>(),
             read: read::<A>,
             make: make::<A>,
             resources: resources::<A>,
@@ -190,13 +181,17 @@ impl Entry {
     /// The manual for a terminal of `width` columns: what it does, its ports as a diagram, its keys, drop reasons and
     /// counters.
     pub fn manual_text(&self, width: usize) -> String {
-        manual::app_text(self, width)
+        self.manual().text(width)
     }
 
     /// The manual as data: `name`, `summary`, `description`, `inputs`, `outputs`, `keys`, `drops`, `counters` and
     /// `schema`.
     pub fn manual_json(&self) -> Json {
-        manual::app_json(self)
+        self.manual().json()
+    }
+
+    fn manual(&self) -> AppManual<'_> {
+        AppManual { name: self.name, info: &self.info, schema: &self.schema }
     }
 
     pub(crate) fn read(&self, table: &Table) -> Result<(), value::Error> {
@@ -210,48 +205,5 @@ impl Entry {
     /// What an app with this table uses; nothing if the table cannot be read.
     pub(crate) fn resources(&self, table: &Table, context: &Context) -> Vec<Resource> {
         (self.resources)(table, context)
-    }
-}
-
-/// The manual of the table `[engine]`, and of the keys that every app's table may have.
-#[derive(Clone, Debug)]
-pub struct EngineManual {
-    schema: Json,
-    common: Json,
-}
-
-/// The manual of the table `[engine]`, and of the keys that every app's table may have.
-pub fn engine_manual() -> EngineManual {
-    EngineManual { schema: schema::<EngineConfig>(), common: common_keys() }
-}
-
-impl EngineManual {
-    /// The JSON Schema of the table.
-    pub fn schema(&self) -> &Json {
-        &self.schema
-    }
-
-    /// The keys of the table.
-    pub fn keys(&self) -> Vec<Key> {
-        manual::keys(&self.schema)
-    }
-
-    /// The keys that every app's table may have.
-    pub fn common_keys(&self) -> Vec<Key> {
-        manual::keys(&self.common)
-    }
-
-    /// The manual for a terminal of `width` columns.
-    pub fn text(&self, width: usize) -> String {
-        manual::engine_text(self, width)
-    }
-
-    /// The manual as data: `name`, `description`, `keys` and `schema`; and for the keys that every app's table may have,
-    /// `common_keys` and `common_schema`.
-    pub fn json(&self) -> Json {
-        json!({
-            "name": "engine", "description": manual::description(&self.schema), "keys": self.keys(), "schema": self.schema,
-            "common_keys": self.common_keys(), "common_schema": self.common,
-        })
     }
 }

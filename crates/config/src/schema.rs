@@ -1,6 +1,8 @@
 //! What a JSON Schema says of values: checked before serde reads them, so that everything wrong with a table is
 //! found at once, and put into words for manuals and errors.
 
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
 use crate::diagnostics::{Diagnostic, KEPT, listed, quoted};
@@ -15,6 +17,12 @@ const MAX_FOUND: usize = 10 * KEPT;
 pub(crate) struct Shape<'s> {
     schema: &'s Json,
     root: &'s Json,
+}
+
+/// A type's JSON Schema, with the types that it uses written out in place.
+pub(crate) fn schema_of<T: JsonSchema>() -> Json {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
 }
 
 /// Numbers that a key takes, as far as its schema bounds them.

@@ -1,7 +1,7 @@
 //! Reading: files and what they include, variables, and what the command line sets, put together into one description
 //! in which each value knows its place.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::env::VarError;
 use std::fs::{self, File};
 use std::io::Read;
@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use crate::diagnostics::{Diagnostic, Diagnostics, listed, quoted};
-use crate::load::Overrides;
 use crate::meant::nearest;
 use crate::value::{Key, Node, Place, Table, Value, table};
 
@@ -32,6 +31,40 @@ const SHORT: usize = 64 << 10;
 
 /// A place where TOML's parser stumbles often makes it stumble again nearby.
 const MAX_SYNTAX_ERRORS: usize = 10;
+
+/// What takes the place of values in the files: settings of the command line, and the variables.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    set: Vec<String>,
+    variables: Option<BTreeMap<String, String>>,
+}
+
+impl Overrides {
+    /// Settings such as `apps.capture.path=other.pcap` and `engine.burst=64`. A value is read as TOML where that is
+    /// possible, else as text; a relative path is relative to the current directory. Without a value, as in
+    /// `apps.capture.rate=`, the key is removed.
+    pub fn new(set: impl IntoIterator<Item = impl Into<String>>) -> Overrides {
+        Overrides { set: set.into_iter().map(Into::into).collect(), variables: None }
+    }
+
+    /// Takes `${VARIABLE}` from here instead of the process's environment.
+    #[must_use]
+    pub fn with_variables(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Overrides {
+        self.variables = Some(variables.into_iter().collect());
+        self
+    }
+
+    pub(crate) fn settings(&self) -> &[String] {
+        &self.set
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Result<String, VarError> {
+        match &self.variables {
+            Some(variables) => variables.get(name).cloned().ok_or(VarError::NotPresent),
+            None => std::env::var(name),
+        }
+    }
+}
 
 /// The table of one app.
 #[derive(Debug)]

@@ -76,13 +76,12 @@ mod runtime;
 mod settings;
 mod worker;
 
-#[doc(hidden)]
-pub use app::counters::joined_counters;
-pub use app::counters::{Count, CountTable, Counters, DropReason, Gauge};
 pub use app::io::{Input, Io, Output};
 pub use app::{App, AppError, AppInfo, Status};
 pub use bellows_observe::{AppStatus, Hop, HopKind, MAX_TRACED, Reloaded, TapRecord, TraceOrder, listing};
-pub use bellows_observe::{Counter, PROGRESS, PROGRESS_TOTAL};
+pub use bellows_observe::{
+    Count, CountTable, Counter, Counters, DropReason, Gauge, PROGRESS, PROGRESS_TOTAL, counters,
+};
 pub use bellows_watch::{Tap, Trace, WatchError};
 pub use bellows_wiring::{
     End as LinkEnd, LinkSpec, LinkSyntaxError, Port, Ports, Side, WiredApp, WiringError, closing_links, wiring_errors,

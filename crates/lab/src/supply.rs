@@ -55,7 +55,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bellows_engine::{App, Counters, Io, Output, Port, Ports, counters};
-use bellows_packet::{CAPACITY, DATA_ROOM, LINE, Packet, Template, evict, pool};
+use bellows_packet::{CAPACITY, DATA_ROOM, LINE, Packet, Template, pool};
+use bellows_sys::cache;
 use bellows_sys::memory::{HUGE_PAGE, Pages, Words};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -336,7 +337,7 @@ impl Reservoir {
                 black_box(words.step_by(LINE / size_of::<u64>()).fold(0u64, |sum, word| sum.wrapping_add(*word)));
             }
             WayOut::Evict => {
-                evict(packets);
+                cache::evict(packets.iter().map(Packet::buffer));
             }
         }
         // The handles come back: they are not what is to be far away.

@@ -6,6 +6,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `counter` | what counters are called, and what they count |
+//! | `declared` | the counters that a type of app declares |
 //! | [`layout`] | where which counter lies |
 //! | `slab` | a generation of counters, in memory or in a file |
 //! | `classes`, `histogram` | how times are spread |
@@ -24,6 +25,7 @@
 mod cells;
 mod classes;
 mod counter;
+mod declared;
 mod histogram;
 pub mod layout;
 pub mod listing;
@@ -39,6 +41,9 @@ mod usual;
 mod watchdog;
 
 pub use counter::{Counter, PROGRESS, PROGRESS_TOTAL};
+#[doc(hidden)]
+pub use declared::joined_counters;
+pub use declared::{Count, CountTable, Counters, DropReason, Gauge};
 pub use histogram::{Histogram, record};
 pub use layout::Activity;
 pub use report::{AppStatus, Reloaded};

@@ -22,7 +22,6 @@
 //! number of cache lines, so that packets spread over the sets of every cache by themselves.
 
 mod bulk;
-mod evict;
 mod mark;
 mod offload;
 mod packet;
@@ -31,7 +30,6 @@ mod vector;
 pub use bellows_pool::{
     BufferUse, DATA_ROOM, HEADROOM, LARGE_DATA_ROOM, LINE, LargeShare, buffer_use, sort_free_buffers,
 };
-pub use evict::evict;
 pub use mark::{Mark, MarkedEvent, MarkedEventKind, attribute_drops, marked_events, take_marked_events};
 pub use offload::Offload;
 pub use packet::{Burst, Meta, Packet, prefetch, prefetch_to_write};

@@ -13,9 +13,9 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bellows_capture::{Budget, Found, LinkType, Progress, Reader};
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError, Resource, TrafficRate};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError, TrafficRate};
 use bellows_engine::{App, AppError, Counters, Io, Output, PROGRESS, PROGRESS_TOTAL, Port, Ports, counters};
-use bellows_packet::{LARGE_DATA_ROOM, Meta, Packet, DATA_ROOM, pool};
+use bellows_packet::{DATA_ROOM, LARGE_DATA_ROOM, Meta, Packet, pool};
 use bellows_sys::way_out;
 use rustix::fs::OFlags;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};

@@ -12,7 +12,7 @@ use std::thread;
 
 use bellows_capture::{LinkType, Reader, Record};
 use bellows_engine::{AppError, Io, Output, Watched};
-use bellows_packet::{Meta, Packet, DATA_ROOM};
+use bellows_packet::{DATA_ROOM, Meta, Packet};
 use bellows_sys::wake::{Event, sleep_until_readable};
 use bellows_sys::way_out;
 use rustix::fs::{Access, OFlags, access};

@@ -12,13 +12,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellows_capture::{OutputFormat, WriterOptions};
 use bellows_config::access::{FileGroup, FileMode, file_access};
-use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, SettingError, Resource};
+use bellows_config::{Bench, BenchFiles, Bytes, Configure, Context, Resource, SettingError};
 use bellows_engine::{App, AppError, Counters, Io, Port, Ports, counters};
 use bellows_sys::access::FileAccess;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use self::output::{OpenError, Output, NotWritten, Rotation, Written};
+use self::output::{NotWritten, OpenError, Output, Rotation, Written};
 
 /// Writes packets to a capture file that tcpdump and Wireshark read. The packets end here.
 ///
@@ -339,14 +339,22 @@ impl Configure for PcapWriter {
             ));
         }
         if config.rotate == Some(Bytes::new(0)) {
-            return Err(SettingError::at("rotate", "a file of 0 bytes is none", "leave `rotate` out to write one file"));
+            return Err(SettingError::at(
+                "rotate",
+                "a file of 0 bytes is none",
+                "leave `rotate` out to write one file",
+            ));
         }
         if config.rotate.is_some() && std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
             let message = format!("{} is a device, which cannot give way to another file", path.display());
             return Err(SettingError::at("rotate", message, "leave `rotate` out, or give the path of a file"));
         }
         if config.keep == Some(0) {
-            return Err(SettingError::at("keep", "with 0 files nothing is kept", "give 1 or more, or leave `keep` out"));
+            return Err(SettingError::at(
+                "keep",
+                "with 0 files nothing is kept",
+                "give 1 or more, or leave `keep` out",
+            ));
         }
         if config.keep.is_some() && config.rotate.is_none() {
             let help = "add `rotate = \"100MB\"`, say, or leave `keep` out";
@@ -373,7 +381,11 @@ fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<()
     const OWNER: u32 = 0o600;
     if let Some(mode) = access.mode.filter(|mode| mode & OWNER != OWNER) {
         let message = format!("with the mode {mode:04o} the owner of the file may not read and write it");
-        return Err(SettingError::at("mode", message, format!("give {:04o}, or another mode from 0600 on", mode | OWNER)));
+        return Err(SettingError::at(
+            "mode",
+            message,
+            format!("give {:04o}, or another mode from 0600 on", mode | OWNER),
+        ));
     }
     let key = if access.mode.is_some() { "mode" } else { "group" };
     let is_device = || std::fs::metadata(path).is_ok_and(|found| !found.is_file());
@@ -390,7 +402,8 @@ fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<()
 /// Finds out, without touching anything, whether a file can be created.
 fn look_at(path: &Path) -> Result<(), SettingError> {
     use std::os::unix::fs::FileTypeExt;
-    let wrong = |message: &str, help: &str| Err(SettingError::at("path", format!("{}: {message}", path.display()), help));
+    let wrong =
+        |message: &str, help: &str| Err(SettingError::at("path", format!("{}: {message}", path.display()), help));
     if let Some(ending) = path.extension().filter(|&ending| ending == "gz" || ending == "zst") {
         let help = format!("leave `.{}` off the name, and compress the file afterwards", ending.display());
         return wrong("files are written uncompressed", &help);

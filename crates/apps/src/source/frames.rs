@@ -213,7 +213,11 @@ impl Sizes {
         let (key, runs) = match mix {
             Some(Mix::Imix) => ("mix", IMIX.map(|(size, run)| (size.max(least as u32), run)).to_vec()),
             None if sizes.is_empty() && *shuffle == Some(true) => {
-                return Err(SettingError::at("shuffle", "there is one size only", "add `sizes` or `mix`, or leave it out"));
+                return Err(SettingError::at(
+                    "shuffle",
+                    "there is one size only",
+                    "add `sizes` or `mix`, or leave it out",
+                ));
             }
             None if sizes.is_empty() => ("size", vec![(size.unwrap_or(DEFAULT_SIZE), u32::MAX)]),
             None => {
@@ -296,7 +300,8 @@ impl Layout {
         let vlan_length = if vlan.is_some() { ethernet::vlan_field::HEADER_LEN } else { 0 };
         let mut bytes = vec![0; ethernet::field::HEADER_LEN + vlan_length];
         let outer = if vlan.is_some() { EtherType::VLAN } else { EXPERIMENTAL };
-        let too_short = |error: bellows_wire::Error| SettingError::at("headers", error.to_string(), "leave out `headers`");
+        let too_short =
+            |error: bellows_wire::Error| SettingError::at("headers", error.to_string(), "leave out `headers`");
         EthernetHeader { dst, src, ether_type: outer }.emit(&mut bytes).map_err(too_short)?;
         if let Some(id) = vlan {
             let tag = VlanHeader { id, priority: 0, drop_eligible: false, ether_type: EXPERIMENTAL };

@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError, Resource};
-use bellows_engine::{App, AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_packet::Vector;
 use bellows_virtio::ring::{Counters as RingCounters, Direction, Doorbell, RingError};
-use bellows_virtio::vhost::{self, Backend, BackendConfig, PeerPolicy};
+use bellows_virtio::vhost::{self, Backend, BackendConfig, Bell, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::StatusJson;
 use crate::virtio::bell::watch;
-use crate::virtio::finish::{ReceiverOffloads, Budget};
-use crate::virtio::outgoing::{Awaits, Outgoing, Sender, Void};
+use crate::virtio::finish::{Budget, ReceiverOffloads};
+use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
+use crate::virtio::port::{CONTROL, Role, Session, VirtioPort};
 use crate::virtio::{self, Side, VirtioOption};
 
 /// A virtio-net device, to which a virtual machine or a DPDK program connects through a vhost-user socket.
@@ -117,9 +118,7 @@ counters! { VhostUser;
 /// A counter for each error that stops a ring.
 const RING_ERRORS: [Counter; RingError::ALL.len()] = virtio::error_counters!(RingError);
 
-/// The slots: one for the control thread, two for each pair.
-const CONTROL: usize = 0;
-
+/// The slots of a pair, behind that of the control thread.
 const fn transmit_slot(pair: usize) -> usize {
     1 + 2 * pair
 }
@@ -145,23 +144,15 @@ impl Pair {
     }
 }
 
-/// What runs, from [`App::start`] on.
-struct Running {
+/// The device's side, while it runs.
+pub struct Device {
     /// Ends the control thread when it is dropped.
     backend: Backend,
     port: vhost::Port,
     pairs: Vec<Pair>,
-    /// Where a call collects what comes from the driver.
-    packets: Vector,
-    /// Whether a tick is due that brings the status up to date.
-    noting: bool,
-    /// The pair that is pulled first, each in turn.
-    first: usize,
-    /// What each pair may have finished in a breath.
-    share: Budget,
+    session: Session,
     /// When the last ring was taken away that receives, if none does now.
     gone_at: Option<u64>,
-    void: Void,
 }
 
 /// How long packets wait in the link when no ring receives: whenever the driver's side changes something about a ring, that is away
@@ -169,12 +160,7 @@ struct Running {
 const AWAY: u64 = 2_000_000;
 
 /// A virtio-net device at a vhost-user socket.
-pub struct VhostUser {
-    config: BackendConfig,
-    running: Option<Running>,
-    /// Whether the slots are set, which each engine does anew.
-    watching: bool,
-}
+pub type VhostUser = VirtioPort<Device>;
 
 impl VhostUser {
     /// Takes the next connection at once, however soon the last one ended: for those who measure what connections cost.
@@ -184,131 +170,65 @@ impl VhostUser {
     }
 }
 
-impl App for VhostUser {
-    const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the driver")]);
-    const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
-    const PULLS: bool = true;
-    // What goes to the driver does not come back.
-    const MAX_FAN_OUT: usize = 0;
-    const ENDS: bool = true;
-    const COUNTERS: Counters<Self> = Self::COUNTED;
-
-    fn slots(&self) -> usize {
-        1 + 2 * usize::from(self.config.queues)
-    }
-
-    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
-        self.running = match old {
-            Some(old) if old.config == self.config && old.running.is_some() => old.running.take(),
-            Some(VhostUser { running: Some(running), .. }) => {
-                Some(Running::new(self.config.clone(), Some(&running.backend))?)
-            }
-            _ => Some(Running::new(self.config.clone(), None)?),
-        };
-        Ok(())
-    }
-
-    fn give_back(&mut self, old: &mut Self) {
-        match &old.running {
-            None => old.running = self.running.take(),
-            // This one ends when it is dropped, which is not done between two breaths.
-            Some(running) => running.backend.resume(),
-        }
-    }
-
-    fn begin(&mut self) {
-        if let Some(running) = &self.running {
-            running.backend.begin();
-        }
-    }
-
-    fn stop(&mut self) -> Result<(), AppError> {
-        self.running = None;
-        Ok(())
-    }
-
-    fn status(&self) -> Option<Arc<dyn Status>> {
-        let running = self.running.as_ref()?;
-        Some(Arc::new(StatusJson(running.backend.status())))
-    }
-
-    fn held(&self) -> usize {
-        self.running.iter().flat_map(|running| &running.pairs).map(|pair| pair.outgoing.held()).sum()
-    }
-
-    fn tick(&mut self, io: &Io<Self>) {
-        if let Some(running) = &mut self.running {
-            if !self.watching {
-                self.watching = true;
-                io.slot(CONTROL).watch(
-                    Arc::new(virtio::Control(running.port.doorbell())),
-                    u32::MAX,
-                    running.port.expected(),
-                );
-                running.attach(io);
-            }
-            running.noting = false;
-            running.port.note();
-        }
-    }
-
-    fn pull(&mut self, io: &Io<Self>) {
-        if let Some(running) = &mut self.running {
-            running.sync(io);
-            running.pull(io);
-            let mut held = 0;
-            for pair in &mut running.pairs {
-                pair.outgoing.finisher.refill(running.share);
-                held += pair.outgoing.held();
-            }
-            // Packets that wait inside are nobody else's to push.
-            if held > 0 {
-                running.push(io);
-            }
-        }
-    }
-
-    fn push(&mut self, io: &Io<Self>) {
-        if let Some(running) = &mut self.running {
-            running.sync(io);
-            running.push(io);
-            // If nothing is pulled in the next breath, it begins here.
-            running.pairs.iter_mut().for_each(|pair| pair.outgoing.finisher.refill(running.share));
-        }
-    }
-}
-
 impl Sender for VhostUser {
     const TOO_LONG: DropReason<VhostUser> = VhostUser::TOO_LONG;
     const BAD_OFFLOAD: DropReason<VhostUser> = VhostUser::BAD_OFFLOAD;
     const POOL_LOW: DropReason<VhostUser> = VhostUser::POOL_LOW;
 }
 
-impl Running {
-    /// Starts, in place of a back end that runs if there is one.
-    fn new(config: BackendConfig, before: Option<&Backend>) -> Result<Running, AppError> {
+impl Role for Device {
+    type Config = BackendConfig;
+    const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the driver")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the driver")]);
+    const COUNTERS: Counters<VhostUser> = VhostUser::COUNTED;
+
+    fn pairs(config: &BackendConfig) -> u16 {
+        config.queues
+    }
+
+    fn start(config: BackendConfig, before: Option<&Device>) -> Result<Device, AppError> {
         let pairs = (0..config.queues).map(|_| Pair::new()).collect();
         let socket = config.socket.clone();
         let started = match before {
-            Some(before) => before.succeed(config),
+            Some(before) => before.backend.succeed(config),
             None => Backend::start(config),
         };
         let (backend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
-        let share = Budget::share(1, 1);
-        Ok(Running {
-            backend,
-            port,
-            pairs,
-            packets: Vector::new(),
-            noting: false,
-            first: 0,
-            share,
-            gone_at: None,
-            void: Void::default(),
-        })
+        Ok(Device { backend, port, pairs, session: Session::new(), gone_at: None })
     }
 
-    /// Exchanges rings with the control thread, if that wants something.
+    fn begin(&self) {
+        self.backend.begin();
+    }
+
+    fn resume(&self) {
+        self.backend.resume();
+    }
+
+    fn status(&self) -> Arc<dyn Status> {
+        Arc::new(StatusJson(self.backend.status()))
+    }
+
+    fn control(&self) -> (Arc<Bell>, u32) {
+        (self.port.doorbell(), self.port.expected())
+    }
+
+    fn note(&mut self) {
+        self.port.note();
+    }
+
+    fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    fn outgoing(&self) -> impl Iterator<Item = &Outgoing> {
+        self.pairs.iter().map(|pair| &pair.outgoing)
+    }
+
+    fn outgoing_mut(&mut self) -> (impl Iterator<Item = &mut Outgoing>, Budget) {
+        (self.pairs.iter_mut().map(|pair| &mut pair.outgoing), self.session.share)
+    }
+
     #[inline]
     fn sync(&mut self, io: &Io<VhostUser>) {
         if self.port.sync() {
@@ -317,7 +237,6 @@ impl Running {
         io.slot(CONTROL).expect(self.port.expected());
     }
 
-    /// Watches the rings that run now.
     #[cold]
     fn attach(&mut self, io: &Io<VhostUser>) {
         let received = self.pairs.iter().any(|pair| pair.receive.is_some());
@@ -335,7 +254,7 @@ impl Running {
                 pair.outgoing.awaits = Awaits::Nothing;
             }
         }
-        self.share = Budget::share(io.burst(), self.pairs.iter().filter(|pair| pair.receive.is_some()).count());
+        self.session.share = Budget::share(io.burst(), self.pairs.iter().filter(|pair| pair.receive.is_some()).count());
         match self.pairs.iter().position(|pair| pair.receive.is_some()) {
             Some(running) => {
                 self.gone_at = None;
@@ -346,6 +265,72 @@ impl Running {
         }
     }
 
+    #[inline]
+    fn pull(&mut self, io: &Io<VhostUser>) {
+        let mut output = io.output(0);
+        let linked = io.is_linked(0);
+        let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
+        let mut failed = None;
+        for index in virtio::turns(&mut self.session.first, self.pairs.len()) {
+            let pair = &mut self.pairs[index];
+            let (Some(ring), Some(doorbell)) = (&mut self.port.transmit()[index], &pair.transmit) else { continue };
+            if left == 0 {
+                break;
+            }
+            match ring.transmit(&mut self.session.packets, left) {
+                Ok(used) => {
+                    let brought = self.session.packets.len();
+                    if used != brought {
+                        count_strange(io, &mut pair.told, &ring.counters());
+                    }
+                    // What was looked at counts, whether it was a packet or not.
+                    left = left.saturating_sub(ring.spent().max(brought));
+                    if ring.is_discarding() {
+                        self.session.packets.drain(usize::MAX).for_each(|packet| io.drop(packet, VhostUser::DISABLED));
+                    }
+                    virtio::deliver(&mut self.session.packets, &mut output, linked);
+                }
+                Err(error) => failed = Some((index, error)),
+            }
+            io.slot(transmit_slot(index)).moved(doorbell.quiet());
+        }
+        drop(output);
+        if let Some((pair, error)) = failed {
+            self.fail(io, Direction::Transmit, pair, error);
+        }
+        self.session.will_note(io);
+    }
+
+    #[inline]
+    fn push(&mut self, io: &Io<VhostUser>) {
+        let mut input = io.input(0);
+        let rings = self.port.receive().iter().flatten().count();
+        if rings == 0 {
+            let until = self.gone_at.map_or(0, |gone| gone + AWAY);
+            if io.now() < until {
+                io.wake_at(until);
+                self.session.void.spare(&input);
+                return;
+            }
+            let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
+            self.session.void.swallow(io, queues, &mut input, VhostUser::NO_DRIVER);
+            return;
+        }
+        if rings > 1 {
+            let running = self.pairs.iter_mut().filter(|pair| pair.receive.is_some());
+            let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.outgoing.waiting).collect();
+            virtio::share_out(io, &mut input, &mut queues, VhostUser::QUEUE_FULL);
+        }
+        for index in 0..self.pairs.len() {
+            if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
+                self.fail(io, Direction::Receive, index, error);
+            }
+        }
+        self.session.will_note(io);
+    }
+}
+
+impl Device {
     /// What waits for a queue that has gone goes to one that runs.
     fn move_stranded(&mut self, io: &Io<VhostUser>, running: usize) {
         for index in 0..self.pairs.len() {
@@ -363,72 +348,6 @@ impl Running {
         }
     }
 
-    /// Brings packets from the driver. Hot.
-    #[inline]
-    fn pull(&mut self, io: &Io<VhostUser>) {
-        let mut output = io.output(0);
-        let linked = io.is_linked(0);
-        let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
-        let mut failed = None;
-        for index in virtio::turns(&mut self.first, self.pairs.len()) {
-            let pair = &mut self.pairs[index];
-            let (Some(ring), Some(doorbell)) = (&mut self.port.transmit()[index], &pair.transmit) else { continue };
-            if left == 0 {
-                break;
-            }
-            match ring.transmit(&mut self.packets, left) {
-                Ok(used) => {
-                    let brought = self.packets.len();
-                    if used != brought {
-                        count_strange(io, &mut pair.told, &ring.counters());
-                    }
-                    // What was looked at counts, whether it was a packet or not.
-                    left = left.saturating_sub(ring.spent().max(brought));
-                    if ring.is_discarding() {
-                        self.packets.drain(usize::MAX).for_each(|packet| io.drop(packet, VhostUser::DISABLED));
-                    }
-                    virtio::deliver(&mut self.packets, &mut output, linked);
-                }
-                Err(error) => failed = Some((index, error)),
-            }
-            io.slot(transmit_slot(index)).moved(doorbell.quiet());
-        }
-        drop(output);
-        if let Some((pair, error)) = failed {
-            self.fail(io, Direction::Transmit, pair, error);
-        }
-        self.will_note(io);
-    }
-
-    /// Takes packets to the driver. Hot.
-    #[inline]
-    fn push(&mut self, io: &Io<VhostUser>) {
-        let mut input = io.input(0);
-        let rings = self.port.receive().iter().flatten().count();
-        if rings == 0 {
-            let until = self.gone_at.map_or(0, |gone| gone + AWAY);
-            if io.now() < until {
-                io.wake_at(until);
-                self.void.spare(&input);
-                return;
-            }
-            let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
-            self.void.swallow(io, queues, &mut input, VhostUser::NO_DRIVER);
-            return;
-        }
-        if rings > 1 {
-            let running = self.pairs.iter_mut().filter(|pair| pair.receive.is_some());
-            let mut queues: Vec<&mut Vector> = running.map(|pair| &mut pair.outgoing.waiting).collect();
-            virtio::share_out(io, &mut input, &mut queues, VhostUser::QUEUE_FULL);
-        }
-        for index in 0..self.pairs.len() {
-            if let Err(error) = self.push_pair(io, index, &mut input, rings == 1) {
-                self.fail(io, Direction::Receive, index, error);
-            }
-        }
-        self.will_note(io);
-    }
-
     /// Gives one queue what waits for it, and what is in the link if it is the only one.
     #[inline]
     fn push_pair(
@@ -444,15 +363,6 @@ impl Running {
         let awaits = pair.outgoing.push(io, ring, able, input, only)?;
         pair.outgoing.tell(io, receive_slot(index), pair.receive.as_ref(), awaits);
         Ok(())
-    }
-
-    /// Asks for a tick that brings the status up to date.
-    #[inline]
-    fn will_note(&mut self, io: &Io<VhostUser>) {
-        if !self.noting {
-            self.noting = true;
-            io.wake_at(io.now() + virtio::NOTED_WITHIN);
-        }
     }
 
     /// A ring has met what it cannot go on with.
@@ -513,6 +423,6 @@ impl Configure for VhostUser {
             ..PeerPolicy::default()
         };
         let config = BackendConfig { socket, mode: config.mode.into(), queues, features, mac, policy };
-        Ok(VhostUser { config, running: None, watching: false })
+        Ok(VirtioPort::new(config))
     }
 }

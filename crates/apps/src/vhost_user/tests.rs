@@ -2,6 +2,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bellows_engine::App;
 use bellows_rig::Rig;
 use bellows_testkit::scratch;
 

@@ -38,7 +38,7 @@ impl ReceiverOffloads {
 /// more of a breath than a burst of small ones, and what waits for its turn waits in the queue of the receiver, which
 /// holds up nobody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub struct Budget {
     packets: usize,
     bytes: usize,
 }

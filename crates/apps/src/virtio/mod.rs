@@ -4,6 +4,7 @@
 pub(crate) mod bell;
 pub(crate) mod finish;
 pub(crate) mod outgoing;
+pub(crate) mod port;
 #[cfg(test)]
 pub(crate) mod samples;
 

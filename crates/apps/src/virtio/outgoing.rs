@@ -83,7 +83,7 @@ pub(crate) enum Awaits {
 const MAY_WAIT: usize = 64;
 
 /// What is to be sent through one queue.
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     /// Packets for this queue, before those in the link: what was shared out to it.
     pub(crate) waiting: Vector,
     /// Packets that the other side does not take as they are, before those that wait.

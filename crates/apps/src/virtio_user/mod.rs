@@ -8,19 +8,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bellows_config::access::{FileGroup, FileMode, User};
-use bellows_config::{Bench, BenchFiles, Configure, Context, SettingError, Resource};
-use bellows_engine::{App, AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
+use bellows_config::{Bench, BenchFiles, Configure, Context, Resource, SettingError};
+use bellows_engine::{AppError, Counter, Counters, DropReason, Input, Io, Port, Ports, Status, counters};
 use bellows_packet::Vector;
 use bellows_virtio::Features;
 use bellows_virtio::driver::{DeviceError, Driver, DriverLayout, QueueCounters, QueuePair, UsedBell};
-use bellows_virtio::vhost::{DriverPort, Frontend, FrontendConfig, PeerPolicy};
+use bellows_virtio::vhost::{Bell, DriverPort, Frontend, FrontendConfig, PeerPolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::status::{StatusJson, Totals};
 use crate::virtio::bell::watch;
-use crate::virtio::finish::{ReceiverOffloads, Budget};
-use crate::virtio::outgoing::{Awaits, Outgoing, Sender, Void};
+use crate::virtio::finish::{Budget, ReceiverOffloads};
+use crate::virtio::outgoing::{Awaits, Outgoing, Sender};
+use crate::virtio::port::{CONTROL, Role, Session, VirtioPort};
 use crate::virtio::{self, Side, VirtioOption};
 
 /// The driver of a virtio-net device that another process offers at a vhost-user socket: `vhost-user` of another network, or
@@ -115,9 +116,7 @@ counters! { VirtioUser;
 /// A counter for each error that ends a connection.
 const DEVICE_ERRORS: [Counter; DeviceError::ALL.len()] = virtio::error_counters!(DeviceError);
 
-/// The slots: one for the control thread, two for each pair.
-const CONTROL: usize = 0;
-
+/// The slots of a pair, behind that of the control thread.
 const fn receive_slot(pair: usize) -> usize {
     1 + 2 * pair
 }
@@ -145,126 +144,20 @@ struct Bells {
     transmit: Arc<UsedBell>,
 }
 
-/// What runs, from [`App::start`] on.
-struct Running {
+/// The driver's side, while it runs.
+pub struct DriverRole {
     /// Ends the control thread when it is dropped.
     frontend: Frontend,
     port: DriverPort<Driver>,
     pairs: Vec<Pair>,
-    /// Where a call collects what comes from the device.
-    packets: Vector,
-    /// Whether a tick is due that brings the status up to date.
-    noting: bool,
-    /// The pair that is pulled first, each in turn.
-    first: usize,
-    /// What each pair may have finished in a breath.
-    share: Budget,
+    session: Session,
     totals: Arc<Totals>,
     /// What the app's counters have been told of this driver's queues.
     told: QueueCounters,
-    void: Void,
 }
 
 /// The driver of a virtio-net device at a vhost-user socket.
-pub struct VirtioUser {
-    config: FrontendConfig,
-    running: Option<Running>,
-    /// Whether the slots are set, which each engine does anew.
-    watching: bool,
-}
-
-impl App for VirtioUser {
-    const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the device")]);
-    const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the device")]);
-    const PULLS: bool = true;
-    // What goes to the device does not come back.
-    const MAX_FAN_OUT: usize = 0;
-    const ENDS: bool = true;
-    const COUNTERS: Counters<Self> = Self::COUNTED;
-
-    fn slots(&self) -> usize {
-        1 + 2 * usize::from(self.config.pairs)
-    }
-
-    fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
-        self.running = match old {
-            Some(old) if old.config == self.config && old.running.is_some() => old.running.take(),
-            Some(VirtioUser { running: Some(running), .. }) => {
-                Some(Running::new(self.config.clone(), Some(&running.frontend))?)
-            }
-            _ => Some(Running::new(self.config.clone(), None)?),
-        };
-        Ok(())
-    }
-
-    fn give_back(&mut self, old: &mut Self) {
-        match &old.running {
-            None => old.running = self.running.take(),
-            // This one ends when it is dropped, which is not done between two breaths.
-            Some(running) => running.frontend.resume(),
-        }
-    }
-
-    fn begin(&mut self) {
-        if let Some(running) = &self.running {
-            running.frontend.begin();
-        }
-    }
-
-    fn stop(&mut self) -> Result<(), AppError> {
-        self.running = None;
-        Ok(())
-    }
-
-    fn status(&self) -> Option<Arc<dyn Status>> {
-        let running = self.running.as_ref()?;
-        Some(Arc::new(StatusJson { frontend: running.frontend.status(), totals: Arc::clone(&running.totals) }))
-    }
-
-    fn held(&self) -> usize {
-        self.running.iter().flat_map(|running| &running.pairs).map(|pair| pair.outgoing.held()).sum()
-    }
-
-    fn tick(&mut self, io: &Io<Self>) {
-        if let Some(running) = &mut self.running {
-            if !self.watching {
-                self.watching = true;
-                io.slot(CONTROL).watch(
-                    Arc::new(virtio::Control(running.port.doorbell())),
-                    u32::MAX,
-                    running.port.expected(),
-                );
-                running.attach(io);
-            }
-            running.note();
-        }
-    }
-
-    fn pull(&mut self, io: &Io<Self>) {
-        if let Some(running) = &mut self.running {
-            running.sync(io);
-            running.pull(io);
-            let mut held = 0;
-            for pair in &mut running.pairs {
-                pair.outgoing.finisher.refill(running.share);
-                held += pair.outgoing.held();
-            }
-            // Packets that wait inside are nobody else's to push.
-            if held > 0 {
-                running.push(io);
-            }
-        }
-    }
-
-    fn push(&mut self, io: &Io<Self>) {
-        if let Some(running) = &mut self.running {
-            running.sync(io);
-            running.push(io);
-            // If nothing is pulled in the next breath, it begins here.
-            running.pairs.iter_mut().for_each(|pair| pair.outgoing.finisher.refill(running.share));
-        }
-    }
-}
+pub type VirtioUser = VirtioPort<DriverRole>;
 
 impl Sender for VirtioUser {
     const TOO_LONG: DropReason<VirtioUser> = VirtioUser::TOO_LONG;
@@ -272,33 +165,62 @@ impl Sender for VirtioUser {
     const POOL_LOW: DropReason<VirtioUser> = VirtioUser::POOL_LOW;
 }
 
-impl Running {
-    /// Starts, in place of a front end that runs if there is one.
-    fn new(config: FrontendConfig, before: Option<&Frontend>) -> Result<Running, AppError> {
+impl Role for DriverRole {
+    type Config = FrontendConfig;
+    const INPUTS: Ports = Ports::Named(&[Port::optional("input", "packets for the device")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::optional("output", "packets from the device")]);
+    const COUNTERS: Counters<VirtioUser> = VirtioUser::COUNTED;
+
+    fn pairs(config: &FrontendConfig) -> u16 {
+        config.pairs
+    }
+
+    fn start(config: FrontendConfig, before: Option<&DriverRole>) -> Result<DriverRole, AppError> {
         let pairs = (0..config.pairs).map(|_| Pair::new()).collect();
         let socket = config.socket.clone();
         let started = DriverLayout::new(config.pairs).and_then(|layout| match before {
-            Some(before) => before.succeed(config, layout),
+            Some(before) => before.frontend.succeed(config, layout),
             None => Frontend::start(config, layout),
         });
         let (frontend, port) = started.map_err(|error| virtio::explain_start(&socket, error))?;
-        let totals = Arc::default();
-        let (packets, share) = (Vector::new(), Budget::share(1, 1));
-        Ok(Running {
-            frontend,
-            port,
-            pairs,
-            packets,
-            noting: false,
-            first: 0,
-            share,
-            totals,
-            told: QueueCounters::default(),
-            void: Void::default(),
-        })
+        let (totals, told) = (Arc::default(), QueueCounters::default());
+        Ok(DriverRole { frontend, port, pairs, session: Session::new(), totals, told })
     }
 
-    /// Exchanges drivers with the control thread, if that wants something.
+    fn begin(&self) {
+        self.frontend.begin();
+    }
+
+    fn resume(&self) {
+        self.frontend.resume();
+    }
+
+    fn status(&self) -> Arc<dyn Status> {
+        Arc::new(StatusJson { frontend: self.frontend.status(), totals: Arc::clone(&self.totals) })
+    }
+
+    fn control(&self) -> (Arc<Bell>, u32) {
+        (self.port.doorbell(), self.port.expected())
+    }
+
+    fn note(&mut self) {
+        let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
+        self.totals.set(queues.iter().map(|pair| [pair.receive.counters(), pair.transmit.counters()]));
+        self.frontend.status().note();
+    }
+
+    fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
+    fn outgoing(&self) -> impl Iterator<Item = &Outgoing> {
+        self.pairs.iter().map(|pair| &pair.outgoing)
+    }
+
+    fn outgoing_mut(&mut self) -> (impl Iterator<Item = &mut Outgoing>, Budget) {
+        (self.pairs.iter_mut().map(|pair| &mut pair.outgoing), self.session.share)
+    }
+
     #[inline]
     fn sync(&mut self, io: &Io<VirtioUser>) {
         if self.port.sync() {
@@ -307,7 +229,6 @@ impl Running {
         io.slot(CONTROL).expect(self.port.expected());
     }
 
-    /// Watches the queues that there are now.
     #[cold]
     fn attach(&mut self, io: &Io<VirtioUser>) {
         let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
@@ -319,12 +240,11 @@ impl Running {
             watch(io, receive_slot(index), pair.bells.as_ref().map(|bells| &bells.receive));
             io.slot(transmit_slot(index)).never();
         }
-        self.share = Budget::share(io.burst(), queues.len());
+        self.session.share = Budget::share(io.burst(), queues.len());
         // The queues of another driver count from 0.
         self.told = strange(queues);
     }
 
-    /// Brings packets from the device. Hot.
     #[inline]
     fn pull(&mut self, io: &Io<VirtioUser>) {
         let Some(driver) = self.port.driver() else { return };
@@ -332,15 +252,15 @@ impl Running {
         let linked = io.is_linked(0);
         let mut left = if linked { io.burst().min(output.room()) } else { io.burst() };
         let mut failed = None;
-        for index in virtio::turns(&mut self.first, driver.pairs.len()) {
+        for index in virtio::turns(&mut self.session.first, driver.pairs.len()) {
             let (queues, pair) = (&mut driver.pairs[index], &self.pairs[index]);
             if left == 0 {
                 break;
             }
-            match queues.receive.receive(&mut self.packets, left) {
+            match queues.receive.receive(&mut self.session.packets, left) {
                 Ok(count) => {
                     left -= count;
-                    virtio::deliver(&mut self.packets, &mut output, linked);
+                    virtio::deliver(&mut self.session.packets, &mut output, linked);
                 }
                 Err(error) => failed = Some(error),
             }
@@ -356,16 +276,15 @@ impl Running {
         if let Some(error) = failed {
             self.fail(io, error);
         }
-        self.will_note(io);
+        self.session.will_note(io);
     }
 
-    /// Takes packets to the device. Hot.
     #[inline]
     fn push(&mut self, io: &Io<VirtioUser>) {
         let mut input = io.input(0);
         let Some(queues) = self.port.driver().map(|driver| driver.pairs.len()) else {
             let queues = self.pairs.iter_mut().map(|pair| &mut pair.outgoing);
-            self.void.swallow(io, queues, &mut input, VirtioUser::NO_DEVICE);
+            self.session.void.swallow(io, queues, &mut input, VirtioUser::NO_DEVICE);
             return;
         };
         if queues > 1 {
@@ -379,9 +298,11 @@ impl Running {
                 break;
             }
         }
-        self.will_note(io);
+        self.session.will_note(io);
     }
+}
 
+impl DriverRole {
     /// Gives one queue what waits for it, and what is in the link if it is the only one.
     #[inline]
     fn push_pair(
@@ -397,23 +318,6 @@ impl Running {
         let awaits = pair.outgoing.push(io, &mut driver.pairs[index].transmit, able, input, only)?;
         pair.outgoing.tell(io, transmit_slot(index), pair.bells.as_ref().map(|bells| &bells.transmit), awaits);
         Ok(())
-    }
-
-    /// Asks for a tick that brings the status up to date.
-    #[inline]
-    fn will_note(&mut self, io: &Io<VirtioUser>) {
-        if !self.noting {
-            self.noting = true;
-            io.wake_at(io.now() + virtio::NOTED_WITHIN);
-        }
-    }
-
-    /// Brings the status up to date.
-    fn note(&mut self) {
-        self.noting = false;
-        let queues = self.port.driver().map_or(&[][..], |driver| &driver.pairs);
-        self.totals.set(queues.iter().map(|pair| [pair.receive.counters(), pair.transmit.counters()]));
-        self.frontend.status().note();
     }
 
     /// Counts what was dropped because of what the device sent.
@@ -486,6 +390,6 @@ impl Configure for VirtioUser {
             ..PeerPolicy::default()
         };
         let config = FrontendConfig { socket, mode: config.mode.into(), pairs, features, ring_size, mac, policy };
-        Ok(VirtioUser { config, running: None, watching: false })
+        Ok(VirtioPort::new(config))
     }
 }

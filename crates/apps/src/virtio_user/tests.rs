@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bellows_engine::Settings;
+use bellows_engine::{App, Settings};
 use bellows_packet::{Offload, Packet, pool};
 use bellows_rig::Rig;
 use bellows_wire::verify_checksums;

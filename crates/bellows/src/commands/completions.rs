@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::complete;
 use crate::command_error::CommandError;
+use crate::complete;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
@@ -29,8 +29,9 @@ pub struct Arguments {
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
         let shell = self.shell.to_string();
-        let script = complete::script(&shell, program.definition.get_name())
-            .ok_or_else(|| CommandError::Failed(format!("there is no script for {shell}; bash, zsh and fish have one")))?;
+        let script = complete::script(&shell, program.definition.get_name()).ok_or_else(|| {
+            CommandError::Failed(format!("there is no script for {shell}; bash, zsh and fish have one"))
+        })?;
         terminal::print(&script)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -279,7 +279,9 @@ mod tests {
         for (name, way_out) in
             [("c.png", "rsvg-convert -o c.png"), ("c.gif", "dot -Tgif -o c.gif"), ("c.doc", "--format")]
         {
-            let Err(CommandError::Usage(message)) = Format::of_file(Path::new(name)) else { panic!("{name} is accepted") };
+            let Err(CommandError::Usage(message)) = Format::of_file(Path::new(name)) else {
+                panic!("{name} is accepted")
+            };
             assert!(message.contains(way_out) && message.contains(".svg"), "{message}");
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellows_inspect::networks::{self, Change, Hang, Obstacle, Sample, State, failed};
 use bellows_inspect::text::harmless;
-use bellows_observe::{RuntimeDir, Observer};
+use bellows_observe::{Observer, RuntimeDir};
 use clap::Args;
 use serde::Serialize;
 
@@ -137,7 +137,9 @@ fn clean() -> Result<(), CommandError> {
     let own = runtime_dirs.filter(|runtime_dir| !runtime_dir.is_foreign());
     for runtime_dir in own.filter(|runtime_dir| networks::state(runtime_dir) == State::Crashed) {
         let name = runtime_dir.name();
-        runtime_dir.remove().map_err(|error| CommandError::Failed(format!("cannot remove what `{name}` left: {error}")))?;
+        runtime_dir
+            .remove()
+            .map_err(|error| CommandError::Failed(format!("cannot remove what `{name}` left: {error}")))?;
         terminal::complain(&format!("removed what `{name}` left\n"));
     }
     Ok(())

@@ -12,7 +12,7 @@ use clap::Args;
 use rustix::process::{Resource, getrlimit};
 
 use crate::arguments::NetworkFile;
-use crate::command_error::{EXIT_CODES, CommandError};
+use crate::command_error::{CommandError, EXIT_CODES};
 use crate::logging;
 use crate::report::RunReport;
 use crate::subcommand::{Execute, Program};
@@ -71,8 +71,10 @@ impl Execute for Arguments {
             self.file.overrides.push(format!("engine.cpu={cpu}"));
         }
         let rich_errors = terminal::stderr_is_rich();
-        let loaded =
-            self.file.load(&program.registry).map_err(|mistakes| CommandError::Diagnosed(mistakes.render(rich_errors)))?;
+        let loaded = self
+            .file
+            .load(&program.registry)
+            .map_err(|mistakes| CommandError::Diagnosed(mistakes.render(rich_errors)))?;
         terminal::warn(&loaded.warnings.render(rich_errors));
 
         let mut settings = loaded.engine.settings();
@@ -100,8 +102,9 @@ impl Execute for Arguments {
             watch: self.watch,
         };
         let result = supervisor.run(signals, terminal);
-        let report = result
-            .map(|(outcome, stopped_by)| RunReport::new(runtime_dir.name(), outcome, stopped_by, terminal::lost_log_lines()));
+        let report = result.map(|(outcome, stopped_by)| {
+            RunReport::new(runtime_dir.name(), outcome, stopped_by, terminal::lost_log_lines())
+        });
         let printed = report.and_then(|report| {
             // Where the report goes to a file or a program, why the run failed is still for the person at the terminal.
             if self.json || !terminal::shows_stdout() {

@@ -54,8 +54,10 @@ impl Execute for Arguments {
         let patience = self.timeout.map_or(default, bellows_config::Duration::std);
         // All at the same time: one that hangs does not hold up the others.
         let failures: Vec<CommandError> = thread::scope(|scope| {
-            let stopping: Vec<_> =
-                runtime_dirs.iter().map(|runtime_dir| scope.spawn(move || stop(runtime_dir, patience, self.kill))).collect();
+            let stopping: Vec<_> = runtime_dirs
+                .iter()
+                .map(|runtime_dir| scope.spawn(move || stop(runtime_dir, patience, self.kill)))
+                .collect();
             let join = |stopping: thread::ScopedJoinHandle<'_, Result<(), CommandError>>| match stopping.join() {
                 Ok(result) => result.err(),
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -95,10 +97,14 @@ fn stop(runtime_dir: &RuntimeDir, patience: Duration, kill: bool) -> Result<(), 
                 None => format!("it flushes its files or its apps still stop; `bellows stop --kill {name}` ends it"),
             };
             let waited = span(patience);
-            CommandError::Failed(format!("`{name}` (process {pid}) was told to stop {waited} ago and has not ended: {why}"))
+            CommandError::Failed(format!(
+                "`{name}` (process {pid}) was told to stop {waited} ago and has not ended: {why}"
+            ))
         }
         // It ended before it could answer, by the request or by itself: what was asked for is so.
-        Err(_) if obstacle(runtime_dir).is_none() && has_ended(runtime_dir, Some(Instant::now() + MOMENT), &name) => return Ok(()),
+        Err(_) if obstacle(runtime_dir).is_none() && has_ended(runtime_dir, Some(Instant::now() + MOMENT), &name) => {
+            return Ok(());
+        }
         Err(failure) => failure.into(),
     };
     if kill { end(runtime_dir, pid, &name) } else { Err(failure) }

@@ -129,7 +129,9 @@ impl Execute for Arguments {
         let packets = plural(packets, "packet");
         terminal::complain(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
         match given_up {
-            Some(reason) => Err(CommandError::Failed(format!("no more packets come from `{}`: {reason}", runtime_dir.name()))),
+            Some(reason) => {
+                Err(CommandError::Failed(format!("no more packets come from `{}`: {reason}", runtime_dir.name())))
+            }
             None => Ok(ExitCode::SUCCESS),
         }
     }

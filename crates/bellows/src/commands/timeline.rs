@@ -119,8 +119,9 @@ impl View {
             terminal::print(&text)?;
             return Ok(ExitCode::SUCCESS);
         }
-        fs::write(file, text)
-            .map_err(|error| CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display())))?;
+        fs::write(file, text).map_err(|error| {
+            CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display()))
+        })?;
         let seconds = self.span().map_or(0, Span::nanos);
         terminal::complain(&format!(
             "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",

@@ -4,11 +4,11 @@ use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 
 use bellows_observe::layout::{account, common, link as counters};
+use bellows_observe::{Count, DropReason, Gauge};
 use bellows_packet::{Drain, Packet, Template, Vector, free_all, push_copies, push_filled};
 use bellows_wiring::OPEN;
 
 use super::App;
-use super::counters::{Count, DropReason, Gauge};
 use crate::runtime::links::{TXDROP, dropping};
 use crate::runtime::node::Node;
 use crate::runtime::slots::SlotHandle;
@@ -159,7 +159,7 @@ impl<'a, A: App> Io<'a, A> {
 
     /// The position of one of the app's own reasons among all of its drops.
     fn reason(&self, reason: DropReason<A>) -> usize {
-        self.node.own_drops - self.node.cell + reason.position
+        self.node.own_drops - self.node.cell + reason.position()
     }
 
     /// Drops all that waits in an input for a reason.
@@ -185,7 +185,7 @@ impl<'a, A: App> Io<'a, A> {
     #[inline]
     pub fn lost(&self, count: u64, reason: DropReason<A>) {
         const { assert!(!A::COUNTERS.drops().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
-        self.node.links().slab.add(self.node.own_drops + reason.position, count);
+        self.node.links().slab.add(self.node.own_drops + reason.position(), count);
     }
 
     /// Counts packets that were not made because the pool had no buffer for them, as `no_buffer`.
@@ -218,14 +218,14 @@ impl<'a, A: App> Io<'a, A> {
     #[inline]
     pub fn count(&self, counter: Count<A>, count: u64) {
         const { assert!(!A::COUNTERS.others().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
-        self.node.links().slab.add(self.node.own_counters + counter.position, count);
+        self.node.links().slab.add(self.node.own_counters + counter.position(), count);
     }
 
     /// Sets a gauge of the app's own.
     #[inline]
     pub fn set(&self, gauge: Gauge<A>, value: u64) {
         const { assert!(!A::COUNTERS.others().is_empty(), "`App::COUNTERS` lacks the app's list of counters") };
-        self.node.links().slab.set(self.node.own_counters + gauge.position, value);
+        self.node.links().slab.set(self.node.own_counters + gauge.position(), value);
     }
 
     /// Drops all that waits in the inputs of an app that has failed.

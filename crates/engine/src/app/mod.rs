@@ -1,15 +1,13 @@
 //! What an app is: the trait that authors write, what it works with, and the face of it that the engine holds.
 
-pub(crate) mod counters;
 pub(crate) mod erased;
 pub(crate) mod io;
 
 use std::sync::Arc;
 
-use bellows_observe::Counter;
+use bellows_observe::{Counter, Counters};
 use bellows_wiring::Ports;
 
-use self::counters::Counters;
 use self::io::Io;
 
 /// Why an app cannot start, or failed to finish: one sentence that names the place and the way out.
@@ -76,6 +74,75 @@ pub trait App: Send + Sized + 'static {
     const ENDS: bool = Self::OUTPUTS.is_none();
 
     /// Why this app drops packets, and what else it counts: the list of [`counters!`](crate::counters).
+    ///
+    /// ```
+    /// use bellows_engine::{App, Counters, Io, Port, Ports, counters};
+    ///
+    /// struct Filter;
+    ///
+    /// counters! { Filter;
+    ///     asked drop FILTERED = "filtered", "packets of less than 60 bytes";
+    ///     count PASSED = "passed", "packets of 60 bytes and more";
+    ///     gauge LONGEST = "longest", "length of the longest packet so far", in "bytes";
+    /// }
+    ///
+    /// impl App for Filter {
+    ///     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    ///     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "those that are long enough")]);
+    ///     const COUNTERS: Counters<Filter> = Filter::COUNTED;
+    ///
+    ///     fn push(&mut self, io: &Io<Self>) {
+    ///         let mut output = io.output(0);
+    ///         for packet in &mut io.input(0) {
+    ///             match packet.len() {
+    ///                 ..60 => io.drop(packet, Filter::FILTERED),
+    ///                 _ => {
+    ///                     io.count(Filter::PASSED, 1);
+    ///                     output.push(packet);
+    ///                 }
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// A packet is dropped for a reason, and for nothing else:
+    ///
+    /// ```compile_fail
+    /// # use bellows_engine::{App, Counters, Io, Port, Ports, counters};
+    /// # struct Filter;
+    /// counters! { Filter;
+    ///     count PASSED = "passed", "packets of 60 bytes and more";
+    /// }
+    /// # impl App for Filter {
+    /// #     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    /// #     const COUNTERS: Counters<Filter> = Filter::COUNTED;
+    /// #     fn push(&mut self, io: &Io<Self>) {
+    /// for packet in &mut io.input(0) {
+    ///     io.drop(packet, Filter::PASSED); // expected `DropReason<Filter>`, found `Count<Filter>`
+    /// }
+    /// #     }
+    /// # }
+    /// ```
+    ///
+    /// Nor for the reason of another app, or for one that `App::COUNTERS` does not have:
+    ///
+    /// ```compile_fail
+    /// # use bellows_engine::{App, Counters, Io, Port, Ports, counters};
+    /// # struct Filter;
+    /// counters! { Filter;
+    ///     drop FILTERED = "filtered", "packets of less than 60 bytes";
+    /// }
+    /// # impl App for Filter {
+    /// #     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
+    /// #     fn push(&mut self, io: &Io<Self>) {
+    /// for packet in &mut io.input(0) {
+    ///     io.drop(packet, Filter::FILTERED); // `const COUNTERS` is missing
+    /// }
+    /// #     }
+    /// # }
+    /// # let _ = bellows_engine::Network::new().app("filter", Filter);
+    /// ```
     const COUNTERS: Counters<Self> = Counters::NONE;
 
     /// How many [slots](Io::slot) the app wants. With none it is pulled in every breath; with some, in those breaths in

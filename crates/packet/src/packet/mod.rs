@@ -342,6 +342,14 @@ impl Packet {
         }
     }
 
+    /// The buffer in which the packet lies, from its start to the end of the data: what the packet occupies in the caches.
+    pub fn buffer(&self) -> &[u8] {
+        let start = bellows_pool::start_of(self.address(), self.is_large()) - DATA_OFFSET;
+        // SAFETY: the buffer belongs to this packet alone, which is borrowed, and the data ends within it. The pool's memory
+        // is always initialised (mapped zeroed).
+        unsafe { std::slice::from_raw_parts(pointer(start).as_ptr(), self.address() + self.len() - start) }
+    }
+
     /// Marks the packet: from now on the thread's log tells what becomes of it, see [`MarkedEvent`](crate::MarkedEvent).
     pub fn mark(&mut self, mark: Mark) {
         // SAFETY: as for set_meta().
@@ -506,7 +514,7 @@ mod tests {
             bellows_pool::ensure().unwrap();
             let room = if large { LARGE_DATA_ROOM } else { DATA_ROOM };
             let mut packet = Packet::with_room(room).unwrap();
-            let buffer_starts = packet.address();
+            let home = packet.address();
             packet.extend(length);
             let (mut start, mut end) = (HEADROOM, HEADROOM + length);
             for (step, count) in steps {
@@ -533,7 +541,10 @@ mod tests {
                 prop_assert_eq!((packet.headroom(), packet.len()), (start, end - start));
                 prop_assert_eq!(packet.tailroom(), HEADROOM + room - end);
                 prop_assert_eq!(packet.tailroom(), packet.tailroom_by_address());
-                prop_assert_eq!(bellows_pool::start_of(packet.address(), large), buffer_starts);
+                let [buffer, bytes] = [packet.buffer(), packet.bytes()].map(<[u8]>::as_ptr_range);
+                prop_assert_eq!(buffer.end, bytes.end);
+                prop_assert_eq!(bytes.start.addr() - buffer.start.addr(), packet.headroom() + LINE);
+                prop_assert_eq!(bellows_pool::start_of(packet.address(), large), home);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bellows_config::Registry;
 use bellows_inspect::networks::{self, Sample};
-use bellows_observe::{AppCounts, RuntimeDir, LinkCounts, Snapshot};
+use bellows_observe::{AppCounts, LinkCounts, RuntimeDir, Snapshot};
 use serde::Serialize;
 use serde_json::json;
 

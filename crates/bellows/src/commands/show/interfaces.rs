@@ -9,7 +9,7 @@ use bellows_config::{Entry, Registry};
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_inspect::text::harmless;
-use bellows_observe::{AppCounts, RuntimeDir, LinkCounts};
+use bellows_observe::{AppCounts, LinkCounts, RuntimeDir};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -207,8 +207,7 @@ impl View {
     fn notes(&self, rows: &[&Row]) -> String {
         let sampled = self.sampled();
         if sampled == 0 {
-            return "Calls and packets are exact. No breath was sampled so far, so clocks are not known.\n"
-                .to_owned();
+            return "Calls and packets are exact. No breath was sampled so far, so clocks are not known.\n".to_owned();
         }
         let mut text = format!(
             "Calls and packets are exact{}; clocks, {} a second, are those of {} breaths chosen at random.",

@@ -21,7 +21,10 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
         value["apps"] = json!(found.devices);
         format!("{value:#}\n")
     } else if found.devices.is_empty() {
-        format!("no app of `{}` has a status; `bellows show apps` prints the counters of all\n", harmless(&runtime_dir.name()))
+        format!(
+            "no app of `{}` has a status; `bellows show apps` prints the counters of all\n",
+            harmless(&runtime_dir.name())
+        )
     } else {
         found.devices.iter().map(render).collect::<Vec<_>>().join("\n")
     };

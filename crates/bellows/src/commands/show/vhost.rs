@@ -8,7 +8,7 @@ use bellows_engine::AppStatus;
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
 use bellows_inspect::text::harmless;
-use bellows_observe::{RuntimeDir, Observer};
+use bellows_observe::{Observer, RuntimeDir};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

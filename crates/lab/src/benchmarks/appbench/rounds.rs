@@ -7,7 +7,7 @@ use bellows_pmu::{Group, Pmu, Reading};
 use bellows_sys::clock;
 use serde::{Deserialize, Serialize};
 
-use super::bed::{Bed, Recording, Books};
+use super::bed::{Bed, Books, Recording};
 use super::{Options, Run};
 use crate::callgrind::{self, Counts};
 use crate::supply::Reach;
@@ -75,11 +75,7 @@ impl Comparison {
 
     /// With the run that another process did.
     pub(super) fn joined(self, other: Comparison) -> Comparison {
-        Comparison {
-            baseline: other.baseline.or(self.baseline),
-            with_app: other.with_app.or(self.with_app),
-            ..other
-        }
+        Comparison { baseline: other.baseline.or(self.baseline), with_app: other.with_app.or(self.with_app), ..other }
     }
 }
 
@@ -297,14 +293,12 @@ pub(super) fn compare(options: &Options, beds: &impl Beds, with_app_first: bool)
     let rounds = quiet.iter().filter_map(|pair| pair.baseline.as_ref()).collect();
     let baseline_tally = baseline.as_ref().map(|bed| filled(bed, rounds));
     let with_app_tally = filled(&with_app, quiet.iter().map(|pair| &pair.with_app).collect());
-    let busy =
-        quiet.iter().map(|pair| pair.with_app.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
+    let busy = quiet.iter().map(|pair| pair.with_app.busy).sum::<u64>() as f64 / (breaths * quiet.len() as u64) as f64;
     let reach = with_app.reach();
     drop((baseline, with_app));
 
     let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
-    let (in_baseline, in_with_app) =
-        book(options.packets() / BOOKED_PART, breaths, baseline.as_mut(), &mut with_app)?;
+    let (in_baseline, in_with_app) = book(options.packets() / BOOKED_PART, breaths, baseline.as_mut(), &mut with_app)?;
     baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
     Ok(Comparison {
         baseline: baseline_tally.map(|tally| Tally { recorded: in_baseline, ..tally }),
@@ -322,7 +316,8 @@ fn load(packets: u64, beds: &impl Beds, with_app_first: bool) -> Result<Comparis
     let (mut baseline, mut with_app) = beds.both(true, with_app_first)?;
     let (in_baseline, in_with_app) = book(packets, LOADED_BREATHS, baseline.as_mut(), &mut with_app)?;
     baseline.iter().chain([&with_app]).try_for_each(see_that_none_panicked)?;
-    let filled = |bed: &Bed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.books().came, ..tally(bed) };
+    let filled =
+        |bed: &Bed, recorded| Tally { recorded, missed: bed.missed(), packets: bed.books().came, ..tally(bed) };
     Ok(Comparison {
         baseline: baseline.as_ref().map(|bed| filled(bed, in_baseline)),
         with_app: Some(filled(&with_app, in_with_app)),
@@ -399,7 +394,8 @@ fn book(
             (last, last_came) = (clock::now(), so_far);
         }
     }
-    let mut bookings = beds.iter().zip(&before).map(|(bed, before)| bed.books().recording.since(&before.recording)).rev();
+    let mut bookings =
+        beds.iter().zip(&before).map(|(bed, before)| bed.books().recording.since(&before.recording)).rev();
     let with_app = bookings.next().unwrap_or_default();
     Ok((bookings.next().unwrap_or_default(), with_app))
 }

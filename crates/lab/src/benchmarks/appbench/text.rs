@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bellows_stats::Median;
 use serde_json::{Value, json};
 
-use super::figures::{Recorded, EventRow, Sheet};
+use super::figures::{EventRow, Recorded, Sheet};
 use super::wiring::Wiring;
 use super::{Options, Plan, Subject};
 use crate::report::Report;
@@ -81,9 +81,7 @@ pub(super) fn render(report: &Report, sheets: &[Sheet], title: &Title) -> String
 fn full(text: &mut String, title: &Title, sheet: &Sheet, interval: &str) {
     type Of = fn(&EventRow) -> Option<Median>;
     let runs: [(String, Of); 3] = [
-        (title.baseline.as_ref().map_or(String::new(), |way| format!("baseline ({way}):")), |line| {
-            line.baseline
-        }),
+        (title.baseline.as_ref().map_or(String::new(), |way| format!("baseline ({way}):")), |line| line.baseline),
         (format!("with the app ({}):", title.with_app), |line| Some(line.with_app)),
         ("difference:".to_owned(), |line| line.difference),
     ];

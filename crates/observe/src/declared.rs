@@ -2,13 +2,13 @@
 
 use std::marker::PhantomData;
 
-use bellows_observe::Counter;
+use crate::counter::Counter;
 
 macro_rules! symbols {
     ($($(#[$doc:meta])* $symbol:ident)*) => {$(
         $(#[$doc])*
         pub struct $symbol<A> {
-            pub(super) position: usize,
+            position: usize,
             _app: PhantomData<fn(A)>,
         }
 
@@ -17,6 +17,12 @@ macro_rules! symbols {
             #[doc(hidden)]
             pub const fn at_position(position: usize) -> $symbol<A> {
                 $symbol { position, _app: PhantomData }
+            }
+
+            /// Its position in its list.
+            #[inline]
+            pub const fn position(self) -> usize {
+                self.position
             }
         }
 
@@ -63,7 +69,7 @@ impl<A> CountTable<A> {
     }
 }
 
-/// All counters of apps of one type, for [`App::COUNTERS`](crate::App::COUNTERS).
+/// All counters of apps of one type, for `App::COUNTERS`.
 pub struct Counters<A> {
     drops: &'static [Counter],
     others: &'static [Counter],
@@ -114,76 +120,7 @@ pub const fn joined_counters<const LENGTH: usize>(named: &[Counter], tables: &[&
 ///
 /// A generic app names its parameters first: `counters! { for[const N: usize] Filter<N>; … }`.
 ///
-/// The whole list is the constant `COUNTED`, which [`App::COUNTERS`](crate::App::COUNTERS) is set to.
-///
-/// ```
-/// use bellows_engine::{App, Counters, Io, Port, Ports, counters};
-///
-/// struct Filter;
-///
-/// counters! { Filter;
-///     asked drop FILTERED = "filtered", "packets of less than 60 bytes";
-///     count PASSED = "passed", "packets of 60 bytes and more";
-///     gauge LONGEST = "longest", "length of the longest packet so far", in "bytes";
-/// }
-///
-/// impl App for Filter {
-///     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
-///     const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "those that are long enough")]);
-///     const COUNTERS: Counters<Filter> = Filter::COUNTED;
-///
-///     fn push(&mut self, io: &Io<Self>) {
-///         let mut output = io.output(0);
-///         for packet in &mut io.input(0) {
-///             match packet.len() {
-///                 ..60 => io.drop(packet, Filter::FILTERED),
-///                 _ => {
-///                     io.count(Filter::PASSED, 1);
-///                     output.push(packet);
-///                 }
-///             }
-///         }
-///     }
-/// }
-/// ```
-///
-/// A packet is dropped for a reason, and for nothing else:
-///
-/// ```compile_fail
-/// # use bellows_engine::{App, Counters, Io, Port, Ports, counters};
-/// # struct Filter;
-/// counters! { Filter;
-///     count PASSED = "passed", "packets of 60 bytes and more";
-/// }
-/// # impl App for Filter {
-/// #     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
-/// #     const COUNTERS: Counters<Filter> = Filter::COUNTED;
-/// #     fn push(&mut self, io: &Io<Self>) {
-/// for packet in &mut io.input(0) {
-///     io.drop(packet, Filter::PASSED); // expected `DropReason<Filter>`, found `Count<Filter>`
-/// }
-/// #     }
-/// # }
-/// ```
-///
-/// Nor for the reason of another app, or for one that [`App::COUNTERS`](crate::App::COUNTERS) does not have:
-///
-/// ```compile_fail
-/// # use bellows_engine::{App, Counters, Io, Port, Ports, counters};
-/// # struct Filter;
-/// counters! { Filter;
-///     drop FILTERED = "filtered", "packets of less than 60 bytes";
-/// }
-/// # impl App for Filter {
-/// #     const INPUTS: Ports = Ports::Named(&[Port::required("input", "packets")]);
-/// #     fn push(&mut self, io: &Io<Self>) {
-/// for packet in &mut io.input(0) {
-///     io.drop(packet, Filter::FILTERED); // `const COUNTERS` is missing
-/// }
-/// #     }
-/// # }
-/// # let _ = bellows_engine::Network::new().app("filter", Filter);
-/// ```
+/// The whole list is the constant `COUNTED`, which `App::COUNTERS` is set to.
 #[macro_export]
 macro_rules! counters {
     (@list [$($generics:tt)*] $app:ty, [$($drops:tt)*] [$($others:tt)*]; asked drop $symbol:ident = $name:expr, $help:expr; $($rest:tt)*) => {
