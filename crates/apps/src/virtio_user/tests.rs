@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bellows_engine::{App, Settings};
 use bellows_packet::{Offload, Packet, pool};
 use bellows_rig::Rig;
+use bellows_testkit::scratch::{TempDir, scratch};
 use bellows_wire::verify_checksums;
 use fastrand::Rng;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -16,17 +17,21 @@ use super::*;
 use crate::vhost_user::VhostUser;
 use crate::virtio::samples::gso_packet;
 
-/// A socket's path that no other test has; the file is removed at the end.
-struct Socket(PathBuf);
+/// A socket in a folder that no other test has.
+struct Socket(TempDir);
 
 impl Socket {
-    fn new(name: &str) -> Socket {
-        Socket(std::env::temp_dir().join(format!("bellows-virtio-{name}-{}.sock", std::process::id())))
+    fn new() -> Socket {
+        Socket(scratch())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("socket")
     }
 
     /// An app of either side, with these keys beside the socket.
     fn app<A: Configure>(&self, keys: &Value) -> A {
-        let mut config = json!({ "socket": self.0 });
+        let mut config = json!({ "socket": self.path() });
         let keys = keys.as_object().cloned().unwrap_or_default();
         config.as_object_mut().unwrap().extend(keys);
         A::configure(serde_json::from_value(config).unwrap(), &Context::default()).unwrap()
@@ -35,12 +40,6 @@ impl Socket {
     /// A network with one app, linked at both ends.
     fn rig<A: Configure>(&self, keys: &Value) -> Rig {
         Rig::new(self.app::<A>(keys), &["input"], &["output"])
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -135,7 +134,7 @@ fn every_packet_comes_through_both_ways_whatever_is_negotiated() {
     let options =
         ["packed", "mergeable", "in-order", "event-idx", "indirect", "any-layout", "version-1", "guest-checksum"];
     for turn in 0..24 {
-        let socket = Socket::new(&format!("every-{turn}"));
+        let socket = Socket::new();
         let disable: Vec<&str> = match turn {
             0 => Vec::new(),
             1 => options.to_vec(),
@@ -166,7 +165,7 @@ fn every_packet_comes_through_both_ways_whatever_is_negotiated() {
 
 #[test]
 fn several_queues_keep_the_packets_of_a_flow_in_order() {
-    let socket = Socket::new("queues");
+    let socket = Socket::new();
     let keys = json!({ "queues": 4 });
     let mut joined = Joined::new(&socket, &keys, &keys);
     // 16 flows by their addresses, each with its numbers.
@@ -201,7 +200,7 @@ fn several_queues_keep_the_packets_of_a_flow_in_order() {
 fn either_side_may_vanish_and_come_back() {
     let mut random = Rng::with_seed(3);
     for (driver_mode, device_mode) in [("client", "server"), ("server", "client")] {
-        let socket = Socket::new(&format!("vanish-{driver_mode}"));
+        let socket = Socket::new();
         let (driver, device) = (json!({ "mode": driver_mode }), json!({ "mode": device_mode }));
         let mut joined = Joined::new(&socket, &driver, &device);
         for turn in 0..3 {
@@ -238,7 +237,7 @@ fn either_side_may_vanish_and_come_back() {
 
 #[test]
 fn super_frames_pass_whole_or_are_cut_as_was_agreed() {
-    let socket = Socket::new("offloads");
+    let socket = Socket::new();
     let mut joined = Joined::new(&socket, &json!({}), &json!({}));
     for up in [true, false] {
         joined.transfer(up, &[gso_packet(40_000, 1_448), gso_packet(3_000, 500)]);
@@ -246,7 +245,7 @@ fn super_frames_pass_whole_or_are_cut_as_was_agreed() {
     drop(joined);
     // Each side refuses GSO packets from the other, and then partial checksums too.
     for (turn, disable) in [["tso4", "guest-tso4"], ["checksum", "guest-checksum"]].into_iter().enumerate() {
-        let socket = Socket::new(&format!("cut-{turn}"));
+        let socket = Socket::new();
         let mut joined = Joined::new(&socket, &json!({ "disable": disable }), &json!({}));
         for up in [true, false] {
             let from = if up { &mut joined.driver } else { &mut joined.device };
@@ -285,8 +284,7 @@ fn in_bounded_time(work: impl FnOnce() + Send + 'static) {
 fn what_an_app_says_of_a_checksum_holds_up_nobody() {
     in_bounded_time(|| {
         for disable in [&["checksum", "guest-checksum"][..], &["tso4", "guest-tso4"], &[]] {
-            let socket =
-                Socket::new(&format!("valid-{}", disable.len() + disable.first().map_or(0, |name| name.len())));
+            let socket = Socket::new();
             let mut joined = Joined::new(&socket, &json!({ "disable": disable }), &json!({}));
             for (flags, gso_type) in
                 [(Offload::CHECKSUM_VALID, 0), (0, 0), (0xfe, 0), (0xff, 0), (1, 3), (2, 1), (1, 0x84)]
@@ -316,7 +314,7 @@ fn a_packet_that_an_app_has_cut_or_stretched_is_looked_at_anew() {
 }
 
 fn cut_and_stretched() {
-    let socket = Socket::new("changed");
+    let socket = Socket::new();
     let mut joined = Joined::new(&socket, &json!({}), &json!({}));
     for up in [true, false] {
         let plain = |payload| {
@@ -353,7 +351,7 @@ fn cut_and_stretched() {
 
 #[test]
 fn a_breath_makes_no_more_segments_than_the_burst_and_the_rest_follows() {
-    let socket = Socket::new("budget");
+    let socket = Socket::new();
     let without = json!({ "disable": ["tso4", "guest-tso4"], "queue_size": 4096 });
     let mut joined = Joined::new(&socket, &without, &json!({}));
     for up in [true, false] {
@@ -380,7 +378,7 @@ fn a_breath_makes_no_more_segments_than_the_burst_and_the_rest_follows() {
 
 #[test]
 fn the_status_tells_who_is_there_and_what_went_through() {
-    let socket = Socket::new("status");
+    let socket = Socket::new();
     let mut driver = socket.rig::<VirtioUser>(&json!({ "disable": ["packed"], "mac": "02:00:00:00:00:07" }));
     let before = driver.status().unwrap();
     assert_eq!(
@@ -418,7 +416,7 @@ fn the_status_tells_who_is_there_and_what_went_through() {
 #[test]
 fn options_that_change_make_the_two_sides_agree_anew() {
     for (mode, other) in [("client", "server"), ("server", "client")] {
-        let socket = Socket::new(&format!("change-{mode}"));
+        let socket = Socket::new();
         let [mut old, mut new]: [VirtioUser; 2] =
             [json!({ "mode": mode }), json!({ "mode": mode, "disable": ["packed"] })].map(|keys| socket.app(&keys));
         let mut device = socket.rig::<VhostUser>(&json!({ "mode": other }));
@@ -477,7 +475,7 @@ fn threads_that_cannot_be_started_are_an_error_that_names_the_socket() {
 #[test]
 #[ignore = "needs a process of its own; run by threads_that_cannot_be_started_are_an_error_that_names_the_socket"]
 fn starts_without_room_for_a_thread() {
-    let socket = Socket::new("no-thread");
+    let socket = Socket::new();
     let (mut driver, mut device): (VirtioUser, VhostUser) = (socket.app(&json!({})), socket.app(&json!({})));
     // An engine has packets before it starts apps.
     pool::ensure().unwrap();
@@ -490,7 +488,7 @@ fn starts_without_room_for_a_thread() {
     let errors =
         [driver.start(None).map_err(|error| error.to_string()), device.start(None).map_err(|error| error.to_string())];
     setrlimit(Resource::As, before).unwrap();
-    let wanted = format!("the socket {} cannot be served: ", socket.0.display());
+    let wanted = format!("the socket {} cannot be served: ", socket.path().display());
     for error in errors {
         let error = error.unwrap_err();
         assert!(error.starts_with(&wanted) && error.contains("`ulimit -u`"), "{error}");

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellows_capture::{Interface, OutputFormat, Record, Writer, WriterOptions};
+use bellows_testkit::scratch::{TempDir, scratch};
 use bellows_wire::{ArpPacket, Layer, verify_checksums};
 use proptest::prelude::*;
 
@@ -92,8 +93,8 @@ fn mistakes_say_what_there_is() {
 }
 
 /// A capture of packets of these lengths, on interfaces of these link types in turn.
-fn capture(name: &str, link_types: &[LinkType], lengths: &[usize]) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("bellows-traffic-{name}-{}.pcapng", std::process::id()));
+fn capture(folder: &TempDir, name: &str, link_types: &[LinkType], lengths: &[usize]) -> PathBuf {
+    let path = folder.path().join(name);
     let interfaces: Vec<Interface> = link_types.iter().map(|link_type| Interface::new(*link_type)).collect();
     let options = WriterOptions { format: OutputFormat::Pcapng, ..WriterOptions::default() };
     let mut writer = Writer::create(&path, options, &interfaces).unwrap();
@@ -108,20 +109,20 @@ fn capture(name: &str, link_types: &[LinkType], lengths: &[usize]) -> PathBuf {
 
 #[test]
 fn a_capture_is_sent_as_it_is() {
-    let path = capture("good", &[LinkType::ETHERNET], &[60, 0, 1514, 80_000, 9000]);
+    let folder = scratch();
+    let path = capture(&folder, "good", &[LinkType::ETHERNET], &[60, 0, 1514, 80_000, 9000]);
     let frames = frames(path.to_str().unwrap());
-    std::fs::remove_file(&path).unwrap();
     let expected: Vec<Vec<u8>> = [(0, 60), (2, 1514), (4, 9000)].map(|(byte, length)| vec![byte; length]).into();
     assert!(frames == expected, "{:?}", frames.iter().map(Vec::len).collect::<Vec<_>>());
 }
 
 #[test]
 fn captures_without_frames_are_refused() {
-    let raw = capture("raw", &[LinkType::ETHERNET, LinkType::RAW], &[60, 60]);
-    let empty = capture("empty", &[LinkType::ETHERNET], &[0]);
+    let folder = scratch();
+    let raw = capture(&folder, "raw", &[LinkType::ETHERNET, LinkType::RAW], &[60, 60]);
+    let empty = capture(&folder, "empty", &[LinkType::ETHERNET], &[0]);
     assert!(refused(raw.to_str().unwrap()).contains("no Ethernet frames (link type 101)"));
     assert!(refused(empty.to_str().unwrap()).contains("there is no packet of up to 73600 bytes"));
-    [raw, empty].iter().for_each(|path| std::fs::remove_file(path).unwrap());
 }
 
 #[test]
