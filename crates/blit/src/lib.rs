@@ -112,8 +112,11 @@ pub struct Blitter {
     /// Where `next` cannot go on just so: the end of the queue, or its start until the first copy of a batch has come.
     stop: NonNull<Copy>,
     habit: Habit,
-    /// Copies that come alone or first and are still to be passed on, because lengths are mixed.
+    /// Copies that are still to be passed on, because lengths are mixed: short ones inline, on a processor that has the registers
+    /// for it.
     direct: usize,
+    /// The same on any other processor.
+    plain: usize,
     /// Copies that had a barrier each, since a length was last foreseen.
     lone: usize,
     kernel: Kernel,
@@ -153,6 +156,7 @@ impl Blitter {
             stop,
             habit: Habit::new(kernel.wide),
             direct: 0,
+            plain: 0,
             lone: 0,
             kernel,
             defers,
@@ -170,7 +174,7 @@ impl Blitter {
     #[inline(always)]
     pub unsafe fn copy(&mut self, destination: *mut u8, source: *const u8, length: usize) {
         // SAFETY: the caller's promise; of lengths that are copied inline a habit has some only where the processor has what it
-        // takes, and only from a block to four lines.
+        // takes, and only from a block to four lines; `direct` is 0 on other processors.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if length == self.habit.inline {
@@ -182,32 +186,26 @@ impl Blitter {
                     x86::two_line_ends(destination, source, length)
                 };
             }
+            // Here, and with no other test than that of the length: two clocks more would be a tenth of a mixed copy.
+            if let Some(left) = self.direct.checked_sub(1) {
+                self.direct = left;
+                #[cfg(target_arch = "x86_64")]
+                if (BLOCK..=LINE).contains(&length) {
+                    return x86::block_ends(destination, source, length);
+                }
+                return ptr::copy(source, destination, length);
+            }
             if length == self.habit.other {
                 return ptr::copy(source, destination, length);
             }
             if self.next == self.stop {
-                if let Some(left) = self.direct.checked_sub(1) {
-                    self.direct = left;
-                    return self.pass_on(destination, source, length);
+                if let Some(left) = self.plain.checked_sub(1) {
+                    self.plain = left;
+                    return ptr::copy(source, destination, length);
                 }
                 return self.first_or_too_many(destination, source, length);
             }
             self.note(destination, source, length);
-        }
-    }
-
-    /// A copy as by `memcpy`: what it gains where a short packet needs no call makes up for what it takes to come here.
-    ///
-    /// Safety: as for [`copy`](Blitter::copy).
-    #[inline(always)]
-    unsafe fn pass_on(&self, destination: *mut u8, source: *const u8, length: usize) {
-        // SAFETY: the caller's promise; the registers are asked for, and the length is from a block to a line.
-        unsafe {
-            #[cfg(target_arch = "x86_64")]
-            if self.kernel.wide && (BLOCK..=LINE).contains(&length) {
-                return x86::block_ends(destination, source, length);
-            }
-            ptr::copy(source, destination, length);
         }
     }
 
@@ -244,7 +242,8 @@ impl Blitter {
             self.habit.meet(length, 1);
             self.lone = if self.habit.is_some() { 0 } else { self.lone + 1 };
             if self.lone == LONE {
-                (self.lone, self.direct) = (0, MIXED);
+                self.lone = 0;
+                *if self.kernel.wide { &mut self.direct } else { &mut self.plain } = MIXED;
             }
             ptr::copy(source, destination, length);
         }
