@@ -1,4 +1,4 @@
-//! What the quickstart capture must be, and what it holds, as `tcpdump` sees it.
+//! Checks the quickstart capture and describes its contents, as `tcpdump` sees them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::{TaskError, tools};
 const MIN_PACKETS: usize = 1_000;
 const MAX_BYTES: u64 = 1_500_000;
 
-/// What is counted for the table in examples/README.md: protocol, and the `tcpdump` filter that finds it. Each must occur.
+/// The rows of the table in examples/README.md: protocol, and its `tcpdump` filter. Each must occur.
 const PROTOCOLS: &[(&str, &str)] = &[
     ("IPv4", "ip"),
     ("IPv6", "ip6"),
@@ -31,10 +31,10 @@ const PROTOCOLS: &[(&str, &str)] = &[
     ("refused TCP connections (RST)", "tcp[tcpflags] & tcp-rst != 0"),
 ];
 
-/// What `tcpdump -vv` says of wrong checksums in IPv4, TCP, UDP, ICMP and ICMPv6.
+/// The messages of `tcpdump -vv` about wrong checksums in IPv4, TCP, UDP, ICMP and ICMPv6.
 const COMPLAINTS: &[&str] = &["bad cksum", "(incorrect", "bad udp cksum", "wrong icmp cksum", "bad icmp6 cksum"];
 
-/// Refuses a capture that is not fit for a newcomer's first run; describes it as Markdown otherwise.
+/// Rejects a capture that is unfit for a newcomer's first run; otherwise describes it as Markdown.
 pub fn describe(capture: &Path) -> Result<String, TaskError> {
     let bytes = fs::read(capture).map_err(|error| unfit(capture, &format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_BYTES {
@@ -65,14 +65,14 @@ pub fn describe(capture: &Path) -> Result<String, TaskError> {
 }
 
 fn unfit(capture: &Path, why: &str) -> TaskError {
-    TaskError::chore(format!("{}: {why}", capture.display()))
+    TaskError::failed(format!("{}: {why}", capture.display()))
 }
 
-/// The name of the machine that recorded is nobody's business.
+/// Rejects a capture that contains the name of the recording machine, which is private.
 fn names_no_machine(capture: &Path, bytes: &[u8]) -> Result<(), TaskError> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
-    // A shorter one occurs by chance, in sequence numbers and the like.
+    // A shorter name occurs by chance, in sequence numbers for example.
     if name.len() >= 5 && bytes.windows(name.len()).any(|window| window == name.as_bytes()) {
         return Err(unfit(capture, &format!("holds this machine's name, {name}")));
     }
@@ -87,7 +87,7 @@ fn checksums_are_right(capture: &Path) -> Result<(), TaskError> {
     }
 }
 
-/// So that a reader that keeps the recorded times need not wait for a time that has passed.
+/// Rejects packets out of time order, for which a reader in recorded time would be late.
 fn times_rise(capture: &Path) -> Result<(), TaskError> {
     let text = tcpdump(capture, &["-tt"])?;
     let times: Vec<f64> = text.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
@@ -109,7 +109,7 @@ fn tcpdump(capture: &Path, arguments: &[&str]) -> Result<String, TaskError> {
         .args(arguments)
         .env("PATH", tools::search_path())
         .output()
-        .map_err(|error| TaskError::chore(format!("cannot run tcpdump: {error}")))?;
+        .map_err(|error| TaskError::failed(format!("cannot run tcpdump: {error}")))?;
     if !output.status.success() {
         return Err(unfit(capture, &format!("tcpdump: {}", String::from_utf8_lossy(&output.stderr))));
     }

@@ -1,5 +1,5 @@
-//! The oldest Rust that compiles this: `rust-version` in Cargo.toml says which, and a step of `cargo xtask test` asks
-//! that one.
+//! The oldest supported Rust, `rust-version` in Cargo.toml: a step of `cargo xtask test` checks the workspace with
+//! it.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use crate::report::Report;
 use crate::workspace::target_dir;
 
-/// Checks the workspace with the oldest toolchain, unless the one at hand is that, or says why not.
+/// Checks the workspace with the oldest toolchain, unless it is the current one; or notes why it cannot run.
 pub fn run(report: &mut Report) {
     const STEP: &str = "oldest Rust";
     let Some(oldest) = fs::read_to_string("Cargo.toml").ok().as_deref().and_then(of_manifest).map(whole) else {
         return report.leave_out_step(STEP, "Cargo.toml has no line `rust-version = \"...\"`");
     };
     if of_rustc().is_some_and(|version| version == oldest) {
-        println!("the oldest Rust is the one at hand, {oldest}: every other step tests it");
+        println!("the current Rust is the oldest supported one, {oldest}: all other steps test it");
         return;
     }
     if !has_toolchain(&oldest) {
@@ -23,22 +23,22 @@ pub fn run(report: &mut Report) {
     }
     let mut check = Command::new("rustup");
     check.args(["run", &oldest, "cargo", "check", "--locked", "--workspace"]);
-    // What another compiler built must not push the ordinary build out of its folder.
+    // A separate target folder: builds of another compiler must not replace the ordinary build.
     report.run(STEP, check.env("CARGO_TARGET_DIR", target_dir().join("oldest-rust")));
 }
 
-/// The version that a workspace's manifest asks for.
+/// The `rust-version` of a workspace's manifest.
 fn of_manifest(manifest: &str) -> Option<&str> {
     manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'))
 }
 
-/// The name of the toolchain: `1.95` is 1.95.0.
+/// The toolchain's name for a version: `1.95` is 1.95.0.
 fn whole(version: &str) -> String {
     let dots = version.matches('.').count();
     format!("{version}{}", ".0".repeat(2_usize.saturating_sub(dots)))
 }
 
-/// The version of the compiler at hand.
+/// The version of the current compiler.
 fn of_rustc() -> Option<String> {
     let output = Command::new("rustc").arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).split(' ').nth(1)?.to_owned())
@@ -69,7 +69,7 @@ mod tests {
     fn the_manifest_decides_and_the_pages_agree() {
         let manifest = read("Cargo.toml");
         let version = of_manifest(&manifest).expect("the workspace says which Rust it needs");
-        // A workspace of its own.
+        // `fuzz` is a separate workspace.
         assert_eq!(of_manifest(&read("fuzz/Cargo.toml")), Some(version), "fuzz/Cargo.toml");
         for page in ["README.md", "CONTRIBUTING.md"] {
             let text = read(page);

@@ -1,4 +1,4 @@
-//! What the windows say: medians with intervals, ratios, and which side limits.
+//! Evaluation of the windows: medians with intervals, ratios, and the limiting side.
 
 use std::fmt::Write;
 use std::ops::Deref;
@@ -6,10 +6,10 @@ use std::ops::Deref;
 use super::bench::{Point, Row, Window};
 use super::{Cell, Direction, Memory};
 
-/// From this part of the time on a side is always at work.
+/// The share of the time above which a side counts as always at work.
 const BUSY: f64 = 0.9;
 
-/// A median with its 95 percent confidence interval, which is not a number without samples, and the number of samples.
+/// A median with its 95 percent confidence interval, NaN without samples, and the number of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Median {
     found: bellows_stats::Median,
@@ -32,7 +32,7 @@ impl Median {
         Median { found, count: samples.len() }
     }
 
-    /// Whether the machine was too disturbed to tell a ratio.
+    /// Whether the machine was too disturbed for a ratio.
     fn is_undecided(&self) -> bool {
         bellows_stats::is_ratio_undecided(self.count, &self.found)
     }
@@ -46,7 +46,7 @@ impl Median {
     }
 }
 
-/// The windows of a row in which both back ends had their processors.
+/// The windows of a point in which both back ends had their processors.
 fn sound(row: &Row) -> impl Iterator<Item = &[Window; 2]> {
     row.windows.iter().filter(|pair| !pair.iter().any(Window::is_starved))
 }
@@ -60,7 +60,7 @@ fn figure(row: &Row, side: usize, of: fn(&Window) -> f64) -> Median {
     Median::of(sound(row).map(|pair| of(&pair[side])))
 }
 
-/// A figure of Bellows over the same of the reference.
+/// The ratio of a figure of Bellows to that of the reference.
 fn ratio(row: &Row, of: fn(&Window) -> f64) -> Median {
     Median::of(sound(row).map(|pair| of(&pair[1]) / of(&pair[0])))
 }
@@ -73,8 +73,8 @@ fn clocks(window: &Window) -> f64 {
     window.clocks
 }
 
-/// Which side limits the rate. The one that receives does when it is always at work, and otherwise the one that sends, which
-/// works all the time; in a loop it is the one that works for the larger part of the time.
+/// The side that limits the rate. The receiver limits if it is always at work, otherwise the sender, which works all
+/// the time; in a loop it is the side that works for the larger part of the time.
 fn limit(row: &Row, side: usize) -> &'static str {
     let busy = |of: fn(&Window) -> f64| {
         Median::of(sound(row).map(|pair| of(&pair[side]) * pair[side].rate / row.tsc_mhz)).value
@@ -87,7 +87,7 @@ fn limit(row: &Row, side: usize) -> &'static str {
     if by_client { "client" } else { "back end" }
 }
 
-/// The figures side by side, with what stands above those of the reference.
+/// The figures side by side, with the heading of the reference's columns.
 pub fn text(rows: &[Row], reference: &str) -> String {
     let mut text = format!(
         "vhost-user · back ends before the same virtio driver, in turns: {reference} and Bellows\n\
@@ -168,7 +168,7 @@ pub fn json(rows: &[Row], reference: &str) -> String {
         );
         let mut result = |case: &str, unit: &str, median: Median, more: &str| {
             if median.value.is_finite() {
-                // Shares of one back end are what they are; ratios of the two are compared.
+                // Shares of one back end are absolute; ratios of the two are compared.
                 let (value, undecided) = match more.is_empty() && median.is_undecided() {
                     true => ("null".to_owned(), "\"undecided\": true, "),
                     false => (format!("{:.4}", median.value), ""),
