@@ -40,13 +40,13 @@ pub fn describe(capture: &Path) -> Result<String, TaskError> {
     if bytes.len() as u64 > MAX_BYTES {
         return Err(unfit(capture, &format!("{} bytes are more than {MAX_BYTES}", bytes.len())));
     }
-    names_no_machine(capture, &bytes)?;
+    check_host_name(capture, &bytes)?;
     let long = count(capture, "greater 1515")?;
     if long > 0 {
         return Err(unfit(capture, &format!("{long} frames are longer than 1514 bytes")));
     }
-    checksums_are_right(capture)?;
-    times_rise(capture)?;
+    check_checksums(capture)?;
+    check_time_order(capture)?;
     let packets = count(capture, "")?;
     if packets < MIN_PACKETS {
         return Err(unfit(capture, &format!("{packets} packets are fewer than {MIN_PACKETS}")));
@@ -69,7 +69,7 @@ fn unfit(capture: &Path, why: &str) -> TaskError {
 }
 
 /// Rejects a capture that contains the name of the recording machine, which is private.
-fn names_no_machine(capture: &Path, bytes: &[u8]) -> Result<(), TaskError> {
+fn check_host_name(capture: &Path, bytes: &[u8]) -> Result<(), TaskError> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
     // A shorter name occurs by chance, in sequence numbers for example.
@@ -79,7 +79,7 @@ fn names_no_machine(capture: &Path, bytes: &[u8]) -> Result<(), TaskError> {
     Ok(())
 }
 
-fn checksums_are_right(capture: &Path) -> Result<(), TaskError> {
+fn check_checksums(capture: &Path) -> Result<(), TaskError> {
     let wrong = |line: &&str| COMPLAINTS.iter().any(|complaint| line.contains(complaint));
     match tcpdump(capture, &["-vv"])?.lines().find(wrong) {
         Some(line) => Err(unfit(capture, &format!("a checksum is wrong: {}", line.trim()))),
@@ -88,7 +88,7 @@ fn checksums_are_right(capture: &Path) -> Result<(), TaskError> {
 }
 
 /// Rejects packets out of time order, for which a reader in recorded time would be late.
-fn times_rise(capture: &Path) -> Result<(), TaskError> {
+fn check_time_order(capture: &Path) -> Result<(), TaskError> {
     let text = tcpdump(capture, &["-tt"])?;
     let times: Vec<f64> = text.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
     if times.is_sorted() {

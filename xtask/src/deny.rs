@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_licence_is_one_that_is_allowed() {
+    fn every_licence_is_allowed() {
         let allowed = list(&read("deny.toml"), "allow");
         let packages = packages();
         assert!(packages.len() > 50 && allowed.len() > 2, "{} packages, {allowed:?}", packages.len());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_crate_comes_in_two_versions_but_those_that_are_named() {
+    fn no_crate_has_two_versions_except_named_ones() {
         let mut versions = BTreeMap::<_, Vec<_>>::new();
         packages().into_iter().for_each(|package| versions.entry(package.name).or_default().push(package.version));
         versions.retain(|_, versions| versions.len() > 1);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_stand_in_the_workspace_alone_and_each_is_used() {
+    fn versions_are_stated_in_the_workspace_alone_and_each_is_used() {
         let workspace = read("Cargo.toml");
         let mut unused: BTreeSet<_> = dependencies(&workspace).into_iter().map(|(name, _)| name).collect();
         assert!(unused.len() > 30, "{unused:?}");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dependency_has_its_reason_written_down() {
+    fn every_dependency_has_a_documented_reason() {
         let reasons = read("docs/dependencies.md");
         let table: String = reasons.lines().filter(|line| line.starts_with('|')).collect();
         for (name, _) in dependencies(&read("Cargo.toml")).into_iter().filter(|(name, _)| !name.starts_with("bellows"))

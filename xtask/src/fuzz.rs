@@ -120,7 +120,7 @@ pub fn fuzz(target: &str, minutes: f64) -> Result<(), TaskError> {
     let program = build(target)?;
     let corpus = folder("fuzz/corpus", target)?;
     let artifacts = folder("fuzz/artifacts", target)?;
-    let seeds = plant(target, &corpus)?;
+    let seeds = copy_seeds(target, &corpus)?;
     println!("{seeds} seeds; corpus in {}", corpus.display());
 
     let old_artifacts = files_in(&artifacts)?;
@@ -188,7 +188,7 @@ fn files_in(folder: &Path) -> Result<BTreeSet<PathBuf>, TaskError> {
 }
 
 /// Copies the target's seeds into its corpus, under names that later runs find again; returns their number.
-fn plant(target: &str, corpus: &Path) -> Result<usize, TaskError> {
+fn copy_seeds(target: &str, corpus: &Path) -> Result<usize, TaskError> {
     let mut planted = 0;
     for seeds in SEEDS.iter().filter(|seeds| seeds.target == target) {
         for path in seeds.folders.iter().flat_map(|folder| walk(Path::new(folder))) {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused() {
+    fn invalid_options_are_rejected() {
         for words in [&["a", "b"] as &[&str], &["a", "--minutes"], &["a", "--minutes", "-1"], &["a", "--minute", "1"]] {
             assert!(matches!(parse(words), Err(TaskError::Usage(_))), "{words:?}");
         }

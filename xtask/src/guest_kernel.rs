@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_what_the_package_depends_on() {
+    fn the_kernel_is_the_dependency_of_the_metapackage() {
         let said = "linux-image-cloud-amd64\n  PreDepends: base\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
         assert_eq!(dependency(said).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
         assert_eq!(dependency("linux-image-cloud-amd64\n  Recommends: firmware\n"), None);

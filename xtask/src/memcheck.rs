@@ -44,9 +44,9 @@ pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
 }
 
 /// Crates without unsafe code of their own that create machine code or map memory through others.
-const BESIDE: [&str; 2] = ["codemem", "pmu"];
+const ALSO_CHECKED: [&str; 2] = ["codemem", "pmu"];
 
-/// The checked crates: those that do not forbid unsafe code, and [`BESIDE`].
+/// The checked crates: those that do not forbid unsafe code, and [`ALSO_CHECKED`].
 fn checked_crates(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -56,7 +56,7 @@ fn checked_crates(folder: &Path) -> io::Result<Vec<String>> {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    names.extend(BESIDE.map(str::to_owned));
+    names.extend(ALSO_CHECKED.map(str::to_owned));
     names.sort();
     Ok(names)
 }

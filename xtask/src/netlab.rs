@@ -95,13 +95,13 @@ struct Talk {
 /// Records the capture into the folder `scratch`.
 pub fn record(scratch: &Path) -> Result<(), TaskError> {
     let lab = Lab { scratch: scratch.to_owned() };
-    lab.hide_the_machine()?;
+    lab.isolate()?;
     lab.build()?;
     let mut recorder = lab.start_recorder()?;
     lab.connect()?;
     let _servers = lab.start_servers()?;
     lab.wait_for_addresses()?;
-    lab.converse()?;
+    lab.run_clients()?;
     // The effects of the last commands (answers, closing connections) belong to the capture, too.
     thread::sleep(Duration::from_millis(300));
     recorder.stop()
@@ -113,7 +113,7 @@ struct Lab {
 
 impl Lab {
     /// Mounts our own resolver files over the machine's, and our own folder where `ip netns` keeps names.
-    fn hide_the_machine(&self) -> Result<(), TaskError> {
+    fn isolate(&self) -> Result<(), TaskError> {
         for (place, text) in [("resolv.conf", RESOLV_CONF), ("hosts", HOSTS), ("nsswitch.conf", NSSWITCH)] {
             let ours = self.write(place, text)?;
             let place = Path::new("/etc").join(place);
@@ -229,7 +229,7 @@ impl Lab {
     }
 
     /// All clients run at the same time.
-    fn converse(&self) -> Result<(), TaskError> {
+    fn run_clients(&self) -> Result<(), TaskError> {
         thread::scope(|scope| {
             let clients = ["alice", "bob", "carol"].map(|host| scope.spawn(move || hold(host, &script(host))));
             clients.into_iter().try_for_each(|client| {

@@ -130,7 +130,7 @@ impl Report {
 
     /// Prints the summary and returns the verdict: a failure if a step failed or no test ran.
     pub fn finish(self) -> Result<(), TaskError> {
-        let (left_out, skipped) = without_left_out(self.skipped());
+        let (left_out, skipped) = split_left_out(self.skipped());
         let Tally { passed, failed, ignored, failures, ignored_why, .. } = &self.tally;
         println!("\n== summary");
         for Step { name, time, verdict } in &self.steps {
@@ -175,7 +175,7 @@ impl Drop for Report {
 }
 
 /// Splits the lines into skipped tests and tests left out on purpose.
-fn without_left_out(lines: BTreeSet<String>) -> (BTreeSet<String>, BTreeSet<String>) {
+fn split_left_out(lines: BTreeSet<String>) -> (BTreeSet<String>, BTreeSet<String>) {
     lines.into_iter().partition(|line| line.ends_with(LEFT_OUT) || line.ends_with(FOR_SOAK))
 }
 
@@ -241,14 +241,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_shown_as_one_would_type_it() {
+    fn a_command_is_shown_as_typed() {
         let mut command = Command::new("/usr/bin/cargo");
         command.args(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings");
         assert_eq!(describe(&command), "RUSTDOCFLAGS='-Dwarnings' cargo doc --no-deps");
     }
 
     #[test]
-    fn output_is_streamed_by_the_line_and_the_exit_code_is_the_verdict() {
+    fn output_is_streamed_by_line_and_the_exit_code_is_the_verdict() {
         let (mut shown, mut lines) = (Vec::new(), Vec::new());
         let mut command = Command::new("sh");
         command.args(["-c", "echo one >&2; printf two; exit 3"]);
@@ -259,9 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_on_purpose_is_not_skipped() {
+    fn tests_left_out_on_purpose_are_not_skipped() {
         let lines = ["pings: not root", "qemu: left out by --quick"].map(str::to_owned).into();
-        let (left_out, skipped) = without_left_out(lines);
+        let (left_out, skipped) = split_left_out(lines);
         assert_eq!((left_out.len(), skipped.len()), (1, 1));
         assert!(skipped.contains("pings: not root"));
         assert_eq!(counts(7, 0, 1, 1), "tests: 7 passed, 0 failed, 1 skipped, 1 left out (reasons above)");

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistaken_option_is_named() {
+    fn an_invalid_option_is_named() {
         for words in [&["--filter"] as &[&str], &["--minutes", "0"], &["--quick"], &["ring"]] {
             let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[0]), "{message}");

@@ -174,7 +174,7 @@ fn words(text: &str) -> Vec<String> {
     // Whether a code span is open, and the number of further parts that belong to a link.
     let (mut is_code, mut of_link) = (false, 0_usize);
     for (at, part) in parts.iter().enumerate() {
-        let is_piece = is_code || of_link > 0 || means_something_else(part);
+        let is_piece = is_code || of_link > 0 || is_mark_at_line_start(part);
         match words.last_mut().filter(|_| is_piece) {
             Some(last) => *last += &format!(" {part}"),
             None => words.push((*part).to_owned()),
@@ -186,7 +186,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Whether a line that begins with this would be another block: an item of a list, a heading, a quote, a rule.
-fn means_something_else(part: &str) -> bool {
+fn is_mark_at_line_start(part: &str) -> bool {
     let is_mark = ["-", "*", "+"].contains(&part) || part.starts_with(['#', '>', '|', '<']);
     let is_number = marker(&format!("{part} ")).is_some_and(|length| length == part.len() + 1);
     let is_rule = part.bytes().all(|byte| byte == b'-') || part.bytes().all(|byte| byte == b'=');
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_stays() {
+    fn blocks_without_text_stay() {
         let wide = "x ".repeat(80);
         let wide = wide.trim_end();
         let link = format!("[{}](somewhere)", "x".repeat(120));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_begins_with_what_means_something_else_there() {
+    fn no_line_begins_with_a_mark() {
         for mark in ["-", "+", "1.", "#", ">", "=="] {
             let text = format!("{} {mark} {}", "x".repeat(WIDTH - 1), "y".repeat(30));
             let wrapped = wrap(&text);

@@ -99,7 +99,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 }
 
 fn in_folder(folder: &Path, options: &Options) -> Result<(), TaskError> {
-    root::sweep(folder)?;
+    root::remove_leftovers(folder)?;
     let base = root::base(folder, &options.suite)?;
     let mut root = Root::copy(&base, folder)?;
     root.keep(options.keep);
@@ -168,7 +168,7 @@ fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
         let verdict = run_inside(root, &toolchain, user, &folder, &command, |line| result.read_line(line));
         times.push(format!("{command:<52} {:>7.1} s", start.elapsed().as_secs_f64()));
         if let Err(failure) = verdict {
-            result.complaints.push(format!("`{command}`: {failure}"));
+            result.problems.push(format!("`{command}`: {failure}"));
         }
     }
     println!("\n== summary: a fresh Debian {}, as {user}", options.suite);
@@ -177,9 +177,9 @@ fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
     if options.user {
         let wanted: &[&[Tool]] = if options.quick { &[tools::FOR_TESTS] } else { &[tools::FOR_TESTS, tools::PEERS] };
         let missing = wanted.iter().copied().flatten().filter(|tool| !root.has(tool));
-        result.judge_user(missing.map(|tool| tool.package));
+        result.check_user(missing.map(|tool| tool.package));
     } else {
-        result.judge_root();
+        result.check_root();
     }
     result.skipped.iter().for_each(|line| println!("  skipped: {line}"));
     result.finish()
@@ -197,7 +197,7 @@ struct Outcome {
     /// The packages reported as missing.
     named: BTreeSet<String>,
     in_list: bool,
-    complaints: Vec<String>,
+    problems: Vec<String>,
 }
 
 impl Outcome {
@@ -224,31 +224,31 @@ impl Outcome {
     }
 
     /// As root, nothing may be missing.
-    fn judge_root(&mut self) {
+    fn check_root(&mut self) {
         match self.skipped_count {
             Some(0) => {}
             Some(count) => {
-                self.complaints.push(format!("{count} tests were skipped, although root can install all packages"))
+                self.problems.push(format!("{count} tests were skipped, although root can install all packages"))
             }
-            None => self.complaints.push("the tests printed no summary".to_owned()),
+            None => self.problems.push("the tests printed no summary".to_owned()),
         }
     }
 
     /// The report for a user who may not install anything must list exactly the missing packages.
-    fn judge_user<'a>(&mut self, missing: impl Iterator<Item = &'a str>) {
+    fn check_user<'a>(&mut self, missing: impl Iterator<Item = &'a str>) {
         let missing: BTreeSet<String> = missing.map(str::to_owned).collect();
         if self.tests.is_none() {
-            self.complaints.push("the tests printed no summary".to_owned());
+            self.problems.push("the tests printed no summary".to_owned());
         }
         if missing != self.named {
-            self.complaints.push(format!("missing packages: {missing:?}; reported packages: {:?}", self.named));
+            self.problems.push(format!("missing packages: {missing:?}; reported packages: {:?}", self.named));
         }
     }
 
     fn finish(self) -> Result<(), TaskError> {
         println!("{}", self.tests.as_deref().unwrap_or("tests: none"));
-        self.complaints.iter().for_each(|complaint| println!("FAILED: {complaint}"));
-        if self.complaints.is_empty() { Ok(()) } else { Err(TaskError::Reported) }
+        self.problems.iter().for_each(|problem| println!("FAILED: {problem}"));
+        if self.problems.is_empty() { Ok(()) } else { Err(TaskError::Reported) }
     }
 }
 
@@ -306,7 +306,7 @@ fn run_inside(
 fn print_installed(before: &BTreeSet<String>, root: &Root) {
     let after = root.packages();
     let new: Vec<&str> = after.difference(before).map(String::as_str).collect();
-    let asked: Vec<&str> = root.asked_for(&new);
+    let asked: Vec<&str> = root.explicitly_installed(&new);
     println!(
         "installed: {} packages; asked for were {}",
         new.len(),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistaken_option_is_named() {
+    fn an_invalid_option_is_named() {
         let mistakes =
             [&["--suite"] as &[&str], &["--suite", "../x"], &["--quik"], &["a", "b"], &["--packages", "--user"]];
         for words in mistakes {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_names_what_the_clean_system_starts_with() {
+    fn the_readme_lists_the_prerequisites() {
         let readme = fs::read_to_string(Path::new("..").join(README)).expect("the README is there");
         for package in root::PREREQUISITES {
             assert!(readme.contains(&format!("`{package}`")), "the README does not ask for {package}");
@@ -372,26 +372,26 @@ mod tests {
     fn root_must_not_skip_a_test() {
         let skipping = "\nskipped tests, each with its reason:\n  pings: no ping\n\ntests: 7 passed, 0 failed, 1 skipped (reasons above)\n";
         let mut skipping = outcome(skipping);
-        skipping.judge_root();
+        skipping.check_root();
         assert_eq!(skipping.skipped, ["pings: no ping"]);
-        assert_eq!(skipping.complaints.len(), 1);
-        for (text, complaints) in [("tests: 7 passed, 0 failed, 0 skipped\n", 0), ("no summary\n", 1)] {
+        assert_eq!(skipping.problems.len(), 1);
+        for (text, problems) in [("tests: 7 passed, 0 failed, 0 skipped\n", 0), ("no summary\n", 1)] {
             let mut outcome = outcome(text);
-            outcome.judge_root();
-            assert_eq!(outcome.complaints.len(), complaints, "{text}");
+            outcome.check_root();
+            assert_eq!(outcome.problems.len(), problems, "{text}");
         }
     }
 
     #[test]
-    fn a_user_is_told_exactly_what_is_missing() {
+    fn a_user_gets_the_exact_list_of_missing_packages() {
         let text =
             "some tools are missing; as root: apt-get install dpdk-dev zstd\ntests: 1 passed, 0 failed, 1 skipped\n";
-        for (missing, complaints) in
+        for (missing, problems) in
             [(&["zstd", "dpdk-dev"] as &[&str], 0), (&["zstd"], 1), (&["zstd", "dpdk-dev", "ip"], 1)]
         {
             let mut outcome = outcome(text);
-            outcome.judge_user(missing.iter().copied());
-            assert_eq!(outcome.complaints.len(), complaints, "{missing:?}");
+            outcome.check_user(missing.iter().copied());
+            assert_eq!(outcome.problems.len(), problems, "{missing:?}");
         }
     }
 }

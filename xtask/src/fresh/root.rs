@@ -37,7 +37,7 @@ pub fn base(folder: &Path, suite: &str) -> Result<PathBuf, TaskError> {
     }
     run(&mut debootstrap)?;
     let root = Root { path: new.clone(), folder: folder.to_owned(), keep: true };
-    root.take_over_settings(suite, &archives)?;
+    root.copy_settings(suite, &archives)?;
     let install = format!(
         "set -e; export DEBIAN_FRONTEND=noninteractive; apt-get -qq update; \
          apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends {}; \
@@ -51,7 +51,7 @@ pub fn base(folder: &Path, suite: &str) -> Result<PathBuf, TaskError> {
 }
 
 /// Removes the leftovers of killed runs.
-pub fn sweep(folder: &Path) -> Result<(), TaskError> {
+pub fn remove_leftovers(folder: &Path) -> Result<(), TaskError> {
     let entries = fs::read_dir(folder).map_err(|error| cannot("read", folder, &error))?;
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -82,8 +82,8 @@ impl Root {
         run(Command::new("cp").args(["--archive", "--reflink=auto", "--"]).arg(base).arg(&root.path))?;
         let suite = base.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("base-"));
         let suite = suite.unwrap_or_default();
-        root.take_over_settings(suite, &host::archives(suite))?;
-        root.lay_out_archives();
+        root.copy_settings(suite, &host::archives(suite))?;
+        root.provide_archives();
         Ok(root)
     }
 
@@ -101,7 +101,7 @@ impl Root {
     }
 
     /// Configures package sources and name resolution as on this machine.
-    fn take_over_settings(&self, suite: &str, archives: &[host::Archive]) -> Result<(), TaskError> {
+    fn copy_settings(&self, suite: &str, archives: &[host::Archive]) -> Result<(), TaskError> {
         let write = |path: &str, text: &str| {
             let path = self.path.join(path);
             fs::write(&path, text).map_err(|error| cannot("write", &path, &error))
@@ -132,7 +132,7 @@ impl Root {
     }
 
     /// Puts packages into apt's cache. apt checks them as if it had just fetched them.
-    fn lay_out_archives(&self) {
+    fn provide_archives(&self) {
         link_packages(&self.folder.join("archives"), &self.path.join(ARCHIVES));
     }
 
@@ -161,7 +161,7 @@ impl Root {
             run(Command::new("cp").args(["--recursive", "--dereference", "--", CAPTURES]).arg(&shared))?;
         }
         if let Some(cargo) = host::cargo_home() {
-            self.share_downloads(&cargo, &outside.join(".cargo"))?;
+            self.copy_downloads(&cargo, &outside.join(".cargo"))?;
         }
         if user != "root" {
             run(Command::new("chown").args(["--recursive", "--reference"]).arg(&outside).arg(&outside))?;
@@ -170,7 +170,7 @@ impl Root {
     }
 
     /// Copies Cargo's settings and the crates that the project needs; the clean system builds them itself.
-    fn share_downloads(&self, from: &Path, to: &Path) -> Result<(), TaskError> {
+    fn copy_downloads(&self, from: &Path, to: &Path) -> Result<(), TaskError> {
         let make = |folder: &Path| fs::create_dir_all(folder).map_err(|error| cannot("make", folder, &error));
         make(&to.join("registry/cache"))?;
         for name in ["config.toml", "config"] {
@@ -218,7 +218,7 @@ impl Root {
     }
 
     /// Those of these packages that were installed explicitly, not as dependencies.
-    pub fn asked_for<'a>(&self, packages: &[&'a str]) -> Vec<&'a str> {
+    pub fn explicitly_installed<'a>(&self, packages: &[&'a str]) -> Vec<&'a str> {
         let states = fs::read_to_string(self.path.join("var/lib/apt/extended_states")).unwrap_or_default();
         let automatic = automatic(&states);
         packages.iter().copied().filter(|package| !automatic.contains(package)).collect()

@@ -110,7 +110,7 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, TaskError> {
     if !tools::is_root() {
         eprintln!("not root: the programs run without priority, so more windows will be starved");
     }
-    processes::hurry();
+    processes::raise_own_priority();
     let points = options.points();
     let (mut rows, mut hugepages) = (Vec::new(), None);
     for (number, &point) in points.iter().enumerate() {
@@ -193,11 +193,11 @@ impl Bench {
         self.start_client(port)?;
         thread::sleep(WARM_UP);
         // Reading a back end's counters takes time from it, so the client's counters do not span that.
-        let back_before = self.look_at_back_end(side)?;
+        let back_before = self.read_back_end(side)?;
         let before = self.look(side)?;
         thread::sleep(length);
         let after = self.look(side)?;
-        let back_after = self.look_at_back_end(side)?;
+        let back_after = self.read_back_end(side)?;
         self.client.command("stop").map_err(TaskError::failed)?;
         Ok(self.compare([&before, &after], [&back_before, &back_after]))
     }
@@ -217,7 +217,7 @@ impl Bench {
         self.client.commands(commands).map_err(TaskError::failed)
     }
 
-    fn look_at_back_end(&mut self, side: Side) -> Result<(Instant, Work), TaskError> {
+    fn read_back_end(&mut self, side: Side) -> Result<(Instant, Work), TaskError> {
         let work = match side {
             Side::Reference => self.reference.work()?,
             Side::Bellows => self.bellows.work()?,

@@ -208,8 +208,8 @@ fn list<T: Copy>(option: &str, names: &str, all: &[T], name: impl Fn(&T) -> Stri
 
 fn number(option: &str, text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, TaskError> {
     let number = text.parse().ok().filter(|number| range.contains(number));
-    let complain = || TaskError::usage(format!("{option} needs a number from {} to {}", range.start(), range.end()));
-    number.ok_or_else(complain)
+    let failure = || TaskError::usage(format!("{option} needs a number from {} to {}", range.start(), range.end()));
+    number.ok_or_else(failure)
 }
 
 /// Runs the comparison.
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_measured_unless_something_is_named() {
+    fn everything_is_measured_by_default() {
         assert_eq!(parse(&[]).ok(), Some(Options::full()));
         assert_eq!(Options::full().points().len(), 8 * 3 * 3);
         let words = ["--cells", "split,packed+mergeable+in-order", "--directions", "looped", "--sizes", "64,1518"];
@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn brief_is_less_of_everything_but_what_is_named() {
+    fn brief_shortens_everything_except_given_options() {
         let options = parse(&["--windows", "5", "--brief"]).ok().unwrap();
         assert_eq!((options.sizes, options.windows), (vec![64], 5));
     }
 
     #[test]
-    fn a_mistaken_option_is_named() {
+    fn an_invalid_option_is_named() {
         for (words, why) in [
             (&["--cells", "split+magic"] as &[&str], "split+magic"),
             (&["--sizes", "59"], "from 60 to 1518"),

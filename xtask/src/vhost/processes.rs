@@ -15,7 +15,7 @@ use super::{Cell, Direction, Memory, Options};
 use crate::workspace::target_dir;
 use crate::{TaskError, tools};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The work of a program so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -55,17 +55,17 @@ impl Scheduled {
 }
 
 /// Puts a program into its own session, which gives it its own share of a processor, and removes the priority that
-/// [`hurry`] has given to its parent. It dies with this process, even if it is stopped.
+/// [`raise_own_priority`] has given to its parent. It dies with this process, even if it is stopped.
 const SESSION: [&str; 7] = ["chrt", "--other", "0", "setsid", "setpriv", "--pdeathsig", "KILL"];
 
 /// Gives this process and its helper programs priority over the measured ones, which use all remaining time.
-pub fn hurry() {
+pub fn raise_own_priority() {
     let _ = Command::new("chrt").args(["--rr", "--all-tasks", "--pid", "1", &std::process::id().to_string()]).output();
 }
 
 /// Gives the session of a program priority over all others, if permitted.
-fn prefer(pid: u32) {
-    let deadline = Instant::now() + PATIENCE;
+fn raise_session_priority(pid: u32) {
+    let deadline = Instant::now() + TIMEOUT;
     while session_of(pid) != Some(pid) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }
@@ -92,7 +92,7 @@ fn launch(cpu: usize, memory: Memory, devices: Vec<String>) -> Launch {
 
 fn start(launch: &Launch) -> Result<Testpmd, TaskError> {
     let mut testpmd = launch.spawn().map_err(TaskError::failed)?;
-    prefer(testpmd.pid());
+    raise_session_priority(testpmd.pid());
     testpmd.ready().map_err(TaskError::failed)?;
     Ok(testpmd)
 }
@@ -156,12 +156,12 @@ impl Bellows {
         socket: &Path,
         folder: &Path,
     ) -> Result<Bellows, TaskError> {
-        let complain = |error: std::io::Error| TaskError::failed(format!("cannot run bellows: {error}"));
+        let failure = |error: std::io::Error| TaskError::failed(format!("cannot run bellows: {error}"));
         let file = folder.join("network.toml");
-        fs::write(&file, network(direction, size, socket)).map_err(complain)?;
+        fs::write(&file, network(direction, size, socket)).map_err(failure)?;
         let built = target_dir().join("release/bellows");
-        let program = other.unwrap_or(&built).canonicalize().map_err(complain)?;
-        let log = fs::File::create(folder.join("log")).map_err(complain)?;
+        let program = other.unwrap_or(&built).canonicalize().map_err(failure)?;
+        let log = fs::File::create(folder.join("log")).map_err(failure)?;
         let mut command = Command::new(SESSION[0]);
         command.args(&SESSION[1..]).arg(&program).arg("run").arg(&file).args([
             "--name",
@@ -170,10 +170,10 @@ impl Bellows {
             &options.cpu.to_string(),
         ]);
         command.env("BELLOWS_RUNTIME_DIR", folder.join("networks")).env("PATH", tools::search_path());
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(complain)?;
-        prefer(child.id());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(failure)?;
+        raise_session_priority(child.id());
         let mut bellows = Bellows { child, program, folder: folder.to_owned() };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !socket.exists() {
             let ended = bellows.child.try_wait().is_ok_and(|status| status.is_some());
             if ended || Instant::now() > deadline {
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clocks_of_a_sample_stand_for_all() {
+    fn sampled_clocks_are_extrapolated() {
         let counters = r#"{
   "apps": [
     {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_does_what_testpmd_does() {
+    fn networks_match_testpmd_modes() {
         let network = |direction| network(direction, 64, Path::new("/tmp/s"));
         assert!(network(Direction::GuestToHost).contains("app = \"sink\""));
         assert!(network(Direction::HostToGuest).contains("app = \"source\"\nsize = 64\n"));

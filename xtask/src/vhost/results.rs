@@ -47,7 +47,7 @@ impl Median {
 }
 
 /// The windows of a point in which both back ends had their processors.
-fn sound(row: &Row) -> impl Iterator<Item = &[Window; 2]> {
+fn valid_windows(row: &Row) -> impl Iterator<Item = &[Window; 2]> {
     row.windows.iter().filter(|pair| !pair.iter().any(Window::is_starved))
 }
 
@@ -57,12 +57,12 @@ fn starved(row: &Row) -> usize {
 
 /// A figure of one back end at one point.
 fn figure(row: &Row, side: usize, of: fn(&Window) -> f64) -> Median {
-    Median::of(sound(row).map(|pair| of(&pair[side])))
+    Median::of(valid_windows(row).map(|pair| of(&pair[side])))
 }
 
 /// The ratio of a figure of Bellows to that of the reference.
 fn ratio(row: &Row, of: fn(&Window) -> f64) -> Median {
-    Median::of(sound(row).map(|pair| of(&pair[1]) / of(&pair[0])))
+    Median::of(valid_windows(row).map(|pair| of(&pair[1]) / of(&pair[0])))
 }
 
 fn rate(window: &Window) -> f64 {
@@ -77,7 +77,7 @@ fn clocks(window: &Window) -> f64 {
 /// the time; in a loop it is the side that works for the larger part of the time.
 fn limit(row: &Row, side: usize) -> &'static str {
     let busy = |of: fn(&Window) -> f64| {
-        Median::of(sound(row).map(|pair| of(&pair[side]) * pair[side].rate / row.tsc_mhz)).value
+        Median::of(valid_windows(row).map(|pair| of(&pair[side]) * pair[side].rate / row.tsc_mhz)).value
     };
     let by_client = match row.point.direction {
         Direction::GuestToHost => busy(clocks) < BUSY,
@@ -117,7 +117,7 @@ pub fn text(rows: &[Row], reference: &str) -> String {
             figure(row, 1, clocks).value,
             works.written(),
             format!("{} / {}", limit(row, 0), limit(row, 1)),
-            sound(row).count(),
+            valid_windows(row).count(),
             row.windows.len(),
         );
     }
@@ -163,7 +163,7 @@ pub fn json(rows: &[Row], reference: &str) -> String {
             cell.in_order,
             direction.name(),
             memory.name(),
-            sound(row).count(),
+            valid_windows(row).count(),
             starved(row)
         );
         let mut result = |case: &str, unit: &str, median: Median, more: &str| {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_that_the_machine_did_not_let_be_measured_is_not_printed() {
+    fn an_undecided_ratio_is_not_printed() {
         let windows: Vec<(f64, f64)> = (0..9).map(|_| (10.0, 50.0)).collect();
         let mut row = row(0, 64, &windows);
         for (number, pair) in row.windows.iter_mut().enumerate() {
@@ -323,13 +323,13 @@ mod tests {
     fn a_starved_window_takes_its_partner_with_it() {
         let mut row = row(0, 64, &[(10.0, 50.0), (20.0, 60.0), (30.0, 70.0)]);
         row.windows[1][0].waited = [0.0, 0.1];
-        assert_eq!((sound(&row).count(), starved(&row)), (2, 1));
+        assert_eq!((valid_windows(&row).count(), starved(&row)), (2, 1));
         assert_eq!(figure(&row, 1, rate).value, 20.0);
         assert!((ratio(&row, clocks).value - 0.5).abs() < 1e-9);
     }
 
     #[test]
-    fn who_is_always_at_work_is_the_limit() {
+    fn the_side_always_at_work_is_the_limit() {
         let mut row = row(0, 64, &[(10.0, 250.0)]);
         assert_eq!(limit(&row, 1), "back end", "250 clocks a packet at 10 Mpps are most of 2,600 MHz");
         assert_eq!(limit(&row, 0), "back end");
