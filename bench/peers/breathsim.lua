@@ -1,18 +1,19 @@
--- The breath model of Snabb issue 1414, for LuaJIT: what `bellows breathsim` is compared with.
+-- The breath model of Snabb issue 1414 for LuaJIT, which `cargo xtask peers breathsim` compares with Bellows.
 --
--- A breath calls every pseudo-app once. An app that is busy adds 1 to a field of its own, over and over; one that is
--- idle returns. `nested` calls the apps from a loop within the loop of breaths, `flattened` from a loop that is built
--- of goto, which a tracing compiler sees as a part of the loop of breaths.
+-- A breath calls every pseudo-app once. A busy app increments its own field repeatedly; an idle app returns. `nested`
+-- calls the apps from a loop within the loop over breaths, `flattened` from a loop built with goto, which a tracing
+-- compiler sees as a part of the loop over breaths.
 --
 --   luajit bench/peers/breathsim.lua LOOP BUSY_AFTER BREATHS [APPS [INCREMENTS]]
 --
 --   luajit bench/peers/breathsim.lua LOOP turns BUSY_AFTER BREATHS_OF_A_TURN [APPS [INCREMENTS]]
 --
--- LOOP is `nested` or `flattened`; BUSY_AFTER a number of breaths, or `never`. Prints the time of a breath, in
--- processor time, so that what else runs on the machine does not count.
+-- LOOP is `nested` or `flattened`; BUSY_AFTER a number of breaths, or `never`. Prints the duration of a
+-- breath in processor time, which excludes other programs.
 --
--- With `turns` it takes turns with others (`bellows breathsim --model`) by the protocol of crates/lab/src/workers.rs: the
--- idle breaths come first, then for each order a turn, answered by a line of JSON with the time of a breath in it.
+-- With `turns` it takes turns with other processes (`bellows breathsim --model`) by the protocol of
+-- crates/lab/src/workers.rs: the idle breaths come first, then one turn per request, answered by a line of JSON with the
+-- duration of a breath.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -52,10 +53,10 @@ local breaths = whole_number(arg[3], "BREATHS")
 local napps = whole_number(arg[4] or "5", "APPS")
 local increments = whole_number(arg[5] or "100", "INCREMENTS")
 
--- What the apps look at in every breath: globals, as in the original model.
+-- The variables that apps read in every breath: globals, as in the original model.
 breath, idle_breaths = 0, busy_after
 
--- Source text of its own for each app, so that each push is another prototype to the compiler.
+-- Separate source text for each app, so that each push is a separate prototype to the compiler.
 local function new_app (number)
    local source = ([[
       local app = {}
@@ -95,10 +96,10 @@ local function run_flattened (breaths)
    goto next_breath
 end
 
--- Goes on until so many breaths have been taken in all.
+-- Continues until the total number of breaths is reached.
 local run = shape == "nested" and run_nested or run_flattened
 
--- Ends with a mistake unless every app was busy in every breath in which it should have been.
+-- Fails unless every app was busy in every breath in which it should have been.
 local function check ()
    local expected = math.max(breath - busy_after, 0) * increments
    for number, app in ipairs(apps) do
@@ -117,7 +118,7 @@ if not takes_turns then
    return
 end
 
--- A turn is timed in slices, and its figure is the median slice: what others had of the processor is in few of them.
+-- A turn is timed in slices, and its figure is the median slice: interruptions by other programs affect few slices.
 local SLICES = 20
 
 local function turn (length)
@@ -143,7 +144,7 @@ local function answer (text)
    io.stdout:flush()
 end
 
--- The first line is the task, which the arguments have told; each further one is a turn.
+-- The first line is the task, which the arguments have already given; each further line requests a turn.
 if not io.read() then return end
 run(busy_after < math.huge and busy_after or 0)
 answer('{"machine":null,"outcome":{"Ok":null}}')

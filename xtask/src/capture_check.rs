@@ -1,4 +1,4 @@
-//! What the quickstart capture must be, and what it holds, as `tcpdump` sees it.
+//! Checks the quickstart capture and describes its contents, as `tcpdump` sees them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::{TaskError, tools};
 const MIN_PACKETS: usize = 1_000;
 const MAX_BYTES: u64 = 1_500_000;
 
-/// What is counted for the table in examples/README.md: protocol, and the `tcpdump` filter that finds it. Each must occur.
+/// The rows of the table in examples/README.md: protocol, and its `tcpdump` filter. Each must occur.
 const PROTOCOLS: &[(&str, &str)] = &[
     ("IPv4", "ip"),
     ("IPv6", "ip6"),
@@ -31,22 +31,22 @@ const PROTOCOLS: &[(&str, &str)] = &[
     ("refused TCP connections (RST)", "tcp[tcpflags] & tcp-rst != 0"),
 ];
 
-/// What `tcpdump -vv` says of wrong checksums in IPv4, TCP, UDP, ICMP and ICMPv6.
+/// The messages of `tcpdump -vv` about wrong checksums in IPv4, TCP, UDP, ICMP and ICMPv6.
 const COMPLAINTS: &[&str] = &["bad cksum", "(incorrect", "bad udp cksum", "wrong icmp cksum", "bad icmp6 cksum"];
 
-/// Refuses a capture that is not fit for a newcomer's first run; describes it as Markdown otherwise.
+/// Rejects a capture that is unfit for a newcomer's first run; otherwise describes it as Markdown.
 pub fn describe(capture: &Path) -> Result<String, TaskError> {
     let bytes = fs::read(capture).map_err(|error| unfit(capture, &format!("cannot be read: {error}")))?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(unfit(capture, &format!("{} bytes are more than {MAX_BYTES}", bytes.len())));
     }
-    names_no_machine(capture, &bytes)?;
+    check_host_name(capture, &bytes)?;
     let long = count(capture, "greater 1515")?;
     if long > 0 {
         return Err(unfit(capture, &format!("{long} frames are longer than 1514 bytes")));
     }
-    checksums_are_right(capture)?;
-    times_rise(capture)?;
+    check_checksums(capture)?;
+    check_time_order(capture)?;
     let packets = count(capture, "")?;
     if packets < MIN_PACKETS {
         return Err(unfit(capture, &format!("{packets} packets are fewer than {MIN_PACKETS}")));
@@ -65,21 +65,21 @@ pub fn describe(capture: &Path) -> Result<String, TaskError> {
 }
 
 fn unfit(capture: &Path, why: &str) -> TaskError {
-    TaskError::chore(format!("{}: {why}", capture.display()))
+    TaskError::failed(format!("{}: {why}", capture.display()))
 }
 
-/// The name of the machine that recorded is nobody's business.
-fn names_no_machine(capture: &Path, bytes: &[u8]) -> Result<(), TaskError> {
+/// Rejects a capture that contains the name of the recording machine, which is private.
+fn check_host_name(capture: &Path, bytes: &[u8]) -> Result<(), TaskError> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();
-    // A shorter one occurs by chance, in sequence numbers and the like.
+    // A shorter name occurs by chance, in sequence numbers for example.
     if name.len() >= 5 && bytes.windows(name.len()).any(|window| window == name.as_bytes()) {
         return Err(unfit(capture, &format!("holds this machine's name, {name}")));
     }
     Ok(())
 }
 
-fn checksums_are_right(capture: &Path) -> Result<(), TaskError> {
+fn check_checksums(capture: &Path) -> Result<(), TaskError> {
     let wrong = |line: &&str| COMPLAINTS.iter().any(|complaint| line.contains(complaint));
     match tcpdump(capture, &["-vv"])?.lines().find(wrong) {
         Some(line) => Err(unfit(capture, &format!("a checksum is wrong: {}", line.trim()))),
@@ -87,8 +87,8 @@ fn checksums_are_right(capture: &Path) -> Result<(), TaskError> {
     }
 }
 
-/// So that a reader that keeps the recorded times need not wait for a time that has passed.
-fn times_rise(capture: &Path) -> Result<(), TaskError> {
+/// Rejects packets out of time order, for which a reader in recorded time would be late.
+fn check_time_order(capture: &Path) -> Result<(), TaskError> {
     let text = tcpdump(capture, &["-tt"])?;
     let times: Vec<f64> = text.lines().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
     if times.is_sorted() {
@@ -109,7 +109,7 @@ fn tcpdump(capture: &Path, arguments: &[&str]) -> Result<String, TaskError> {
         .args(arguments)
         .env("PATH", tools::search_path())
         .output()
-        .map_err(|error| TaskError::chore(format!("cannot run tcpdump: {error}")))?;
+        .map_err(|error| TaskError::failed(format!("cannot run tcpdump: {error}")))?;
     if !output.status.success() {
         return Err(unfit(capture, &format!("tcpdump: {}", String::from_utf8_lossy(&output.stderr))));
     }

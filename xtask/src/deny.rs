@@ -1,17 +1,17 @@
-//! The dependencies, by the rules of `deny.toml`: the step of `cargo xtask test` in which cargo-deny checks them.
+//! Checks the dependencies by the rules of `deny.toml`: the cargo-deny step of `cargo xtask test`.
 //!
-//! cargo-deny takes minutes to build, and fetches its advisories from the network. So it is run where it is
-//! installed; what its rules say of licences, versions and sources, the tests below check everywhere, from what Cargo
-//! knows.
+//! cargo-deny takes minutes to build, and fetches its advisories from the network. So it runs only where it is
+//! installed. The tests below check its rules for licences, versions and sources everywhere, with Cargo's own
+//! data.
 
 use crate::report::Report;
 use crate::tools;
 use crate::workspace::cargo;
 
-/// What cargo-deny checks without a network.
+/// The checks of cargo-deny that need no network.
 const CHECKS: &[&str] = &["licenses", "bans", "sources"];
 
-/// Runs cargo-deny, or says why not.
+/// Runs cargo-deny, or notes why it cannot run.
 pub fn run(report: &mut Report) {
     if !tools::is_installed("cargo-deny") {
         let reason = "cargo-deny is not installed (cargo install --locked cargo-deny); without it, the tests of xtask \
@@ -40,7 +40,7 @@ mod tests {
         fs::read_to_string(format!("../{path}")).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The strings of the list `key` in a TOML file; lines of comment are left out.
+    /// The strings of the list `key` in a TOML file, without comment lines.
     fn list(toml: &str, key: &str) -> Vec<String> {
         let lines: Vec<&str> = toml.lines().filter(|line| !line.starts_with('#')).collect();
         let text = lines.join("\n");
@@ -50,7 +50,7 @@ mod tests {
         items.split('"').skip(1).step_by(2).map(str::to_owned).collect()
     }
 
-    /// A package that is built for this machine, which is one of the systems of `deny.toml`.
+    /// A package in the build for this machine, which is one of the systems of `deny.toml`.
     struct Package {
         name: String,
         version: String,
@@ -62,8 +62,8 @@ mod tests {
         let output = cargo(&words).args(["--format", "{p}\t{l}"]).output().expect("cargo runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let lines = String::from_utf8(output.stdout).expect("UTF-8");
-        // The same package comes again with other notes behind it: where it lies, that it is a macro, that it was
-        // shown.
+        // The same package may be listed again with other notes: its path, that it is a macro, that it was shown
+        // before.
         let mut packages = BTreeMap::new();
         for line in lines.lines().filter(|line| !line.trim().is_empty()) {
             let (package, license) = line.split_once('\t').unwrap_or_else(|| panic!("no licence field in {line}"));
@@ -75,7 +75,7 @@ mod tests {
         packages.into_iter().map(|((name, version), license)| Package { name, version, license }).collect()
     }
 
-    /// Whether a licence expression (SPDX, or the older form with a slash) can be fulfilled with these licences.
+    /// Whether these licences satisfy a licence expression (SPDX, or the older form with a slash).
     fn is_allowed(expression: &str, allowed: &[String]) -> bool {
         let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
         let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_licence_is_one_that_is_allowed() {
+    fn every_licence_is_allowed() {
         let allowed = list(&read("deny.toml"), "allow");
         let packages = packages();
         assert!(packages.len() > 50 && allowed.len() > 2, "{} packages, {allowed:?}", packages.len());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_crate_comes_in_two_versions_but_those_that_are_named() {
+    fn no_crate_has_two_versions_except_named_ones() {
         let mut versions = BTreeMap::<_, Vec<_>>::new();
         packages().into_iter().for_each(|package| versions.entry(package.name).or_default().push(package.version));
         versions.retain(|_, versions| versions.len() > 1);
@@ -180,7 +180,7 @@ mod tests {
         assert!(!sources.is_empty() && sources.iter().all(|source| allowed.contains(*source)), "{sources:?}");
     }
 
-    /// The lines of a manifest's tables of dependencies: name and the rest.
+    /// The lines of a manifest's dependency tables: name and the rest.
     fn dependencies(manifest: &str) -> Vec<(&str, &str)> {
         let mut is_table = false;
         let mut found = Vec::new();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_stand_in_the_workspace_alone_and_each_is_used() {
+    fn versions_are_stated_in_the_workspace_alone_and_each_is_used() {
         let workspace = read("Cargo.toml");
         let mut unused: BTreeSet<_> = dependencies(&workspace).into_iter().map(|(name, _)| name).collect();
         assert!(unused.len() > 30, "{unused:?}");
@@ -217,12 +217,12 @@ mod tests {
                 unused.remove(name);
             }
         }
-        // For projects that use Bellows as the example does, and nothing else.
+        // Used only by projects that use Bellows as the example does.
         assert!(unused.is_empty(), "no crate uses {unused:?}");
     }
 
     #[test]
-    fn every_dependency_has_its_reason_written_down() {
+    fn every_dependency_has_a_documented_reason() {
         let reasons = read("docs/dependencies.md");
         let table: String = reasons.lines().filter(|line| line.starts_with('|')).collect();
         for (name, _) in dependencies(&read("Cargo.toml")).into_iter().filter(|(name, _)| !name.starts_with("bellows"))

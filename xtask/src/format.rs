@@ -1,7 +1,7 @@
 //! `cargo xtask fmt`: formats the code.
 //!
-//! `cargo fmt` follows the `mod` lines from each crate's root, but not those that a macro writes: the subcommands are
-//! listed in one, the benchmarks in another, the apps in a third. So their files are named.
+//! `cargo fmt` follows the `mod` lines from each crate's root, but not `mod` lines that a macro generates: subcommands,
+//! benchmarks and apps are listed in macros. So this task passes their files by name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ const LISTED: [&str; 3] = ["crates/bellows/src/commands", "crates/lab/src/benchm
 
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     if let [word, ..] = words {
-        return Err(TaskError::usage(format!("`fmt` takes no `{word}`; it formats all of the code")));
+        return Err(TaskError::usage(format!("fmt: unexpected argument '{word}'; it formats all code")));
     }
     let mut command = command(false);
     println!("$ {command:?}");
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(TaskError::chore(format!("cargo fmt: {status}"))),
-        Err(error) => Err(TaskError::chore(format!("cannot run cargo fmt: {error}; is rustfmt installed?"))),
+        Ok(status) => Err(TaskError::failed(format!("cargo fmt: {status}"))),
+        Err(error) => Err(TaskError::failed(format!("cannot run cargo fmt: {error}; is rustfmt installed?"))),
     }
 }
 
-/// The command that formats the code, or only checks it.
+/// The command that formats the code, or only checks the format.
 pub fn command(checks: bool) -> Command {
     let mut command = cargo(&["fmt", "--all"]);
     if checks {
@@ -36,7 +36,7 @@ pub fn command(checks: bool) -> Command {
     command
 }
 
-/// The Rust files in a folder and the folders in it, in order.
+/// The Rust files in a folder and its subfolders, sorted.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

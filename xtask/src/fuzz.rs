@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: builds a fuzz target of `fuzz/`, gives it seeds, runs it, and sums up.
+//! `cargo xtask fuzz`: builds a fuzz target of `fuzz/`, gives it seeds, runs it, and prints a summary.
 //!
-//! The targets are libFuzzer's, built by the stable toolchain: the flags below switch the coverage counters on that
-//! `cargo fuzz` would switch on, so that nobody needs a nightly toolchain to fuzz.
+//! The targets are for libFuzzer, built by the stable toolchain: the flags below enable the same coverage counters as
+//! `cargo fuzz`, which needs a nightly toolchain.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,15 +25,15 @@ const RUSTFLAGS: &str = "--cfg fuzzing \
 
 const TARGETS: &str = "fuzz/fuzz_targets";
 const MINUTES: f64 = 10.0;
-/// An input that needs more memory or more time than this is reported as a crash.
+/// Limits on memory and time; an input that exceeds one is reported as a crash.
 const MEMORY_MIB: u32 = 2048;
 const SECONDS_AN_INPUT: u32 = 10;
 
-/// Where a target finds inputs to start from.
+/// The source of a target's seeds.
 struct Seeds {
     target: &'static str,
     folders: &'static [&'static str],
-    /// Only files whose names end so; all when empty.
+    /// Only files whose names end with this; all if empty.
     endings: &'static [&'static str],
 }
 
@@ -46,7 +46,7 @@ const SEEDS: &[Seeds] = &[
     Seeds { target: "config_parse", folders: &["examples"], endings: &[".toml"] },
 ];
 
-/// Longer seeds are left out: libFuzzer learns little from them and slowly.
+/// Maximum length of a seed: libFuzzer learns little from longer ones and slowly.
 const MAX_SEED_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug, PartialEq)]
@@ -80,14 +80,14 @@ impl Request {
     }
 }
 
-/// What `--minutes` says.
+/// The value of `--minutes`.
 pub fn minutes(number: Option<&String>) -> Result<f64, TaskError> {
     let minutes = number.and_then(|number| number.parse().ok());
     let minutes = minutes.filter(|minutes: &f64| minutes.is_finite() && *minutes > 0.0);
     minutes.ok_or_else(|| TaskError::usage("--minutes needs a number above 0"))
 }
 
-/// Runs the chore.
+/// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     match Request::parse(words)? {
         Request::List => {
@@ -98,9 +98,9 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     }
 }
 
-/// The targets: each is a file.
+/// The targets, one file each.
 pub fn targets() -> Result<BTreeSet<String>, TaskError> {
-    let files = fs::read_dir(TARGETS).map_err(|error| TaskError::chore(format!("cannot read {TARGETS}: {error}")))?;
+    let files = fs::read_dir(TARGETS).map_err(|error| TaskError::failed(format!("cannot read {TARGETS}: {error}")))?;
     Ok(files
         .filter_map(|file| file.ok()?.file_name().into_string().ok())
         .filter_map(|name| name.strip_suffix(".rs").map(str::to_owned))
@@ -115,12 +115,12 @@ fn join(targets: &BTreeSet<String>) -> String {
 pub fn fuzz(target: &str, minutes: f64) -> Result<(), TaskError> {
     let targets = targets()?;
     if !targets.contains(target) {
-        return Err(TaskError::usage(format!("there is no fuzz target '{target}'; there are: {}", join(&targets))));
+        return Err(TaskError::usage(format!("there is no fuzz target '{target}'; choose from {}", join(&targets))));
     }
     let program = build(target)?;
     let corpus = folder("fuzz/corpus", target)?;
     let artifacts = folder("fuzz/artifacts", target)?;
-    let seeds = plant(target, &corpus)?;
+    let seeds = copy_seeds(target, &corpus)?;
     println!("{seeds} seeds; corpus in {}", corpus.display());
 
     let old_artifacts = files_in(&artifacts)?;
@@ -153,7 +153,7 @@ pub fn fuzz(target: &str, minutes: f64) -> Result<(), TaskError> {
             println!("the input is in {}", input.display());
         }
         println!("{summary}: FAILED");
-        Err(TaskError::chore(format!("fuzz target {target} failed; its last output tells how")))
+        Err(TaskError::failed(format!("fuzz target {target} failed; see its last output")))
     }
 }
 
@@ -161,15 +161,15 @@ pub fn fuzz(target: &str, minutes: f64) -> Result<(), TaskError> {
 fn build(target: &str) -> Result<PathBuf, TaskError> {
     let triple = host_triple()?;
     let folder = crate::workspace::target_dir().join("fuzz");
-    // With an explicit triple the flags do not reach build scripts and procedural macros.
+    // With an explicit triple the flags do not apply to build scripts and procedural macros.
     let status =
         cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", &triple, "--bin", target])
             .env("RUSTFLAGS", RUSTFLAGS)
             .env("CARGO_TARGET_DIR", &folder)
             .status()
-            .map_err(|error| TaskError::chore(format!("cannot run cargo: {error}")))?;
+            .map_err(|error| TaskError::failed(format!("cannot run cargo: {error}")))?;
     if !status.success() {
-        return Err(TaskError::chore(format!("fuzz target {target} does not build")));
+        return Err(TaskError::failed(format!("fuzz target {target} does not build")));
     }
     Ok(folder.join(triple).join("release").join(target))
 }
@@ -177,18 +177,18 @@ fn build(target: &str) -> Result<PathBuf, TaskError> {
 fn folder(parent: &str, target: &str) -> Result<PathBuf, TaskError> {
     let folder = Path::new(parent).join(target);
     fs::create_dir_all(&folder)
-        .map_err(|error| TaskError::chore(format!("cannot create {}: {error}", folder.display())))?;
+        .map_err(|error| TaskError::failed(format!("cannot create {}: {error}", folder.display())))?;
     Ok(folder)
 }
 
 fn files_in(folder: &Path) -> Result<BTreeSet<PathBuf>, TaskError> {
-    let files =
-        fs::read_dir(folder).map_err(|error| TaskError::chore(format!("cannot read {}: {error}", folder.display())))?;
+    let files = fs::read_dir(folder)
+        .map_err(|error| TaskError::failed(format!("cannot read {}: {error}", folder.display())))?;
     Ok(files.filter_map(|file| Some(file.ok()?.path())).filter(|path| path.is_file()).collect())
 }
 
-/// Copies the target's seeds into its corpus, under names that later runs find again; returns how many there are.
-fn plant(target: &str, corpus: &Path) -> Result<usize, TaskError> {
+/// Copies the target's seeds into its corpus, under names that later runs find again; returns their number.
+fn copy_seeds(target: &str, corpus: &Path) -> Result<usize, TaskError> {
     let mut planted = 0;
     for seeds in SEEDS.iter().filter(|seeds| seeds.target == target) {
         for path in seeds.folders.iter().flat_map(|folder| walk(Path::new(folder))) {
@@ -197,7 +197,7 @@ fn plant(target: &str, corpus: &Path) -> Result<usize, TaskError> {
             let small = fs::metadata(&path).is_ok_and(|file| file.len() <= MAX_SEED_BYTES);
             if wanted && small {
                 fs::copy(&path, corpus.join(format!("seed-{name}")))
-                    .map_err(|error| TaskError::chore(format!("cannot copy {}: {error}", path.display())))?;
+                    .map_err(|error| TaskError::failed(format!("cannot copy {}: {error}", path.display())))?;
                 planted += 1;
             }
         }
@@ -205,11 +205,11 @@ fn plant(target: &str, corpus: &Path) -> Result<usize, TaskError> {
     Ok(planted)
 }
 
-/// All files below a folder; none when the folder is not there.
+/// All files below a folder; none if the folder does not exist.
 fn walk(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        // The type of the entry itself: a symbolic link is not followed, so that no cycle is walked.
+        // The type of the entry itself: symbolic links are not followed, to avoid cycles.
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => found.extend(walk(&entry.path())),
             Ok(kind) if kind.is_file() => found.push(entry.path()),
@@ -219,7 +219,7 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What libFuzzer says when it ends.
+/// The statistics that libFuzzer prints at its end.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Stats {
     runs: u64,
@@ -238,9 +238,9 @@ impl Stats {
     }
 }
 
-/// Runs the fuzzer, shows its output, and returns whether it ended well and its statistics.
+/// Runs the fuzzer, streams its output, and returns whether it succeeded and its statistics.
 fn watch(command: &mut Command) -> Result<(bool, Stats), TaskError> {
-    let failure = |error| TaskError::chore(format!("cannot run the fuzz target: {error}"));
+    let failure = |error| TaskError::failed(format!("cannot run the fuzz target: {error}"));
     let mut fuzzer = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failure)?;
     let mut stats = Stats::default();
     if let Some(output) = fuzzer.stderr.take() {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused() {
+    fn invalid_options_are_rejected() {
         for words in [&["a", "b"] as &[&str], &["a", "--minutes"], &["a", "--minutes", "-1"], &["a", "--minute", "1"]] {
             assert!(matches!(parse(words), Err(TaskError::Usage(_))), "{words:?}");
         }

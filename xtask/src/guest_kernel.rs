@@ -1,4 +1,4 @@
-//! The kernel of the guests that tests boot: Debian's, unpacked into the target folder and not installed.
+//! The kernel of the guests for tests: Debian's, unpacked into the target folder and not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::process::Command;
 
 use crate::{tools, workspace};
 
-/// Debian's name for whatever its kernel for virtual machines is at present.
+/// Debian's metapackage for the current kernel for virtual machines.
 pub const PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// Where the tests look for it.
+/// The folder in which the tests look for it.
 pub fn folder() -> PathBuf {
     workspace::target_dir().join("peers/kernel")
 }
 
-/// Fetches and unpacks the kernel unless it is there. It needs no privileges but lists of packages, which only root
-/// can bring up to date.
+/// Fetches and unpacks the kernel unless it exists. It needs no privileges except for package lists, which only root
+/// can update.
 pub fn provide() -> Result<(), String> {
     let folder = folder();
     if folder.join("boot").is_dir() {
@@ -28,7 +28,7 @@ pub fn provide() -> Result<(), String> {
     let package = found?;
     println!("== guest kernel: {package} into {}", folder.display());
     let unpacked = folder.with_extension("new");
-    // What an interrupted run has left.
+    // Removes the leftovers of an interrupted run.
     let _ = fs::remove_dir_all(&unpacked);
     fs::create_dir_all(&unpacked).map_err(|error| format!("cannot make {}: {error}", unpacked.display()))?;
     run(Command::new("apt-get")
@@ -40,7 +40,7 @@ pub fn provide() -> Result<(), String> {
     fs::rename(&unpacked, &folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))
 }
 
-/// The package that the one without a version in its name asks for.
+/// The package with a version in its name, on which the metapackage depends.
 fn newest_package() -> Result<String, String> {
     let said = run(Command::new("apt-cache").args(["depends", PACKAGE]))?;
     dependency(&said).ok_or_else(|| format!("apt-cache names no kernel for {PACKAGE}"))
@@ -56,7 +56,7 @@ fn archive_in(folder: &Path) -> Option<PathBuf> {
     files.find(|file| file.extension().is_some_and(|extension| extension == "deb"))
 }
 
-/// What a program prints, if it ends well.
+/// The output of a program, if it succeeds.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.env("LC_ALL", "C").env("PATH", tools::search_path()).output();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_what_the_package_depends_on() {
+    fn the_kernel_is_the_dependency_of_the_metapackage() {
         let said = "linux-image-cloud-amd64\n  PreDepends: base\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
         assert_eq!(dependency(said).as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));
         assert_eq!(dependency("linux-image-cloud-amd64\n  Recommends: firmware\n"), None);

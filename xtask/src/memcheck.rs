@@ -13,12 +13,12 @@ use crate::workspace::{cargo, host_triple, target_dir};
 /// Property tests run fewer cases here: a checker slows them down by 2 to 50 times.
 const PROPTEST_CASES: &str = "32";
 
-/// Runs the tests under AddressSanitizer where a nightly toolchain is installed, else under valgrind. Neither looks for
-/// leaks: the packet pool is reserved once and never unmapped, and its own tests count its buffers. A filter leaves out the
-/// tests whose name does not contain it.
+/// Runs the tests under AddressSanitizer if a nightly toolchain is installed, else under valgrind. Neither checks for
+/// leaks: the packet pool is reserved once and never unmapped, and its own tests count its buffers. A filter selects
+/// tests by a part of their names.
 pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
     let crates = checked_crates(Path::new("crates"))
-        .map_err(|error| TaskError::chore(format!("cannot read the crates: {error}")))?;
+        .map_err(|error| TaskError::failed(format!("cannot read the crates: {error}")))?;
     let triple = host_triple()?;
     let sanitizer = has_nightly();
     let mut tests = if sanitizer {
@@ -34,7 +34,7 @@ pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
     for name in crates {
         tests.args(["--package", &format!("bellows-{name}")]);
     }
-    // A checker guards the ends of blocks from the global allocator; those in the arena's mappings it does not know.
+    // A checker guards the ends of blocks from the global allocator, but not those in the arena's mappings.
     tests.env("BELLOWS_ARENA", "off");
     if std::env::var_os("PROPTEST_CASES").is_none() {
         tests.env("PROPTEST_CASES", PROPTEST_CASES);
@@ -43,10 +43,10 @@ pub fn run(report: &mut Report, filter: Option<&str>) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// Crates without unsafe code of their own, which make machine code or map memory through others.
-const BESIDE: [&str; 2] = ["codemem", "pmu"];
+/// Crates without unsafe code of their own that create machine code or map memory through others.
+const ALSO_CHECKED: [&str; 2] = ["codemem", "pmu"];
 
-/// The crates that are checked: those that do not forbid unsafe code, and [`BESIDE`].
+/// The checked crates: those that do not forbid unsafe code, and [`ALSO_CHECKED`].
 fn checked_crates(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -56,7 +56,7 @@ fn checked_crates(folder: &Path) -> io::Result<Vec<String>> {
             names.push(entry.file_name().to_string_lossy().into_owned());
         }
     }
-    names.extend(BESIDE.map(str::to_owned));
+    names.extend(ALSO_CHECKED.map(str::to_owned));
     names.sort();
     Ok(names)
 }
@@ -77,7 +77,7 @@ fn address_sanitizer(triple: &str) -> Command {
         .env("RUSTFLAGS", "-Zsanitizer=address")
         .env("RUSTDOCFLAGS", "-Zsanitizer=address")
         .env("ASAN_OPTIONS", "detect_leaks=0")
-        // What other flags and another toolchain built must not push the ordinary build out of its folder.
+        // A separate target folder: builds with other flags and toolchains must not replace the ordinary build.
         .env("CARGO_TARGET_DIR", target_dir().join("memcheck"));
     command
 }
@@ -85,7 +85,7 @@ fn address_sanitizer(triple: &str) -> Command {
 fn valgrind(triple: &str) -> Command {
     let mut command = cargo(&["test", "--no-fail-fast", "--target", triple]);
     let runner = format!("CARGO_TARGET_{}_RUNNER", triple.to_uppercase().replace('-', "_"));
-    // A thread that met SIGBUS goes on with the registers that it had, so valgrind has to know them all at each access.
+    // A thread continues after SIGBUS with its registers, so valgrind has to know all of them at each access.
     let registers = "--vex-iropt-register-updates=allregs-at-mem-access";
     command.env(runner, format!("valgrind --quiet --error-exitcode=99 --leak-check=no {registers}"));
     command

@@ -1,7 +1,7 @@
-//! The hosts whose talk is the quickstart capture, and what they say.
+//! The hosts of the quickstart capture, and their traffic.
 //!
-//! Each host is a Linux network namespace. Three clients and a router share a bridge; behind the router answer a name
-//! server and a web server. `tcpdump` listens on the bridge:
+//! Each host is a Linux network namespace. Three clients and a router share a bridge; a name server and a web server
+//! are behind the router. `tcpdump` captures on the bridge:
 //!
 //! ```text
 //!  alice 192.0.2.10  ─┐
@@ -11,8 +11,8 @@
 //!
 //! Addresses, names and MAC addresses are those reserved for documentation (RFC 5737, 3849, 2606 and 7042).
 //!
-//! The code here runs inside namespaces of its own (network, mounts and processes; see `quickstart.rs`), so that the
-//! kernel itself takes everything down again, whatever happens to the recording.
+//! The code here runs inside its own namespaces (network, mounts and processes; see `quickstart.rs`), so the kernel
+//! removes everything, whatever happens to the recording.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -24,10 +24,10 @@ use std::time::{Duration, Instant};
 
 use crate::{TaskError, tools};
 
-/// What `tcpdump` writes, in the scratch folder.
+/// The output file of `tcpdump`, in the scratch folder.
 pub const CAPTURE: &str = "quickstart.pcap";
 
-/// The end of a virtual cable in a host.
+/// A host's end of a virtual cable.
 struct Port {
     host: &'static str,
     mac: &'static str,
@@ -54,7 +54,7 @@ const RESOLV_CONF: &str = "nameserver 198.51.100.53\n";
 const HOSTS: &str = "127.0.0.1 localhost\n";
 const NSSWITCH: &str = "hosts: files dns\n";
 
-/// The name server's zones; the text of `notes` is too long for a UDP answer, so that a client asks again over TCP.
+/// The name server's zones; the text of `notes` is too long for a UDP answer, so a client retries over TCP.
 const DNSMASQ_CONF: &str = "\
 no-resolv
 no-hosts
@@ -88,21 +88,21 @@ const FILES: &[(&str, usize)] = &[
 /// A command line that a client runs; the words are separated by blanks.
 struct Talk {
     words: String,
-    /// The exit code that it ends with when all goes as intended: some intend to be refused.
+    /// The expected exit code: some commands are meant to fail.
     exit: i32,
 }
 
 /// Records the capture into the folder `scratch`.
 pub fn record(scratch: &Path) -> Result<(), TaskError> {
     let lab = Lab { scratch: scratch.to_owned() };
-    lab.hide_the_machine()?;
+    lab.isolate()?;
     lab.build()?;
     let mut recorder = lab.start_recorder()?;
     lab.connect()?;
     let _servers = lab.start_servers()?;
     lab.wait_for_addresses()?;
-    lab.converse()?;
-    // What the last commands caused (answers, closing connections) still belongs to the capture.
+    lab.run_clients()?;
+    // The effects of the last commands (answers, closing connections) belong to the capture, too.
     thread::sleep(Duration::from_millis(300));
     recorder.stop()
 }
@@ -112,8 +112,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// Puts our own resolver files over the machine's, and a folder of our own where `ip netns` keeps names.
-    fn hide_the_machine(&self) -> Result<(), TaskError> {
+    /// Mounts our own resolver files over the machine's, and our own folder where `ip netns` keeps names.
+    fn isolate(&self) -> Result<(), TaskError> {
         for (place, text) in [("resolv.conf", RESOLV_CONF), ("hosts", HOSTS), ("nsswitch.conf", NSSWITCH)] {
             let ours = self.write(place, text)?;
             let place = Path::new("/etc").join(place);
@@ -131,13 +131,13 @@ impl Lab {
         Ok(path)
     }
 
-    /// Makes the hosts and the bridge; the cables stay down, so that the recorder sees each host come up.
+    /// Creates the hosts and the bridge; the cables stay down, so that the capture has each host coming up.
     fn build(&self) -> Result<(), TaskError> {
         for host in ["switch", "router", "alice", "bob", "carol", "services"] {
             sh(&format!("ip netns add {host}"))?;
             sh(&format!("ip -n {host} link set lo up"))?;
         }
-        // The bridge is only a wire here: it has no address and asks nothing.
+        // The bridge is only a wire here: it has no address and sends no queries.
         inside("switch", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6")?;
         inside("switch", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6")?;
         sh("ip -n switch link add bridge type bridge mcast_snooping 0 stp_state 0 forward_delay 0")?;
@@ -166,13 +166,13 @@ impl Lab {
             .args(["tcpdump", "-i", "bridge", "-n", "-s", "0", "-B", "16384", "--immediate-mode", "-Z", "root", "-w"])
             .arg(path);
         let mut process = spawn(tcpdump.stderr(Stdio::piped()))?;
-        let stderr = process.0.stderr.take().ok_or_else(|| TaskError::chore("tcpdump has no standard error"))?;
+        let stderr = process.0.stderr.take().ok_or_else(|| TaskError::failed("tcpdump has no standard error"))?;
         let mut recorder = Recorder { process, messages: BufReader::new(stderr) };
         recorder.wait_for("listening on")?;
         Ok(recorder)
     }
 
-    /// Pulls the cables up and gives the hosts their addresses and routes.
+    /// Brings the cables up and gives the hosts their addresses and routes.
     fn connect(&self) -> Result<(), TaskError> {
         let lan = LAN.iter().map(|port| (port, "lan"));
         for (port, link) in lan.chain([(&ROUTER, "servers"), (&SERVICES, "lan")]) {
@@ -214,13 +214,13 @@ impl Lab {
         Ok([spawn(&mut dns)?, spawn(&mut web)?])
     }
 
-    /// An IPv6 address serves only when duplicate address detection has ended.
+    /// Waits for duplicate address detection, before which an IPv6 address is unusable.
     fn wait_for_addresses(&self) -> Result<(), TaskError> {
         let deadline = Instant::now() + Duration::from_secs(10);
         for host in ["router", "alice", "bob", "carol", "services"] {
             while !output(Command::new("ip").args(["-n", host, "-6", "address", "show", "tentative"]))?.is_empty() {
                 if Instant::now() > deadline {
-                    return Err(TaskError::chore(format!("{host}: an IPv6 address stayed tentative for 10 seconds")));
+                    return Err(TaskError::failed(format!("{host}: an IPv6 address stayed tentative for 10 seconds")));
                 }
                 thread::sleep(Duration::from_millis(50));
             }
@@ -228,18 +228,18 @@ impl Lab {
         Ok(())
     }
 
-    /// All clients talk at the same time.
-    fn converse(&self) -> Result<(), TaskError> {
+    /// All clients run at the same time.
+    fn run_clients(&self) -> Result<(), TaskError> {
         thread::scope(|scope| {
             let clients = ["alice", "bob", "carol"].map(|host| scope.spawn(move || hold(host, &script(host))));
             clients.into_iter().try_for_each(|client| {
-                client.join().unwrap_or_else(|_| Err(TaskError::chore("a client's thread panicked")))
+                client.join().unwrap_or_else(|_| Err(TaskError::failed("a client's thread panicked")))
             })
         })
     }
 }
 
-/// What a client says.
+/// The commands of a client.
 fn script(host: &str) -> Vec<Talk> {
     let mut script = Vec::new();
     let mut say = |exit: i32, words: &str| script.push(Talk { words: words.to_owned(), exit });
@@ -257,24 +257,24 @@ fn script(host: &str) -> Vec<Talk> {
         say(0, "dig -r +short @2001:db8:2::53 shop.example.com A");
         say(0, &format!("dig -r +short @198.51.100.53 missing-{round}.example.net A"));
         for (file, size) in FILES {
-            // The large ones once, or the capture would hold little else.
+            // Large files only once, or the capture would contain little else.
             if *size < 20_000 || (round == 1 && *size < 100_000) || (round == 2 && host == "alice") {
                 say(0, &format!("{CURL} {family} http://www.example.org/{file}"));
             }
         }
         say(0, &format!("{CURL} http://legacy.example.net/hello.txt http://shop.example.com/news.html"));
         say(0, &format!("ping {family} -n -q -c 10 -i 0.03 www.example.org"));
-        // Learn the neighbours anew.
+        // Forces a new neighbour discovery.
         say(0, "ip neighbour flush all");
     }
-    // Answers over TCP: asked for, and because one over UDP would be too long.
+    // Answers over TCP: on request, and because an answer over UDP would be too long.
     say(0, "dig -r +short +tcp @198.51.100.53 www.example.org A");
     say(0, "dig -r +short +noedns @198.51.100.53 notes.example.org TXT");
     say(0, "dig -r +short @198.51.100.53 -x 192.0.2.11");
     // Fragments, in both families.
     say(0, "ping -4 -n -q -c 3 -i 0.05 -s 3000 www.example.org");
     say(0, "ping -6 -n -q -c 3 -i 0.05 -s 3000 www.example.org");
-    // What goes wrong in real networks: a missing page, a closed port in TCP and in UDP, a hop limit that runs out.
+    // Common errors: a missing page, a closed port in TCP and in UDP, an expiring hop limit.
     say(22, &format!("{CURL} --fail http://www.example.org/missing.html"));
     say(7, &format!("{CURL} http://www.example.org:8080/"));
     say(9, "dig -r +tries=1 +time=1 -p 5353 @198.51.100.53 www.example.org A");
@@ -283,7 +283,7 @@ fn script(host: &str) -> Vec<Talk> {
     script
 }
 
-/// Without the machine's own settings and proxies, and without showing the page.
+/// Without the machine's own settings and proxies, and without printing the page.
 const CURL: &str = "curl -q --silent --noproxy * --output /dev/null";
 
 fn hold(host: &str, script: &[Talk]) -> Result<(), TaskError> {
@@ -292,9 +292,9 @@ fn hold(host: &str, script: &[Talk]) -> Result<(), TaskError> {
         let output = command
             .args(words.split(' '))
             .output()
-            .map_err(|error| TaskError::chore(format!("{host}: cannot run `{words}`: {error}")))?;
+            .map_err(|error| TaskError::failed(format!("{host}: cannot run `{words}`: {error}")))?;
         if output.status.code() != Some(*exit) {
-            return Err(TaskError::chore(format!(
+            return Err(TaskError::failed(format!(
                 "{host}: `{words}`: {} instead of {exit}\n{}{}",
                 output.status,
                 String::from_utf8_lossy(&output.stdout),
@@ -311,12 +311,12 @@ fn web_page(size: usize) -> Vec<u8> {
     lines.take(size).collect()
 }
 
-/// So that frames are as on a wire: no longer than the MTU, with their checksums filled in.
+/// Disables offloads, so that frames are as on a wire: no longer than the MTU, with complete checksums.
 fn no_offloads(host: &str, link: &str) -> Result<(), TaskError> {
     run(ip_exec(host).args(["ethtool", "-K", link]).args("rx off tx off sg off tso off gso off gro off".split(' ')))
 }
 
-/// A command to be run in a host, with nothing of the machine's environment.
+/// A command to run in a host, without the machine's environment.
 fn ip_exec(host: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", host]).env_clear().env("PATH", tools::search_path()).env("LC_ALL", "C");
@@ -342,25 +342,25 @@ fn output(command: &mut Command) -> Result<Vec<u8>, TaskError> {
     let output = command
         .stderr(Stdio::piped())
         .output()
-        .map_err(|error| TaskError::chore(format!("cannot run {command:?}: {error}")))?;
+        .map_err(|error| TaskError::failed(format!("cannot run {command:?}: {error}")))?;
     if output.status.success() {
         Ok(output.stdout)
     } else {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(TaskError::chore(format!("{command:?}: {}\n{said}", output.status)))
+        Err(TaskError::failed(format!("{command:?}: {}\n{said}", output.status)))
     }
 }
 
 fn spawn(command: &mut Command) -> Result<Process, TaskError> {
-    let child = command.spawn().map_err(|error| TaskError::chore(format!("cannot run {command:?}: {error}")))?;
+    let child = command.spawn().map_err(|error| TaskError::failed(format!("cannot run {command:?}: {error}")))?;
     Ok(Process(child))
 }
 
 fn cannot(what: &str, path: &Path, error: std::io::Error) -> TaskError {
-    TaskError::chore(format!("cannot {what} {}: {error}", path.display()))
+    TaskError::failed(format!("cannot {what} {}: {error}", path.display()))
 }
 
-/// A program that ends with this value.
+/// A program that is killed when this value is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -376,7 +376,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Waits until tcpdump says something, and gives that line.
+    /// Waits until tcpdump prints something, and returns that line.
     fn wait_for(&mut self, wanted: &str) -> Result<String, TaskError> {
         let mut line = String::new();
         while self.messages.read_line(&mut line).is_ok_and(|length| length > 0) {
@@ -386,22 +386,22 @@ impl Recorder {
             eprint!("tcpdump: {line}");
             line.clear();
         }
-        Err(TaskError::chore(format!("tcpdump ended without saying '{wanted}'; see its messages above")))
+        Err(TaskError::failed(format!("tcpdump ended without saying '{wanted}'; see its messages above")))
     }
 
-    /// Asks tcpdump to write what it has and to end; a capture with holes is refused.
+    /// Makes tcpdump write its buffer and exit; a capture with lost packets is an error.
     fn stop(&mut self) -> Result<(), TaskError> {
         if let Ok(Some(status)) = self.process.0.try_wait() {
-            return Err(TaskError::chore(format!("tcpdump ended before the conversation did ({status})")));
+            return Err(TaskError::failed(format!("tcpdump ended before the traffic did ({status})")));
         }
         sh(&format!("kill -INT {}", self.process.0.id()))?;
         let dropped = self.wait_for("dropped by kernel")?;
-        // The rest of the file is written after that message.
-        self.process.0.wait().map_err(|error| TaskError::chore(format!("cannot wait for tcpdump: {error}")))?;
+        // tcpdump writes the rest of the file after that message.
+        self.process.0.wait().map_err(|error| TaskError::failed(format!("cannot wait for tcpdump: {error}")))?;
         if dropped.starts_with("0 ") {
             Ok(())
         } else {
-            Err(TaskError::chore(format!("the capture has holes: {}", dropped.trim())))
+            Err(TaskError::failed(format!("the capture has lost packets: {}", dropped.trim())))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask peers`: Bellows beside the programs that it is compared with, in one run on one machine.
+//! `cargo xtask peers`: measures Bellows beside other programs, in one run on one machine.
 
 use std::process::Command;
 
@@ -8,20 +8,20 @@ use crate::{TaskError, vhost};
 
 pub const TOOLS: &[Tool] = &[Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" }];
 
-/// The model in Lua, and the loops that it has.
+/// The model in Lua, and its loops.
 const MODEL: &str = "bench/peers/breathsim.lua";
 const LOOPS: [&str; 2] = ["nested", "flattened"];
 
 /// Breaths of a brief run.
 const BRIEF: &str = "4000";
 
-/// What `peers breathsim` is asked for.
+/// The options of `peers breathsim`.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     processes: usize,
     cpu: Option<usize>,
     json: bool,
-    /// A run has a thousand times fewer breaths.
+    /// A run has a thousandth of the breaths.
     brief: bool,
 }
 
@@ -36,7 +36,7 @@ impl Options {
                     "peers: there is no comparison '{other}'; there are breathsim and vhost"
                 )));
             }
-            None => return Err(TaskError::usage("peers: say which comparison; there are breathsim and vhost")),
+            None => return Err(TaskError::usage("peers needs a comparison: breathsim or vhost")),
         }
         while let Some(word) = words.next() {
             let mut number = |name: &str| {
@@ -58,30 +58,30 @@ impl Options {
     }
 }
 
-/// Runs the chore.
+/// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     if let Some((_, words)) = words.split_first().filter(|(comparison, _)| *comparison == "vhost") {
         return vhost::run(words);
     }
     let options = Options::parse(words)?;
     if let Some(tool) = tools::provide(TOOLS).first() {
-        return Err(TaskError::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
+        return Err(TaskError::failed(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
     let mut build = cargo(&["build", "--release", "--quiet", "--package", "bellows"]);
     if !build.status().is_ok_and(|status| status.success()) {
-        return Err(TaskError::chore("the release build of bellows failed: see above"));
+        return Err(TaskError::failed("the release build of bellows failed: see above"));
     }
-    // Its processes and those of the model take turns, which `bellows` hands out.
+    // `bellows` makes its own processes and those of the model take turns.
     let mut bellows = Command::new(target_dir().join("release/bellows"));
     let status = bellows.args(arguments(&options)).env("PATH", tools::search_path()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(TaskError::chore(format!("the comparison ended with {status}: see above"))),
-        Err(error) => Err(TaskError::chore(format!("cannot run {bellows:?}: {error}"))),
+        Ok(status) => Err(TaskError::failed(format!("the comparison ended with {status}: see above"))),
+        Err(error) => Err(TaskError::failed(format!("cannot run {bellows:?}: {error}"))),
     }
 }
 
-/// What `bellows` is asked to do.
+/// The arguments for `bellows`.
 fn arguments(options: &Options) -> Vec<String> {
     let Options { processes, cpu, json, brief } = options;
     let mut arguments: Vec<String> =
@@ -112,7 +112,7 @@ mod tests {
         let all = Options { processes: 3, cpu: Some(1), json: true, brief: true };
         assert_eq!(parse(&["breathsim", "--brief", "--processes", "3", "--json", "--cpu", "1"]).ok(), Some(all));
         for (words, why) in [
-            (&[] as &[&str], "there are breathsim and vhost"),
+            (&[] as &[&str], "breathsim or vhost"),
             (&["bridge"], "no comparison 'bridge'"),
             (&["breathsim", "--fast"], "'--fast'"),
             (&["breathsim", "--processes", "0"], "at least 1"),

@@ -1,4 +1,4 @@
-//! `cargo xtask record-quickstart`: records the capture that a newcomer's first run reads.
+//! `cargo xtask record-quickstart`: records the capture for a newcomer's first run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use crate::{TaskError, capture_check, netlab, workspace};
 
 const CAPTURE: &str = "examples/captures/quickstart.pcap";
 const README: &str = "examples/README.md";
-/// The table of what the capture holds stands between these lines of the README.
+/// The lines of the README around the table of the capture's contents.
 const TABLE_START: &str = "<!-- what quickstart.pcap holds; `cargo xtask record-quickstart` writes this table -->\n";
 const TABLE_END: &str = "<!-- end of the table -->\n";
 
-/// Tells this program that it already runs in namespaces of its own; not for users.
+/// Tells this program that it already runs in its own namespaces; not for users.
 const INSIDE: &str = "--inside-namespaces";
 
 pub const TOOLS: &[Tool] = &[
@@ -27,10 +27,10 @@ pub const TOOLS: &[Tool] = &[
     Tool { programs: &["dig"], package: "bind9-dnsutils", purpose: "the clients" },
     Tool { programs: &["curl"], package: "curl", purpose: "the clients" },
     Tool { programs: &["ping"], package: "iputils-ping", purpose: "the clients" },
-    Tool { programs: &["kill"], package: "procps", purpose: "the end of the recording" },
+    Tool { programs: &["kill"], package: "procps", purpose: "ending the recording" },
 ];
 
-/// Runs the chore.
+/// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     match words {
         [] => record(),
@@ -41,38 +41,38 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 
 fn record() -> Result<(), TaskError> {
     if !tools::is_root() {
-        return Err(TaskError::chore("record-quickstart makes network namespaces: run it as root"));
+        return Err(TaskError::failed("record-quickstart creates network namespaces: run it as root"));
     }
     let missing = tools::provide(TOOLS);
     if !missing.is_empty() {
-        return Err(TaskError::chore(format!("missing: {}", tools::packages(&missing).join(" "))));
+        return Err(TaskError::failed(format!("missing: {}", tools::packages(&missing).join(" "))));
     }
     let scratch = Scratch::new()?;
     in_namespaces(&scratch)?;
     let recorded = scratch.0.join(netlab::CAPTURE);
     let table = capture_check::describe(&recorded)?;
     print!("{table}");
-    let readme = fs::read_to_string(README).map_err(|error| TaskError::chore(format!("{README}: {error}")))?;
+    let readme = fs::read_to_string(README).map_err(|error| TaskError::failed(format!("{README}: {error}")))?;
     let readme = with_table(&readme, &table).ok_or_else(|| {
-        TaskError::chore(format!("{README} lacks the lines around the table:\n{TABLE_START}{TABLE_END}"))
+        TaskError::failed(format!("{README} lacks the lines around the table:\n{TABLE_START}{TABLE_END}"))
     })?;
-    fs::copy(&recorded, CAPTURE).map_err(|error| TaskError::chore(format!("cannot write {CAPTURE}: {error}")))?;
-    fs::write(README, readme).map_err(|error| TaskError::chore(format!("cannot write {README}: {error}")))?;
+    fs::copy(&recorded, CAPTURE).map_err(|error| TaskError::failed(format!("cannot write {CAPTURE}: {error}")))?;
+    fs::write(README, readme).map_err(|error| TaskError::failed(format!("cannot write {README}: {error}")))?;
     println!("\nwrote {CAPTURE}, and the table in {README}");
     Ok(())
 }
 
-/// One CPU for all hosts: with several, packets may reach the recorder in another order than their times.
+/// One CPU for all hosts: with several, packets may be recorded out of time order.
 fn first_cpu() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0").trim();
     allowed.chars().take_while(char::is_ascii_digit).collect()
 }
 
-/// Runs the recording as the first process of namespaces of its own. When it ends, in whatever way, the kernel ends the
-/// servers and takes the networks and mounts away.
+/// Runs the recording as the first process of its own namespaces. When it ends, in whatever way, the kernel kills the
+/// servers and removes the networks and mounts.
 fn in_namespaces(scratch: &Scratch) -> Result<(), TaskError> {
-    let program = std::env::current_exe().map_err(|error| TaskError::chore(format!("cannot find xtask: {error}")))?;
+    let program = std::env::current_exe().map_err(|error| TaskError::failed(format!("cannot find xtask: {error}")))?;
     let status = Command::new("unshare")
         .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
         .args(["taskset", "--cpu-list", &first_cpu()])
@@ -81,11 +81,11 @@ fn in_namespaces(scratch: &Scratch) -> Result<(), TaskError> {
         .arg(&scratch.0)
         .env("PATH", tools::search_path())
         .status()
-        .map_err(|error| TaskError::chore(format!("cannot run unshare: {error}")))?;
+        .map_err(|error| TaskError::failed(format!("cannot run unshare: {error}")))?;
     if status.success() {
         Ok(())
     } else {
-        Err(TaskError::chore(format!(
+        Err(TaskError::failed(format!(
             "the recording failed ({status}); network namespaces need CAP_SYS_ADMIN, which containers often lack"
         )))
     }
@@ -98,24 +98,24 @@ fn with_table(readme: &str, table: &str) -> Option<String> {
     Some(format!("{before}{TABLE_START}\n{table}\n{TABLE_END}{after}"))
 }
 
-/// A folder that goes away with this value.
+/// A folder that is removed when this value is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Result<Scratch, TaskError> {
         let folder = workspace::target_dir().join("quickstart");
-        // A recording that was killed left its folder behind.
+        // Removes the folder of a recording that was killed.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)
             .and_then(|()| folder.canonicalize())
             .map(Scratch)
-            .map_err(|error| TaskError::chore(format!("cannot create {}: {error}", folder.display())))
+            .map_err(|error| TaskError::failed(format!("cannot create {}: {error}", folder.display())))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It lies in the target folder, so that a leftover disturbs nobody.
+        // The folder is in the target folder, so leftovers do no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the steps of a chore, and reports on them: time and verdict of each, tests counted, tests skipped and why.
+//! Runs the steps of a task, and reports on them: time and verdict of each, test counts, skipped tests with reasons.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use bellows_testkit::skips::{FOR_SOAK, LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
 use crate::tally::Tally;
 use crate::{TaskError, tools, workspace};
 
-/// Test programs whose time the summary gives.
+/// Number of test programs whose time the summary lists.
 const SLOWEST: usize = 10;
 
 struct Step {
@@ -22,7 +22,7 @@ struct Step {
     verdict: Result<(), String>,
 }
 
-/// The steps run so far, and what they found.
+/// The steps so far, and their results.
 pub struct Report {
     steps: Vec<Step>,
     /// Steps that cannot be run here, each with its reason.
@@ -34,14 +34,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty report, with a fresh file for the tests that skip themselves.
+    /// An empty report, with an empty file for skipped tests.
     pub fn new() -> Result<Report, TaskError> {
         let folder = workspace::target_dir();
         let skips = folder.join(format!("skips-{}.txt", std::process::id()));
         fs::create_dir_all(&folder)
             .and_then(|()| fs::write(&skips, ""))
-            .map_err(|error| TaskError::chore(format!("cannot write {}: {error}", skips.display())))?;
-        // Tests run in the folders of their crates, so that they need the whole path.
+            .map_err(|error| TaskError::failed(format!("cannot write {}: {error}", skips.display())))?;
+        // Tests run in the folders of their crates and therefore need the full path.
         let skips = skips.canonicalize().unwrap_or(skips);
         let require_peers = std::env::var_os("CI").is_some_and(|ci| ci == "true") && tools::is_root();
         Ok(Report {
@@ -54,13 +54,13 @@ impl Report {
         })
     }
 
-    /// Installs the missing ones of `wanted` where that is possible. What is still missing then fails the report
-    /// where tests must not be skipped, and is only named elsewhere.
+    /// Installs the missing ones of `wanted` if possible. Tools still missing then fail the report if no test may be
+    /// skipped, and are only listed otherwise.
     pub fn provide<'a>(&mut self, wanted: impl IntoIterator<Item = &'a tools::Tool>) {
         let start = Instant::now();
         let missing = tools::provide(wanted);
         for tool in &missing {
-            println!("missing: {tool}; skipped for it: {}", tool.purpose);
+            println!("missing: {tool}; skipped without it: {}", tool.purpose);
         }
         let verdict = match missing.is_empty() {
             true => Ok(()),
@@ -69,17 +69,17 @@ impl Report {
         self.prepared("tools", start, verdict);
     }
 
-    /// Has tests with guests and other programs' drivers leave themselves out.
+    /// Makes tests with guests and other programs' drivers skip themselves.
     pub fn leave_out_peers(&mut self) {
         self.quick = true;
     }
 
-    /// Makes something ready that tests need for `purpose`, with the same verdict if that is not possible.
+    /// Prepares something that tests need for `purpose`; a failure counts as for missing tools.
     pub fn prepare(&mut self, name: &str, purpose: &str, make: impl FnOnce() -> Result<(), String>) {
         let start = Instant::now();
         let verdict = make();
         if let Err(why) = &verdict {
-            println!("missing: {name} ({why}); skipped for it: {purpose}");
+            println!("missing: {name} ({why}); skipped without it: {purpose}");
         }
         self.prepared(name, start, verdict);
     }
@@ -89,13 +89,13 @@ impl Report {
         self.steps.push(Step { name: name.into(), time: start.elapsed(), verdict });
     }
 
-    /// Notes that the step `name` cannot be run here, which fails nothing.
+    /// Notes that the step `name` cannot run here, which is no failure.
     pub fn leave_out_step(&mut self, name: &str, reason: &str) {
         println!("\n== {name}: left out: {reason}");
         self.steps_left_out.push(format!("{name}: {reason}"));
     }
 
-    /// Runs a command as the step `name`, its output streamed, and counts the tests in it.
+    /// Runs a command as the step `name`, streams its output, and counts the tests in it.
     pub fn run(&mut self, name: &str, command: &mut Command) {
         println!("\n== {name}: {}", describe(command));
         self.set_environment(command);
@@ -105,7 +105,7 @@ impl Report {
         self.steps.push(Step { name: name.to_owned(), time: start.elapsed(), verdict });
     }
 
-    /// Does something that is no test as the step `name`.
+    /// Runs a function as the step `name`, which has no tests.
     pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result<(), TaskError>) {
         println!("\n== {name}");
         let start = Instant::now();
@@ -115,7 +115,7 @@ impl Report {
 
     fn set_environment(&self, command: &mut Command) {
         command.env(SKIPS, &self.skips).env("PATH", tools::search_path());
-        // The messages and number formats of the programs that tests compare with are those of the C locale.
+        // The programs that tests compare with print messages and numbers in the C locale.
         command.env("LC_ALL", "C");
         if std::env::var_os("RUST_BACKTRACE").is_none() {
             command.env("RUST_BACKTRACE", "1");
@@ -128,9 +128,9 @@ impl Report {
         }
     }
 
-    /// Prints the summary and gives the verdict on the whole: a failure when a step failed or no test ran.
+    /// Prints the summary and returns the verdict: a failure if a step failed or no test ran.
     pub fn finish(self) -> Result<(), TaskError> {
-        let (left_out, skipped) = without_left_out(self.skipped());
+        let (left_out, skipped) = split_left_out(self.skipped());
         let Tally { passed, failed, ignored, failures, ignored_why, .. } = &self.tally;
         println!("\n== summary");
         for Step { name, time, verdict } in &self.steps {
@@ -146,7 +146,7 @@ impl Report {
 
         let failed_steps: Vec<&str> =
             self.steps.iter().filter(|step| step.verdict.is_err()).map(|step| step.name.as_str()).collect();
-        // A test that skips itself returns as if it had passed.
+        // A test that skips itself counts as passed in the harness.
         let passed = passed.saturating_sub(skipped_tests(&skipped) + skipped_tests(&left_out));
         let skipped = skipped_tests(&skipped) + ignored;
         println!();
@@ -160,7 +160,7 @@ impl Report {
         if good { Ok(()) } else { Err(TaskError::Reported) }
     }
 
-    /// The distinct lines that tests wrote when they skipped themselves.
+    /// The distinct lines of tests that skipped themselves.
     fn skipped(&self) -> BTreeSet<String> {
         let text = fs::read_to_string(&self.skips).unwrap_or_default();
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
@@ -169,13 +169,13 @@ impl Report {
 
 impl Drop for Report {
     fn drop(&mut self) {
-        // A file that is left behind lies in the target folder and disturbs nobody.
+        // A leftover file is in the target folder and does no harm.
         let _ = fs::remove_file(&self.skips);
     }
 }
 
-/// The tests that were left out on purpose, apart from those that could not run.
-fn without_left_out(lines: BTreeSet<String>) -> (BTreeSet<String>, BTreeSet<String>) {
+/// Splits the lines into skipped tests and tests left out on purpose.
+fn split_left_out(lines: BTreeSet<String>) -> (BTreeSet<String>, BTreeSet<String>) {
     lines.into_iter().partition(|line| line.ends_with(LEFT_OUT) || line.ends_with(FOR_SOAK))
 }
 
@@ -186,7 +186,7 @@ fn counts(passed: u64, failed: u64, skipped: u64, left_out: u64) -> String {
     format!("tests: {passed} passed, {failed} failed, {skipped} skipped{left_out}{reasons}")
 }
 
-/// How many tests wrote these lines: one test may give several reasons.
+/// The number of tests that wrote these lines: a test may give several reasons.
 fn skipped_tests(lines: &BTreeSet<String>) -> u64 {
     let names: BTreeSet<&str> =
         lines.iter().map(|line| line.split_once(": ").map_or(&**line, |(name, _)| name)).collect();
@@ -202,7 +202,7 @@ fn print_list<'a>(title: &str, lines: impl Iterator<Item = &'a String>) {
     }
 }
 
-/// The command as one would type it, with the variables set for it.
+/// The command as typed in a shell, with its variables.
 fn describe(command: &Command) -> String {
     let program = command.get_program();
     let name = std::path::Path::new(program).file_name().unwrap_or(program);
@@ -214,20 +214,20 @@ fn describe(command: &Command) -> String {
     variables.chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a command and passes what it prints on to `out`, line by line as it comes, and to `read_line`. Both of its outputs
-/// are one here: Cargo names a test program on the one, and the program prints its results on the other.
+/// Runs a command and passes its output to `out` and `read_line`, line by line. Standard output and error are one
+/// stream here: Cargo names a test program on standard error, and the program prints its results on standard output.
 fn stream(command: &mut Command, out: &mut impl Write, mut read_line: impl FnMut(&str)) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failure = |error: io::Error| format!("cannot run {program}: {error}");
     let (output, input) = io::pipe().map_err(failure)?;
     command.stdin(Stdio::null()).stdout(input.try_clone().map_err(failure)?).stderr(input);
     let mut child = command.spawn().map_err(failure)?;
-    // The command holds on to the ends in which it writes, and the pipe would never end.
+    // The command holds the write ends, and the pipe would never end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut output = BufReader::new(output);
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        // Somebody who closes our output early does not want the rest; the verdict still counts.
+        // If the reader closes our output early, it does not want the rest; the verdict still counts.
         let _ = out.write_all(&line);
         read_line(String::from_utf8_lossy(&line).trim_end());
         line.clear();
@@ -241,14 +241,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_shown_as_one_would_type_it() {
+    fn a_command_is_shown_as_typed() {
         let mut command = Command::new("/usr/bin/cargo");
         command.args(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings");
         assert_eq!(describe(&command), "RUSTDOCFLAGS='-Dwarnings' cargo doc --no-deps");
     }
 
     #[test]
-    fn output_is_streamed_by_the_line_and_the_exit_code_is_the_verdict() {
+    fn output_is_streamed_by_line_and_the_exit_code_is_the_verdict() {
         let (mut shown, mut lines) = (Vec::new(), Vec::new());
         let mut command = Command::new("sh");
         command.args(["-c", "echo one >&2; printf two; exit 3"]);
@@ -259,9 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_on_purpose_is_not_skipped() {
+    fn tests_left_out_on_purpose_are_not_skipped() {
         let lines = ["pings: not root", "qemu: left out by --quick"].map(str::to_owned).into();
-        let (left_out, skipped) = without_left_out(lines);
+        let (left_out, skipped) = split_left_out(lines);
         assert_eq!((left_out.len(), skipped.len()), (1, 1));
         assert!(skipped.contains("pings: not root"));
         assert_eq!(counts(7, 0, 1, 1), "tests: 7 passed, 0 failed, 1 skipped, 1 left out (reasons above)");

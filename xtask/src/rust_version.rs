@@ -1,5 +1,5 @@
-//! The oldest Rust that compiles this: `rust-version` in Cargo.toml says which, and a step of `cargo xtask test` asks
-//! that one.
+//! The oldest supported Rust, `rust-version` in Cargo.toml: a step of `cargo xtask test` checks the workspace with
+//! it.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,14 +7,15 @@ use std::process::{Command, Stdio};
 use crate::report::Report;
 use crate::workspace::target_dir;
 
-/// Checks the workspace with the oldest toolchain, unless the one at hand is that, or says why not.
+/// Checks the workspace with the oldest toolchain, unless it is the current one; or notes why it cannot run.
 pub fn run(report: &mut Report) {
     const STEP: &str = "oldest Rust";
-    let Some(oldest) = fs::read_to_string("Cargo.toml").ok().as_deref().and_then(of_manifest).map(whole) else {
+    let Some(oldest) = fs::read_to_string("Cargo.toml").ok().as_deref().and_then(manifest_version).map(full_version)
+    else {
         return report.leave_out_step(STEP, "Cargo.toml has no line `rust-version = \"...\"`");
     };
-    if of_rustc().is_some_and(|version| version == oldest) {
-        println!("the oldest Rust is the one at hand, {oldest}: every other step tests it");
+    if rustc_version().is_some_and(|version| version == oldest) {
+        println!("the current Rust is the oldest supported one, {oldest}: all other steps test it");
         return;
     }
     if !has_toolchain(&oldest) {
@@ -23,23 +24,23 @@ pub fn run(report: &mut Report) {
     }
     let mut check = Command::new("rustup");
     check.args(["run", &oldest, "cargo", "check", "--locked", "--workspace"]);
-    // What another compiler built must not push the ordinary build out of its folder.
+    // A separate target folder: builds of another compiler must not replace the ordinary build.
     report.run(STEP, check.env("CARGO_TARGET_DIR", target_dir().join("oldest-rust")));
 }
 
-/// The version that a workspace's manifest asks for.
-fn of_manifest(manifest: &str) -> Option<&str> {
+/// The `rust-version` of a workspace's manifest.
+fn manifest_version(manifest: &str) -> Option<&str> {
     manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'))
 }
 
-/// The name of the toolchain: `1.95` is 1.95.0.
-fn whole(version: &str) -> String {
+/// The toolchain's name for a version: `1.95` is 1.95.0.
+fn full_version(version: &str) -> String {
     let dots = version.matches('.').count();
     format!("{version}{}", ".0".repeat(2_usize.saturating_sub(dots)))
 }
 
-/// The version of the compiler at hand.
-fn of_rustc() -> Option<String> {
+/// The version of the current compiler.
+fn rustc_version() -> Option<String> {
     let output = Command::new("rustc").arg("--version").output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).split(' ').nth(1)?.to_owned())
 }
@@ -59,18 +60,18 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_read_and_made_whole() {
-        assert_eq!(of_manifest("[workspace.package]\nrust-version = \"1.95\"\n"), Some("1.95"));
-        assert_eq!(of_manifest("rust-version.workspace = true\n"), None);
-        assert_eq!((whole("1.95"), whole("1.95.1")), ("1.95.0".into(), "1.95.1".into()));
+    fn a_version_is_read_and_completed() {
+        assert_eq!(manifest_version("[workspace.package]\nrust-version = \"1.95\"\n"), Some("1.95"));
+        assert_eq!(manifest_version("rust-version.workspace = true\n"), None);
+        assert_eq!((full_version("1.95"), full_version("1.95.1")), ("1.95.0".into(), "1.95.1".into()));
     }
 
     #[test]
     fn the_manifest_decides_and_the_pages_agree() {
         let manifest = read("Cargo.toml");
-        let version = of_manifest(&manifest).expect("the workspace says which Rust it needs");
-        // A workspace of its own.
-        assert_eq!(of_manifest(&read("fuzz/Cargo.toml")), Some(version), "fuzz/Cargo.toml");
+        let version = manifest_version(&manifest).expect("the workspace says which Rust it needs");
+        // `fuzz` is a separate workspace.
+        assert_eq!(manifest_version(&read("fuzz/Cargo.toml")), Some(version), "fuzz/Cargo.toml");
         for page in ["README.md", "CONTRIBUTING.md"] {
             let text = read(page);
             let named: Vec<_> = text.split("Rust 1.").skip(1).map(|rest| rest.split([' ', ',', ';']).next()).collect();
@@ -85,11 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn the_compiler_at_hand_is_new_enough() {
+    fn the_current_compiler_is_new_enough() {
         let manifest = read("Cargo.toml");
         let number =
             |version: &str| -> Vec<u32> { version.split(['.', '-']).map_while(|part| part.parse().ok()).collect() };
-        let (ours, oldest) = (of_rustc().expect("rustc runs"), whole(of_manifest(&manifest).expect("a version")));
+        let (ours, oldest) =
+            (rustc_version().expect("rustc runs"), full_version(manifest_version(&manifest).expect("a version")));
         assert!(number(&ours) >= number(&oldest), "{ours} is older than {oldest}");
     }
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask soak`: what takes too long to run before every commit.
+//! `cargo xtask soak`: the checks that take too long for every commit.
 //!
 //! The tests in their long forms, the memory check, and every fuzz target. It takes hours; run it before a release, and
-//! after changes to code that parses what strangers send.
+//! after changes to code that parses untrusted input.
 
 use bellows_testkit::soak::SOAK;
 
@@ -12,11 +12,11 @@ use crate::{TaskError, fuzz, guest_kernel, memcheck, tools};
 /// Minutes for each fuzz target.
 const MINUTES: f64 = 30.0;
 
-/// What `soak` is asked for.
+/// The options of `soak`.
 #[derive(Debug, PartialEq)]
 struct Options {
     minutes: f64,
-    /// Run only the tests whose name contains this, and neither a memory check nor a fuzzer.
+    /// Run only the tests whose name contains this, without memory check and fuzzing.
     filter: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Options {
     }
 }
 
-/// Runs the chore.
+/// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     let mut report = Report::new()?;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistaken_option_is_named() {
+    fn an_invalid_option_is_named() {
         for words in [&["--filter"] as &[&str], &["--minutes", "0"], &["--quick"], &["ring"]] {
             let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[0]), "{message}");

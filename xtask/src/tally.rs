@@ -1,6 +1,6 @@
 //! Counts tests from the lines that Rust's test harness prints.
 
-/// How the reason of an ignored test names the test that runs it.
+/// The start of the reason of an ignored test that another test runs; the name of that test follows.
 const RUN_BY: &str = "run by ";
 
 /// The tests seen so far.
@@ -8,22 +8,22 @@ const RUN_BY: &str = "run by ";
 pub struct Tally {
     pub passed: u64,
     pub failed: u64,
-    /// Those that did not run: ignored, and no part of another test.
+    /// Tests that did not run: ignored, and no part of another test.
     pub ignored: u64,
-    /// Ignored tests that another test runs, in a process of its own, and that count as a part of it.
+    /// Ignored tests that another test runs in a separate process, and that count as a part of it.
     parts: u64,
     /// The names of the failed tests.
     pub failures: Vec<String>,
-    /// Those that did not run, each as `NAME: reason`.
+    /// Tests that did not run, each as `NAME: reason`.
     pub ignored_why: Vec<String>,
-    /// The test program that runs, as Cargo names it.
+    /// The current test program, as Cargo names it.
     program: String,
-    /// What each has taken, in hundredths of a second.
+    /// The duration of each test program, in hundredths of a second.
     times: Vec<(u64, String)>,
 }
 
 impl Tally {
-    /// Takes in one line of output; lines that are not the harness's are passed over.
+    /// Reads one line of output; lines of other programs are ignored.
     pub fn read_line(&mut self, line: &str) {
         let line = line.trim_start();
         if let Some(counts) = line.strip_prefix("test result: ") {
@@ -54,7 +54,7 @@ impl Tally {
         }
     }
 
-    /// The test programs that took longest, as the summary says it.
+    /// The slowest test programs, for the summary.
     pub fn slowest(&self, count: usize) -> Vec<String> {
         let mut times = self.times.clone();
         times.sort_by(|one, other| other.cmp(one));
@@ -78,8 +78,8 @@ impl Tally {
     }
 }
 
-/// A test program by its crate: `unittests src/lib.rs (target/debug/deps/bellows_wire-0123)` is `bellows_wire`, and
-/// `tests/views.rs (…)` is `tests/views.rs`.
+/// The short name of a test program: `unittests src/lib.rs (target/debug/deps/bellows_wire-0123)` is `bellows_wire`,
+/// and `tests/views.rs (…)` is `tests/views.rs`.
 fn program(name: &str) -> String {
     match name.split_once(" (") {
         Some((path, program)) if path.starts_with("unittests ") => {

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change is committed.
+//! `cargo xtask test`: all checks that a commit must pass.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::tools;
 use crate::workspace::{cargo, has_crate};
 use crate::{TaskError, deny, format, guest_kernel, memcheck, rust_version};
 
-/// Where the tests expect real captures.
+/// The folder in which the tests expect real captures.
 const CAPTURES: &str = "../shared/captures";
 
-/// What `test` is asked for.
+/// The options of `test`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     memcheck: bool,
@@ -37,13 +37,13 @@ impl Options {
             }
         }
         if options.memcheck && options.quick {
-            return Err(TaskError::usage("--quick and --memcheck exclude one another: a memory check has no guests"));
+            return Err(TaskError::usage("--quick and --memcheck cannot be combined: a memory check has no guests"));
         }
         Ok(options)
     }
 }
 
-/// Runs the chore.
+/// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     let mut report = Report::new()?;
@@ -58,7 +58,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         println!("not root: tests that need network namespaces skip themselves");
     }
     if !Path::new(CAPTURES).is_dir() {
-        println!("no folder {CAPTURES}: the tests on its captures skip themselves; those on the project's own run");
+        println!("no folder {CAPTURES}: its tests skip themselves; tests on the project's own captures run");
     }
     if options.memcheck {
         memcheck::run(&mut report, options.filter.as_deref())?;
@@ -66,7 +66,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         if options.filter.is_none() {
             lint(&mut report);
         }
-        // Command-line and end-to-end tests run the command as its users build it.
+        // Command-line and end-to-end tests run the release build, as users do.
         if has_crate("bellows") {
             report.run("release build", &mut cargo(&["build", "--release", "--package", "bellows"]));
         }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistaken_option_is_named() {
+    fn an_invalid_option_is_named() {
         for words in [&["--filter"] as &[&str], &["--memchek"], &["ring"], &["--quick", "--memcheck"]] {
             let Err(TaskError::Usage(message)) = parse(words) else { panic!("{words:?} was accepted") };
             assert!(message.contains(words[0]), "{message}");

@@ -1,4 +1,4 @@
-//! The programs that chores need: found on the PATH, installed by apt where that is allowed.
+//! The programs that tasks need: found on the PATH, or installed by apt if permitted.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,13 +7,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A program that a chore needs.
+/// A program that a task needs.
 pub struct Tool {
-    /// The program, or several of which any will do.
+    /// The program, or several alternatives.
     pub programs: &'static [&'static str],
-    /// The Debian package that holds the first of them.
+    /// The Debian package of the first of them.
     pub package: &'static str,
-    /// What cannot be done without it.
+    /// The purpose of the program.
     pub purpose: &'static str,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Tool {
     }
 }
 
-/// What most tests compare with.
+/// The programs for most tests.
 pub const FOR_TESTS: &[Tool] = &[
     Tool {
         programs: &["tcpdump"],
@@ -36,13 +36,13 @@ pub const FOR_TESTS: &[Tool] = &[
     Tool { programs: &["ip"], package: "iproute2", purpose: "tests across network namespaces" },
     Tool { programs: &["luajit"], package: "luajit", purpose: "the breath model in Lua" },
     Tool { programs: &["dot"], package: "graphviz", purpose: "checking the graphs written for Graphviz" },
-    Tool { programs: &["unshare"], package: "util-linux", purpose: "running where the system forbids new code" },
+    Tool { programs: &["unshare"], package: "util-linux", purpose: "tests where the system forbids new code" },
     Tool { programs: &["valgrind"], package: "valgrind", purpose: "counting instructions without a PMU" },
     Tool { programs: &["ping", "busybox"], package: "iputils-ping", purpose: "tests that ping" },
-    Tool { programs: &["script"], package: "bsdutils", purpose: "what is shown on a terminal" },
+    Tool { programs: &["script"], package: "bsdutils", purpose: "tests of output on a terminal" },
 ];
 
-/// What the tests with other programs' drivers and with guests need.
+/// The programs for tests with other programs' drivers and with guests.
 pub const PEERS: &[Tool] = &[
     Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's virtio driver at vhost-user ports" },
     Tool {
@@ -61,7 +61,7 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// The PATH with the system administrator's folders, which an ordinary user's often lacks.
+/// The PATH with the administrator's folders, which an ordinary user's often lacks.
 pub fn search_path() -> OsString {
     let mut folders: Vec<PathBuf> =
         env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default();
@@ -70,7 +70,7 @@ pub fn search_path() -> OsString {
             folders.push(folder);
         }
     }
-    // It fails only for a folder with a colon in its name, which split_paths cannot yield.
+    // It fails only for a folder with a colon in its name, which split_paths cannot return.
     env::join_paths(folders).unwrap_or_default()
 }
 
@@ -79,7 +79,7 @@ pub fn is_installed(program: &str) -> bool {
     env::split_paths(&search_path()).any(|folder| folder.join(program).is_file())
 }
 
-/// Installs what is missing of `tools` when this process is root and apt is there. Returns what is missing after that.
+/// Installs the missing ones of `tools` if this process is root and apt exists. Returns those that are still missing.
 pub fn provide<'a>(tools: impl IntoIterator<Item = &'a Tool>) -> Vec<&'a Tool> {
     let missing = missing(tools);
     if missing.is_empty() || !is_root() || !is_installed("apt-get") {
@@ -91,7 +91,7 @@ pub fn provide<'a>(tools: impl IntoIterator<Item = &'a Tool>) -> Vec<&'a Tool> {
     apt(&["update"]);
     let packages = packages(&missing);
     let install = |packages: &[&str]| apt(&[&["install", "--yes", "--no-install-recommends"], packages].concat());
-    // A package that this release does not have must not keep the others away.
+    // A package that this release lacks must not prevent the installation of the others.
     if !install(&packages) && packages.len() > 1 {
         for package in &packages {
             install(&[package]);

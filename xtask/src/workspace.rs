@@ -1,4 +1,4 @@
-//! Places in the workspace, and Cargo to build it with.
+//! Paths in the workspace, and the commands to build it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use crate::TaskError;
 
 /// Makes the workspace root the current directory, so that every path in this program is relative to it.
 pub fn enter() -> Result<(), TaskError> {
-    // Cargo sets the variable when it runs this program; the compile-time value serves one that is started by hand.
+    // Cargo sets the variable when it runs this program; the compile-time value is for a program started by hand.
     let manifest_dir = env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     let root = Path::new(&manifest_dir).parent().unwrap_or(Path::new("."));
     env::set_current_dir(root)
-        .map_err(|error| TaskError::chore(format!("cannot enter the workspace root {}: {error}", root.display())))
+        .map_err(|error| TaskError::failed(format!("cannot enter the workspace root {}: {error}", root.display())))
 }
 
 /// Whether the workspace has the crate `crates/NAME`.
@@ -20,7 +20,7 @@ pub fn has_crate(name: &str) -> bool {
     Path::new("crates").join(name).join("Cargo.toml").is_file()
 }
 
-/// Where Cargo builds.
+/// Cargo's target folder.
 pub fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }
@@ -37,10 +37,10 @@ pub fn host_triple() -> Result<String, TaskError> {
     let output = Command::new("rustc")
         .arg("-vV")
         .output()
-        .map_err(|error| TaskError::chore(format!("cannot run rustc: {error}; is the Rust toolchain on the PATH?")))?;
+        .map_err(|error| TaskError::failed(format!("cannot run rustc: {error}; is the Rust toolchain on the PATH?")))?;
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .find_map(|line| line.strip_prefix("host: "))
         .map(str::to_owned)
-        .ok_or_else(|| TaskError::chore("`rustc -vV` printed no line `host: ...`"))
+        .ok_or_else(|| TaskError::failed("`rustc -vV` printed no line `host: ...`"))
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask wrap`: wraps the text of Markdown pages. Only paragraphs that are too wide change, so that a diff
-//! shows what was written. Code, tables, headings, quotes and HTML stay as they are, and so does what has no place to
+//! `cargo xtask wrap`: wraps the text of Markdown pages. Only paragraphs with too wide lines change, so that a diff
+//! shows the edited text. Code, tables, headings, quotes and HTML stay unchanged, and so do lines without a place to
 //! break.
 
 use std::fs;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use crate::TaskError;
 
-/// The widest line, in characters.
+/// The maximum line length, in characters.
 const WIDTH: usize = 100;
 
 /// Folders with pages.
 const FOLDERS: &[&str] = &[".", "docs", "examples", "examples/custom-app", "xtask"];
 
-/// Runs the chore.
+/// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
         return Err(TaskError::usage(format!("wrap: '{option}' is not an option")));
     }
     let files = if words.is_empty() { pages(Path::new("."))? } else { words.iter().map(PathBuf::from).collect() };
     for file in files {
-        let failure = |what: &str, error| TaskError::chore(format!("cannot {what} {}: {error}", file.display()));
+        let failure = |what: &str, error| TaskError::failed(format!("cannot {what} {}: {error}", file.display()));
         let text = fs::read_to_string(&file).map_err(|error| failure("read", error))?;
         let wrapped = wrap(&text);
         if wrapped != text {
@@ -34,7 +34,7 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
 /// The project's pages, below the workspace's folder.
 fn pages(root: &Path) -> Result<Vec<PathBuf>, TaskError> {
     let list = |folder: &Path| {
-        let failure = |error| TaskError::chore(format!("cannot read {}: {error}", folder.display()));
+        let failure = |error| TaskError::failed(format!("cannot read {}: {error}", folder.display()));
         let entries = fs::read_dir(folder).map_err(failure)?;
         entries.map(|entry| Ok(entry.map_err(failure)?.path())).collect::<Result<Vec<_>, TaskError>>()
     };
@@ -48,11 +48,11 @@ fn pages(root: &Path) -> Result<Vec<PathBuf>, TaskError> {
     Ok(pages)
 }
 
-/// What a line is.
+/// The kind of a line.
 enum Kind {
-    /// A line that stands for itself.
+    /// A line that is not wrapped.
     Fixed,
-    /// The first line of a paragraph, whose further lines begin after so many spaces.
+    /// The first line of a paragraph, and the indentation of its further lines.
     First(usize),
     /// A further line, if a paragraph is there.
     Further,
@@ -61,9 +61,9 @@ enum Kind {
 /// Follows the blocks of a page from line to line.
 #[derive(Default)]
 struct Blocks {
-    /// The mark that ends the code that was begun.
+    /// The mark that ends the current code block.
     fence: Option<String>,
-    /// Where the text of the list's last item begins; 0 outside of lists.
+    /// The indentation of the text of the current list item; 0 outside of lists.
     item: usize,
     is_after_blank: bool,
 }
@@ -100,7 +100,7 @@ impl Blocks {
     }
 }
 
-/// The length of the mark of a list's item, with the space behind it.
+/// The length of a list item's mark and the spaces behind it.
 fn marker(text: &str) -> Option<usize> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let mark = match digits {
@@ -112,7 +112,7 @@ fn marker(text: &str) -> Option<usize> {
     (spaces > 0).then_some(mark + spaces)
 }
 
-/// The page with paragraphs that have wider lines than [`WIDTH`] wrapped anew.
+/// The page, with paragraphs wrapped that have lines longer than [`WIDTH`].
 fn wrap(page: &str) -> String {
     let (mut blocks, mut wrapped) = (Blocks { is_after_blank: true, ..Blocks::default() }, String::new());
     let (mut paragraph, mut hanging) = (Vec::new(), 0);
@@ -134,7 +134,7 @@ fn wrap(page: &str) -> String {
     wrapped
 }
 
-/// Writes a paragraph, wrapped if a line of it is too wide. One with lines that end on purpose stays as it is.
+/// Writes a paragraph, wrapped if a line of it is too long. Paragraphs with intentional line breaks stay unchanged.
 fn finish(wrapped: &mut String, paragraph: &mut Vec<&str>, hanging: usize) {
     let lines = std::mem::take(paragraph);
     let is_wide = lines.iter().any(|line| line.chars().count() > WIDTH);
@@ -166,15 +166,15 @@ fn finish(wrapped: &mut String, paragraph: &mut Vec<&str>, hanging: usize) {
     wrapped.push('\n');
 }
 
-/// The words between which a line may end: code and links stay in one piece, and so does what would mean something
-/// else at a line's start.
+/// The words between which a line may break: code spans and links stay whole, and words that would change their meaning
+/// at a line's start stay on the line before.
 fn words(text: &str) -> Vec<String> {
     let parts: Vec<&str> = text.split_whitespace().collect();
     let mut words: Vec<String> = Vec::new();
-    // Whether code has begun, and how many more parts belong to a link.
+    // Whether a code span is open, and the number of further parts that belong to a link.
     let (mut is_code, mut of_link) = (false, 0_usize);
     for (at, part) in parts.iter().enumerate() {
-        let is_piece = is_code || of_link > 0 || means_something_else(part);
+        let is_piece = is_code || of_link > 0 || is_mark_at_line_start(part);
         match words.last_mut().filter(|_| is_piece) {
             Some(last) => *last += &format!(" {part}"),
             None => words.push((*part).to_owned()),
@@ -185,15 +185,15 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// Whether a line that begins with this would be something else: an item of a list, a heading, a quote, a rule.
-fn means_something_else(part: &str) -> bool {
+/// Whether a line that begins with this would be another block: an item of a list, a heading, a quote, a rule.
+fn is_mark_at_line_start(part: &str) -> bool {
     let is_mark = ["-", "*", "+"].contains(&part) || part.starts_with(['#', '>', '|', '<']);
     let is_number = marker(&format!("{part} ")).is_some_and(|length| length == part.len() + 1);
     let is_rule = part.bytes().all(|byte| byte == b'-') || part.bytes().all(|byte| byte == b'=');
     is_mark || is_number || is_rule
 }
 
-/// How many more parts a link has whose text begins in the first of these; 0 if none does.
+/// The number of further parts of a link whose text begins in the first part; 0 without a link.
 fn link_length(parts: &[&str]) -> usize {
     const LONGEST: usize = 20;
     let begins = parts[0].rfind('[').is_some_and(|at| !parts[0][at..].contains(']'));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_stays() {
+    fn blocks_without_text_stay() {
         let wide = "x ".repeat(80);
         let wide = wide.trim_end();
         let link = format!("[{}](somewhere)", "x".repeat(120));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_begins_with_what_means_something_else_there() {
+    fn no_line_begins_with_a_mark() {
         for mark in ["-", "+", "1.", "#", ">", "=="] {
             let text = format!("{} {mark} {}", "x".repeat(WIDTH - 1), "y".repeat(30));
             let wrapped = wrap(&text);

@@ -1,4 +1,4 @@
-//! `decrement-ttl`: what a router does to the time to live.
+//! `decrement-ttl`: decrements the time to live, as a router does.
 
 use bellows_config::{Configure, Context, SettingError};
 use bellows_engine::{App, Counters, Io, Port, Ports, counters};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Takes hops off the time to live (IPv4, RFC 1812 section 5.3.1) or hop limit (IPv6, RFC 8200 section 3) of each
 /// packet.
 ///
-/// A packet that has no hop left is dropped as `expired`. What is not IP, or has a VLAN tag, passes as it is.
+/// A packet with no hops left is dropped as `expired`. Frames that are not IP, or have a VLAN tag, pass unchanged.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -30,13 +30,13 @@ pub struct DecrementTtl {
 }
 
 counters! { DecrementTtl;
-    drop EXPIRED = "expired", "packets that had no hop left";
-    count NOT_IP = "not_ip", "frames that passed as they were";
+    drop EXPIRED = "expired", "packets with no hops left";
+    count NOT_IP = "not_ip", "frames that are not IP, or have a VLAN tag; passed unchanged";
 }
 
 impl App for DecrementTtl {
     const INPUTS: Ports = Ports::Named(&[Port::required("input", "Ethernet frames")]);
-    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "the frames that may go on")]);
+    const OUTPUTS: Ports = Ports::Named(&[Port::required("output", "frames that have not expired")]);
     const PREFETCH: usize = 8;
     const COUNTERS: Counters<Self> = Self::COUNTED;
 
@@ -70,7 +70,7 @@ enum Age {
     Expired,
 }
 
-/// Takes hops off a frame; `None` if it is not IP.
+/// Takes hops off a frame; `None` if the frame is not IP.
 fn age(frame: &mut [u8], by: u8) -> Option<Age> {
     let mut frame = EthernetFrame::new_checked(frame).ok()?;
     let left = match frame.ether_type() {
@@ -79,7 +79,7 @@ fn age(frame: &mut [u8], by: u8) -> Option<Age> {
             let (before, protocol) = (packet.ttl(), packet.protocol().0);
             let left = before.saturating_sub(by);
             packet.set_ttl(left);
-            // Updated, not computed anew: a header that was damaged on its way stays recognisable.
+            // An incremental update keeps the checksum of a damaged header wrong; recomputing it would hide the damage.
             let sum = checksum::update(packet.checksum(), &[before, protocol], &[left, protocol]);
             packet.set_checksum(sum);
             left
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_without_hops_left_is_dropped_and_counted() {
+    fn a_packet_with_no_hops_left_is_dropped_and_counted() {
         let mut rig = rig(3);
         rig.send("input", [ipv4(4), ipv4(3), ipv4(0)]);
         rig.breathe();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_passes_as_it_is() {
+    fn frames_that_are_not_ip_pass_unchanged() {
         let mut rig = rig(1);
         let arp = [&[0xff; 12][..], &[0x08, 0x06], &[0; 28]].concat();
         rig.send("input", [&arp[..], b"short"]);

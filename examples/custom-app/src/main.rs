@@ -1,4 +1,4 @@
-//! The command `bellows` with apps of one's own.
+//! The command `bellows` with your own apps.
 #![forbid(unsafe_code)]
 
 mod decrement_ttl;

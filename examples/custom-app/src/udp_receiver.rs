@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Receives UDP datagrams: the payload of each becomes a packet.
 ///
-/// What a datagram has beyond 2,048 bytes is cut off. It listens until the run is stopped.
+/// A datagram is truncated to 2,048 bytes. The app listens until the run is stopped.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -48,7 +48,7 @@ impl Status for Socket {
     }
 }
 
-/// The most bytes of a datagram that become a packet.
+/// The maximum length of a packet; longer datagrams are truncated.
 const MAX_LENGTH: usize = 2048;
 
 impl App for UdpReceiver {
@@ -97,7 +97,7 @@ impl Socket {
             Ok(Socket(socket))
         };
         open().map_err(|error: std::io::Error| {
-            format!("cannot listen on {address}: {error}; set `listen` to another one").into()
+            format!("cannot listen on {address}: {error}; set `listen` to another address").into()
         })
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     use bellows_engine::{Engine, Network, Settings};
     use bellows_rig::Rig;
 
-    /// A receiver at a loopback address that no other process of the tests has, and a socket that sends to it.
+    /// A receiver at a loopback address of this test process alone, and a socket that sends to it.
     fn receiver(port: u16) -> (UdpReceiver, UdpSocket) {
         let [_, a, b, c] = std::process::id().to_be_bytes();
         let listen = (Ipv4Addr::new(127, a, b, c), port).into();
@@ -162,7 +162,7 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| engine.run());
             thread::sleep(Duration::from_millis(50));
-            assert_eq!(control.snapshot().engine("sleeps"), 0, "it still sleeps for the first time, or does not sleep");
+            assert_eq!(control.snapshot().engine("sleeps"), 0, "it is still in its first sleep, or does not sleep");
             sender.send(b"wake up").unwrap();
             let arrived = (0..5_000).any(|_| {
                 thread::sleep(Duration::from_millis(1));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_can_be_listened_on_once() {
+    fn only_one_app_can_listen_on_an_address() {
         let (mut receiver, _) = receiver(4003);
         receiver.start(None).unwrap();
         let (mut other, _) = self::receiver(4003);

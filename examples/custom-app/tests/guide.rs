@@ -1,5 +1,4 @@
-//! `docs/writing-an-app.md`: its files compile when they are copied, its fragments are code that exists, and the command
-//! works.
+//! `docs/writing-an-app.md`: its files compile when copied, its fragments occur in the code, and the command works.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use tempfile::TempDir;
 
 const GUIDE: &str = "docs/writing-an-app.md";
 
-/// The file with the settings of debug builds, beside the guide's.
+/// The file with the settings of debug builds, added to the guide's files.
 const SETTINGS: &str = "profile.toml";
 
 /// The workspace's folder.
@@ -23,12 +22,12 @@ fn read(path: &str) -> String {
 
 /// A block of code.
 struct Block {
-    /// The file that it is, if it is a whole one.
+    /// The name of the file, if the block is a whole file.
     file: Option<String>,
     code: String,
 }
 
-/// The fenced blocks of the guide. Behind the language of a whole file stands its name.
+/// The fenced blocks of the guide. A block that is a whole file has its name after the language.
 fn blocks() -> Vec<Block> {
     let guide = format!("\n{}", read(GUIDE));
     let blocks = guide.split("\n```").skip(1).step_by(2).map(|block| {
@@ -38,7 +37,7 @@ fn blocks() -> Vec<Block> {
     blocks.collect()
 }
 
-/// The guide's files, laid out as it says, but with the paths to Bellows of this checkout.
+/// The guide's files in its layout, but with paths to this checkout of Bellows.
 fn project() -> TempDir {
     let folder = tempfile::Builder::new().prefix("my-bellows-").tempdir().unwrap();
     let bellows = format!("{}/", root().display());
@@ -49,20 +48,20 @@ fn project() -> TempDir {
         let code = if file.ends_with(".toml") { code.replace("../bellows/", &bellows) } else { code };
         fs::write(path, code).unwrap();
     }
-    // The same versions and settings as here: nothing is fetched, and no dependency is built again.
+    // The versions and settings of this workspace: nothing is fetched, and no dependency is rebuilt.
     fs::copy(root().join("Cargo.lock"), folder.path().join("Cargo.lock")).unwrap();
     let manifest = read("Cargo.toml");
-    let settings = manifest.find("[profile.dev]").expect("the settings of debug builds stand last in Cargo.toml");
+    let settings = manifest.find("[profile.dev]").expect("the settings of debug builds are last in Cargo.toml");
     fs::write(folder.path().join(SETTINGS), &manifest[settings..]).unwrap();
     folder
 }
 
 fn cargo(folder: &Path, words: &[&str]) -> Output {
-    // The target folder of this test: what is built there already is not built again.
+    // The target folder of this test, to reuse its builds.
     let target = Path::new(env!("CARGO_BIN_EXE_custom-app")).ancestors().nth(2).unwrap();
     let mut command = Command::new(env!("CARGO"));
     command.args(["--config", SETTINGS]);
-    // Bellows' own crates are built once more for a project outside of the tree: as fast as possible.
+    // A project outside of the tree rebuilds Bellows' own crates: build them as fast as possible.
     for folder in fs::read_dir(root().join("crates")).unwrap() {
         let name = folder.unwrap().file_name().into_string().unwrap();
         let package = if name == "bellows" { name } else { format!("bellows-{name}") };
@@ -79,7 +78,7 @@ fn cargo(folder: &Path, words: &[&str]) -> Output {
 }
 
 #[test]
-fn the_files_compile_when_they_are_copied() {
+fn copied_files_compile() {
     let project = project();
     let tested = String::from_utf8(cargo(project.path(), &["test", "--quiet"]).stdout).unwrap();
     assert!(tested.contains("test result: ok. 6 passed"), "{tested}");
@@ -96,7 +95,7 @@ fn the_files_compile_when_they_are_copied() {
 }
 
 #[test]
-fn the_files_are_those_of_the_example_and_the_flags_those_of_the_project() {
+fn files_equal_the_example_and_flags_equal_the_project() {
     let mut seen = 0;
     for Block { file, code } in blocks() {
         match file.as_deref() {
@@ -112,12 +111,12 @@ fn the_files_are_those_of_the_example_and_the_flags_those_of_the_project() {
 }
 
 #[test]
-fn the_fragments_are_code_that_exists() {
+fn fragments_occur_in_the_code() {
     let documentation = read("crates/engine/src/runtime/slots.rs").replace("/// ", "").replace("///\n", "\n");
     let mut seen = 0;
     for Block { code, .. } in blocks().into_iter().filter(|block| block.file.is_none() && !block.code.contains("git ="))
     {
-        assert!(documentation.contains(&code), "this is in no file:\n{code}");
+        assert!(documentation.contains(&code), "no file contains:\n{code}");
         seen += 1;
     }
     assert_eq!(seen, 2);

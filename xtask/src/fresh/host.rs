@@ -1,4 +1,4 @@
-//! What the clean system takes over from this one: how packages are fetched, and the Rust toolchain.
+//! Settings that the clean system copies from this one: access to packages, and the Rust toolchain.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ pub struct Archive {
     pub release: String,
 }
 
-/// The archives of a Debian release, as this machine's apt reaches them. None if it runs another release or another
+/// The archives of a Debian release, as this machine's apt reaches them. Empty if the machine runs another release or
 /// system.
 pub fn archives(suite: &str) -> Vec<Archive> {
     let format = "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(ORIGIN)";
@@ -26,7 +26,7 @@ fn parse_archives(said: &str, suite: &str) -> Vec<Archive> {
     for line in said.lines() {
         let [uri, release, "main", origin] = line.split('|').collect::<Vec<_>>()[..] else { continue };
         let of_suite = release.strip_prefix(suite).is_some_and(|rest| ["", "-updates", "-security"].contains(&rest));
-        // The origin is known once the lists were fetched.
+        // The origin is known only after the lists have been fetched.
         let of_debian = origin == "Debian" || origin.is_empty() || origin.starts_with('$');
         let archive = Archive { uri: uri.to_owned(), release: release.to_owned() };
         if of_suite && of_debian && !archives.contains(&archive) {
@@ -36,9 +36,9 @@ fn parse_archives(said: &str, suite: &str) -> Vec<Archive> {
     archives
 }
 
-/// How this machine's apt fetches files (proxies, certificates, what is believed), as lines of a configuration file.
+/// How this machine's apt fetches files (proxies, certificates, trust), as lines of a configuration file.
 pub fn apt_settings() -> String {
-    // What is said of index files depends on the packages that are installed here.
+    // Settings for index files depend on the packages installed here.
     let keep = |line: &&str| !line.starts_with("Acquire::IndexTargets");
     let said = printed("apt-config", &["dump", "Acquire"]).unwrap_or_default();
     said.lines().filter(keep).map(|line| format!("{line}\n")).collect()
@@ -51,7 +51,7 @@ pub fn apt_proxy() -> Option<String> {
     (!proxy.is_empty()).then(|| proxy.to_owned())
 }
 
-/// The variables that say how Cargo and others reach their servers. Tokens are not among them: nothing here logs in.
+/// The variables with the network settings of Cargo and others. Tokens are excluded: nothing here logs in.
 pub fn environment() -> impl Iterator<Item = (OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_passed_on))
 }
@@ -64,13 +64,13 @@ fn is_passed_on(name: &str) -> bool {
     others || cargo.iter().any(|prefix| name.starts_with(prefix)) && !upper.contains("TOKEN")
 }
 
-/// The folder of the toolchain that runs this program: `bin/cargo` and all that belongs to it.
+/// The folder of the toolchain that runs this program: `bin/cargo` and its files.
 pub fn toolchain() -> Result<String, TaskError> {
     let folder = printed("rustc", &["--print", "sysroot"]).map(|said| said.trim().to_owned());
-    let folder = folder.ok_or_else(|| TaskError::chore("cannot run rustc; is the Rust toolchain on the PATH?"))?;
+    let folder = folder.ok_or_else(|| TaskError::failed("cannot run rustc; is the Rust toolchain on the PATH?"))?;
     for program in ["cargo", "rustc", "rustfmt", "cargo-clippy"] {
         if !PathBuf::from(&folder).join("bin").join(program).is_file() {
-            return Err(TaskError::chore(format!(
+            return Err(TaskError::failed(format!(
                 "the toolchain in {folder} has no {program}; the one of rustup has (rustup component add rustfmt clippy)"
             )));
         }
@@ -78,13 +78,13 @@ pub fn toolchain() -> Result<String, TaskError> {
     Ok(folder)
 }
 
-/// Where Cargo keeps what it has downloaded.
+/// The folder in which Cargo keeps downloads.
 pub fn cargo_home() -> Option<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(home)
 }
 
-/// What a program prints, if it ends well.
+/// The output of a program, if it succeeds.
 fn printed(program: &str, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).env("LC_ALL", "C").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

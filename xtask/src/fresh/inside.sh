@@ -1,9 +1,9 @@
-# Runs a command in a clean root, as the first process of namespaces of its own (processes, mounts).
+# Runs a command in a clean root, as the first process of its own namespaces (processes, mounts).
 #
 #     inside.sh ROOT TOOLCHAIN USER FOLDER COMMAND
 #
-# Everything that it mounts vanishes with the namespaces, and every process with this one. Standard input is a pipe that
-# nobody writes to: when it closes, whoever started this is gone.
+# The kernel removes all its mounts with the namespaces, and all processes with this one. Standard input is a pipe that
+# nobody writes to: when it closes, the parent has gone.
 set -eu
 root=$1 toolchain=$2 user=$3 folder=$4 command=$5
 

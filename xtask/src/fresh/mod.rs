@@ -1,5 +1,5 @@
-//! `cargo xtask fresh`: the README's two commands on a Debian system on which nothing but Debian and the Rust toolchain
-//! is installed.
+//! `cargo xtask fresh`: runs the README's two commands on a Debian system with only Debian's packages and the Rust
+//! toolchain.
 
 mod host;
 mod root;
@@ -17,23 +17,23 @@ use crate::{TaskError, guest_kernel, peers, quickstart, vhost, workspace};
 
 const TOOLS: &[Tool] = &[
     Tool { programs: &["debootstrap"], package: "debootstrap", purpose: "the clean system" },
-    Tool { programs: &["unshare", "setpriv"], package: "util-linux", purpose: "namespaces of its own" },
+    Tool { programs: &["unshare", "setpriv"], package: "util-linux", purpose: "separate namespaces" },
     Tool { programs: &["git"], package: "git", purpose: "a clean clone" },
 ];
 
-/// What this program does inside of the clean system.
+/// The script that runs inside the clean system.
 const INSIDE: &str = include_str!("inside.sh");
 
 const README: &str = "README.md";
 
-/// The section of the README whose commands are run, and how each of them begins.
+/// The section of the README with the commands, and their prefix.
 const SECTION: &str = "## Two commands";
 const COMMAND: &str = "    cargo ";
 
-/// The user who is not root.
+/// The name of the ordinary user.
 const USER: &str = "user";
 
-/// What `fresh` is asked for.
+/// The options of `fresh`.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     user: bool,
@@ -65,11 +65,11 @@ impl Options {
                     return Err(TaskError::usage(format!("fresh: '{other}' is not an option")));
                 }
                 folder if options.folder.is_none() => options.folder = Some(folder.into()),
-                other => return Err(TaskError::usage(format!("fresh: there is a folder already; what is '{other}'?"))),
+                other => return Err(TaskError::usage(format!("fresh: '{other}' is a second folder"))),
             }
         }
         if options.packages && (options.user || options.quick) {
-            return Err(TaskError::usage("--packages only installs packages, so that --user and --quick mean nothing"));
+            return Err(TaskError::usage("--packages cannot be combined with --user or --quick"));
         }
         Ok(options)
     }
@@ -79,14 +79,14 @@ fn is_suite(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_ascii_lowercase())
 }
 
-/// Runs the chore.
+/// Runs the task.
 pub fn run(words: &[String]) -> Result<(), TaskError> {
     let options = Options::parse(words)?;
     if !tools::is_root() {
-        return Err(TaskError::chore("a clean system needs root: mounts, and files of other users"));
+        return Err(TaskError::failed("a clean system needs root: mounts, and files of other users"));
     }
     if let Some(tool) = tools::provide(TOOLS).first() {
-        return Err(TaskError::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
+        return Err(TaskError::failed(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
     let folder = match &options.folder {
         Some(folder) => folder.clone(),
@@ -94,12 +94,12 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
     };
     fs::create_dir_all(&folder)
         .and_then(|()| folder.canonicalize())
-        .map_err(|error| TaskError::chore(format!("cannot make {}: {error}", folder.display())))
+        .map_err(|error| TaskError::failed(format!("cannot make {}: {error}", folder.display())))
         .and_then(|folder| in_folder(&folder, &options))
 }
 
 fn in_folder(folder: &Path, options: &Options) -> Result<(), TaskError> {
-    root::sweep(folder)?;
+    root::remove_leftovers(folder)?;
     let base = root::base(folder, &options.suite)?;
     let mut root = Root::copy(&base, folder)?;
     root.keep(options.keep);
@@ -109,12 +109,12 @@ fn in_folder(folder: &Path, options: &Options) -> Result<(), TaskError> {
     };
     root.save_archives();
     if options.keep {
-        println!("the clean system is left in {}", root.path().display());
+        println!("the clean system is kept in {}", root.path().display());
     }
     verdict
 }
 
-/// Installs every package that a chore may want, and looks whether the programs that are wanted came with them.
+/// Installs every package that a task may need, and checks that the expected programs came with them.
 fn check_packages(root: &Root) -> Result<(), TaskError> {
     let lists = [tools::FOR_TESTS, tools::PEERS, peers::TOOLS, vhost::TOOLS, quickstart::TOOLS, TOOLS];
     let wanted: Vec<&Tool> = lists.into_iter().flatten().collect();
@@ -147,10 +147,10 @@ fn check_packages(root: &Root) -> Result<(), TaskError> {
     if complete { Ok(()) } else { Err(TaskError::Reported) }
 }
 
-/// Runs the README's commands, as they stand there, in a clean clone.
+/// Runs the README's commands verbatim in a clean clone.
 fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
     let readme =
-        fs::read_to_string(README).map_err(|error| TaskError::chore(format!("cannot read {README}: {error}")))?;
+        fs::read_to_string(README).map_err(|error| TaskError::failed(format!("cannot read {README}: {error}")))?;
     let commands = commands(&readme)?;
     let user = if options.user { USER } else { "root" };
     let toolchain = host::toolchain()?;
@@ -168,7 +168,7 @@ fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
         let verdict = run_inside(root, &toolchain, user, &folder, &command, |line| result.read_line(line));
         times.push(format!("{command:<52} {:>7.1} s", start.elapsed().as_secs_f64()));
         if let Err(failure) = verdict {
-            result.complaints.push(format!("`{command}`: {failure}"));
+            result.problems.push(format!("`{command}`: {failure}"));
         }
     }
     println!("\n== summary: a fresh Debian {}, as {user}", options.suite);
@@ -177,27 +177,27 @@ fn check_commands(root: &Root, options: &Options) -> Result<(), TaskError> {
     if options.user {
         let wanted: &[&[Tool]] = if options.quick { &[tools::FOR_TESTS] } else { &[tools::FOR_TESTS, tools::PEERS] };
         let missing = wanted.iter().copied().flatten().filter(|tool| !root.has(tool));
-        result.judge_user(missing.map(|tool| tool.package));
+        result.check_user(missing.map(|tool| tool.package));
     } else {
-        result.judge_root();
+        result.check_root();
     }
     result.skipped.iter().for_each(|line| println!("  skipped: {line}"));
     result.finish()
 }
 
-/// What the commands printed that matters here.
+/// The relevant output of the commands.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// The runner's line `tests: …`.
+    /// The test runner's line `tests: …`.
     tests: Option<String>,
     failed: Option<u64>,
     skipped_count: Option<u64>,
-    /// The tests that skipped themselves, each with its reason.
+    /// The skipped tests, each with its reason.
     skipped: Vec<String>,
-    /// The packages whose lack was named.
+    /// The packages reported as missing.
     named: BTreeSet<String>,
     in_list: bool,
-    complaints: Vec<String>,
+    problems: Vec<String>,
 }
 
 impl Outcome {
@@ -223,36 +223,36 @@ impl Outcome {
         }
     }
 
-    /// As root nothing may be missing.
-    fn judge_root(&mut self) {
+    /// As root, nothing may be missing.
+    fn check_root(&mut self) {
         match self.skipped_count {
             Some(0) => {}
             Some(count) => {
-                self.complaints.push(format!("{count} tests were skipped, although root can have all they need"))
+                self.problems.push(format!("{count} tests were skipped, although root can install all packages"))
             }
-            None => self.complaints.push("the tests printed no summary".to_owned()),
+            None => self.problems.push("the tests printed no summary".to_owned()),
         }
     }
 
-    /// A user who may not install anything is told exactly what is missing.
-    fn judge_user<'a>(&mut self, missing: impl Iterator<Item = &'a str>) {
+    /// The report for a user who may not install anything must list exactly the missing packages.
+    fn check_user<'a>(&mut self, missing: impl Iterator<Item = &'a str>) {
         let missing: BTreeSet<String> = missing.map(str::to_owned).collect();
         if self.tests.is_none() {
-            self.complaints.push("the tests printed no summary".to_owned());
+            self.problems.push("the tests printed no summary".to_owned());
         }
         if missing != self.named {
-            self.complaints.push(format!("missing are the packages {missing:?}, and named were {:?}", self.named));
+            self.problems.push(format!("missing packages: {missing:?}; reported packages: {:?}", self.named));
         }
     }
 
     fn finish(self) -> Result<(), TaskError> {
         println!("{}", self.tests.as_deref().unwrap_or("tests: none"));
-        self.complaints.iter().for_each(|complaint| println!("FAILED: {complaint}"));
-        if self.complaints.is_empty() { Ok(()) } else { Err(TaskError::Reported) }
+        self.problems.iter().for_each(|problem| println!("FAILED: {problem}"));
+        if self.problems.is_empty() { Ok(()) } else { Err(TaskError::Reported) }
     }
 }
 
-/// The commands of the README's section, as one would type them.
+/// The commands of the README's section, as typed.
 fn commands(readme: &str) -> Result<Vec<String>, TaskError> {
     let section = readme.split_once(SECTION).map(|(_, rest)| rest.split("\n## ").next().unwrap_or(rest));
     let lines = section.unwrap_or_default().lines().filter(|line| line.starts_with(COMMAND));
@@ -260,12 +260,12 @@ fn commands(readme: &str) -> Result<Vec<String>, TaskError> {
     match commands.len() {
         2 => Ok(commands),
         other => {
-            Err(TaskError::chore(format!("{README} has {other} commands in its section '{SECTION}', and not two")))
+            Err(TaskError::failed(format!("{README} has {other} commands in its section '{SECTION}' instead of two")))
         }
     }
 }
 
-/// Runs a command in the clean system, its output streamed.
+/// Runs a command in the clean system and streams its output.
 fn run_inside(
     root: &Root,
     toolchain: &str,
@@ -285,28 +285,28 @@ fn run_inside(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| TaskError::chore(format!("cannot run unshare: {error}")))?;
+        .map_err(|error| TaskError::failed(format!("cannot run unshare: {error}")))?;
     if let Some(output) = child.stdout.take() {
         let mut output = BufReader::new(output);
         let mut line = Vec::new();
         while output.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-            // Somebody who closes our output early does not want the rest; the verdict still counts.
+            // If the reader closes our output early, it does not want the rest; the verdict still counts.
             let _ = std::io::stdout().write_all(&line);
             read_line(String::from_utf8_lossy(&line).trim_end());
             line.clear();
         }
     }
-    // Its end tells the inside that nobody is left outside.
+    // The end of the pipe tells the inside that the parent has gone.
     let stdin = child.stdin.take();
-    let status = child.wait().map_err(|error| TaskError::chore(format!("cannot wait for unshare: {error}")))?;
+    let status = child.wait().map_err(|error| TaskError::failed(format!("cannot wait for unshare: {error}")))?;
     drop(stdin);
-    if status.success() { Ok(()) } else { Err(TaskError::chore(status.to_string())) }
+    if status.success() { Ok(()) } else { Err(TaskError::failed(status.to_string())) }
 }
 
 fn print_installed(before: &BTreeSet<String>, root: &Root) {
     let after = root.packages();
     let new: Vec<&str> = after.difference(before).map(String::as_str).collect();
-    let asked: Vec<&str> = root.asked_for(&new);
+    let asked: Vec<&str> = root.explicitly_installed(&new);
     println!(
         "installed: {} packages; asked for were {}",
         new.len(),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistaken_option_is_named() {
+    fn an_invalid_option_is_named() {
         let mistakes =
             [&["--suite"] as &[&str], &["--suite", "../x"], &["--quik"], &["a", "b"], &["--packages", "--user"]];
         for words in mistakes {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_names_what_the_clean_system_starts_with() {
+    fn the_readme_lists_the_prerequisites() {
         let readme = fs::read_to_string(Path::new("..").join(README)).expect("the README is there");
         for package in root::PREREQUISITES {
             assert!(readme.contains(&format!("`{package}`")), "the README does not ask for {package}");
@@ -372,26 +372,26 @@ mod tests {
     fn root_must_not_skip_a_test() {
         let skipping = "\nskipped tests, each with its reason:\n  pings: no ping\n\ntests: 7 passed, 0 failed, 1 skipped (reasons above)\n";
         let mut skipping = outcome(skipping);
-        skipping.judge_root();
+        skipping.check_root();
         assert_eq!(skipping.skipped, ["pings: no ping"]);
-        assert_eq!(skipping.complaints.len(), 1);
-        for (text, complaints) in [("tests: 7 passed, 0 failed, 0 skipped\n", 0), ("no summary\n", 1)] {
+        assert_eq!(skipping.problems.len(), 1);
+        for (text, problems) in [("tests: 7 passed, 0 failed, 0 skipped\n", 0), ("no summary\n", 1)] {
             let mut outcome = outcome(text);
-            outcome.judge_root();
-            assert_eq!(outcome.complaints.len(), complaints, "{text}");
+            outcome.check_root();
+            assert_eq!(outcome.problems.len(), problems, "{text}");
         }
     }
 
     #[test]
-    fn a_user_is_told_exactly_what_is_missing() {
+    fn a_user_gets_the_exact_list_of_missing_packages() {
         let text =
             "some tools are missing; as root: apt-get install dpdk-dev zstd\ntests: 1 passed, 0 failed, 1 skipped\n";
-        for (missing, complaints) in
+        for (missing, problems) in
             [(&["zstd", "dpdk-dev"] as &[&str], 0), (&["zstd"], 1), (&["zstd", "dpdk-dev", "ip"], 1)]
         {
             let mut outcome = outcome(text);
-            outcome.judge_user(missing.iter().copied());
-            assert_eq!(outcome.complaints.len(), complaints, "{missing:?}");
+            outcome.check_user(missing.iter().copied());
+            assert_eq!(outcome.problems.len(), problems, "{missing:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The clean system: made once by `debootstrap`, copied for each run, and removed when the run has ended.
+//! The clean system: created once with `debootstrap`, copied for each run, and removed after the run.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,16 +11,16 @@ use super::{USER, host};
 use crate::TaskError;
 use crate::tools::{self, Tool};
 
-/// What the README asks for beside the Rust toolchain: a C linker, and the certificates by which Cargo knows its server.
+/// The packages that the README requires beside the Rust toolchain: a C linker, and certificates for Cargo's server.
 pub const PREREQUISITES: [&str; 2] = ["build-essential", "ca-certificates"];
 
-/// Where the captures that some tests read lie, beside the project.
+/// The folder of the captures for some tests, beside the project.
 const CAPTURES: &str = "../shared/captures";
 
-/// Where packages wait that an earlier run has fetched.
+/// The folder of packages that an earlier run has fetched.
 const ARCHIVES: &str = "var/cache/apt/archives";
 
-/// The folder of the system from which each run starts. It is made unless it is there.
+/// The folder of the base system that each run copies. It is created if missing.
 pub fn base(folder: &Path, suite: &str) -> Result<PathBuf, TaskError> {
     let base = folder.join(format!("base-{suite}"));
     if base.is_dir() {
@@ -37,21 +37,21 @@ pub fn base(folder: &Path, suite: &str) -> Result<PathBuf, TaskError> {
     }
     run(&mut debootstrap)?;
     let root = Root { path: new.clone(), folder: folder.to_owned(), keep: true };
-    root.take_over_settings(suite, &archives)?;
+    root.copy_settings(suite, &archives)?;
     let install = format!(
         "set -e; export DEBIAN_FRONTEND=noninteractive; apt-get -qq update; \
          apt-get -qq -o Dpkg::Use-Pty=0 install --yes --no-install-recommends {}; \
          useradd --create-home --shell /bin/sh {USER}; apt-get -qq clean; rm -rf /var/lib/apt/lists/*",
         PREREQUISITES.join(" ")
     );
-    println!("== the Rust toolchain's needs: apt-get install {}", PREREQUISITES.join(" "));
+    println!("== prerequisites of the Rust toolchain: apt-get install {}", PREREQUISITES.join(" "));
     super::run_inside(&root, "none", "root", "/", &install, |_| {})?;
     fs::rename(&new, &base).map_err(|error| cannot("make", &base, &error))?;
     Ok(base)
 }
 
-/// Removes what runs have left whose process was killed.
-pub fn sweep(folder: &Path) -> Result<(), TaskError> {
+/// Removes the leftovers of killed runs.
+pub fn remove_leftovers(folder: &Path) -> Result<(), TaskError> {
     let entries = fs::read_dir(folder).map_err(|error| cannot("read", folder, &error))?;
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -63,10 +63,10 @@ pub fn sweep(folder: &Path) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// A file in the root of a system that is to stay.
+/// A file in the root of a system that marks it to be kept.
 const KEPT: &str = ".kept";
 
-/// A clean system. It goes away with this value.
+/// A clean system. Dropping this value removes it.
 pub struct Root {
     path: PathBuf,
     folder: PathBuf,
@@ -74,7 +74,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// A copy of the base.
+    /// Copies the base.
     pub fn copy(base: &Path, folder: &Path) -> Result<Root, TaskError> {
         let path = folder.join(format!("root-{}", std::process::id()));
         remove(&path)?;
@@ -82,8 +82,8 @@ impl Root {
         run(Command::new("cp").args(["--archive", "--reflink=auto", "--"]).arg(base).arg(&root.path))?;
         let suite = base.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("base-"));
         let suite = suite.unwrap_or_default();
-        root.take_over_settings(suite, &host::archives(suite))?;
-        root.lay_out_archives();
+        root.copy_settings(suite, &host::archives(suite))?;
+        root.provide_archives();
         Ok(root)
     }
 
@@ -91,17 +91,17 @@ impl Root {
         &self.path
     }
 
-    /// Whether the system stays when this value goes.
+    /// Sets whether the system is kept when this value is dropped.
     pub fn keep(&mut self, keep: bool) {
         self.keep = keep;
         if keep {
-            // Without the mark, the next run removes it.
+            // Without the mark, the next run removes the system.
             let _ = fs::write(self.path.join(KEPT), "");
         }
     }
 
-    /// Packages come from where this machine's come from, and names are resolved as here.
-    fn take_over_settings(&self, suite: &str, archives: &[host::Archive]) -> Result<(), TaskError> {
+    /// Configures package sources and name resolution as on this machine.
+    fn copy_settings(&self, suite: &str, archives: &[host::Archive]) -> Result<(), TaskError> {
         let write = |path: &str, text: &str| {
             let path = self.path.join(path);
             fs::write(&path, text).map_err(|error| cannot("write", &path, &error))
@@ -113,7 +113,7 @@ impl Root {
             }
             write("etc/apt/sources.list", &sources)?;
         } else {
-            println!("apt here knows no archive of Debian {suite}: taking debootstrap's");
+            println!("apt has no archive of Debian {suite} here: using debootstrap's");
         }
         write("etc/apt/apt.conf.d/99host", &host::apt_settings())?;
         for (folder, is_wanted) in KEYRINGS {
@@ -131,12 +131,12 @@ impl Root {
         Ok(())
     }
 
-    /// Puts packages where apt looks first. It checks them as if they had just been fetched.
-    fn lay_out_archives(&self) {
+    /// Puts packages into apt's cache. apt checks them as if it had just fetched them.
+    fn provide_archives(&self) {
         link_packages(&self.folder.join("archives"), &self.path.join(ARCHIVES));
     }
 
-    /// Keeps the packages for the next run.
+    /// Saves the packages for the next run.
     pub fn save_archives(&self) {
         let saved = self.folder.join("archives");
         // Without them the next run fetches them again.
@@ -144,15 +144,15 @@ impl Root {
         link_packages(&self.path.join(ARCHIVES), &saved);
     }
 
-    /// A clone of the last commit in the home folder of a user, with the captures beside it and what Cargo has
-    /// downloaded. Returns its place inside.
+    /// Clones the last commit into the home folder of a user, with the captures beside it and Cargo's
+    /// downloads. Returns its path inside.
     pub fn clone_project(&self, user: &str) -> Result<String, TaskError> {
         let home = if user == "root" { "root".to_owned() } else { format!("home/{user}") };
         let outside = self.path.join(&home);
         let project = outside.join("bellows");
         let changed = Command::new("git").args(["status", "--porcelain"]).output();
         if changed.is_ok_and(|output| !output.stdout.is_empty()) {
-            println!("there are changes that are not committed: the clone is without them");
+            println!("there are uncommitted changes: the clone does not contain them");
         }
         run(Command::new("git").args(["clone", "--quiet", "--no-hardlinks", ".", "--"]).arg(&project))?;
         if Path::new(CAPTURES).is_dir() {
@@ -161,7 +161,7 @@ impl Root {
             run(Command::new("cp").args(["--recursive", "--dereference", "--", CAPTURES]).arg(&shared))?;
         }
         if let Some(cargo) = host::cargo_home() {
-            self.share_downloads(&cargo, &outside.join(".cargo"))?;
+            self.copy_downloads(&cargo, &outside.join(".cargo"))?;
         }
         if user != "root" {
             run(Command::new("chown").args(["--recursive", "--reference"]).arg(&outside).arg(&outside))?;
@@ -169,8 +169,8 @@ impl Root {
         Ok(format!("/{home}/bellows"))
     }
 
-    /// Copies Cargo's settings and the crates that the project needs; builds are the clean system's own.
-    fn share_downloads(&self, from: &Path, to: &Path) -> Result<(), TaskError> {
+    /// Copies Cargo's settings and the crates that the project needs; the clean system builds them itself.
+    fn copy_downloads(&self, from: &Path, to: &Path) -> Result<(), TaskError> {
         let make = |folder: &Path| fs::create_dir_all(folder).map_err(|error| cannot("make", folder, &error));
         make(&to.join("registry/cache"))?;
         for name in ["config.toml", "config"] {
@@ -203,7 +203,7 @@ impl Root {
     pub fn find(&self, tool: &Tool) -> Option<PathBuf> {
         let folders = ["usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin"];
         let places = tool.programs.iter().flat_map(|program| folders.map(|folder| Path::new(folder).join(program)));
-        // A link may lead to a place that exists only seen from inside.
+        // The target of a link may exist only inside the system.
         let mut places = places.filter(|place| self.path.join(place).symlink_metadata().is_ok());
         places.next().map(|place| Path::new("/").join(place))
     }
@@ -212,13 +212,13 @@ impl Root {
         self.find(tool).is_some()
     }
 
-    /// The packages that are installed.
+    /// The installed packages.
     pub fn packages(&self) -> BTreeSet<String> {
         installed(&fs::read_to_string(self.path.join("var/lib/dpkg/status")).unwrap_or_default())
     }
 
-    /// Those of these packages that were not installed for the sake of others.
-    pub fn asked_for<'a>(&self, packages: &[&'a str]) -> Vec<&'a str> {
+    /// Those of these packages that were installed explicitly, not as dependencies.
+    pub fn explicitly_installed<'a>(&self, packages: &[&'a str]) -> Vec<&'a str> {
         let states = fs::read_to_string(self.path.join("var/lib/apt/extended_states")).unwrap_or_default();
         let automatic = automatic(&states);
         packages.iter().copied().filter(|package| !automatic.contains(package)).collect()
@@ -237,7 +237,7 @@ impl Drop for Root {
 
 type IsWanted = fn(&Path) -> bool;
 
-/// Where the keys lie by which apt trusts archives; Debian's own are there already.
+/// The folder of apt's keys for archives; Debian's own are in the system already.
 const KEYRINGS: [(&str, IsWanted); 3] = [
     ("/etc/apt/trusted.gpg.d", is_foreign_key),
     ("/etc/apt/keyrings", is_foreign_key),
@@ -252,17 +252,17 @@ fn is_foreign_key(file: &Path) -> bool {
 fn link_packages(from: &Path, to: &Path) {
     for file in files(from).iter().filter(|file| file.extension().is_some_and(|extension| extension == "deb")) {
         if let Some(name) = file.file_name() {
-            // One that is there already stays.
+            // An existing file is kept.
             let _ = fs::hard_link(file, to.join(name));
         }
     }
 }
 
-/// Removes a folder with all that is in it, unless something is mounted there.
+/// Removes a folder and its contents, unless something is mounted there.
 fn remove(folder: &Path) -> Result<(), TaskError> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|place| Path::new(place).starts_with(folder)) {
-        return Err(TaskError::chore(format!("something is mounted in {}: umount it first", folder.display())));
+        return Err(TaskError::failed(format!("{} contains a mount: umount it first", folder.display())));
     }
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("remove", folder, &error)),
@@ -276,21 +276,21 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), TaskError> {
-    // What is there may be a link that leads out.
+    // The path may be a link that leads out of the folder.
     let _ = fs::remove_file(to);
     fs::copy(from, to).map(drop).map_err(|error| cannot("write", to, &error))
 }
 
 fn cannot(what: &str, path: &Path, error: &io::Error) -> TaskError {
-    TaskError::chore(format!("cannot {what} {}: {error}", path.display()))
+    TaskError::failed(format!("cannot {what} {}: {error}", path.display()))
 }
 
 fn run(command: &mut Command) -> Result<(), TaskError> {
     let name = command.get_program().to_string_lossy().into_owned();
     match command.env("PATH", tools::search_path()).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(TaskError::chore(format!("{name}: {status}"))),
-        Err(error) => Err(TaskError::chore(format!("cannot run {name}: {error}"))),
+        Ok(status) => Err(TaskError::failed(format!("{name}: {status}"))),
+        Err(error) => Err(TaskError::failed(format!("cannot run {name}: {error}"))),
     }
 }
 
@@ -310,7 +310,7 @@ fn locked_crates(lock: &str) -> BTreeSet<String> {
     crates
 }
 
-/// The installed packages of dpkg's status file.
+/// The installed packages in dpkg's status file.
 fn installed(status: &str) -> BTreeSet<String> {
     let packages =
         status.split("\n\n").filter(|entry| entry.lines().any(|line| line == "Status: install ok installed"));
@@ -320,7 +320,7 @@ fn installed(status: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The packages that apt says it has installed for others.
+/// The packages that apt has installed as dependencies.
 fn automatic(states: &str) -> BTreeSet<&str> {
     let packages = states.split("\n\n").filter(|entry| entry.lines().any(|line| line == "Auto-Installed: 1"));
     packages.filter_map(|entry| entry.lines().find_map(|line| line.strip_prefix("Package: "))).collect()

@@ -1,4 +1,4 @@
-//! The measurement: fresh processes at each point, and windows in which one back end or the other works.
+//! The measurement: fresh processes at each point, and windows in which one of the two back ends works.
 
 use std::fs;
 use std::path::Path;
@@ -13,16 +13,16 @@ use super::processes::{self, Bellows, Scheduled, Work, signal};
 use super::{Cell, Direction, Memory, Options};
 use crate::{TaskError, tools};
 
-/// How much of a window a process may wait for its processor.
+/// Maximum share of a window that a process may wait for its processor.
 const STARVED: f64 = 0.08;
 
-/// How many times as many windows as wanted are tried.
+/// Maximum number of tried windows, as a multiple of the requested number.
 const ATTEMPTS: usize = 4;
 
-/// From the start of the client until everything is warm.
+/// Warm-up time after the start of the client.
 const WARM_UP: Duration = Duration::from_millis(150);
 
-/// Bursts of 32 on their way round in a loop: as many as a ring of 256 holds, and some room.
+/// Bursts of 32 in flight in a loop: as many as a ring of 256 holds, with some room left.
 const BURSTS_IN_LOOP: usize = 6;
 
 /// Pages of 2 MiB for all programs.
@@ -43,7 +43,7 @@ enum Side {
     Bellows,
 }
 
-/// What Bellows is compared with.
+/// The program that Bellows is compared with.
 enum Reference {
     Dpdk(Testpmd),
     OtherBuild(Bellows),
@@ -65,22 +65,22 @@ impl Reference {
     }
 }
 
-/// What one back end did in one window.
+/// The results of one back end in one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Window {
     /// Millions of packets a second, by the client's counters.
     pub rate: f64,
-    /// The same by those of the back end.
+    /// The same by the counters of the back end.
     pub back_rate: f64,
-    /// Clocks a packet of the back end, in calls or rounds that moved packets.
+    /// Clocks a packet of the back end, in calls or iterations that moved packets.
     pub clocks: f64,
     /// Clocks a packet of the client.
     pub client_clocks: f64,
-    /// Which part of what the client wanted to send found no room in the ring.
+    /// The share of the client's packets that found no room in the ring.
     pub refused: f64,
-    /// Which part of the window the client and the back end waited for their processors.
+    /// The share of the window that the client and the back end waited for their processors.
     pub waited: [f64; 2],
-    /// Which part of the window they ran.
+    /// The share of the window that they ran.
     pub ran: [f64; 2],
 }
 
@@ -90,7 +90,7 @@ impl Window {
     }
 }
 
-/// All windows of one point, in pairs that follow one another: those of the reference and of Bellows.
+/// All windows of one point, in consecutive pairs: reference and Bellows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     pub point: Point,
@@ -99,18 +99,18 @@ pub struct Row {
     pub tsc_mhz: f64,
 }
 
-/// Hugepages set aside for the comparison, and given back.
+/// Hugepages reserved for the comparison, and returned afterwards.
 fn reserve_hugepages() -> Result<Hugepages, TaskError> {
     Hugepages::reserve(HUGEPAGES)
-        .map_err(|why| TaskError::chore(format!("{why}, or leave `hugepages` out of --memory")))
+        .map_err(|why| TaskError::failed(format!("{why}, or leave `hugepages` out of --memory")))
 }
 
 /// Measures at all points.
 pub fn measure(options: &Options) -> Result<Vec<Row>, TaskError> {
     if !tools::is_root() {
-        eprintln!("not root: the programs cannot be preferred to others, so that more windows will be starved");
+        eprintln!("not root: the programs run without priority, so more windows will be starved");
     }
-    processes::hurry();
+    processes::raise_own_priority();
     let points = options.points();
     let (mut rows, mut hugepages) = (Vec::new(), None);
     for (number, &point) in points.iter().enumerate() {
@@ -122,9 +122,9 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, TaskError> {
             Memory::Hugepages if hugepages.is_none() => hugepages = Some(reserve_hugepages()?),
             Memory::Hugepages => {}
         }
-        // Half an hour's work is not thrown away for one accident.
+        // One failed point does not discard half an hour of work.
         let row = measure_at(options, point).or_else(|failure| {
-            eprintln!("once more, because: {failure}");
+            eprintln!("trying again: {failure}");
             measure_at(options, point)
         });
         rows.push(row?);
@@ -133,7 +133,7 @@ pub fn measure(options: &Options) -> Result<Vec<Row>, TaskError> {
 }
 
 fn measure_at(options: &Options, point: Point) -> Result<Row, TaskError> {
-    let folder = scratch::make().map_err(TaskError::chore)?;
+    let folder = scratch::make().map_err(TaskError::failed)?;
     Bench::start(options, point, folder.path())?.measure(options)
 }
 
@@ -154,7 +154,7 @@ impl Bench {
             Some(program) => {
                 let folder = folder.join("other");
                 let made = fs::create_dir_all(&folder);
-                made.map_err(|error| TaskError::chore(format!("cannot make {}: {error}", folder.display())))?;
+                made.map_err(|error| TaskError::failed(format!("cannot make {}: {error}", folder.display())))?;
                 let other = Bellows::start(options, Some(program), direction, size, &sockets[0], &folder)?;
                 Reference::OtherBuild(other)
             }
@@ -167,9 +167,9 @@ impl Bench {
     fn measure(mut self, options: &Options) -> Result<Row, TaskError> {
         let mut windows: Vec<[Window; 2]> = Vec::new();
         let (mut pair, mut sound) = (0, 0);
-        // Starved windows are made up for, as long as there is hope.
+        // Starved windows are repeated, up to a limit.
         while sound < options.windows && pair < ATTEMPTS * options.windows {
-            // Each goes first as often as the other.
+            // Each goes first equally often.
             let (first, second) = match pair % 2 {
                 0 => (Side::Reference, Side::Bellows),
                 _ => (Side::Bellows, Side::Reference),
@@ -192,13 +192,13 @@ impl Bench {
         signal(works, "-CONT");
         self.start_client(port)?;
         thread::sleep(WARM_UP);
-        // Whoever reads the counters of a back end takes time from it: that is kept out of what the client's counters span.
-        let back_before = self.look_at_back_end(side)?;
+        // Reading a back end's counters takes time from it, so the client's counters do not span that.
+        let back_before = self.read_back_end(side)?;
         let before = self.look(side)?;
         thread::sleep(length);
         let after = self.look(side)?;
-        let back_after = self.look_at_back_end(side)?;
-        self.client.command("stop").map_err(TaskError::chore)?;
+        let back_after = self.read_back_end(side)?;
+        self.client.command("stop").map_err(TaskError::failed)?;
         Ok(self.compare([&before, &after], [&back_before, &back_after]))
     }
 
@@ -208,16 +208,16 @@ impl Bench {
             Direction::GuestToHost => &[&port, "set fwd txonly", "start"],
             Direction::HostToGuest => &[&port, "set fwd rxonly", "start"],
             Direction::Looped => {
-                // What an earlier window left in the loop goes out, so that each has as much in it.
-                self.client.commands(&[&port, "set fwd rxonly", "start"]).map_err(TaskError::chore)?;
+                // Flushes an earlier window's packets from the loop, so that each window starts with the same number.
+                self.client.commands(&[&port, "set fwd rxonly", "start"]).map_err(TaskError::failed)?;
                 thread::sleep(WARM_UP / 3);
                 &["stop", "set fwd io", &format!("start tx_first {BURSTS_IN_LOOP}")]
             }
         };
-        self.client.commands(commands).map_err(TaskError::chore)
+        self.client.commands(commands).map_err(TaskError::failed)
     }
 
-    fn look_at_back_end(&mut self, side: Side) -> Result<(Instant, Work), TaskError> {
+    fn read_back_end(&mut self, side: Side) -> Result<(Instant, Work), TaskError> {
         let work = match side {
             Side::Reference => self.reference.work()?,
             Side::Bellows => self.bellows.work()?,
@@ -230,7 +230,7 @@ impl Bench {
             Side::Reference => self.reference.pid(),
             Side::Bellows => self.bellows.pid(),
         };
-        let forwarded = self.client.forwarded().map_err(TaskError::chore)?;
+        let forwarded = self.client.forwarded().map_err(TaskError::failed)?;
         let at = Instant::now();
         let (received, sent, refused) = forwarded.port(side as usize);
         let packets = match self.point.direction {
@@ -266,7 +266,7 @@ impl Bench {
     }
 }
 
-/// The client's counters at one moment, and how client and back end have been scheduled until then.
+/// The client's counters, and the run times of client and back end, at one time.
 struct Look {
     at: Instant,
     packets: f64,
@@ -275,7 +275,7 @@ struct Look {
     scheduled: [Scheduled; 2],
 }
 
-/// How fast the time-stamp counter counts, as testpmd says behind its clocks: `at 2600 MHz Clock`.
+/// The frequency of the time-stamp counter, which testpmd prints after its clocks: `at 2600 MHz Clock`.
 fn tsc_mhz(client: &Testpmd) -> f64 {
     let said = client.said();
     let number = said.rsplit_once(" MHz Clock").and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok());

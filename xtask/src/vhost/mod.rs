@@ -1,11 +1,11 @@
 //! `cargo xtask peers vhost`: Bellows beside DPDK's vhost back end, before the same virtio driver.
 //!
-//! One DPDK testpmd is the client. It has two ports: behind one is a second testpmd with DPDK's vhost back end, behind the
-//! other a Bellows. The client has one processor, the back ends share another, and the one that is not measured is stopped
-//! by a signal. Both are measured in turns, in windows of a third of a second: a testpmd cannot take turns by the millisecond,
-//! because its counters have to be asked for.
+//! One DPDK testpmd is the client. It has two ports: one leads to a second testpmd with DPDK's vhost back end, the
+//! other to Bellows. The client has one processor, and the back ends share another; a signal stops the one that is not
+//! measured. They take turns in windows of a third of a second. A testpmd cannot take turns of a millisecond, because
+//! its counters have to be queried.
 //!
-//! In place of DPDK's back end another build of Bellows can be measured, which tells what a change has brought.
+//! Another build of Bellows can take the place of DPDK's back end, to measure a change.
 
 mod bench;
 mod processes;
@@ -22,11 +22,11 @@ use bench::Point;
 
 pub const TOOLS: &[Tool] = &[
     Tool { programs: &["dpdk-testpmd"], package: "dpdk-dev", purpose: "DPDK's virtio driver and vhost back end" },
-    Tool { programs: &["chrt"], package: "util-linux", purpose: "a share of the processor of their own" },
-    Tool { programs: &["kill"], package: "procps", purpose: "the end of the measured programs" },
+    Tool { programs: &["chrt"], package: "util-linux", purpose: "scheduling priorities" },
+    Tool { programs: &["kill"], package: "procps", purpose: "ending the measured programs" },
 ];
 
-/// Which options of a ring are on.
+/// The options of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     pub packed: bool,
@@ -50,7 +50,7 @@ impl Cell {
     }
 }
 
-/// Where packets go.
+/// The direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     GuestToHost,
@@ -70,7 +70,7 @@ impl Direction {
     }
 }
 
-/// What the client's memory is made of.
+/// The pages of the client's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     Plain,
@@ -86,7 +86,7 @@ impl Memory {
     }
 }
 
-/// In which shape the figures are printed.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Text,
@@ -94,7 +94,7 @@ enum Shape {
     Markdown,
 }
 
-/// What is asked for.
+/// The options of the comparison.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Options {
     cells: Vec<Cell>,
@@ -104,7 +104,7 @@ pub struct Options {
     /// Windows of each back end at each point.
     windows: usize,
     window: Duration,
-    /// Whether the client may use its loops with vector instructions.
+    /// Whether the client may use its vectorized loops.
     vectorized: bool,
     client_cpu: usize,
     cpu: usize,
@@ -114,12 +114,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// What Bellows is compared with, in words.
+    /// A description of the program that Bellows is compared with.
     fn reference(&self) -> &'static str {
         if self.against.is_some() { "other build" } else { "DPDK" }
     }
 
-    /// Everything, at leisure.
+    /// All points, in full length.
     fn full() -> Options {
         Options {
             cells: Cell::all(),
@@ -177,7 +177,7 @@ impl Options {
         }
         match options.cpu == options.client_cpu {
             true => {
-                Err(TaskError::usage("--cpu and --client-cpu are the same: two that poll cannot share a processor"))
+                Err(TaskError::usage("--cpu and --client-cpu are the same: polling programs cannot share a processor"))
             }
             false => Ok(options),
         }
@@ -196,20 +196,20 @@ impl Options {
     }
 }
 
-/// The things named in a list with commas.
+/// The values of a comma-separated list.
 fn list<T: Copy>(option: &str, names: &str, all: &[T], name: impl Fn(&T) -> String) -> Result<Vec<T>, TaskError> {
     let find = |wanted: &str| {
         let names = || all.iter().map(&name).collect::<Vec<_>>().join(", ");
         let found = all.iter().find(|thing| name(thing) == wanted).copied();
-        found.ok_or_else(|| TaskError::usage(format!("{option}: there is no '{wanted}'; there are {}", names())))
+        found.ok_or_else(|| TaskError::usage(format!("{option}: there is no '{wanted}'; choose from {}", names())))
     };
     names.split(',').map(find).collect()
 }
 
 fn number(option: &str, text: &str, range: std::ops::RangeInclusive<usize>) -> Result<usize, TaskError> {
     let number = text.parse().ok().filter(|number| range.contains(number));
-    let complain = || TaskError::usage(format!("{option} needs a number from {} to {}", range.start(), range.end()));
-    number.ok_or_else(complain)
+    let failure = || TaskError::usage(format!("{option} needs a number from {} to {}", range.start(), range.end()));
+    number.ok_or_else(failure)
 }
 
 /// Runs the comparison.
@@ -219,11 +219,11 @@ pub fn run(words: &[String]) -> Result<(), TaskError> {
         return Err(TaskError::usage(format!("--against: there is no program {}", program.display())));
     }
     if let Some(tool) = tools::provide(TOOLS).first() {
-        return Err(TaskError::chore(format!("missing: {tool}; needed for {}", tool.purpose)));
+        return Err(TaskError::failed(format!("missing: {tool}; needed for {}", tool.purpose)));
     }
     let mut build = cargo(&["build", "--release", "--quiet", "--package", "bellows"]);
     if !build.status().is_ok_and(|status| status.success()) {
-        return Err(TaskError::chore("the release build of bellows failed: see above"));
+        return Err(TaskError::failed("the release build of bellows failed: see above"));
     }
     let rows = bench::measure(&options)?;
     let text = match options.shape {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_measured_unless_something_is_named() {
+    fn everything_is_measured_by_default() {
         assert_eq!(parse(&[]).ok(), Some(Options::full()));
         assert_eq!(Options::full().points().len(), 8 * 3 * 3);
         let words = ["--cells", "split,packed+mergeable+in-order", "--directions", "looped", "--sizes", "64,1518"];
@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn brief_is_less_of_everything_but_what_is_named() {
+    fn brief_shortens_everything_except_given_options() {
         let options = parse(&["--windows", "5", "--brief"]).ok().unwrap();
         assert_eq!((options.sizes, options.windows), (vec![64], 5));
     }
 
     #[test]
-    fn a_mistaken_option_is_named() {
+    fn an_invalid_option_is_named() {
         for (words, why) in [
             (&["--cells", "split+magic"] as &[&str], "split+magic"),
             (&["--sizes", "59"], "from 60 to 1518"),

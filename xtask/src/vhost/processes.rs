@@ -1,4 +1,4 @@
-//! The three programs of the comparison, their counters, and their shares of the processor.
+//! The three programs of the comparison, their counters, and their processor time.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,21 +15,21 @@ use super::{Cell, Direction, Memory, Options};
 use crate::workspace::target_dir;
 use crate::{TaskError, tools};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a program has done so far.
+/// The work of a program so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// All packets.
     pub packets: f64,
-    /// Of each kind of work that is measured: the clocks of the time-stamp counter that it took, and for how many packets.
+    /// For each kind of measured work: its clocks of the time-stamp counter, and its packets.
     pub measured: [[f64; 2]; KINDS],
 }
 
-/// Two apps, which pull packets and push them.
+/// Two apps, each with pull and push.
 const KINDS: usize = 4;
 
-/// How long the threads of a process have run, and waited for a processor, in nanoseconds.
+/// The time that the threads of a process have run, and waited for a processor, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scheduled(HashMap<OsString, [f64; 2]>);
 
@@ -44,7 +44,7 @@ impl Scheduled {
         Scheduled(tasks.map(thread).collect())
     }
 
-    /// How long the thread that has run most since then has run, and waited.
+    /// The run and wait time since then of the thread that has run most.
     pub fn since(&self, then: &Scheduled) -> [f64; 2] {
         let threads = self.0.iter().map(|(thread, now)| {
             let then = then.0.get(thread).copied().unwrap_or_default();
@@ -54,25 +54,25 @@ impl Scheduled {
     }
 }
 
-/// Puts a program into a session of its own, so that its share of a processor is its own too, and takes from it what
-/// [`hurry`] has given to its parent. It dies with this process, even when it is stopped.
+/// Puts a program into its own session, which gives it its own share of a processor, and removes the priority that
+/// [`raise_own_priority`] has given to its parent. It dies with this process, even if it is stopped.
 const SESSION: [&str; 7] = ["chrt", "--other", "0", "setsid", "setpriv", "--pdeathsig", "KILL"];
 
-/// Lets this process, and the little programs that it runs, come before those that it measures: they leave nothing over.
-pub fn hurry() {
+/// Gives this process and its helper programs priority over the measured ones, which use all remaining time.
+pub fn raise_own_priority() {
     let _ = Command::new("chrt").args(["--rr", "--all-tasks", "--pid", "1", &std::process::id().to_string()]).output();
 }
 
-/// Lets the session of a program come before all others, where that is allowed.
-fn prefer(pid: u32) {
-    let deadline = Instant::now() + PATIENCE;
+/// Gives the session of a program priority over all others, if permitted.
+fn raise_session_priority(pid: u32) {
+    let deadline = Instant::now() + TIMEOUT;
     while session_of(pid) != Some(pid) && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(1));
     }
     let _ = fs::write(format!("/proc/{pid}/autogroup"), "-20");
 }
 
-/// The session of a process: that of whoever started it until it has one of its own.
+/// The session of a process: its parent's until it has its own.
 fn session_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split_whitespace().nth(3)?.parse().ok()
@@ -91,9 +91,9 @@ fn launch(cpu: usize, memory: Memory, devices: Vec<String>) -> Launch {
 }
 
 fn start(launch: &Launch) -> Result<Testpmd, TaskError> {
-    let mut testpmd = launch.spawn().map_err(TaskError::chore)?;
-    prefer(testpmd.pid());
-    testpmd.ready().map_err(TaskError::chore)?;
+    let mut testpmd = launch.spawn().map_err(TaskError::failed)?;
+    raise_session_priority(testpmd.pid());
+    testpmd.ready().map_err(TaskError::failed)?;
     Ok(testpmd)
 }
 
@@ -113,7 +113,7 @@ pub fn dpdk(
         Direction::Looped => "io",
     };
     let (mode, size) = (format!("set fwd {mode}"), format!("set txpkts {size}"));
-    dpdk.commands(&["set record-core-cycles on", &mode, &size, "start"]).map_err(TaskError::chore)?;
+    dpdk.commands(&["set record-core-cycles on", &mode, &size, "start"]).map_err(TaskError::failed)?;
     Ok(dpdk)
 }
 
@@ -135,7 +135,7 @@ pub fn client(
     }
     let mut client = start(&launch)?;
     let size = format!("set txpkts {size}");
-    client.commands(&["set record-core-cycles on", &size]).map_err(TaskError::chore)?;
+    client.commands(&["set record-core-cycles on", &size]).map_err(TaskError::failed)?;
     Ok(client)
 }
 
@@ -147,7 +147,7 @@ pub struct Bellows {
 }
 
 impl Bellows {
-    /// Starts one with a port at a socket; its files go into `folder`. It is the release build, unless it is another one.
+    /// Starts Bellows with a port at a socket; its files go into `folder`. It is the release build, or another build.
     pub fn start(
         options: &Options,
         other: Option<&Path>,
@@ -156,12 +156,12 @@ impl Bellows {
         socket: &Path,
         folder: &Path,
     ) -> Result<Bellows, TaskError> {
-        let complain = |error: std::io::Error| TaskError::chore(format!("cannot run bellows: {error}"));
+        let failure = |error: std::io::Error| TaskError::failed(format!("cannot run bellows: {error}"));
         let file = folder.join("network.toml");
-        fs::write(&file, network(direction, size, socket)).map_err(complain)?;
+        fs::write(&file, network(direction, size, socket)).map_err(failure)?;
         let built = target_dir().join("release/bellows");
-        let program = other.unwrap_or(&built).canonicalize().map_err(complain)?;
-        let log = fs::File::create(folder.join("log")).map_err(complain)?;
+        let program = other.unwrap_or(&built).canonicalize().map_err(failure)?;
+        let log = fs::File::create(folder.join("log")).map_err(failure)?;
         let mut command = Command::new(SESSION[0]);
         command.args(&SESSION[1..]).arg(&program).arg("run").arg(&file).args([
             "--name",
@@ -170,15 +170,15 @@ impl Bellows {
             &options.cpu.to_string(),
         ]);
         command.env("BELLOWS_RUNTIME_DIR", folder.join("networks")).env("PATH", tools::search_path());
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(complain)?;
-        prefer(child.id());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().map_err(failure)?;
+        raise_session_priority(child.id());
         let mut bellows = Bellows { child, program, folder: folder.to_owned() };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !socket.exists() {
             let ended = bellows.child.try_wait().is_ok_and(|status| status.is_some());
             if ended || Instant::now() > deadline {
                 let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
-                return Err(TaskError::chore(format!("bellows does not listen at {}:\n{log}", socket.display())));
+                return Err(TaskError::failed(format!("bellows does not listen at {}:\n{log}", socket.display())));
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -194,11 +194,11 @@ impl Bellows {
         let mut command = Command::new(&self.program);
         let output =
             command.args(["show", "peers", "--json"]).env("BELLOWS_RUNTIME_DIR", self.folder.join("networks")).output();
-        let output = output.map_err(|error| TaskError::chore(format!("cannot run bellows show: {error}")))?;
+        let output = output.map_err(|error| TaskError::failed(format!("cannot run bellows show: {error}")))?;
         match output.status.success() {
             true => Work::read(&output.stdout)
-                .map_err(|why| TaskError::chore(format!("what `bellows show --json` prints is not understood: {why}"))),
-            false => Err(TaskError::chore(format!(
+                .map_err(|why| TaskError::failed(format!("cannot parse the output of `bellows show --json`: {why}"))),
+            false => Err(TaskError::failed(format!(
                 "bellows show: {}\nits log:\n{}",
                 String::from_utf8_lossy(&output.stderr).trim(),
                 fs::read_to_string(self.folder.join("log")).unwrap_or_default()
@@ -214,12 +214,12 @@ impl Drop for Bellows {
     }
 }
 
-/// What DPDK does in testpmd's modes `rxonly`, `txonly` and `io`.
+/// The network that does the same as DPDK in testpmd's modes `rxonly`, `txonly` and `io`.
 fn network(direction: Direction, size: usize, socket: &Path) -> String {
     let (links, partner) = match direction {
         Direction::GuestToHost => ("\"port.output -> partner.input\"", "app = \"sink\"".to_owned()),
         Direction::HostToGuest => ("\"partner.output -> port.input\"", format!("app = \"source\"\nsize = {size}")),
-        // An app's output may not lead to itself; this one hands on whole vectors.
+        // An app's output may not lead to itself; this app forwards whole vectors.
         Direction::Looped => {
             ("\"port.output -> partner.input\", \"partner.output -> port.input\"", "app = \"join\"".to_owned())
         }
@@ -229,22 +229,22 @@ fn network(direction: Direction, size: usize, socket: &Path) -> String {
 }
 
 impl Work {
-    /// Of a testpmd, which measures every round.
+    /// The work of a testpmd, which measures every iteration.
     pub fn of(testpmd: &mut Testpmd) -> Result<Work, TaskError> {
-        let (clocks, packets) = testpmd.forwarded().map_err(TaskError::chore)?.cycles.unwrap_or_default();
+        let (clocks, packets) = testpmd.forwarded().map_err(TaskError::failed)?.cycles.unwrap_or_default();
         let mut measured = [[0.0; 2]; KINDS];
         measured[0] = [clocks as f64, packets as f64];
         Ok(Work { packets: packets as f64, measured })
     }
 
-    /// Packets since then, and clocks for each of them.
+    /// Packets since then, and clocks per packet.
     pub fn since(&self, then: &Work) -> (f64, f64) {
         let kinds = self.measured.iter().zip(&then.measured).filter(|(now, then)| now[1] > then[1]);
         let clocks = kinds.map(|(now, then)| (now[0] - then[0]) / (now[1] - then[1])).sum();
         (self.packets - then.packets, clocks)
     }
 
-    /// Reads what `bellows show --json` prints: of each app the clocks and packets of its calls in sampled breaths,
+    /// Parses the output of `bellows show --json`: of each app the clocks and packets of its calls in sampled breaths,
     /// and the packets of the first link.
     fn read(counters: &[u8]) -> Result<Work, String> {
         let counters: Value = serde_json::from_slice(counters).map_err(|error| error.to_string())?;
@@ -263,7 +263,7 @@ impl Work {
     }
 }
 
-/// Stops a process, or lets it go on.
+/// Stops or continues a process.
 pub fn signal(pid: u32, signal: &str) {
     let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
 }
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clocks_of_a_sample_stand_for_all() {
+    fn sampled_clocks_are_extrapolated() {
         let counters = r#"{
   "apps": [
     {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_does_what_testpmd_does() {
+    fn networks_match_testpmd_modes() {
         let network = |direction| network(direction, 64, Path::new("/tmp/s"));
         assert!(network(Direction::GuestToHost).contains("app = \"sink\""));
         assert!(network(Direction::HostToGuest).contains("app = \"source\"\nsize = 64\n"));

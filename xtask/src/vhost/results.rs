@@ -1,4 +1,4 @@
-//! What the windows say: medians with intervals, ratios, and which side limits.
+//! Evaluation of the windows: medians with intervals, ratios, and the limiting side.
 
 use std::fmt::Write;
 use std::ops::Deref;
@@ -6,10 +6,10 @@ use std::ops::Deref;
 use super::bench::{Point, Row, Window};
 use super::{Cell, Direction, Memory};
 
-/// From this part of the time on a side is always at work.
+/// The share of the time above which a side counts as always at work.
 const BUSY: f64 = 0.9;
 
-/// A median with its 95 percent confidence interval, which is not a number without samples, and the number of samples.
+/// A median with its 95 percent confidence interval, NaN without samples, and the number of samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Median {
     found: bellows_stats::Median,
@@ -32,7 +32,7 @@ impl Median {
         Median { found, count: samples.len() }
     }
 
-    /// Whether the machine was too disturbed to tell a ratio.
+    /// Whether the machine was too disturbed for a ratio.
     fn is_undecided(&self) -> bool {
         bellows_stats::is_ratio_undecided(self.count, &self.found)
     }
@@ -46,8 +46,8 @@ impl Median {
     }
 }
 
-/// The windows of a row in which both back ends had their processors.
-fn sound(row: &Row) -> impl Iterator<Item = &[Window; 2]> {
+/// The windows of a point in which both back ends had their processors.
+fn valid_windows(row: &Row) -> impl Iterator<Item = &[Window; 2]> {
     row.windows.iter().filter(|pair| !pair.iter().any(Window::is_starved))
 }
 
@@ -57,12 +57,12 @@ fn starved(row: &Row) -> usize {
 
 /// A figure of one back end at one point.
 fn figure(row: &Row, side: usize, of: fn(&Window) -> f64) -> Median {
-    Median::of(sound(row).map(|pair| of(&pair[side])))
+    Median::of(valid_windows(row).map(|pair| of(&pair[side])))
 }
 
-/// A figure of Bellows over the same of the reference.
+/// The ratio of a figure of Bellows to that of the reference.
 fn ratio(row: &Row, of: fn(&Window) -> f64) -> Median {
-    Median::of(sound(row).map(|pair| of(&pair[1]) / of(&pair[0])))
+    Median::of(valid_windows(row).map(|pair| of(&pair[1]) / of(&pair[0])))
 }
 
 fn rate(window: &Window) -> f64 {
@@ -73,11 +73,11 @@ fn clocks(window: &Window) -> f64 {
     window.clocks
 }
 
-/// Which side limits the rate. The one that receives does when it is always at work, and otherwise the one that sends, which
-/// works all the time; in a loop it is the one that works for the larger part of the time.
+/// The side that limits the rate. The receiver limits if it is always at work, otherwise the sender, which works all
+/// the time; in a loop it is the side that works for the larger part of the time.
 fn limit(row: &Row, side: usize) -> &'static str {
     let busy = |of: fn(&Window) -> f64| {
-        Median::of(sound(row).map(|pair| of(&pair[side]) * pair[side].rate / row.tsc_mhz)).value
+        Median::of(valid_windows(row).map(|pair| of(&pair[side]) * pair[side].rate / row.tsc_mhz)).value
     };
     let by_client = match row.point.direction {
         Direction::GuestToHost => busy(clocks) < BUSY,
@@ -87,7 +87,7 @@ fn limit(row: &Row, side: usize) -> &'static str {
     if by_client { "client" } else { "back end" }
 }
 
-/// The figures side by side, with what stands above those of the reference.
+/// The figures side by side, with the heading of the reference's columns.
 pub fn text(rows: &[Row], reference: &str) -> String {
     let mut text = format!(
         "vhost-user · back ends before the same virtio driver, in turns: {reference} and Bellows\n\
@@ -117,7 +117,7 @@ pub fn text(rows: &[Row], reference: &str) -> String {
             figure(row, 1, clocks).value,
             works.written(),
             format!("{} / {}", limit(row, 0), limit(row, 1)),
-            sound(row).count(),
+            valid_windows(row).count(),
             row.windows.len(),
         );
     }
@@ -163,12 +163,12 @@ pub fn json(rows: &[Row], reference: &str) -> String {
             cell.in_order,
             direction.name(),
             memory.name(),
-            sound(row).count(),
+            valid_windows(row).count(),
             starved(row)
         );
         let mut result = |case: &str, unit: &str, median: Median, more: &str| {
             if median.value.is_finite() {
-                // Shares of one back end are what they are; ratios of the two are compared.
+                // Shares of one back end are absolute; ratios of the two are compared.
                 let (value, undecided) = match more.is_empty() && median.is_undecided() {
                     true => ("null".to_owned(), "\"undecided\": true, "),
                     false => (format!("{:.4}", median.value), ""),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_that_the_machine_did_not_let_be_measured_is_not_printed() {
+    fn an_undecided_ratio_is_not_printed() {
         let windows: Vec<(f64, f64)> = (0..9).map(|_| (10.0, 50.0)).collect();
         let mut row = row(0, 64, &windows);
         for (number, pair) in row.windows.iter_mut().enumerate() {
@@ -323,13 +323,13 @@ mod tests {
     fn a_starved_window_takes_its_partner_with_it() {
         let mut row = row(0, 64, &[(10.0, 50.0), (20.0, 60.0), (30.0, 70.0)]);
         row.windows[1][0].waited = [0.0, 0.1];
-        assert_eq!((sound(&row).count(), starved(&row)), (2, 1));
+        assert_eq!((valid_windows(&row).count(), starved(&row)), (2, 1));
         assert_eq!(figure(&row, 1, rate).value, 20.0);
         assert!((ratio(&row, clocks).value - 0.5).abs() < 1e-9);
     }
 
     #[test]
-    fn who_is_always_at_work_is_the_limit() {
+    fn the_side_always_at_work_is_the_limit() {
         let mut row = row(0, 64, &[(10.0, 250.0)]);
         assert_eq!(limit(&row, 1), "back end", "250 clocks a packet at 10 Mpps are most of 2,600 MHz");
         assert_eq!(limit(&row, 0), "back end");
