@@ -1,4 +1,4 @@
-//! What can be typed. The help, the completions and the man pages are made from these definitions.
+//! The command line. Help, completions and man pages are generated from these definitions.
 
 use clap::Parser;
 

@@ -1,7 +1,7 @@
 //! The process around a running engine.
 //!
-//! The engine has a thread of its own, and nothing else runs there. The main thread waits for what happens: signals
-//! (a third thread collects them), requests (the control socket's threads), the end of the run, and the time.
+//! The engine has a thread of its own. The main thread waits for events: signals (collected by a third thread),
+//! requests (from the control socket's threads), the end of the run, and timeouts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -30,38 +30,38 @@ use crate::report::{self, StoppedBy};
 use crate::terminal::{ControllingTerminal, Hangup};
 use crate::text::span;
 
-/// How often watched files are looked at.
+/// The interval at which watched files are checked.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A network that is ready to run.
 pub struct Supervisor {
-    /// Where it came from.
+    /// The network's file.
     pub file: NetworkFile,
     /// The catalogue, for reloads.
     pub registry: Arc<Registry>,
     /// The network.
     pub loaded: Loaded,
-    /// How to run it.
+    /// The settings of the run.
     pub settings: Settings,
     /// The processor to run on.
     pub cpu: Option<usize>,
     /// The run's folder.
     pub runtime_dir: Arc<RuntimeDir>,
-    /// When to stop it.
+    /// The time after which to stop it.
     pub duration: Option<Duration>,
     /// Whether to reload when a file changes.
     pub watch: bool,
 }
 
-/// What the main thread waits for.
+/// The events of the main thread.
 enum SupervisorEvent {
     Signal(i32),
     StopRequested,
-    /// The run is over; without an outcome if the engine itself panicked.
+    /// The run is over. There is no outcome if the engine itself panicked.
     Ended(Box<Option<Outcome>>),
 }
 
-/// From now on, SIGINT, SIGTERM and SIGHUP wait to be handled.
+/// Starts to queue SIGINT, SIGTERM and SIGHUP.
 ///
 /// # Errors
 /// Those of installing a signal handler.
@@ -85,7 +85,7 @@ impl Supervisor {
         // An app may hang when it starts, so the second signal must work by now.
         forward_signals(signals, sender.clone(), Arc::clone(&self.runtime_dir));
         let control = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), self.cpu, sender.clone())?;
-        // The time of `--duration` is the engine's; starting the apps does not count.
+        // `--duration` counts the engine's time, without the start of the apps.
         let started = Instant::now();
         tracing::info!("running `{}` as `{}` (process {})", self.file.name(), self.runtime_dir.name(), process::id());
 
@@ -106,7 +106,7 @@ impl Supervisor {
             );
         }
         watch_breaths(&control);
-        // A moment too far away to be told is as good as none.
+        // A deadline too far away to represent counts as none.
         let deadline = self.duration.and_then(|duration| started.checked_add(duration));
         wait(&run, &events, deadline, self.watch, terminal)
     }
@@ -156,8 +156,8 @@ fn cannot_start(error: &StartError) -> CommandError {
     }
 }
 
-/// Starts the thread that watches for slow breaths: by the main thread, because one of the engine's would share its
-/// processor.
+/// Starts the thread that watches for slow breaths. The main thread does this, because a child of the engine's thread
+/// would share its processor.
 fn watch_breaths(control: &Control) {
     let control = control.clone();
     let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || control.watch_breaths());
@@ -166,7 +166,7 @@ fn watch_breaths(control: &Control) {
     }
 }
 
-/// Passes signals on to the main thread. A second one to stop ends the process where it stands.
+/// Passes signals on to the main thread. A second request to stop ends the process at once.
 fn forward_signals(mut signals: Signals, events: Sender<SupervisorEvent>, runtime_dir: Arc<RuntimeDir>) {
     thread::spawn(move || {
         let mut stopping = false;
@@ -181,7 +181,7 @@ fn forward_signals(mut signals: Signals, events: Sender<SupervisorEvent>, runtim
     });
 }
 
-/// The main thread while the engine runs.
+/// The main thread's loop while the engine runs.
 fn wait(
     run: &Arc<Run>,
     events: &Receiver<SupervisorEvent>,
@@ -236,11 +236,11 @@ fn wait(
     }
 }
 
-/// Tells the log when the engine hangs in an app, and when that is over: once each.
+/// Logs when the engine hangs in an app, and when that is over: once each.
 #[derive(Default)]
 struct HangLog {
     hang: Option<Hang>,
-    /// When it looked last, and when it found that it had not looked for long: the whole process had been stopped, then.
+    /// The last check, and the last time at which the check itself was late because the whole process had been stopped.
     looked: u64,
     resumed: u64,
 }
@@ -271,7 +271,7 @@ impl HangLog {
     }
 }
 
-/// Reloads on a thread of its own, so that signals and the time are not held up, and logs what comes of it.
+/// Reloads on a separate thread, so that signals and timeouts are not delayed, and logs the result.
 fn reload_in_background(run: &Arc<Run>) {
     let reloading = Arc::clone(run);
     let work = move || match reloading.reload(None, &[]) {
@@ -283,7 +283,7 @@ fn reload_in_background(run: &Arc<Run>) {
     }
 }
 
-/// What the main thread and those that serve clients share.
+/// The state shared by the main thread and the threads that serve clients.
 struct Run {
     runtime_dir: Arc<RuntimeDir>,
     control: Control,
@@ -295,7 +295,7 @@ struct Run {
     events: Sender<SupervisorEvent>,
 }
 
-/// Where the running network came from.
+/// The file of the running network.
 struct Source {
     file: NetworkFile,
     watched: Watched,
@@ -322,7 +322,7 @@ impl Run {
         let loaded = match file.load(&self.registry) {
             Ok(loaded) => loaded,
             Err(mistakes) => {
-                // One of these is going to be mended.
+                // The user is going to fix one of these files.
                 self.source().watched.add(mistakes.files());
                 return Err(CommandError::Diagnosed(mistakes.render(false)));
             }
@@ -351,8 +351,8 @@ impl Run {
     }
 }
 
-/// The path of `other`, its folder written as in `current` if it is the same one: apps are the same only if the paths
-/// in their configs are relative to the same folder.
+/// The path of `other`, with its folder written as in `current` if it is the same folder: apps are equal only if their
+/// paths are relative to the same folder.
 fn respelled(other: &Path, current: &Path) -> PathBuf {
     let folder = |path: &Path| std::fs::canonicalize(path.parent().filter(|path| !path.as_os_str().is_empty())?).ok();
     let here = || std::env::current_dir().ok();
@@ -398,7 +398,7 @@ impl control::Engine for Run {
     }
 }
 
-/// What tells one content of a file from another.
+/// The properties of a file that change with its content.
 type Stamp = Option<(SystemTime, u64)>;
 
 fn stamp(file: &Path) -> Stamp {
@@ -406,10 +406,10 @@ fn stamp(file: &Path) -> Stamp {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-/// Files, as they were when they were read.
+/// Files, in the state in which they were read.
 struct Watched {
     files: Vec<(PathBuf, Stamp)>,
-    /// What the files looked like the last time, if not as they were read.
+    /// The state of the files at the last check, if it differs from the state in which they were read.
     changing: Option<Vec<Stamp>>,
 }
 
@@ -422,15 +422,15 @@ impl Watched {
         Watched { files: files.into_iter().map(stamped).collect(), changing: None }
     }
 
-    /// Takes more files in.
+    /// Adds files.
     fn add(&mut self, files: &[PathBuf]) {
         let new = files.iter().filter(|file| !self.files.iter().any(|(known, _)| known == *file));
         let more = Watched::new(new.cloned().collect()).files;
         self.files.extend(more);
     }
 
-    /// Whether a file has changed since it was read, and no longer changes: what is half written is not read.
-    /// A change is reported once.
+    /// Whether a file has changed since it was read and is now stable: a half-written file is not read. Each change is
+    /// reported once.
     fn have_changed(&mut self) -> bool {
         let now: Vec<Stamp> = self.files.iter().map(|(file, _)| stamp(file)).collect();
         if now.iter().eq(self.files.iter().map(|(_, stamp)| stamp)) {

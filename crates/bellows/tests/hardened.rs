@@ -34,7 +34,7 @@ fn a_refused_native_schedule_is_replaced_and_reported() {
     };
     let said = said.fine();
     for part in
-        ["schedule flat", "warning: the schedule was flat, not native as asked for: the kernel lets nothing be made"]
+        ["schedule flat", "warning: the schedule was flat, not native as requested: the kernel lets nothing be made"]
     {
         assert!(said.stdout.contains(part), "{part} is not in\n{}", said.stdout);
     }

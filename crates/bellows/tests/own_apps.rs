@@ -384,7 +384,7 @@ fn a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload() {
     running.wait_for_log("app `bomb` panicked");
     eventually("it is degraded", || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["failed"] == json!(["bomb"]));
     let told = sandbox.bellows(&["ps"]).fine().stdout;
-    assert!(told.contains(" degraded ") && told.contains("network: failed and called no more: `bomb`"), "{told}");
+    assert!(told.contains(" degraded ") && told.contains("network: failed and no longer called: `bomb`"), "{told}");
     let shown = sandbox.bellows(&["show"]).fine().stdout;
     assert!(shown.contains("degraded: the app `bomb` has panicked"), "{shown}");
     let report = sandbox.bellows(&["reload", "network", "--json"]).fine().json();

@@ -26,7 +26,7 @@ use crate::text::{count, span};
 
 /// Show a network's counters and costs
 ///
-/// Of a crashed network, what it left is shown. Without a part, these are apps, links, drops and counters.
+/// For a crashed network, its last counters are shown. Without a part, `show` prints apps, links, drops and counters.
 #[derive(Debug, Args)]
 #[command(visible_aliases = ["status", "stats"])]
 pub struct Arguments {
@@ -45,7 +45,7 @@ pub struct Arguments {
     hot: hot::Options,
 }
 
-/// What can be shown alone.
+/// The parts that `show` can print alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Apps,
@@ -62,7 +62,7 @@ pub enum Part {
     Status,
 }
 
-/// The parts, by name, and what each shows.
+/// The parts by name, with a description of each.
 const PARTS: &[(&str, Part, &str)] = &[
     ("run", Part::Run, "what each app costs"),
     ("latency", Part::Latency, "how long packets and breaths take"),
@@ -75,10 +75,10 @@ const PARTS: &[(&str, Part, &str)] = &[
     ("config", Part::Config, "the network file as it was read"),
     ("breath", Part::Breath, "the calls of a breath in order, and their machine code"),
     ("vhost", Part::Vhost, "virtio devices: sockets, negotiated features, rings and their counters"),
-    ("status", Part::Status, "what apps say of their own state"),
+    ("status", Part::Status, "the state that each app reports"),
 ];
 
-/// The parts, each with what it shows, in words.
+/// The list of parts and their descriptions, as help text.
 pub fn parts() -> Vec<(&'static str, &'static str)> {
     PARTS.iter().map(|(name, _, what)| (*name, *what)).collect()
 }
@@ -94,17 +94,17 @@ fn part(name: &str) -> Option<Part> {
 }
 
 impl Arguments {
-    /// Which part (all without one) of which network. A single word that names no part is a network's name.
+    /// The part (or all) and the network. A single word that is not a part is a network's name.
     fn read(&self) -> Result<(Option<Part>, Option<&str>), CommandError> {
         let (first, second) = (self.first.as_deref(), self.second.as_deref());
         match (first.map(|word| (word, part(word))), second.map(|word| (word, part(word)))) {
             (None, _) => Ok((None, None)),
             (Some((_, Some(part))), name) => Ok((Some(part), name.map(|(name, _)| name))),
-            // The other way round can mean but one thing.
+            // With the arguments swapped there is only one meaning.
             (Some((name, None)), Some((_, Some(part)))) => Ok((Some(part), Some(name))),
             (Some((name, None)), None) => {
                 let names: Vec<String> = RuntimeDir::all().iter().map(RuntimeDir::name).collect();
-                // What follows an `@` says which of a network's runs is meant.
+                // The suffix after `@` selects one of a network's runs.
                 let network = name.split('@').next().unwrap_or(name);
                 if RuntimeDir::all().iter().any(|runtime_dir| runtime_dir.is_called(network)) {
                     return Ok((None, Some(name)));
@@ -116,7 +116,7 @@ impl Arguments {
     }
 }
 
-/// What is said to a word that is neither a part nor the name of one of these networks.
+/// The error for a word that is neither a part nor one of these networks.
 fn unknown(word: &str, networks: &[String]) -> String {
     let names = || PARTS.iter().map(|(name, ..)| *name);
     let meant = match nearest(word, names().chain(networks.iter().map(String::as_str))) {
@@ -164,7 +164,7 @@ impl Execute for Arguments {
     }
 }
 
-/// Shows the parts that are tables of one look at the counters.
+/// Shows the parts that are tables made from one snapshot of the counters.
 fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Result<ExitCode, CommandError> {
     let (name, state, pid) = (runtime_dir.name(), networks::state(&runtime_dir), runtime_dir.process());
     let user = runtime_dir.user();
@@ -220,7 +220,7 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says that what is shown is the last that there was.
+/// Says that the figures are the last that the network left.
 fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
     let pid = counters.pid;
     match state {
@@ -232,7 +232,7 @@ fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
     }
 }
 
-/// What was dropped, as the table of `show errors` has it.
+/// The rows of `show errors`: drops by app and reason.
 fn errors(counters: &Snapshot) -> Vec<Value> {
     let of_app = |(removed, app): (bool, &bellows_observe::AppCounts)| {
         let drops = app.drops.iter().filter(|(_, packets)| **packets > 0);
@@ -251,7 +251,7 @@ fn errors(counters: &Snapshot) -> Vec<Value> {
     apps.flat_map(of_app).chain(links).chain(forgotten).collect()
 }
 
-/// The engine's own counters, in a line.
+/// The engine's own counters, on one line.
 fn engine(counters: &Snapshot) -> String {
     format!(
         "schedule {}; {} breaths, {} of them idle; {} sleeps; {} of {} buffers in use; {} reloads{}\n",

@@ -24,9 +24,9 @@ use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, 
 
 /// Show the slowest breaths of a network's last seconds
 ///
-/// An engine records whole breaths, at a rate that adapts, and besides all sleeps and reloads, in a ring in its folder: what is old
-/// makes room for what is new. A breath's time is compared with the median of all that are recorded, and each call's with
-/// that of the same app's calls.
+/// An engine records whole breaths, at a rate that adapts, and also all sleeps and reloads, in a ring buffer in its
+/// folder: new events overwrite old ones. The time of a breath is compared with the median of all recorded breaths, and
+/// the time of a call with the median of the same app's calls.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The network's name, if several run
@@ -51,13 +51,13 @@ pub struct Arguments {
     export: Option<PathBuf>,
 }
 
-/// How many things that made breaths slow are listed.
+/// The maximum number of causes to list.
 const MAX_SUSPECTS: usize = 6;
 
-/// Why there may be none.
+/// The reason for which there may be no timeline.
 const NO_TIMELINE: &str = "without `sampling` in [engine] none is written";
 
-/// How far to look back if nobody says so.
+/// How far to look back by default.
 const LAST: Duration = Duration::from_secs(5);
 
 impl Execute for Arguments {
@@ -90,23 +90,23 @@ impl Execute for Arguments {
     }
 }
 
-/// What is to be seen of a recording.
+/// The report on a recording.
 struct View {
     name: String,
     user: String,
     state: State,
-    /// What was recorded within the time to look at.
+    /// The part of the recording within the time span.
     history: History,
-    /// What is usual in all that was recorded.
+    /// The usual times in the whole recording.
     usual: Usual,
-    /// The events within the time to look at.
+    /// The events within the time span.
     events: Vec<Event>,
-    /// When that begins.
+    /// The start of the time span.
     start: u64,
 }
 
 impl View {
-    /// The time that was looked at, as far as there was something to see.
+    /// The length of the time span, as far as the recording covers it.
     fn span(&self) -> Option<Span> {
         let seen = self.history.span()?;
         Some(seen.within(Span { start: self.start, end: seen.end }))
@@ -198,7 +198,7 @@ impl View {
         text
     }
 
-    /// What made all slow breaths slow.
+    /// The causes of all slow breaths.
     fn suspects(&self, rich: bool) -> String {
         let suspects = suspects(&self.history, &self.usual);
         let all: u64 = suspects.iter().map(|suspect| suspect.breaths).sum();
@@ -217,13 +217,13 @@ impl View {
         }
         format!(
             "\n{} took more than twice the median:\n{}\
-             What comes from outside the apps, such as the system running something else, strikes by the usual share.\n",
+             Delays from outside the apps, such as other processes, hit each app by its usual share of the time.\n",
             plural(all, "breath"),
             table.render(rich)
         )
     }
 
-    /// What made a breath slow, in words.
+    /// The cause of a slow breath, in words.
     fn why(&self, slow: &Slow) -> String {
         match (&slow.cause, slow.culprit()) {
             (Some(Cause::Between), _) => format!(
@@ -246,7 +246,7 @@ impl View {
     }
 }
 
-/// What made breaths slow, in words.
+/// A cause of slow breaths, in words.
 fn name(cause: &Cause) -> String {
     match cause {
         Cause::App { app, entry } => format!("{entry} of {app}"),
@@ -254,7 +254,7 @@ fn name(cause: &Cause) -> String {
     }
 }
 
-/// What an app did that made a breath slow.
+/// The app's call that made a breath slow.
 fn blame_call(call: &Compared) -> String {
     let mut text = format!(
         "the {} of `{}` took {} for {}",
@@ -301,14 +301,14 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// The time of the day in UTC, as the log has it, to the microsecond.
+/// The time of day in UTC, in the log's format, to the microsecond.
 fn moment(at: u64) -> String {
     let mut time = time_of_day(at);
     time.truncate("12:34:56.123456".len());
     time
 }
 
-/// As [`moment`], to the millisecond.
+/// Like [`moment`], to the millisecond.
 fn to_millis(at: u64) -> String {
     let mut time = moment(at);
     time.truncate("12:34:56.123".len());
@@ -330,7 +330,7 @@ fn incidents(row: &Row) -> String {
     reloads.chain(panics).chain(late).collect::<Vec<_>>().join(", ")
 }
 
-/// A breath that took longer than it may.
+/// A breath that exceeded `breath_limit`.
 fn describe_late(late: &Late) -> String {
     let time = nanos(late.nanos);
     match &late.app {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     proptest! {
-        /// A damaged recording can be printed, and cannot drive the terminal.
+        /// A damaged recording can be printed, and cannot control the terminal.
         #[test]
         fn whatever_was_recorded_can_be_printed(events in any_events()) {
             let view = view(&events);

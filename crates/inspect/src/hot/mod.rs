@@ -161,7 +161,7 @@ fn refused(name: &str, pid: u32, error: &SampleError) -> InspectError {
 fn breath(runtime_dir: &RuntimeDir) -> Result<Listing, InspectError> {
     match ask(runtime_dir, &Request::Breath)? {
         Reply::Breath(listing) => Ok(listing),
-        _ => Err(InspectError::Failed(format!("`{}` answers something else than its breath", runtime_dir.name()))),
+        _ => Err(InspectError::Failed(format!("`{}` did not answer with its breath", runtime_dir.name()))),
     }
 }
 

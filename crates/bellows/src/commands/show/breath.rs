@@ -1,4 +1,4 @@
-//! `bellows show breath`: what a breath calls, and the machine code that does.
+//! `bellows show breath`: the calls of a breath, and their machine code.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use crate::text::{count, span};
 
 pub fn execute(runtime_dir: &RuntimeDir, json: bool) -> Result<ExitCode, CommandError> {
     let Reply::Breath(listing) = ask(runtime_dir, &Request::Breath)? else {
-        return Err(CommandError::Failed(format!("`{}` answers something else than its breath", runtime_dir.name())));
+        return Err(CommandError::Failed(format!("`{}` did not answer with its breath", runtime_dir.name())));
     };
     let text = if json { format!("{:#}\n", json!(listing)) } else { render(&listing) };
     terminal::print(&text)?;
@@ -26,7 +26,7 @@ pub fn execute(runtime_dir: &RuntimeDir, json: bool) -> Result<ExitCode, Command
 fn render(listing: &Listing) -> String {
     let mut text = format!("schedule {}", listing.schedule);
     if let Some(fallback_reason) = &listing.fallback_reason {
-        let _ = write!(text, ", not native as asked for: {fallback_reason}");
+        let _ = write!(text, ", not native as requested: {fallback_reason}");
     }
     let _ = writeln!(text, "\n\ncalls of a breath, in order:");
     for call in &listing.calls {
@@ -47,7 +47,7 @@ fn render(listing: &Listing) -> String {
     text
 }
 
-/// When a call is made.
+/// The condition of a call.
 fn condition(call: &Call) -> String {
     match (&*call.entry, &*call.tests) {
         (_, []) => "in every breath".to_owned(),

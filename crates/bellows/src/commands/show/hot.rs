@@ -1,4 +1,4 @@
-//! `bellows show hot`: in which instructions the engine spends its time, by samples.
+//! `bellows show hot`: the instructions in which the engine spends its time, by samples.
 
 mod code;
 
@@ -16,7 +16,7 @@ use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, count, percent, plural};
 
-/// What can be said about `hot` alone.
+/// Options of `hot` alone.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of `show hot`")]
 #[group(id = "hot")]
@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether any was given.
+    /// Whether any option was given.
     pub fn is_given(&self) -> bool {
         self.app.is_some() || self.duration.is_some() || self.top.is_some()
     }
@@ -41,10 +41,10 @@ impl Options {
 
 const USUAL_DURATION: Duration = Duration::from_secs(5);
 
-/// How many functions are listed.
+/// The number of functions to list.
 const LISTED: usize = 20;
 
-/// Of how many functions the instructions are shown.
+/// The number of functions whose instructions are shown.
 const USUAL_TOP: usize = 3;
 
 pub fn execute(runtime_dir: &RuntimeDir, options: &Options, json: bool) -> Result<ExitCode, CommandError> {
@@ -103,8 +103,8 @@ fn header(report: &Report) -> String {
     if report.functions.iter().any(|function| function.apps.len() > 1) {
         text += "Apps of one type share their code: where several are named, it may be any of them.\n";
     }
-    text += "A timer takes the samples, and each names the instruction that comes next: what takes long is the marked one or\n\
-             one just before it, in a virtual machine somewhat further before.\n";
+    text += "A timer takes the samples, and each names the next instruction: the slow one is the marked one or one just before\n\
+             it. In a virtual machine it may be further before.\n";
     text
 }
 

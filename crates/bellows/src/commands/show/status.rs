@@ -1,4 +1,4 @@
-//! `bellows show status`: what the apps of a running network say of themselves, whatever they are.
+//! `bellows show status`: the states that the apps of a running network report, of any kind.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -29,14 +29,14 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an app says, as lines `key: value`, with what belongs together indented.
+/// An app's state as lines `key: value`, with nested values indented.
 fn render(app: &AppStatus) -> String {
     let mut text = harmless(&format!("{} ({}):", app.app, app.kind));
     write_value(&mut text, &app.status, 1);
     text
 }
 
-/// Writes a value behind its key: a short one in the same line, what has parts in lines of their own.
+/// Writes a value after its key: a scalar on the same line, a compound value on lines of its own.
 fn write_value(text: &mut String, value: &Value, depth: usize) {
     let indent = "  ".repeat(depth);
     if let Some(line) = in_a_line(value) {
@@ -56,7 +56,7 @@ fn write_value(text: &mut String, value: &Value, depth: usize) {
             for part in parts {
                 let mut item = String::new();
                 write_value(&mut item, part, depth + 1);
-                // The first part of an item stands behind its dash.
+                // The first part of an item follows its dash.
                 let _ = write!(text, "{indent}- {}", item.trim_start());
             }
         }
@@ -64,14 +64,14 @@ fn write_value(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// A value without parts that have parts themselves, in a line.
+/// A value without nested compound values, on one line.
 fn in_a_line(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(UNKNOWN.to_owned()),
         Value::Bool(value) => Some(if *value { "yes" } else { "no" }.to_owned()),
         Value::Number(number) => Some(number.to_string()),
         Value::String(text) if text.is_empty() => Some(UNKNOWN.to_owned()),
-        // A line break would pretend to be another key.
+        // A line break would look like another key.
         Value::String(text) => Some(harmless(text).replace('\n', " ")),
         Value::Array(parts) if parts.is_empty() => Some("none".to_owned()),
         Value::Array(parts) if parts.iter().all(|part| !part.is_array() && !part.is_object()) => {

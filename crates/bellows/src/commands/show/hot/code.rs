@@ -7,14 +7,14 @@ use bellows_inspect::text::harmless;
 
 use crate::text::percent;
 
-/// How many instructions are shown on either side of a hot one.
+/// The number of instructions shown on either side of a hot one.
 const AROUND: usize = 4;
 
-/// How many hot instructions of a function are shown, and the least share of its samples that such a one has.
+/// The maximum number of hot instructions of a function, and their minimum share of its samples.
 const HOT: usize = 12;
 const LEAST: f64 = 0.02;
 
-/// The hottest instructions with those around them, each with its share; the hottest is marked.
+/// The hottest instructions and those around them, each with its share. The hottest is marked.
 pub fn render(lines: &[CodeLine], samples: u64, rich: bool) -> String {
     let mut hot: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].samples > 0).collect();
     hot.sort_by_key(|index| (std::cmp::Reverse(lines[*index].samples), *index));
