@@ -1,7 +1,7 @@
-//! Networks seen from outside: what a program needs to watch those that run and to explain those that crashed.
+//! Networks seen from outside: models for watching running networks and explaining crashed ones.
 //!
-//! Everything here is a model and its computation. Nothing prints, reads arguments or knows a terminal; the command, a
-//! campaign of measurements or a web page shows what they find.
+//! Everything here is a model and its computation. Nothing prints, reads arguments or depends on a terminal, so the
+//! command, a measurement program or a web page can all use it.
 //!
 //! | module | what it holds |
 //! |---|---|

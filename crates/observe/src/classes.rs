@@ -1,15 +1,15 @@
-//! The classes of a histogram: a sixteenth of an octave each, and where in a histogram's cells a time is counted.
+//! The classes of a histogram, a sixteenth of an octave each, and the mapping from a time to its cell.
 
 /// Classes of an octave, as a power of two.
 const FINENESS: u32 = 4;
 
-/// The first power of two that has no class of its own any more: later times are counted with the last class.
+/// The first power of two without a class of its own: later times are counted in the last class.
 const LONGEST: u32 = 44;
 
-/// Classes of a histogram.
+/// Number of classes of a histogram.
 pub(crate) const CLASSES: usize = ((LONGEST - FINENESS + 1) as usize) << FINENESS;
 
-/// Cells of a histogram: the classes, and the greatest time of all.
+/// Cells of a histogram: the classes, and the maximum.
 pub(crate) const CELLS: usize = CLASSES + 1;
 
 /// The class of a time.

@@ -1,7 +1,7 @@
-//! What engines leave for others to read: counters, histograms, timelines, and where they are.
+//! The published state of engines: counters, histograms, timelines, and how to find them.
 //!
-//! An engine writes into files of its own folder, its [`RuntimeDir`], and whoever may read the folder reads along, in another
-//! process or after a crash. Nobody asks the engine, which goes on at its pace: it owns each cell, and each has one writer.
+//! An engine writes into files of its own folder, its [`RuntimeDir`]. Every process that may read the folder can read
+//! them, also after a crash, without asking the engine. The engine does not wait for readers: each cell has one writer.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Other programs that tests compare with: whether they are installed, and what they print.
+//! Other programs that tests compare with: whether they are installed, and their output.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub fn missing(programs: &[&str]) -> Option<String> {
     Some(format!("{missing} is not installed"))
 }
 
-/// Whether a test can run this program. If not, it is skipped.
+/// Whether a test can run this program. If not, the test is skipped.
 pub fn has_program(test: &str, program: &str) -> bool {
     !is_skipped(test, missing(&[program]))
 }

@@ -1,5 +1,4 @@
-//! The glossary defines the words that the documentation uses, in a few sentences each, and is found from where readers
-//! begin.
+//! The glossary defines the words of the documentation in a few sentences each, and is linked from the starting pages.
 
 mod source;
 
@@ -22,7 +21,7 @@ fn entries() -> Vec<(String, String)> {
     parts.map(entry).collect()
 }
 
-/// How often a word stands in a text, also in the plural.
+/// The number of occurrences of a word in a text, including plurals.
 fn count(text: &str, word: &str) -> usize {
     let is_letter = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
     let places = text.match_indices(word).map(|(at, _)| (&text[..at], &text[at + word.len()..]));

@@ -1,7 +1,8 @@
-//! Watching single packets: traces, which follow some through the network, and taps, which copy all that pass a link.
+//! Watching single packets: traces, which follow some through the network, and taps, which copy all packets that pass a
+//! link.
 //!
-//! While somebody watches, every breath is sampled: before each call the engine notes how many packets the links
-//! behind the app have been sent, and looks after it at those that came. While nobody does, nothing of this costs anything.
+//! While something is watched, every breath is sampled: before each call the engine records how many packets the app's
+//! output links have been sent, and afterwards it reads the new ones. Without a watcher, this costs nothing.
 //!
 //! | module | what it holds |
 //! |---|---|

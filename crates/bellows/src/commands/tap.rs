@@ -109,7 +109,7 @@ impl Execute for Arguments {
         };
         let end = match end {
             Err((true, _)) => End::Unread,
-            Ok(Why::Wished) if unread.get() => End::Unread,
+            Ok(Why::Requested) if unread.get() => End::Unread,
             why => End::Told(why.map_err(|(_, error)| CommandError::Failed(error))?),
         };
         let given_up = connection.given_up().map(str::to_owned);
@@ -117,7 +117,7 @@ impl Execute for Arguments {
             _ if given_up.is_some() => String::new(),
             // After a closed pipe nobody reads a summary; after Ctrl-C somebody does.
             End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
-            End::Told(Why::Wished) | End::Unread => String::new(),
+            End::Told(Why::Requested) | End::Unread => String::new(),
             End::Told(Why::Gone) => format!("`{link}` is gone\n"),
             End::Told(Why::Over) => format!("`{}` has ended\n", runtime_dir.name()),
         };
@@ -217,7 +217,7 @@ impl Capture {
             }
             frame = next(stream);
         }
-        writer.flush().map(|()| Why::Wished)
+        writer.flush().map(|()| Why::Requested)
     }
 
     /// Prints a line for each packet, up to this number, without delay.
@@ -237,7 +237,7 @@ impl Capture {
                 Frame::End(why) => return out.flush().map(|()| why),
             }
         }
-        out.flush().map(|()| Why::Wished)
+        out.flush().map(|()| Why::Requested)
     }
 
     fn show(&mut self) {

@@ -111,11 +111,11 @@ fn comment(arguments: &Arguments, name: &str, packets: usize, end: TraceEnd) -> 
         TraceEnd::Gone => Some(format!("`{}` is gone", arguments.app.as_deref().unwrap_or(name))),
         TraceEnd::Steps => Some("the packets take too many steps to follow them further".to_owned()),
         TraceEnd::Time if packets == 0 => Some(format!("waited {until} for {whom}, and none came")),
-        TraceEnd::Wished if packets == 0 => Some(format!("waited for {whom}, and none came")),
-        TraceEnd::Time | TraceEnd::Wished if packets < arguments.count => {
+        TraceEnd::Requested if packets == 0 => Some(format!("waited for {whom}, and none came")),
+        TraceEnd::Time | TraceEnd::Requested if packets < arguments.count => {
             Some(format!("{packets} of {} came", plural(arguments.count as u64, "packet")))
         }
-        TraceEnd::Time | TraceEnd::Wished => None,
+        TraceEnd::Time | TraceEnd::Requested => None,
     }
 }
 

@@ -120,7 +120,7 @@ fn send_packets(mut tap: Tap, control: Control, link: String) -> Stream {
                 Frame::Missed(missed).write(&mut piece);
             }
             let end = match listener.has_hung_up()? {
-                true => Some(Why::Wished),
+                true => Some(Why::Requested),
                 // Send the remaining packets first.
                 false if !tap.is_over() || !piece.is_empty() => None,
                 false if has_link(&control, &link) => Some(Why::Over),
@@ -169,7 +169,7 @@ fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Du
                 None => {}
             }
             if listener.has_hung_up()? {
-                break TraceEnd::Wished;
+                break TraceEnd::Requested;
             } else if end.is_some_and(|end| end <= Instant::now()) {
                 break TraceEnd::Time;
             } else if hops == MAX_HOPS {

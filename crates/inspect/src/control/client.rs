@@ -1,7 +1,7 @@
-//! The side that asks.
+//! The client of the control socket.
 //!
-//! The kernel accepts connections for a process that has been stopped, so a client never waits without an end: it gives up
-//! after a time, and says why nothing came.
+//! The kernel accepts connections even for a stopped process, so a client never waits without a limit: it gives up
+//! after a time and says why there was no reply.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -17,51 +17,51 @@ use crate::InspectError;
 use crate::networks::{Obstacle, obstacle};
 use crate::text::{harmless, span};
 
-/// How long a reply may take.
+/// Timeout for a reply.
 pub const REPLY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a reload may take: it opens files, which may be slow.
+/// Timeout for a reload, which opens files and may be slow.
 pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long an obstacle may last while a client waits.
+/// The time for which a client tolerates an obstacle.
 pub const OBSTACLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often a client that waits looks for an obstacle.
+/// The interval at which a waiting client checks for an obstacle.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The longest reply: that to a bad configuration quotes it.
+/// The maximum length of a reply: that to a bad configuration quotes it.
 const MAX_REPLY: u64 = 16 << 20;
 
-/// Bytes that are read at a time.
+/// The number of bytes to read at a time.
 const CAPACITY: usize = 256 << 10;
 
-/// Asks a running engine and waits for the answer.
+/// Sends a request to a running engine and waits for the reply.
 ///
 /// # Errors
-/// When it is not there, does not answer, or refuses.
+/// When the engine is not running, does not answer, or rejects the request.
 pub fn ask(runtime_dir: &RuntimeDir, request: &Request) -> Result<Reply, InspectError> {
     let patience = if matches!(request, Request::Reload { .. }) { RELOAD_PATIENCE } else { REPLY_PATIENCE };
     ask_within(runtime_dir, request, patience)
 }
 
-/// Asks a running engine and waits for the answer, for some time at most.
+/// Sends a request to a running engine and waits for the reply up to a timeout.
 ///
 /// # Errors
-/// As [`ask`].
+/// Those of [`ask`].
 pub fn ask_within(runtime_dir: &RuntimeDir, request: &Request, patience: Duration) -> Result<Reply, InspectError> {
     Ok(Connection::open_within(runtime_dir, request, patience)?.0)
 }
 
-/// A connection on which more comes behind the reply.
+/// A connection with a stream after the reply.
 pub struct Connection {
     stream: BufReader<DeadlineStream>,
 }
 
 impl Connection {
-    /// Asks a running engine and waits for the answer.
+    /// Sends a request to a running engine and waits for the reply.
     ///
     /// # Errors
-    /// As [`ask`].
+    /// Those of [`ask`].
     pub fn open(runtime_dir: &RuntimeDir, request: &Request) -> Result<(Reply, Connection), InspectError> {
         Connection::open_within(runtime_dir, request, REPLY_PATIENCE)
     }
@@ -90,8 +90,8 @@ impl Connection {
                 (false, _) => format!("does not answer: {error}"),
             };
             let later = match (is_timeout(&error), request) {
-                (true, Request::Reload { .. }) => "; it may still reload when it goes on",
-                (true, Request::Stop) => "; it stops if it goes on",
+                (true, Request::Reload { .. }) => "; it may still reload when it continues",
+                (true, Request::Stop) => "; it stops if it continues",
                 _ => "",
             };
             InspectError::Failed(format!("`{name}` (process {pid}) {said}{later}"))
@@ -104,22 +104,22 @@ impl Connection {
         }
     }
 
-    /// What comes, for some time at most if one is given. Reading fails before when the network has met an
-    /// [obstacle](Obstacle) that lasts; [`Connection::given_up`] tells of both.
+    /// The stream after the reply, with a timeout if one is given. Reading fails earlier when the network has a lasting
+    /// [obstacle](Obstacle). [`Connection::given_up`] reports both.
     pub fn stream(&mut self, patience: Option<Duration>) -> &mut BufReader<DeadlineStream> {
         let patient = self.stream.get_mut();
-        // A moment too far away to be told is as good as none.
+        // A deadline too far away to represent counts as none.
         patient.deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         patient.streams = true;
         &mut self.stream
     }
 
-    /// Why nothing more is waited for, if that is so.
+    /// The reason why the client has stopped waiting, if it has.
     pub fn given_up(&self) -> Option<&str> {
         self.stream.get_ref().given_up.as_deref()
     }
 
-    /// What ends the stream, for other threads.
+    /// A handle by which other threads end the stream.
     ///
     /// # Errors
     /// If there are too many open files.
@@ -128,29 +128,30 @@ impl Connection {
     }
 }
 
-/// Tells the other side that nobody wants the stream any more. What it has sent and its last words still come.
+/// Tells the other side to end the stream. The data that it has sent and its last line still arrive.
 pub struct Hangup(UnixStream);
 
 impl Hangup {
-    /// Says so.
+    /// Ends the stream.
     pub fn now(&self) {
         // If that fails, the stream has ended.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 
-/// A stream whose reader gives up at a deadline, or when the network has met an obstacle that lasts.
+/// A stream whose reader gives up at a deadline, or when the network has a lasting obstacle.
 pub struct DeadlineStream {
     stream: UnixStream,
     runtime_dir: RuntimeDir,
     deadline: Option<Instant>,
-    /// Whether packets are waited for, which a hung engine does not send; else a reply, which its process may still give.
+    /// Whether the client waits for packets, which a hung engine does not send; otherwise for a reply, which its
+    /// process may still send.
     streams: bool,
     given_up: Option<String>,
 }
 
 impl DeadlineStream {
-    /// An obstacle because of which what is waited for will not come.
+    /// An obstacle that keeps the awaited data from coming.
     fn obstacle(&self) -> Option<Obstacle> {
         obstacle(&self.runtime_dir).filter(|obstacle| match obstacle {
             Obstacle::Stopped => true,
@@ -189,11 +190,11 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }
 
-/// Connects, for some time at most: a process that does not accept connections has a queue of them, which may be full.
+/// Connects with a timeout: the queue of a process that does not accept connections may be full.
 fn connect(runtime_dir: &RuntimeDir, patience: Duration) -> io::Result<UnixStream> {
     let (sender, connected) = channel();
     let runtime_dir = runtime_dir.look();
-    // The thread stays behind when it is given up; the command ends soon.
+    // After a timeout the thread stays behind; the command ends soon.
     thread::Builder::new().name("connect".to_owned()).spawn(move || sender.send(runtime_dir.connect()))?;
     connected.recv_timeout(patience).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }

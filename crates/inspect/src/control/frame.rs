@@ -1,4 +1,4 @@
-//! What comes behind the reply to a tap: frames, each a byte that says what it is, and numbers with the lowest byte first.
+//! The stream after the reply to a tap: frames, each a type byte followed by little-endian numbers.
 //!
 //! | first byte | what follows |
 //! |---|---|
@@ -10,7 +10,7 @@ use std::io::{self, Read};
 
 use bellows_engine::TapRecord;
 
-/// A packet's bytes are at most so many: those of the largest buffers.
+/// The maximum length of a packet: that of the largest buffers.
 const MAX_PACKET: usize = 1 << 20;
 
 const PACKET: u8 = 1;
@@ -22,18 +22,18 @@ const END: u8 = 3;
 pub enum Frame {
     /// A packet that passed the link.
     Packet(TapRecord),
-    /// How many packets passed and were not copied, all in all.
+    /// Missed packets: the total number that passed the link and were not copied.
     Missed(u64),
-    /// Nothing more will come.
+    /// The end of the stream.
     End(Why),
 }
 
-/// Why nothing more will come.
+/// The reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// The client wished it.
-    Wished,
-    /// The link is no longer there.
+    /// The client requested it.
+    Requested,
+    /// The link no longer exists.
     Gone,
     /// The run is over.
     Over,
@@ -59,10 +59,10 @@ impl Frame {
         }
     }
 
-    /// Reads a frame; `None` if there is none any more.
+    /// Reads a frame; `None` at the end of the stream.
     ///
     /// # Errors
-    /// Those of reading; an end within a frame, or something that is no frame.
+    /// Those of reading, an end within a frame, or an invalid frame.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Frame>> {
         let mut kind = [0];
         loop {
@@ -89,12 +89,12 @@ impl Frame {
                 let mut why = [0];
                 from.read_exact(&mut why)?;
                 Frame::End(match why[0] {
-                    0 => Why::Wished,
+                    0 => Why::Requested,
                     1 => Why::Gone,
                     _ => Why::Over,
                 })
             }
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no frame")),
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "not a frame")),
         }))
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn frames_are_read_as_they_were_written() {
         let packet = TapRecord { at: u64::MAX, length: 1_514, link_type: 101, bytes: (0..64).collect() };
-        let ends = [Why::Wished, Why::Gone, Why::Over].map(Frame::End);
+        let ends = [Why::Requested, Why::Gone, Why::Over].map(Frame::End);
         let frames = [Frame::Packet(packet), Frame::Missed(7)].into_iter().chain(ends);
         let mut bytes = Vec::new();
         frames.clone().for_each(|frame| frame.write(&mut bytes));

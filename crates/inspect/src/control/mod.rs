@@ -1,5 +1,5 @@
-//! The client's side of a running engine's control socket, and what goes over it. One request a line, one reply a line,
-//! both JSON; `docs/json.md` describes them. Behind some replies there comes a stream.
+//! The client's side of a running engine's control socket, and its protocol. Each request and each reply is one line of
+//! JSON; `docs/json.md` describes them. Some replies are followed by a stream.
 
 mod client;
 pub mod frame;

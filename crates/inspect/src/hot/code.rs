@@ -1,4 +1,4 @@
-//! The instructions of a function, with the samples that each has.
+//! The instructions of a function, with the samples of each.
 
 use std::collections::HashMap;
 
@@ -11,25 +11,25 @@ use super::name;
 /// An instruction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CodeLine {
-    /// Where it lies in its module.
+    /// Its address in the module.
     pub address: u64,
     /// Its bytes, in hexadecimal.
     pub bytes: String,
-    /// As NASM writes it, with the names of functions that it calls.
+    /// The instruction in NASM's syntax, with the names of called functions.
     pub text: String,
-    /// How many samples were taken at it.
+    /// The number of samples at it.
     pub samples: u64,
-    /// Of the function's samples.
+    /// Its share of the function's samples.
     pub share: f64,
 }
 
-/// How many instructions are shown on either side of a hot one.
+/// The number of instructions shown on either side of a hot one.
 const AROUND: usize = 4;
 
-/// The longest function that is disassembled, in bytes.
+/// The maximum length of a function to disassemble, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// The instructions from the first to the last at which samples were taken, with some around; none if the bytes are unknown.
+/// The instructions from the first to the last with samples, and some around them; none if the bytes are unknown.
 pub fn instructions(
     image: &mut Image,
     module: usize,
@@ -71,7 +71,7 @@ pub fn instructions(
     lines
 }
 
-/// An instruction as text; what it calls or jumps to outside of its function by its name.
+/// An instruction as text. Targets of calls and jumps outside of its function appear by name.
 fn text(
     image: &mut Image,
     module: usize,
@@ -81,7 +81,7 @@ fn text(
 ) -> String {
     let mut text = String::new();
     formatter.format(instruction, &mut text);
-    // 0 for what is neither call nor jump.
+    // 0 for instructions other than calls and jumps.
     let target = instruction.near_branch_target();
     let target = if target != 0 && !function.range.contains(&target) {
         image.target(module, target)

@@ -1,7 +1,7 @@
-//! Hot spots: in which functions and instructions an engine spends its time, by samples.
+//! Hot spots: the functions and instructions in which an engine spends its time, by samples.
 //!
-//! The kernel's clock stops the engine's threads some thousand times a second and notes where they are, with the top of
-//! their stacks. [`image`] tells which function that is, [`attribution`] for which app it works, [`code`] which instruction.
+//! Some thousand times a second, a kernel timer interrupts the engine's threads and records the instruction and the top
+//! of the stack. [`image`] identifies the function, [`attribution`] the app, [`code`] the instruction.
 
 pub mod attribution;
 pub mod code;
@@ -26,13 +26,13 @@ use crate::control::{Reply, Request, ask};
 use crate::networks::{self, Sample};
 use crate::text::harmless;
 
-/// Between two samples of a thread, on the processor. No multiple of anything that happens regularly.
+/// The time between two samples of a thread on the processor. Not a multiple of any regular period.
 const PERIOD: Duration = Duration::from_nanos(250_673);
 
-/// How often samples are fetched: before the kernel has no more room for them.
+/// The interval at which samples are fetched: short enough that the kernel's buffer does not overflow.
 const FETCH: Duration = Duration::from_millis(4);
 
-/// Where samples were taken, and what the stack said.
+/// The place of samples, and the evidence of the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Seen {
     instruction: u64,
@@ -40,70 +40,71 @@ struct Seen {
     testimony: StackEvidence,
 }
 
-/// What sampling has yielded.
+/// The result of sampling.
 #[derive(Debug, Default)]
 struct Tally {
     seen: HashMap<Seen, u64>,
     slots: Slots,
     samples: u64,
     lost: u64,
-    /// For how long the threads were on a processor.
+    /// The time that the threads were on a processor.
     busy: Duration,
     user_only: bool,
 }
 
-/// Where an engine spent its time. Its JSON form is described in `docs/json.md`.
+/// The places where an engine spent its time. `docs/json.md` describes the JSON form.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The network.
+    /// The network's name.
     pub name: String,
     /// Its process.
     pub pid: u32,
-    /// How its breaths are taken.
+    /// The schedule of its breaths.
     pub schedule: String,
-    /// For how long samples were taken.
+    /// The duration of sampling.
     pub seconds: f64,
-    /// How many threads were sampled.
+    /// The number of sampled threads.
     pub threads: usize,
     /// Samples taken.
     pub samples: u64,
-    /// Samples for which the kernel had no room.
+    /// Lost samples, for which the kernel had no room.
     pub lost: u64,
-    /// The share of the time in which the threads were on a processor.
+    /// The share of the time that the threads were on a processor.
     pub running: f64,
-    /// Whether the kernel's own time could not be sampled.
+    /// Whether kernel mode could not be sampled.
     pub user_only: bool,
-    /// The app that was asked for.
+    /// The requested app.
     pub app: Option<String>,
-    /// How many samples belong to the app, or to anything if none was named.
+    /// The number of samples that belong to this app; without one, all samples.
     pub selected: u64,
-    /// The functions in which samples were taken, those with the most first.
+    /// The functions with samples, in descending order.
     pub functions: Vec<Function>,
 }
 
-/// A function in which samples were taken on behalf of the same apps.
+/// A function with samples on behalf of the same apps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Function {
-    /// Its short name, or the module's if it is not known.
+    /// Its short name, or the module's if its name is unknown.
     pub function: String,
     /// Its whole name.
     pub symbol: Option<String>,
-    /// The file that it is in.
+    /// The file that contains it.
     pub module: String,
-    /// The app, several if it may be any of them, none if it is the engine.
+    /// The app; several if it may be any of them; none for the engine itself.
     pub apps: Vec<String>,
     /// Samples taken in it.
     pub samples: u64,
-    /// Of the samples that are reported.
+    /// Its share of the reported samples.
     pub share: f64,
-    /// From the first to the last at which samples were taken.
+    /// The instructions from the first to the last with samples.
     pub instructions: Vec<CodeLine>,
 }
 
-/// Samples a running network's engine for some time: in which functions it spends it, of one app or of all.
+/// Samples a running network's engine for some time: the functions in which it spends it, for one app or all.
 ///
 /// # Errors
-/// If it is another user's, does not run or answer, has no such app, is reloaded meanwhile, or may not be sampled.
+/// If the network is another user's, is not running, does not answer, has no such app or is reloaded meanwhile, or if
+/// sampling is not permitted.
 pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -> Result<Report, InspectError> {
     networks::refuse_foreign(runtime_dir, "show hot", "sampling reads its program, which is not trusted")?;
     let name = runtime_dir.name();
@@ -165,7 +166,7 @@ fn breath(runtime_dir: &RuntimeDir) -> Result<Listing, InspectError> {
     }
 }
 
-/// Refuses an app that the network has not got.
+/// Rejects an app that the network does not have.
 fn find_app(runtime_dir: &RuntimeDir, app: &str) -> Result<(), InspectError> {
     let name = runtime_dir.name();
     let mut observer = networks::open(networks::pick(Some(&name))?)?;
@@ -192,7 +193,7 @@ fn engine_threads(pid: u32) -> Result<Vec<i32>, String> {
     if threads.is_empty() { Err("it has no thread named `engine`".to_owned()) } else { Ok(threads) }
 }
 
-/// Samples the threads, and asks each stack for whom it works.
+/// Samples the threads, and attributes each sample to an app.
 fn sample(
     threads: &[i32],
     duration: Duration,
@@ -223,7 +224,7 @@ fn sample(
     Ok(tally)
 }
 
-/// What tells functions of the report apart: nothing for the kernel, the module's number, the function's, and the apps.
+/// The key of a function in the report: `None` for the kernel, the indices of module and function, and the apps.
 type Key = (Option<(usize, Option<usize>)>, Option<Owner>);
 
 /// The samples of one function on behalf of one app.
@@ -233,7 +234,7 @@ struct Spot {
     addresses: HashMap<u64, u64>,
 }
 
-/// The functions in which samples were taken, those with the most first; of one app, or of all.
+/// The functions with samples, in descending order, for one app or all.
 fn functions(tally: &Tally, app: Option<&str>, image: &mut Image, attribution: &Attribution) -> Vec<Function> {
     let mut spots: HashMap<Key, Spot> = HashMap::new();
     for (seen, samples) in &tally.seen {
@@ -320,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Instruction, whether in the kernel, where calls return to, and how many samples.
+    /// The instruction, whether in the kernel, the return addresses, and the number of samples.
     type Row<'a> = (u64, bool, &'a [(u64, Owner)], u64);
 
     fn tally(seen: &[Row<'_>]) -> Tally {

@@ -1,7 +1,7 @@
-//! What crashed runs leave: which of it is kept when the name is taken again, and how it is numbered.
+//! Post-mortems of crashed runs: which ones are kept when the name is taken again, and how they are numbered.
 //!
-//! What a run left stays in the runtime directory where it was, and is renamed to `NAME@N` there. One name may have crashed in
-//! several directories, so readers number what they find by age across all of them.
+//! A post-mortem stays in its runtime directory, and is renamed to `NAME@N` there. Runs of one name may have crashed in
+//! several directories, so readers number post-mortems by age across all of them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,17 +12,17 @@ use std::time::{Duration, SystemTime};
 
 use super::{RuntimeDir, homes_in};
 
-/// How many post-mortems of a name are kept.
+/// The number of post-mortems kept for a name.
 pub const POST_MORTEMS: usize = 5;
 
-/// A run that is started this soon after the one before it belongs to a series of restarts.
+/// A run that starts this soon after the one before it belongs to a series of restarts.
 const RESTART: Duration = Duration::from_secs(600);
 
-/// The file that marks a run as one of a series of restarts.
+/// The file that marks a run as part of a series of restarts.
 pub(super) const RESTARTED: &str = "restarted";
 
-/// The network's name in that of a folder, and the number of the post-mortem, 0 if it is none. `None` for what is no
-/// network's folder.
+/// The network's name in a folder's name, and the number of the post-mortem, or 0. `None` if it is not a network's
+/// folder.
 pub(super) fn parse(folder: &str) -> Option<(String, usize)> {
     let (name, number) = match folder.split_once('@') {
         Some((name, number)) => (name, number.parse().ok().filter(|number| *number > 0)?),
@@ -31,15 +31,15 @@ pub(super) fn parse(folder: &str) -> Option<(String, usize)> {
     RuntimeDir::is_name(name).then(|| (name.to_owned(), number))
 }
 
-/// Numbers what is in several directories of one user: a name's newest run has the number 0 if its folder has none, and the
-/// others follow by age. Sorted by name and number.
+/// Numbers the runs in several directories of one user: a name's newest run has the number 0 if its folder has none,
+/// and the others follow by age. Sorted by name and number.
 pub(super) fn number(directories: Vec<Vec<RuntimeDir>>) -> Vec<RuntimeDir> {
     let mut names: BTreeMap<String, Vec<(SystemTime, RuntimeDir)>> = BTreeMap::new();
     for mut search_path in directories {
         search_path.sort_by(|one, other| (&one.name, one.number).cmp(&(&other.name, other.number)));
         let mut last: Option<(String, SystemTime)> = None;
         for runtime_dir in search_path {
-            // Within a directory the numbers tell the age, also when the clock was set back between two runs.
+            // Within a directory the numbers give the age, even if the clock was set back between two runs.
             let age = last.take().filter(|(name, _)| *name == runtime_dir.name).map(|(_, time)| time);
             let time = age.map_or_else(|| runtime_dir.recency(), |age| age.min(runtime_dir.recency()));
             last = Some((runtime_dir.name.clone(), time));
@@ -58,7 +58,7 @@ pub(super) fn number(directories: Vec<Vec<RuntimeDir>>) -> Vec<RuntimeDir> {
 }
 
 impl RuntimeDir {
-    /// By what runs of a name are ordered: when it was started; one that runs is newer than all that have ended.
+    /// The order of a name's runs: by start time. A live run is newer than all that have ended.
     fn recency(&self) -> SystemTime {
         const FAR: Duration = Duration::from_secs(1 << 40);
         let start = self.claimed().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -67,8 +67,8 @@ impl RuntimeDir {
     }
 }
 
-/// Makes post-mortems of what runs of a name left in these directories, if they have left something to see, and says whether
-/// the next run belongs to a series of restarts.
+/// Makes post-mortems of the folders that runs of a name left in these directories, if they contain counters, and
+/// returns whether the next run belongs to a series of restarts.
 pub(super) fn archive(directories: &[PathBuf], name: &str) -> Result<bool, (PathBuf, io::Error)> {
     let mut last: Vec<&PathBuf> = directories.iter().filter(|directory| directory.join(name).exists()).collect();
     // The newest is archived last, and has the lowest number.
@@ -84,7 +84,7 @@ fn bury_in(directory: &Path, directories: &[PathBuf], name: &str) -> io::Result<
     let last = RuntimeDir::at(directory, name, 0);
     let is_restart = last.claimed().and_then(|claimed| claimed.elapsed().ok()).is_some_and(|age| age < RESTART);
     if !last.counters().exists() || last.identity().is_none() {
-        // It ended before there was an engine.
+        // It ended before it had an engine.
         last.remove()?;
         return Ok(false);
     }
@@ -98,7 +98,7 @@ fn bury_in(directory: &Path, directories: &[PathBuf], name: &str) -> io::Result<
         kept.remove(oldest_restart.unwrap_or(kept.len() - 1)).remove()?;
     }
     let numbered = |number: usize| directory.join(format!("{name}@{number}"));
-    // First without gaps, then by one to make room: so no name is taken.
+    // First close the gaps, then move each by one to make room, so that no target name is taken.
     let here: Vec<RuntimeDir> =
         kept.into_iter().filter(|runtime_dir| runtime_dir.folder.parent() == Some(directory)).collect();
     for (index, runtime_dir) in here.iter().enumerate() {
@@ -118,7 +118,7 @@ mod tests {
     use super::super::tests::Folder;
     use super::*;
 
-    /// What a run of process 1 (which is not the one that started at 1) leaves, started at a time.
+    /// The folder that a run of process 1 leaves (which is not the process that started at 1), with this start time.
     fn crash(directory: &Path, name: &str, content: &str, is_restart: bool, start: SystemTime) {
         let folder = directory.join(name);
         super::super::make_private_folder(&folder).unwrap();
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// What is kept of a name: numbers, and what was in the counters.
+    /// The post-mortems of a name: numbers, and the contents of the counters.
     fn kept(directories: &[PathBuf], name: &str) -> Vec<(usize, String)> {
         let search_path = number(directories.iter().map(|directory| homes_in(directory)).collect()).into_iter();
         let kept = search_path.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0);
@@ -150,7 +150,7 @@ mod tests {
         let directory = [folder.0.clone()];
         let now = SystemTime::now();
         for run in 0..20 {
-            // Another one whose name is alike is left alone.
+            // A similar name is left alone.
             assert!(archive(&directory, "a").unwrap() || run == 0);
             crash(&folder.0, "a", &run.to_string(), run > 1, now);
         }
@@ -187,7 +187,7 @@ mod tests {
         };
         assert_eq!(names(&one.0), ["a", "a@1", "a@2", "a@3"]);
         assert_eq!(names(&two.0), ["a@1", "a@2"], "each stays where it was");
-        // What two crashes left without a number, as older versions did: only one has the name.
+        // Two crashes without numbers, as older versions left them: only one has the name.
         crash(&two.0, "a", "8", false, start(8));
         assert_eq!(contents(&directories, "a"), ["7", "6", "5", "4", "3", "2"]);
         archive(&directories, "a").unwrap();
