@@ -1,4 +1,4 @@
-//! Damaged files and failing systems: what is said, and that all before was delivered.
+//! Damaged files and failing systems: the error message, and the delivery of all records before.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn open(bytes: Vec<u8>) -> Result<Reader, Error> {
     Reader::new(io::Cursor::new(bytes), "some.pcap")
 }
 
-/// The error that a file ends in, and the number of records before it.
+/// The error at the end of a file, and the number of records before it.
 fn error_of(bytes: Vec<u8>) -> (u64, Error) {
     let mut reader = match open(bytes) {
         Ok(reader) => reader,

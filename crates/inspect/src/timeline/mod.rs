@@ -228,7 +228,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn calls_belong_to_the_firstthat_follows_them() {
+    fn calls_belong_to_the_breath_that_follows_them() {
         let history = History::of(&recorded(3, |_, _| {}));
         assert_eq!(history.breaths.len(), 3);
         for breath in &history.breaths {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_firstspans_its_calls_and_those_have_their_own_time() {
+    fn a_breath_spans_its_calls_and_those_have_their_own_time() {
         let mut events = vec![
             event(0, 0, What::Sleep),
             call(100, 300, "source", 1),
