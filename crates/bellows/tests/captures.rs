@@ -1,4 +1,4 @@
-//! Captures that come through pipes and go there, networks from standard input, starts that fail and disks that are full.
+//! Captures that come and go through pipes, networks from standard input, failing starts and full disks.
 
 mod support;
 
@@ -68,7 +68,7 @@ fn a_pipe_is_read_as_packets_come_and_checked_without_being_touched() {
     let made = Command::new("mkfifo").arg(sandbox.path("pipe")).status().unwrap();
     assert!(made.success());
     sandbox.write("copy.toml", &copy("pipe", "out.pcap"));
-    // Nobody writes to it, and nobody is waited for.
+    // Nobody writes to it, and the command does not wait.
     sandbox.bellows(&["check", "copy.toml"]).fine();
     let running = sandbox.start(&["copy.toml"]);
     let packets = || running.counters()["links"][0]["packets"].as_u64().unwrap();
@@ -159,7 +159,7 @@ fn with_reader_that_goes(sandbox: &Sandbox, words: &[&str]) -> std::process::Chi
     child
 }
 
-/// Waits for the end of a run, but not for ever.
+/// Waits for the end of a run with a timeout.
 fn end_of(mut child: std::process::Child) -> Said {
     let deadline = std::time::Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
@@ -217,7 +217,7 @@ fn what_a_writer_loses_at_the_end_of_its_time_is_in_the_books() {
             "links = [\"source -> copy\", \"copy -> out\", \"copy -> end\"]",
         ) + &format!("[apps.copy]\napp = \"tee\"\n[apps.out]\napp = \"pcap-writer\"\npath = \"{path}\"\n")
     };
-    // The writer is removed, or another takes its place.
+    // The writer is removed, or replaced by another.
     for after in [slow.clone(), with_writer("out.pcap")] {
         sandbox.write("network.toml", &with_writer("/dev/full"));
         let running = sandbox.start(&["network.toml"]);

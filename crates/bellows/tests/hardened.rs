@@ -1,4 +1,4 @@
-//! Where the system lets no code be made: the same packets, by another schedule, and a report that says so.
+//! A system that forbids executable memory: the same packets, by another schedule, and a report that says so.
 
 mod support;
 
@@ -14,7 +14,7 @@ count = 1000
 app = "sink"
 "#;
 
-/// Sets the policy for a namespace of processes of its own, and runs the command there.
+/// Sets the policy for a PID namespace, and runs the command there.
 const HARDENED: &str = "echo 2 > /proc/sys/vm/memfd_noexec || exit 77; exec \"$0\" \"$@\"";
 
 #[test]

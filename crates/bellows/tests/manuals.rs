@@ -1,4 +1,4 @@
-//! What the command says about itself and its apps.
+//! The command's help, manuals and schema.
 
 mod support;
 

@@ -161,7 +161,7 @@ fn what_a_killed_network_left_can_be_read_and_removed() {
     assert_eq!(said.code, Some(2));
     assert!(said.stderr.contains("ps --clean"), "{said:?}");
 
-    // The name is free again for a run, and can be cleared away.
+    // The name is free again for a run, and the remains can be removed.
     let again = sandbox.start(&[&network]);
     assert_eq!(again.name, "endless");
     again.signal(Signal::KILL);

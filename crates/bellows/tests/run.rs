@@ -16,7 +16,7 @@ use support::{ENDLESS, IDLE, Sandbox, Signal, root};
 /// The packets of `examples/captures/quickstart.pcap`.
 const PACKETS: u64 = 2_972;
 
-/// The examples, as a newcomer has them.
+/// The examples, as in a new checkout.
 fn copy_examples(sandbox: &Sandbox) {
     fs::create_dir(sandbox.path("captures")).unwrap();
     let capture = "captures/quickstart.pcap";
@@ -65,7 +65,7 @@ fn tcpdump_reads_what_the_quickstart_wrote() {
         String::from_utf8(output.stdout).unwrap()
     };
     let written = read("quickstart-out.pcap");
-    // Each packet is a line that starts with its time; the bytes are in lines that start with a tab.
+    // Each packet is a line that starts with its time; its bytes are in lines that start with a tab.
     assert_eq!(written.lines().filter(|line| !line.starts_with('\t')).count() as u64, PACKETS);
     assert_eq!(written, read("captures/quickstart.pcap"));
 }
@@ -97,10 +97,10 @@ fn every_example_is_right_and_runs() {
         assert!(checked.stdout.contains("fine"), "{checked:?}");
         let said = sandbox.bellows(&["run", &name, "--duration", "2s", "--json"]);
         let report = said.json();
-        // Machines that are not there send nothing.
+        // Machines that do not exist send nothing.
         let moves = report["links"][0]["packets"].as_u64().unwrap() > 0;
         assert_eq!(moves, name != "two-machines.toml", "{name}");
-        // The one that impairs its packets compares them and fails the run on purpose.
+        // The network that impairs its packets compares them and fails the run on purpose.
         assert_eq!(said.code, Some(i32::from(name == "impairment.toml")), "{name}: {report:#}");
     }
 }
@@ -115,7 +115,7 @@ fn all_schedules_do_the_same() {
             assert_eq!(report["schedule"], json!(schedule));
         }
         for app in report["apps"].as_array_mut().unwrap() {
-            // Which breaths are sampled is left to chance.
+            // Breaths are sampled at random.
             app["account"].take();
         }
         (report["links"].clone(), report["apps"].clone())
@@ -210,7 +210,7 @@ fn a_damaged_capture_fails_the_run_after_all_whole_packets() {
 fn a_folder_that_cannot_be_used_is_named_with_the_way_out() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
-    // No folder can be made in /proc, by anybody.
+    // Nobody can make a folder in /proc.
     let output = sandbox.command(&["run", &network]).env("BELLOWS_RUNTIME_DIR", "/proc/bellows").output().unwrap();
     let said = support::Said::from(output);
     assert_eq!(said.code, Some(2), "{said:?}");

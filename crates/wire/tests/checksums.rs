@@ -4,7 +4,7 @@ use bellows_wire::checksum::{Sum, update, update_udp};
 use bellows_wire::{IpPair, IpProtocol};
 use proptest::prelude::*;
 
-/// RFC 1071 as its text says it: add 16-bit words, bring each carry back in, complement.
+/// RFC 1071 to the letter: add 16-bit words, add each carry back, complement.
 fn model(data: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for (index, byte) in data.iter().enumerate() {
@@ -20,7 +20,7 @@ fn checksum(data: &[u8]) -> u16 {
     Sum::new().add_bytes(data).finish()
 }
 
-/// Random bytes, and the runs of 0x00 and 0xff where the two zeros of ones' complement meet.
+/// Random bytes, and runs of 0x00 and 0xff, where the two zeros of ones' complement meet.
 fn bytes(len: impl Into<proptest::collection::SizeRange>) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![any::<u8>(), Just(0), Just(0xff)];
     proptest::collection::vec(byte, len)
