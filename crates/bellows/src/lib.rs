@@ -32,17 +32,17 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `usage`, `cli` | what can be typed, and what is said to the rest |
-//! | `commands` | a thin file for each subcommand |
-//! | `complete` | what the shells complete: networks, apps, links, parts |
-//! | `measuring`, `watch` | what those share that measure, and those that watch packets go by |
-//! | `subcommand` | what every subcommand has in common |
+//! | `usage`, `cli` | the command line, and the errors for invalid ones |
+//! | `commands` | one thin file for each subcommand |
+//! | `complete` | shell completion: networks, apps, links, parts |
+//! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
+//! | `subcommand` | the shared part of all subcommands |
 //! | `supervisor`, `progress` | the process around a running engine: threads, signals, reloads, the end |
-//! | `report` | what a run or a reload did, for people and for programs |
+//! | `report` | reports of runs and reloads, for people and for programs |
 //! | `control` | the engine's side of the control socket |
-//! | `baseline` | what `bellows clear` leaves, from which later readers count |
-//! | `logging`, `arguments` | the log; arguments that several commands take |
-//! | `terminal`, `text`, `charset`, `failure` | output, numbers in words, characters, exit codes |
+//! | `baseline` | the counters at `bellows clear`, which later readers subtract |
+//! | `logging`, `arguments` | the log; arguments shared by several commands |
+//! | `terminal`, `text`, `charset`, `command_error` | output, numbers in words, characters, exit codes |
 #![forbid(unsafe_code)]
 
 mod arguments;

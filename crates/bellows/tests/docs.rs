@@ -140,8 +140,8 @@ fn the_files_that_pages_name_exist() {
     assert!(seen > 10, "{seen}");
 }
 
-/// Whether a page has a heading with this anchor. The table of crates in the design: each with the crates that it uses,
-/// as in its manifest, and the crates that may be unsafe.
+/// The table of crates in the design: each with the crates that it uses, as in its manifest, and the crates that may be
+/// unsafe.
 #[test]
 fn the_table_of_crates_is_that_of_the_manifests() {
     let design = fs::read_to_string(root().join("docs/design.md")).unwrap();

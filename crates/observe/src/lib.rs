@@ -5,21 +5,21 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `counter` | what counters are called, and what they count |
-//! | [`layout`] | where which counter lies |
+//! | `counter` | names and descriptions of counters |
+//! | [`layout`] | the positions of all counters |
 //! | `slab` | a generation of counters, in memory or in a file |
-//! | `classes`, `histogram` | how times are spread |
-//! | `snapshot` | all counters at one moment, by name |
-//! | [`timeline`] | what the engine did lately, event by event |
+//! | `classes`, `histogram` | histograms of times |
+//! | `snapshot` | all counters at one time, by name |
+//! | [`timeline`] | the engine's recent history, event by event |
 //! | [`listing`] | a breath, explained |
-//! | `trace` | what those see who watch single packets |
-//! | `succession` | how counters go over from one configuration to the next |
-//! | `report` | what a running engine answers when it is asked |
-//! | `usual` | what calls usually take, and which ones are out of the ordinary |
-//! | `slow` | breaths that took longer than they may |
-//! | `watchdog` | finds them, and says in which app they were |
+//! | `trace` | the data of traces and taps |
+//! | `succession` | the transfer of counters from one configuration to the next |
+//! | `report` | reports of a running engine |
+//! | `usual` | the usual duration of calls, and outliers |
+//! | `slow` | slow breaths |
+//! | `watchdog` | detects slow breaths, and names the app |
 //! | `runtime_dir` | the folders of engines, running and crashed |
-//! | `cells` | memory that one writes and others read |
+//! | `cells` | memory with one writer and many readers |
 
 mod cells;
 mod classes;

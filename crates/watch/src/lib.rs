@@ -6,11 +6,11 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `listener` | the end of a trace or tap on another thread |
-//! | `network` | what is watched |
+//! | `listener` | the receiving end of a trace or tap on another thread |
+//! | `network` | the watched network |
 //! | `tap` | copies of the packets that pass a link |
-//! | `trace` | packets that are followed |
-//! | `watch` | all that is watched, in the hands of the engine's thread |
+//! | `trace` | traces of packets |
+//! | `watch` | all traces and taps, on the engine's thread |
 #![forbid(unsafe_code)]
 
 mod listener;

@@ -53,7 +53,7 @@ proptest! {
 
     #[test]
     fn an_update_equals_a_new_sum(mut data in bytes(2..200), at in 0_usize..100, new in bytes(0..16)) {
-        data.push(1); // RFC 1624 holds for data that is not all zero, as every IP header is not.
+        data.push(1); // RFC 1624 holds for data that is not all zero, like every IP header.
         data.push(0);
         let at = (at * 2).min(data.len() - 2) & !1;
         let len = new.len().min(data.len() - 2 - at);

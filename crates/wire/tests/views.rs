@@ -74,7 +74,7 @@ proptest! {
         let mut bytes = [&[0xaa; 20], &payload[..]].concat();
         let protocol = IpProtocol(protocol);
         Ipv4Header { src, dst, protocol, ttl, traffic_class, identification, dont_fragment }.emit(&mut bytes).unwrap();
-        bytes.extend([0; 6]); // what follows the total length is padding
+        bytes.extend([0; 6]); // padding after the total length
         let packet = Ipv4Packet::new_checked(&bytes).unwrap();
         prop_assert_eq!((packet.addresses(), packet.protocol()), (IpPair::V4 { src, dst }, protocol));
         prop_assert_eq!((packet.ttl(), packet.traffic_class()), (ttl, traffic_class));

@@ -1,10 +1,10 @@
 //! The stream after the reply to a tap: frames, each a type byte followed by little-endian numbers.
 //!
-//! | first byte | what follows |
+//! | type byte | contents |
 //! |---|---|
-//! | 1 | a packet: time (8 bytes, nanoseconds since the Unix epoch), length (4), link type as numbered by pcap (4), how many bytes of it follow (4), these |
-//! | 2 | how many packets were missed so far (8) |
-//! | 3 | the end: 0 if the client wished it, 1 if the link is gone, 2 if the run is over (1) |
+//! | 1 | a packet: time (8 bytes, nanoseconds since the Unix epoch), length (4), link type as numbered by pcap (4), number of captured bytes (4), these bytes |
+//! | 2 | the number of packets missed so far (8) |
+//! | 3 | the end: 0 if the client requested it, 1 if the link is gone, 2 if the run is over (1) |
 
 use std::io::{self, Read};
 

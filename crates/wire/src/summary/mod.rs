@@ -12,12 +12,12 @@
 //! Any bytes have a summary: for a truncated packet it ends where the bytes do, with the name of the incomplete
 //! protocol (` [|tcp]`), and inconsistent lengths are reported with the packet's own values (`bad-hlen 16`).
 //!
-//! | module | what it prints |
+//! | module | protocols |
 //! |---|---|
 //! | `link` | Ethernet with VLAN tags, Linux cooked captures, BSD loopback |
 //! | `llc` | IEEE 802.2 LLC and SNAP, the spanning tree |
 //! | `arp` | ARP |
-//! | `ip` | IPv4 and IPv6, fragments and extension headers, and whom they hand over to |
+//! | `ip` | IPv4 and IPv6, fragments and extension headers, and the choice of the next layer |
 //! | `tcp`, `udp`, `icmp`, `icmpv6` | the layers above |
 //! | `other` | IGMP, GRE, ESP, AH, and other protocols by name |
 //!
