@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_subtracted() {
+    fn a_written_baseline_is_subtracted() {
         let runtime_dir = runtime_dir();
         assert!(!Since::read(&runtime_dir, &sample(5, 1_000)).is_clear());
         write(&runtime_dir, &sample(5, 400)).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn that_of_another_run_does_not_count() {
+    fn a_baseline_of_another_run_is_ignored() {
         let runtime_dir = runtime_dir();
         write(&runtime_dir, &sample(5, 400)).unwrap();
         let since = Since::read(&runtime_dir, &sample(6, 1_000));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_one_does_not_count() {
+    fn a_damaged_baseline_is_ignored() {
         let runtime_dir = runtime_dir();
         for text in ["", "{}", "{\"at\": -1}", "\u{0}"] {
             fs::write(runtime_dir.file(FILE), text).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reload_made_anew_is_forgotten() {
+    fn the_baseline_of_replaced_apps_is_forgotten() {
         let runtime_dir = runtime_dir();
         let reloaded = Reloaded {
             added: vec!["b".to_owned()],
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_there_is_an_error_that_says_where() {
+    fn without_a_folder_the_error_names_the_path() {
         let runtime_dir = runtime_dir();
         runtime_dir.remove().unwrap();
         let said = write(&runtime_dir, &sample(5, 1)).unwrap_err().to_string();

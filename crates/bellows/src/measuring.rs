@@ -146,14 +146,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compared_is_run_with_the_same_words() {
+    fn compared_benchmarks_run_with_the_same_arguments() {
         let words = "bench engine --case chain --against other --pairs=9 --burst 32 --processes 6 --json";
         let kept = words_of_a_run(words.split(' ').map(OsString::from));
         assert_eq!(kept, ["bench", "engine", "--case", "chain", "--burst", "32"]);
     }
 
     #[test]
-    fn the_time_left_is_that_of_what_is_done_for_what_is_not() {
+    fn the_time_left_is_extrapolated() {
         let left = |seconds, done, all| time_left(Duration::from_secs(seconds), done, all);
         assert_eq!(left(0, 1, 10), None, "too early to tell");
         assert_eq!(left(10, 0, 10), None);

@@ -157,7 +157,7 @@ impl RunReport {
         };
         if !stalled.is_empty() || end == "stalled" {
             let links = stalled.iter().map(|link| format!("`{link}`")).collect::<Vec<_>>().join(", ");
-            warnings.push(format!("the run stalled: packets wait that no app will ever take, in {links}"));
+            warnings.push(format!("the run stalled: no app will ever take the packets in {links}"));
         }
         let failures = warnings.len();
         if !snapshot.fallback_reason.is_empty() {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bellows_config::{EngineConfig, Loaded, Registry};
 use bellows_engine::{Control, Engine, Network, Outcome, ReloadError, Settings, StartError};
 use bellows_inspect::control::{ReloadReport, Reply, Request};
-use bellows_inspect::networks::{Hang, MAX_CALL_NS, REFRESH};
+use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;
 use bellows_observe::{Liveness, RuntimeDir};
 use bellows_sys::{clock, cpu};
@@ -31,7 +31,7 @@ use crate::terminal::{ControllingTerminal, Hangup};
 use crate::text::span;
 
 /// The interval at which watched files are checked.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A network that is ready to run.
 pub struct Supervisor {
@@ -198,13 +198,13 @@ fn wait(
         stopped_by.get_or_insert(why);
         run.control.stop();
     };
-    let mut look_at = Instant::now() + LOOK;
+    let mut look_at = Instant::now() + CHECK_INTERVAL;
     let mut watchdog = HangLog::default();
     let mut slow = SlowLog::new(run.settings.breath_limit.std());
     loop {
         let now = Instant::now();
-        let until_deadline = deadline.map_or(REFRESH, |deadline| deadline.saturating_duration_since(now));
-        match events.recv_timeout(until_deadline.min(REFRESH)) {
+        let until_deadline = deadline.map_or(GAUGE_INTERVAL, |deadline| deadline.saturating_duration_since(now));
+        match events.recv_timeout(until_deadline.min(GAUGE_INTERVAL)) {
             Ok(SupervisorEvent::Ended(outcome)) => {
                 drop(progress);
                 let panicked = || CommandError::Failed("the engine panicked; this is a bug in bellows".to_owned());
@@ -223,7 +223,7 @@ fn wait(
             stop(StoppedBy::Duration);
         }
         if watch && look_at <= Instant::now() {
-            look_at = Instant::now() + LOOK;
+            look_at = Instant::now() + CHECK_INTERVAL;
             if run.source().watched.have_changed() {
                 reload_in_background(run);
             }
@@ -241,16 +241,16 @@ fn wait(
 struct HangLog {
     hang: Option<Hang>,
     /// The last check, and the last time at which the check itself was late because the whole process had been stopped.
-    looked: u64,
+    checked: u64,
     resumed: u64,
 }
 
 impl HangLog {
     fn look(&mut self, pulse: Liveness, now: u64) {
-        if now.saturating_sub(self.looked) > MAX_CALL_NS / 2 {
+        if now.saturating_sub(self.checked) > MAX_CALL_NS / 2 {
             self.resumed = now;
         }
-        self.looked = now;
+        self.checked = now;
         let alive = pulse.alive.max(self.resumed);
         match (Hang::at(Liveness { alive, ..pulse }, now), &mut self.hang) {
             (Some(hang), before @ None) => {
@@ -484,7 +484,7 @@ mod tests {
         assert!((start..start + 20).all(|now| look(start, now).is_none()));
         assert!((start + 20..start + 50).all(|now| look(start, now).as_deref() == Some("slow")));
         assert_eq!(look(start + 50, start + 51), None, "it has returned");
-        assert_eq!(look(start + 50, start + 500), None, "nobody has looked for long");
+        assert_eq!(look(start + 50, start + 500), None, "nobody has checked for long");
         assert_eq!(look(start + 50, start + 501), None);
         assert_eq!(look(start + 501, start + 502), None);
     }

@@ -167,7 +167,7 @@ fn write_lines(bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Limit on queued messages. If standard error falls further behind, lines are lost.
-const QUEUE: usize = 1024;
+const MAX_QUEUED: usize = 1024;
 
 /// How long the end of the process waits for messages to be written.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
@@ -239,7 +239,7 @@ impl Background {
             let lines = message.lines();
             match message {
                 Message::Lines(bytes) => {
-                    self.tell_losses();
+                    self.report_losses();
                     if write_lines(&bytes).is_err() {
                         self.lose(lines);
                     }
@@ -252,7 +252,7 @@ impl Background {
     }
 
     /// Reports the number of lost lines as soon as standard error can be written.
-    fn tell_losses(&self) {
+    fn report_losses(&self) {
         let lost = self.untold.load(Relaxed);
         if lost == 0 {
             return;
@@ -272,7 +272,7 @@ fn count_lines(bytes: &[u8]) -> u64 {
 /// Starts the thread that writes to standard error, so that no other thread waits for its reader. If the thread cannot
 /// be created, callers go on writing directly.
 pub fn write_in_background() {
-    let (sender, messages) = sync_channel(QUEUE);
+    let (sender, messages) = sync_channel(MAX_QUEUED);
     let (start, started) = sync_channel::<&'static Background>(1);
     let work = move || {
         if let Ok(background) = started.recv() {
@@ -295,7 +295,7 @@ pub fn flush() {
         std::thread::sleep(Duration::from_millis(1));
     }
     if background.pending.load(Relaxed) == 0 {
-        background.tell_losses();
+        background.report_losses();
     }
 }
 
@@ -555,7 +555,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_to_what_can_be_seen() {
+    fn lines_are_cut_to_the_visible_width() {
         assert_eq!(cut("\x1b[1mhead\x1b[0m and more", 6), "\x1b[1mhead\x1b[0m a");
         assert_eq!(cut("äöü", 2), "äö");
     }

@@ -18,9 +18,9 @@ use crate::terminal;
 
 /// A flag that something has happened.
 #[derive(Clone, Default)]
-pub struct Happened(Arc<AtomicBool>);
+pub struct EventFlag(Arc<AtomicBool>);
 
-impl Happened {
+impl EventFlag {
     /// Whether it has happened.
     pub fn get(&self) -> bool {
         self.0.load(Relaxed)
@@ -36,8 +36,8 @@ pub fn catch_signals() -> Result<Signals, CommandError> {
 }
 
 /// Makes a signal end a stream, and a second one the process.
-pub fn on_signal(mut signals: Signals, hangup: Hangup) -> Happened {
-    let interrupted = Happened::default();
+pub fn on_signal(mut signals: Signals, hangup: Hangup) -> EventFlag {
+    let interrupted = EventFlag::default();
     let flag = interrupted.clone();
     thread::spawn(move || {
         for signal in signals.forever() {
@@ -51,8 +51,8 @@ pub fn on_signal(mut signals: Signals, hangup: Hangup) -> Happened {
 }
 
 /// Makes a stream end when the reader of its pipe is gone.
-pub fn on_broken_pipe(pipe: OwnedFd, hangup: Hangup) -> Happened {
-    let broken = Happened::default();
+pub fn on_broken_pipe(pipe: OwnedFd, hangup: Hangup) -> EventFlag {
+    let broken = EventFlag::default();
     let flag = broken.clone();
     thread::spawn(move || {
         wait_until_unread(&pipe);
@@ -88,7 +88,7 @@ pub struct Status {
 }
 
 /// The time between two updates.
-const LOOK: Duration = Duration::from_millis(100);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Status {
     /// A line that is shown only if a person is looking.
@@ -105,7 +105,7 @@ impl Status {
     pub fn update(&mut self, line: impl FnOnce() -> String) {
         if self.shown && Instant::now() >= self.next {
             terminal::show_status(&line());
-            self.next = Instant::now() + LOOK;
+            self.next = Instant::now() + UPDATE_INTERVAL;
         }
     }
 }

@@ -98,7 +98,7 @@ fn control(packets: &str, more: &[&str]) -> (support::Said, serde_json::Value) {
 }
 
 #[test]
-fn a_difference_is_seen_beside_whatever_else_runs_here() {
+fn a_difference_is_seen_beside_other_load() {
     let brief = ["--processes", "7", "--rounds", "20"];
     let (said, same) = control("0", &brief);
     let bound = |result: &serde_json::Value, key: &str| result[key].as_f64().unwrap();
@@ -212,7 +212,7 @@ fn the_ring_benchmark_compares_every_combination_of_options() {
 }
 
 #[test]
-fn the_notification_benchmark_measures_every_way_or_says_why_not() {
+fn the_notification_benchmark_measures_every_way_or_gives_the_reason() {
     let sandbox = Sandbox::new();
     let brief = ["bench", "notify", "--processes", "2", "--rounds", "20"];
     let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
@@ -295,7 +295,7 @@ fn the_help_names_every_benchmark() {
 
 /// Two builds, here the same one twice, take turns as whole programs; another program is rejected with the reason.
 #[test]
-fn a_benchmark_is_compared_with_that_of_another_build() {
+fn a_benchmark_is_compared_with_another_build() {
     let sandbox = Sandbox::new();
     let own = env!("CARGO_BIN_EXE_bellows");
     let sides = [

@@ -45,7 +45,7 @@ fn the_whole_table_has_every_network_under_every_schedule() {
 }
 
 #[test]
-fn one_figure_can_be_had_by_itself() {
+fn one_figure_can_be_measured_by_itself() {
     let one = ["--schedule", "flat", "--busy-after", "10", "--apps", "64", "--work", "7", "--iterations", "1e3"];
     let results = measured(&one);
     assert_eq!(results.len(), 1);

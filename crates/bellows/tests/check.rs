@@ -109,7 +109,7 @@ fn a_key_of_the_file_is_taken_out_from_the_command_line() {
 }
 
 #[test]
-fn a_processor_that_is_not_there_is_answered_with_those_that_are() {
+fn a_missing_processor_is_an_error_that_lists_the_available_ones() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("idle.toml", &IDLE.replace("[apps.source]", "[engine]\ncpu = 4095\n[apps.source]"));
     for words in [&["run", &network, "--cpu", "4095"][..], &["bench", "vring", "--cpu", "4095"]] {

@@ -160,7 +160,7 @@ fn a_clear_counts_anew_and_the_counters_go_on() {
 }
 
 #[test]
-fn a_crashed_network_still_shows_what_it_cost_and_did() {
+fn a_crashed_network_still_shows_its_costs_and_timeline() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("forked.toml", FORKED);
     let running = sandbox.start(&[&network]);
@@ -196,7 +196,7 @@ fn a_crashed_network_still_shows_what_it_cost_and_did() {
 }
 
 #[test]
-fn the_last_seconds_are_told() {
+fn the_timeline_shows_the_last_seconds() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("forked.toml", FORKED);
     let _running = sandbox.start(&[&network]);

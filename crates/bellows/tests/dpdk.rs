@@ -405,9 +405,9 @@ fn several_queues_share_the_work() {
 }
 
 #[test]
-fn what_one_driver_leaves_to_the_device_is_done_for_another() {
+fn offloads_of_one_driver_are_finished_for_another() {
     const SEGMENT: usize = 500;
-    if is_missing("what_one_driver_leaves_to_the_device_is_done_for_another") {
+    if is_missing("offloads_of_one_driver_are_finished_for_another") {
         return;
     }
     for packed in [false, true] {

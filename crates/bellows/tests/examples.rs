@@ -92,7 +92,7 @@ fn a_capture_of_the_internet_mix_has_its_sizes() {
 }
 
 #[test]
-fn a_shaper_delays_what_a_policer_drops() {
+fn a_shaper_delays_packets_that_a_policer_drops() {
     let sandbox = checkout();
     let report = sandbox.bellows(&["run", "examples/shaping.toml", "--json"]).fine().json();
     let policed = app(&report, "police")["drops"]["over_rate"].as_u64().unwrap();

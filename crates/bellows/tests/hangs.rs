@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         ("a_hung_app_is_named_by_every_command", a_hung_app_is_named_by_every_command),
         ("an_app_that_is_being_started_is_named", an_app_that_is_being_started_is_named),
         ("a_stream_ends_when_its_process_is_stopped", a_stream_ends_when_its_process_is_stopped),
-        ("what_does_not_end_is_killed", what_does_not_end_is_killed),
+        ("a_run_that_does_not_end_is_killed", a_run_that_does_not_end_is_killed),
         ("a_second_signal_ends_a_run_that_is_stuck", a_second_signal_ends_a_run_that_is_stuck),
         ("several_networks_are_stopped", several_networks_are_stopped),
         ("the_only_network_is_reloaded_without_its_name", the_only_network_is_reloaded_without_its_name),
@@ -231,7 +231,7 @@ fn a_stream_ends_when_its_process_is_stopped() {
     assert_eq!(running.wait().code, Some(0));
 }
 
-fn what_does_not_end_is_killed() {
+fn a_run_that_does_not_end_is_killed() {
     let sandbox = sandbox();
     let hung = sandbox.write("hung.toml", HUNG);
     let endless = sandbox.write("endless.toml", ENDLESS);

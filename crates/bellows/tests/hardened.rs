@@ -18,8 +18,8 @@ app = "sink"
 const HARDENED: &str = "echo 2 > /proc/sys/vm/memfd_noexec || exit 77; exec \"$0\" \"$@\"";
 
 #[test]
-fn a_refused_native_schedule_is_replaced_and_reported() {
-    let test = "a_refused_native_schedule_is_replaced_and_reported";
+fn a_rejected_native_schedule_falls_back_and_is_reported() {
+    let test = "a_rejected_native_schedule_falls_back_and_is_reported";
     let sandbox = Sandbox::of("unshare".into());
     sandbox.write("network.toml", NETWORK);
     let run = |words: &[&str]| -> Option<Said> {

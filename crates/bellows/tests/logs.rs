@@ -70,7 +70,7 @@ fn a_reader_of_the_log_that_stands_still_holds_up_nothing() {
 }
 
 #[test]
-fn standard_output_that_cannot_be_written_is_an_error_and_no_panic() {
+fn unwritable_standard_output_is_an_error_not_a_panic() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("short.toml", SHORT);
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();

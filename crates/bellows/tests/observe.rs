@@ -135,7 +135,7 @@ fn names_do_not_clash() {
 }
 
 #[test]
-fn what_a_killed_network_left_can_be_read_and_removed() {
+fn the_remains_of_a_killed_network_can_be_read_and_removed() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&[&network]);
@@ -208,7 +208,7 @@ fn a_run_that_ends_before_it_answers_is_stopped() {
 }
 
 #[test]
-fn a_reload_keeps_what_stays_and_refuses_what_is_wrong() {
+fn a_reload_keeps_unchanged_apps_and_rejects_errors() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("network.toml", ENDLESS);
     let running = sandbox.start(&[&network]);

@@ -301,15 +301,15 @@ fn main() -> ExitCode {
     a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload();
     an_app_that_loses_count_is_a_bug_that_the_report_names();
     a_run_in_which_packets_get_stuck_fails();
-    an_app_that_dawdles_is_found_on_the_timeline();
-    devices_tell_their_states();
+    a_late_app_is_found_on_the_timeline();
+    devices_report_their_states();
     two_clocks_a_packet_are_found();
-    what_an_app_does_instead_of_passing_packets_on_is_told();
-    a_panic_in_a_measurement_is_told_with_its_place();
+    activities_other_than_forwarding_are_shown();
+    a_panic_in_a_measurement_is_reported_with_its_place();
     #[cfg(target_arch = "x86_64")]
     {
         the_app_that_takes_long_is_hot();
-        apps_of_one_type_are_told_apart_by_the_native_schedule_alone();
+        apps_of_one_type_are_distinguished_by_the_native_schedule_alone();
     }
     ExitCode::SUCCESS
 }
@@ -460,7 +460,7 @@ fn a_run_in_which_packets_get_stuck_fails() {
     println!("a run in which packets get stuck fails: ok");
 }
 
-fn an_app_that_dawdles_is_found_on_the_timeline() {
+fn a_late_app_is_found_on_the_timeline() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let network = sandbox.write(
         "network.toml",
@@ -491,7 +491,7 @@ fn an_app_that_dawdles_is_found_on_the_timeline() {
     println!("an app that dawdles is found on the timeline: ok");
 }
 
-fn devices_tell_their_states() {
+fn devices_report_their_states() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let network = |socket: &str| {
         format!(
@@ -585,7 +585,7 @@ fn two_clocks_a_packet_are_found() {
     println!("two clocks a packet are found: ok");
 }
 
-fn what_an_app_does_instead_of_passing_packets_on_is_told() {
+fn activities_other_than_forwarding_are_shown() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let said = sandbox.bellows(&["appbench", "lazy", "--processes", "1", "--packets", "1000"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
@@ -593,7 +593,7 @@ fn what_an_app_does_instead_of_passing_packets_on_is_told() {
     println!("what an app does instead of passing packets on is told: ok");
 }
 
-fn a_panic_in_a_measurement_is_told_with_its_place() {
+fn a_panic_in_a_measurement_is_reported_with_its_place() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let here = format!(" at {}:", file!());
     // At once; in the middle of the measurement; when the app is made.
@@ -663,7 +663,7 @@ fn the_app_that_takes_long_is_hot() {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn apps_of_one_type_are_told_apart_by_the_native_schedule_alone() {
+fn apps_of_one_type_are_distinguished_by_the_native_schedule_alone() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let network = sandbox.write("network.toml", BURNING);
     for schedule in ["nested", "flat"] {

@@ -329,8 +329,8 @@ fn root_sees_the_networks_of_all_users() {
 }
 
 #[test]
-fn counters_of_another_user_that_are_cut_short_do_no_harm() {
-    let Some(machine) = Machine::of_root("counters_of_another_user_that_are_cut_short_do_no_harm") else { return };
+fn truncated_counters_of_another_user_do_no_harm() {
+    let Some(machine) = Machine::of_root("truncated_counters_of_another_user_do_no_harm") else { return };
     let root = logged_out();
     let network = machine.start(&user(NOBODY), "net");
     // The engine would not survive the truncation of its own files.
@@ -366,8 +366,8 @@ fn counters_of_another_user_that_are_cut_short_do_no_harm() {
 }
 
 #[test]
-fn what_another_user_puts_there_leads_root_nowhere() {
-    let Some(machine) = Machine::of_root("what_another_user_puts_there_leads_root_nowhere") else { return };
+fn root_does_not_follow_another_users_links() {
+    let Some(machine) = Machine::of_root("root_does_not_follow_another_users_links") else { return };
     let (root, nobody) = (logged_out(), user(NOBODY));
     let own = machine.start(&root, "own");
     let mut victim = Killed(Command::new("sleep").arg("1000").spawn().unwrap());

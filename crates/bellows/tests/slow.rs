@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     }
     let tests: [(&str, fn()); 5] = [
         ("a_slow_app_is_named_under_every_schedule", a_slow_app_is_named_under_every_schedule),
-        ("an_app_that_sleeps_is_told_from_one_that_works", an_app_that_sleeps_is_told_from_one_that_works),
+        ("sleeping_and_computing_apps_are_distinguished", sleeping_and_computing_apps_are_distinguished),
         ("a_stopped_process_is_nobodys_fault", a_stopped_process_is_nobodys_fault),
         ("a_slow_start_in_a_reload_is_named", a_slow_start_in_a_reload_is_named),
         ("without_a_limit_nothing_is_slow", without_a_limit_nothing_is_slow),
@@ -220,7 +220,7 @@ fn a_slow_app_is_named_under_every_schedule() {
     }
 }
 
-fn an_app_that_sleeps_is_told_from_one_that_works() {
+fn sleeping_and_computing_apps_are_distinguished() {
     let sandbox = sandbox();
     let network = sandbox.write("slow.toml", &network("sleep", "busywait = true"));
     let mut running = sandbox.start(&[&network]);

@@ -200,7 +200,7 @@ fn help_wraps_at_the_width_of_the_terminal() {
 }
 
 #[test]
-fn what_people_try_first_works_or_is_answered() {
+fn first_attempts_work_or_get_a_hint() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     assert!(sandbox.bellows(&["validate", &network]).fine().stdout.contains("fine"));
@@ -227,7 +227,7 @@ fn what_people_try_first_works_or_is_answered() {
 }
 
 #[test]
-fn a_picture_is_drawn_in_the_format_of_its_name_or_refused() {
+fn a_picture_has_the_format_of_its_extension_or_is_rejected() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     for (file, begins) in [("a.svg", "<svg"), ("a.dot", "digraph"), ("a.gv", "digraph"), ("a.txt", "┌"), ("a", "┌")]
@@ -466,7 +466,7 @@ const COMPLETED: [(&[&str], &str); 9] = [
 ];
 
 #[test]
-fn bash_completes_what_there_is_at_that_moment() {
+fn bash_completes_the_current_names() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let _running = sandbox.start(&[&network]);
@@ -493,8 +493,8 @@ fn bash_completes_what_there_is_at_that_moment() {
 }
 
 #[test]
-fn zsh_completes_what_there_is_at_that_moment() {
-    if !has_program("zsh_completes_what_there_is_at_that_moment", "zsh") {
+fn zsh_completes_the_current_names() {
+    if !has_program("zsh_completes_the_current_names", "zsh") {
         return;
     }
     let sandbox = Sandbox::new();
@@ -519,8 +519,8 @@ fn zsh_completes_what_there_is_at_that_moment() {
 }
 
 #[test]
-fn fish_completes_what_there_is_at_that_moment() {
-    if !has_program("fish_completes_what_there_is_at_that_moment", "fish") {
+fn fish_completes_the_current_names() {
+    if !has_program("fish_completes_the_current_names", "fish") {
         return;
     }
     let sandbox = Sandbox::new();

@@ -131,7 +131,7 @@ fn packets_are_followed_through_copies_delays_and_losses() {
 }
 
 #[test]
-fn packets_that_are_on_their_way_are_said_to_be_so() {
+fn packets_on_their_way_are_marked() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, &FORKED.replace("3ms", "1h"));
     let started = Instant::now();
@@ -143,7 +143,7 @@ fn packets_that_are_on_their_way_are_said_to_be_so() {
 }
 
 #[test]
-fn whoever_waits_in_vain_is_told_for_what() {
+fn waiting_in_vain_ends_with_the_reason() {
     let sandbox = Sandbox::new();
     let running = run(&sandbox, IDLE);
     eventually("the hour's packet", || running.counters()["links"][0]["packets"] == 1);
@@ -235,7 +235,7 @@ fn a_count_and_a_length_limit_a_tap() {
 }
 
 #[test]
-fn what_cannot_be_tapped_is_a_mistake_and_no_file_is_left() {
+fn an_impossible_tap_is_an_error_and_leaves_no_file() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, RECORDED);
     for (link, hint) in [
@@ -267,8 +267,8 @@ fn a_terminal_is_no_place_for_a_capture() {
 }
 
 #[test]
-fn tcpdump_shows_what_passes_while_it_passes() {
-    const TEST: &str = "tcpdump_shows_what_passes_while_it_passes";
+fn tcpdump_shows_packets_while_they_pass() {
+    const TEST: &str = "tcpdump_shows_packets_while_they_pass";
     if !has_program(TEST, "tcpdump") {
         return;
     }

@@ -9,7 +9,7 @@
 ///
 /// The unit is bytes: those that come out of the file or its decompressor, and those of blocks without a packet, each
 /// of which counts for at least [`MIN_STEP`](Budget::MIN_STEP). A step of a decompressor without output counts as
-/// [`BARREN_STEP`](Budget::BARREN_STEP) bytes. A reader stops when the budget is spent, and may overdraw it by one last
+/// [`EMPTY_STEP`](Budget::EMPTY_STEP) bytes. A reader stops when the budget is spent, and may overdraw it by one last
 /// step: it reads at most one [`PIECE`](Budget::PIECE), or skips one block that has been read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
@@ -24,7 +24,7 @@ impl Budget {
     pub const MIN_STEP: u64 = 64;
 
     /// The cost of a decompression step without output, in bytes: the maximum output of a zstd block.
-    pub const BARREN_STEP: u64 = 128 << 10;
+    pub const EMPTY_STEP: u64 = 128 << 10;
 
     /// The size of a read, in bytes. Every budget allows at least one.
     pub const PIECE: u64 = 256 << 10;

@@ -94,7 +94,7 @@ impl Buffer {
                     budget.charge(work);
                     self.end += count;
                 }
-                Ok(Taken::Nothing) => budget.charge(Budget::BARREN_STEP),
+                Ok(Taken::Nothing) => budget.charge(Budget::EMPTY_STEP),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.failed = true;

@@ -185,7 +185,7 @@ impl Source {
                     read => {
                         // A part of a step without output costs the same part of a whole step.
                         let taken = decoder.get_ref().get_ref().consumed - before;
-                        let least = taken.saturating_mul(Budget::BARREN_STEP / GZIP_STEP as u64);
+                        let least = taken.saturating_mul(Budget::EMPTY_STEP / GZIP_STEP as u64);
                         read.map(|count| Taken::bytes(count, least))
                     }
                 }
@@ -263,7 +263,7 @@ impl ZstdReader {
         }
         let mut least = 0;
         if self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
-            least = Budget::BARREN_STEP;
+            least = Budget::EMPTY_STEP;
             self.decoder
                 .decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1))
                 .map_err(io::Error::other)?;

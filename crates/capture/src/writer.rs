@@ -79,7 +79,7 @@ pub struct Writer<W: Write> {
 const MAX_BLOCK_OVERHEAD: usize = 40;
 
 /// The fill level above which the buffer is flushed first: the largest packets of most link types fit.
-const FULL: usize = CAPACITY + MAX_BLOCK_OVERHEAD;
+const FLUSH_AT: usize = CAPACITY + MAX_BLOCK_OVERHEAD;
 
 impl Writer<File> {
     /// Creates or truncates the file at `path`, and writes the start of a capture of `interfaces`.
@@ -119,7 +119,7 @@ impl<W: Write> Writer<W> {
             interfaces: Vec::new(),
             records: 0,
             sink: Some(sink),
-            buffer: Vec::with_capacity(FULL),
+            buffer: Vec::with_capacity(FLUSH_AT),
             sent: 0,
             base: 0,
             base_records: 0,
@@ -177,7 +177,7 @@ impl<W: Write> Writer<W> {
     /// takes any packet.
     #[inline]
     pub fn has_room(&self, length: usize) -> bool {
-        self.buffer.is_empty() || self.buffer.len() + length + MAX_BLOCK_OVERHEAD <= FULL
+        self.buffer.is_empty() || self.buffer.len() + length + MAX_BLOCK_OVERHEAD <= FLUSH_AT
     }
 
     /// Passes all buffered bytes to the sink, and flushes it.
@@ -203,7 +203,7 @@ impl<W: Write> Writer<W> {
         self.base_records = self.records;
         self.sent = 0;
         self.buffer.clear();
-        self.buffer.shrink_to(FULL);
+        self.buffer.shrink_to(FLUSH_AT);
         Ok(())
     }
 

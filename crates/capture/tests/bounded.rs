@@ -172,7 +172,7 @@ proptest! {
     /// A call reads, decompresses and skips no more than its budget allows, and the records are the same as without a
     /// budget.
     #[test]
-    fn work_is_bounded_whatever_the_file(pieces in pieces(), packing in packing(), burst in 1..200usize) {
+    fn work_is_bounded_for_any_file(pieces in pieces(), packing in packing(), burst in 1..200usize) {
         let (file, junk) = file(&pieces);
         let packed = pack(&file, packing);
         let expected = Transcript::of_bytes(&file);
@@ -189,7 +189,7 @@ proptest! {
 
 /// 64 MiB of zeros in blocks of 4 MiB, a few hundred KiB in the file.
 #[test]
-fn what_decompresses_to_much_does_so_in_many_calls() {
+fn large_decompressed_data_takes_many_calls() {
     let (file, _) = file(&[Piece::Junk { blocks: 16, length: 4 << 20 }, Piece::Packet { length: 60, options: 0 }]);
     for packed in [gzip(&file), zstd(&file)] {
         assert!(packed.len() < file.len() / 50, "{}", packed.len());

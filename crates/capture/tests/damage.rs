@@ -53,7 +53,7 @@ fn block_problem(blocks: &[Vec<u8>]) -> BlockProblem {
 }
 
 #[test]
-fn a_pcap_file_cut_anywhere_gives_its_whole_records_then_says_where_it_ends() {
+fn a_pcap_file_truncated_anywhere_yields_its_complete_records_then_an_error() {
     let lengths = [60, 0, 300];
     let file = pcap(&lengths.map(record));
     let mut starts = vec![24];
@@ -84,7 +84,7 @@ fn a_pcap_file_cut_anywhere_gives_its_whole_records_then_says_where_it_ends() {
 }
 
 #[test]
-fn a_pcapng_file_cut_anywhere_gives_its_whole_records_then_says_where_it_ends() {
+fn a_pcapng_file_truncated_anywhere_yields_its_complete_records_then_an_error() {
     let packet = enhanced_packet(ORDER, 0, 5, 60, &[7; 59]);
     let file = pcapng(&[packet.clone(), block(ORDER, 5, &[1; 8]), packet.clone()]);
     let first = pcapng(&[]).len();
@@ -143,7 +143,7 @@ fn errors_name_the_file_the_place_and_the_way_out() {
 }
 
 #[test]
-fn versions_that_are_not_known_are_refused() {
+fn unknown_versions_are_rejected() {
     let mut file = pcap(&[]);
     file[6] = 5;
     assert!(matches!(error_of(file).1.kind(), ErrorKind::Version { major: 2, minor: 5 }));
@@ -303,7 +303,7 @@ fn interfaces_before_the_first_packet_are_known_from_the_start() {
 const RECORD: Record<'static> = Record { data: &[1; 60], timestamp: 0, original_length: 60, interface: 0 };
 
 #[test]
-fn the_writer_refuses_what_the_format_cannot_hold() {
+fn the_writer_rejects_records_that_do_not_fit_the_format() {
     let ethernet = Interface::new(LinkType::ETHERNET);
     let cooked = Interface::new(LinkType::LINUX_SLL);
     let pcap = WriterOptions::default();

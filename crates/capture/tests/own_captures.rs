@@ -43,7 +43,7 @@ fn the_files_are_those_that_the_generator_makes() {
 }
 
 #[test]
-fn what_was_put_in_is_read() {
+fn the_written_records_are_read() {
     for made in own::all() {
         let transcript = Transcript::of_bytes(&made.bytes);
         assert_eq!(transcript.error.is_some(), made.is_damaged, "{}: {:?}", made.name, transcript.error);

@@ -355,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_writer_writes_is_read(
+    fn the_writers_output_is_read_back(
         format in prop_oneof![
             Just(OutputFormat::PcapMicroseconds), Just(OutputFormat::PcapNanoseconds), Just(OutputFormat::Pcapng),
         ],

@@ -276,10 +276,10 @@ const ROUNDS: usize = 24;
 const IDLE_ROUNDS: usize = 6;
 
 /// The maximum number of items and segments to visit for reducing crossings. After that the best order so far is used.
-const LOOKS: usize = 30_000_000;
+const MAX_VISITS: usize = 30_000_000;
 
 /// The maximum number of items for which shuffled starting orders are tried as well.
-const SHUFFLED: usize = 600;
+const MAX_SHUFFLED: usize = 600;
 
 impl Order {
     fn new(shapes: &[Shape], apps: &[usize], links: &[Link], column: &[usize]) -> Self {
@@ -347,7 +347,7 @@ impl Order {
     /// Finds an order with few crossings: barycentre sweeps and exchanges of neighbours from several starts.
     fn improve(&mut self) {
         let mut starts = vec![self.searched(false), self.searched(true)];
-        if self.items.len() <= SHUFFLED {
+        if self.items.len() <= MAX_SHUFFLED {
             let mut random = 0x9e37_79b9_7f4a_7c15;
             for _ in 0..4 {
                 let mut start = starts[0].clone();
@@ -369,11 +369,11 @@ impl Order {
                 }
                 idle = if crossings < least { 0 } else { idle + 1 };
                 least = least.min(crossings);
-                if least == 0 || idle == IDLE_ROUNDS || looks > LOOKS {
+                if least == 0 || idle == IDLE_ROUNDS || looks > MAX_VISITS {
                     break;
                 }
             }
-            if best.as_ref().is_some_and(|(fewest, _)| *fewest == 0) || looks > LOOKS {
+            if best.as_ref().is_some_and(|(fewest, _)| *fewest == 0) || looks > MAX_VISITS {
                 break;
             }
         }

@@ -17,7 +17,7 @@ pub struct Arc {
 }
 
 /// The limit on elementary steps. After it, the solution is still feasible, but perhaps not optimal.
-const STEPS: usize = 60_000_000;
+const MAX_STEPS: usize = 60_000_000;
 
 /// Finds `at` for `count` variables that satisfies every arc and minimises the weighted sum of `at[head] - at[tail]`.
 /// The arcs must not form a cycle. Each connected part is solved separately, with its smallest value 0.
@@ -25,7 +25,7 @@ pub fn solve(count: usize, arcs: &[Arc]) -> Vec<i32> {
     let mut tree = Tree::new(count, arcs);
     tree.span();
     let mut steps = 0;
-    while steps < STEPS
+    while steps < MAX_STEPS
         && let Some(leaving) = tree.leaving()
         && let Some(entering) = tree.entering(leaving)
     {
@@ -286,8 +286,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A feasible start: every variable as low as the arcs allow, and the number of variables that are in no cycle and
-/// behind none.
+/// A feasible start: every variable as low as the arcs allow, and the number of variables that are neither in a cycle
+/// nor after one.
 fn longest_paths(count: usize, arcs: &[Arc]) -> (Vec<i32>, usize) {
     let mut at = vec![0; count];
     let mut waiting = vec![0; count];

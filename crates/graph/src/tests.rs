@@ -379,7 +379,7 @@ quickstart
 }
 
 #[test]
-fn what_is_too_wide_is_listed() {
+fn a_network_that_is_too_wide_is_listed() {
     let list = "\
 source  app
   └─ output ─► join.new
@@ -475,7 +475,7 @@ fn two_hundred_apps_are_laid_out_at_once() {
 }
 
 #[test]
-fn a_loop_that_no_link_is_said_to_close_is_listed() {
+fn a_loop_without_a_marked_closing_link_is_listed() {
     let mut graph = looped();
     assert!(svg(&graph).is_some());
     graph.links[4].closes_loop = false;
@@ -492,7 +492,7 @@ fn a_loop_that_no_link_is_said_to_close_is_listed() {
 }
 
 #[test]
-fn what_is_too_large_for_a_picture_is_listed() {
+fn a_network_too_large_for_a_picture_is_listed() {
     let mut graph = Graph::default();
     graph.apps.resize_with(500, Node::default);
     graph.apps.iter_mut().enumerate().for_each(|(index, app)| app.name = format!("app{index}"));
@@ -537,7 +537,7 @@ mod simplex_solutions {
     }
 
     #[test]
-    fn are_as_good_as_the_best_of_all() {
+    fn are_optimal() {
         let mut random = Random(3);
         for _ in 0..200 {
             let count = 2 + random.below(4);

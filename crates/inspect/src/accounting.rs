@@ -15,7 +15,7 @@ use crate::networks::{Change, Sample};
 const ENTRIES: [&str; 3] = ["pull", "push", "tick"];
 
 /// The minimum number of sampled calls for which clocks are shown.
-pub const ENOUGH: u64 = 16;
+pub const MIN_SAMPLED_CALLS: u64 = 16;
 
 /// The record of the sampled breaths for some calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -58,7 +58,7 @@ impl Sampled {
     }
 
     fn is_enough(&self) -> bool {
-        self.calls >= ENOUGH
+        self.calls >= MIN_SAMPLED_CALLS
     }
 
     /// Clocks for each packet; `None` if there were too few calls, or no packets.
@@ -158,7 +158,7 @@ impl Accounts {
         // The first tick, which every app gets when a run begins, is not part of the app's cost.
         let clocks: f64 = rows.iter().filter(|row| row.is_used()).map(Row::clocks).sum();
         let samples = rows.iter().map(|row| row.sampled.calls).fold(0, u64::saturating_add);
-        let are_enough = samples >= ENOUGH && clocks > 0.0;
+        let are_enough = samples >= MIN_SAMPLED_CALLS && clocks > 0.0;
         for row in rows.iter_mut().filter(|row| are_enough && row.is_used() && row.sampled.calls > 0) {
             row.share = Some(row.clocks() / clocks);
         }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_does_not_count() {
+    fn earlier_counts_are_subtracted() {
         let before =
             app("sink", [100, 0], &[("push", 10)], &[("push_calls", 1), ("push_packets", 9), ("push_clocks", 50)]);
         let after = app("sink", [12_900, 0], &[("push", 110)], &SINK.map(|(name, value)| (name, value + 50)));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_not_known_are_estimated() {
+    fn unknown_packet_counts_are_estimated() {
         let calls = [("pull", 1_000), ("tick", 1_000)];
         let sampled = [("pull_calls", 100), ("pull_packets", 600), ("tick_calls", 100), ("tick_packets", 200)];
         let accounts = Accounts::of(&second(vec![], vec![app("a", [0, 10_000], &calls, &sampled)]));
@@ -349,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn a_few_samples_say_nothing() {
-        let few = [("push_calls", ENOUGH - 1), ("push_packets", 100), ("push_clocks", 1_000)];
+    fn too_few_samples_give_no_figures() {
+        let few = [("push_calls", MIN_SAMPLED_CALLS - 1), ("push_packets", 100), ("push_clocks", 1_000)];
         let accounts = Accounts::of(&second(vec![], vec![app("sink", [100, 0], &[("push", 100)], &few)]));
         let sink = row(&accounts, "sink", "push");
         assert_eq!((sink.sampled.clocks_per_packet(), sink.sampled.clocks_per_call(), sink.share), (None, None, None));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_processor_counts_is_told_per_packet() {
+    fn processor_events_are_given_per_packet() {
         let events = [("push_instructions", 25_600), ("push_cycles", 12_800), ("push_l3_misses", 1_280)];
         let accounts =
             Accounts::of(&second(vec![], vec![app("sink", [1, 0], &[("push", 100)], &[&SINK[..], &events].concat())]));

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_branches_and_what_is_not_over_is_said_to_be_so() {
+    fn copies_are_branches_and_unfinished_packets_are_marked() {
         let frame = frame(1);
         let mut moved = frame.clone();
         moved[11] = 9;
@@ -269,7 +269,7 @@ packet 1, 22:13:20.000000000 UTC
     }
 
     #[test]
-    fn copies_that_follow_one_another_are_told_apart() {
+    fn consecutive_copies_are_distinguished() {
         let told = journeys(&[
             (0, "twice", sent("output", &frame(1)), Some("end.input")),
             (0, "twice", sent("output", &frame(1)), Some("end.input")),
@@ -283,14 +283,14 @@ packet 1, 22:13:20.000000000 UTC
     }
 
     #[test]
-    fn a_packet_that_goes_round_and_round_is_told_to_the_end() {
+    fn a_packet_in_a_loop_is_shown_to_its_end() {
         let steps: Vec<_> =
             (0..50_000).map(|round| (round, "loop", sent("output", &frame(round as u8)), Some("loop.input"))).collect();
         assert_eq!(journeys(&steps).render().matches("loop.output -> loop.input").count(), 50_000);
     }
 
     #[test]
-    fn what_a_summary_does_not_show_is_not_passed_over() {
+    fn changes_outside_the_summary_are_mentioned() {
         let mut long = frame(1);
         long.extend([0; 10]);
         let mut changed = long.clone();

@@ -184,7 +184,7 @@ impl Sample {
             State::Stopped => return first,
             State::Crashed => return Sample { at: updated, ..first },
         }
-        let patience = Instant::now() + 2 * REFRESH;
+        let patience = Instant::now() + 2 * GAUGE_INTERVAL;
         let mut sample = first;
         while sample.counters.engine("updated") == updated
             && sample.silence() <= MAX_SILENCE_NS
@@ -368,7 +368,7 @@ pub const MAX_CALL_NS: u64 = 2_000_000_000;
 const MAX_SILENCE_NS: u64 = 500_000_000;
 
 /// The interval at which an engine's process asks it to write its gauges.
-pub const REFRESH: Duration = Duration::from_millis(100);
+pub const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Packets and bits a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -8,7 +8,7 @@ use bellows_observe::{Activity, SlowBreath, SlowBreaths};
 use crate::text::{harmless, nanos, plural};
 
 /// The minimum time between two lines.
-const PAUSE: Duration = Duration::from_secs(10);
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Logs slow breaths, and counts those that it leaves out.
 pub struct SlowLog {
@@ -41,7 +41,7 @@ impl SlowLog {
             line = Some(self.describe_left_out());
         }
         if line.is_some() {
-            self.next = now.checked_add(PAUSE);
+            self.next = now.checked_add(MIN_INTERVAL);
         }
         line
     }
@@ -117,7 +117,7 @@ fn whose(slow: &SlowBreath, limit: Duration) -> String {
             };
             format!(", in the app `{}` ({activity})", harmless(&doing.app))
         }
-        None => ", in none of the apps as far as was seen".to_owned(),
+        None => ", in no app as far as known".to_owned(),
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_breath_is_told_at_once_and_the_next_ones_together() {
+    fn a_slow_breath_is_logged_at_once_and_the_next_ones_together() {
         let mut log = SlowLog::new(LIMIT);
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standstill_is_told_without_an_app() {
+    fn a_standstill_is_logged_without_an_app() {
         let start = Instant::now();
         let line = SlowLog::new(LIMIT).take(found(&[slow(2_000, 1_950)], 0), start).unwrap();
         assert!(line.contains("no breath was taken for 2.00 s") && !line.contains("sieve"), "{line}");

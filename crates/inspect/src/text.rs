@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_others_cannot_drive_the_terminal() {
+    fn foreign_text_cannot_control_the_terminal() {
         assert_eq!(harmless("a\tb\n\x1b[2Jc\r"), "a\tb\n\u{fffd}[2Jc\u{fffd}");
     }
 }

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_told_if_there_are_times() {
+    fn percentiles_are_given_if_there_are_times() {
         let histogram = Histogram { classes: vec![(1_000, 98), (4_000, 1), (90_000, 1)], maximum: 88_000 };
         assert_eq!(brief("latency", &histogram, 2).as_deref(), Some("latency p50 1.00 µs, p99 4.00 µs"));
         assert_eq!(json(&histogram)["p99_9_ns"], json!(88_000));

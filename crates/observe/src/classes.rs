@@ -4,10 +4,10 @@
 const FINENESS: u32 = 4;
 
 /// The first power of two without a class of its own: later times are counted in the last class.
-const LONGEST: u32 = 44;
+const MAX_EXPONENT: u32 = 44;
 
 /// Number of classes of a histogram.
-pub(crate) const CLASSES: usize = ((LONGEST - FINENESS + 1) as usize) << FINENESS;
+pub(crate) const CLASSES: usize = ((MAX_EXPONENT - FINENESS + 1) as usize) << FINENESS;
 
 /// Cells of a histogram: the classes, and the maximum.
 pub(crate) const CELLS: usize = CLASSES + 1;
@@ -43,7 +43,7 @@ mod tests {
             assert_eq!((class_of(next), class_of(longest_of(class))), (class, class));
             next = longest_of(class) + 1;
         }
-        assert_eq!(next, 1 << LONGEST);
+        assert_eq!(next, 1 << MAX_EXPONENT);
         assert_eq!(class_of(u64::MAX), CLASSES - 1);
     }
 }

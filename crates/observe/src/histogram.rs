@@ -104,7 +104,7 @@ mod tests {
         }
 
         #[test]
-        fn what_came_since_is_what_came(
+        fn differences_of_histograms_are_exact(
             before in proptest::collection::vec(0u64..100_000, 0..50),
             after in proptest::collection::vec(0u64..100_000, 0..50),
         ) {

@@ -52,9 +52,9 @@ pub mod engine {
         BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets", in "buffers";
         SAMPLED = "sampled_breaths", "breaths in which the clocks of every call were recorded", in "breaths";
         ALIVE = "alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch", in "nanoseconds";
-        DOING = "doing", "what the engine is doing: see the module `doing`", in "activity and app";
+        DOING = "doing", "the engine's current activity: see the module `doing`", in "activity and app";
         SLOW_BREATHS = "slow_breaths",
-            "breaths, and what was done between two of them, that took longer than `breath_limit` in [engine]", in "breaths";
+            "breaths, and work between two of them, that took longer than `breath_limit` in [engine]", in "breaths";
         STANDSTILLS = "standstills",
             "times that no breath was taken for longer than that because the process or the machine stood still", in "times";
     }
@@ -160,16 +160,16 @@ pub mod account {
 
     /// The record of each event: its count, the time for which it was to be counted, and the time for which it was
     /// counted.
-    const OF_AN_EVENT: usize = 3;
+    const CELLS_PER_EVENT: usize = 3;
 
     /// The first cell of an entry's samples.
     pub const fn samples(entry: usize, events: usize) -> usize {
-        EXACT + entry * (COUNTED + 1 + OF_AN_EVENT * events)
+        EXACT + entry * (COUNTED + 1 + CELLS_PER_EVENT * events)
     }
 
     /// The first cell of an event.
     pub const fn event(entry: usize, events: usize, event: usize) -> usize {
-        samples(entry, events) + COUNTED + 1 + OF_AN_EVENT * event
+        samples(entry, events) + COUNTED + 1 + CELLS_PER_EVENT * event
     }
 
     /// Cells of an app.

@@ -44,7 +44,7 @@ pub use layout::Activity;
 pub use report::{AppStatus, Reloaded};
 pub use runtime_dir::{POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
 pub use slab::{
-    AppEntry, AppOutline, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, counter_help, drop_help,
+    AppDescription, AppEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, counter_help, drop_help,
 };
 pub use slow::{SlowBreath, SlowBreaths};
 pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};

@@ -214,12 +214,12 @@ impl RuntimeDir {
     /// The folders of the engines that match a name; `NAME@1` is a post-mortem. There are several only if several other
     /// users have a network of this name and this user has none.
     pub fn called(name: &str) -> Vec<RuntimeDir> {
-        let search_path = RuntimeDir::all().into_iter().chain(RuntimeDir::post_mortems());
-        let mut search_path: Vec<RuntimeDir> = search_path.filter(|runtime_dir| runtime_dir.is_called(name)).collect();
-        if let Some(exact) = search_path.iter().position(|runtime_dir| runtime_dir.name() == name) {
-            search_path = vec![search_path.swap_remove(exact)];
+        let runs = RuntimeDir::all().into_iter().chain(RuntimeDir::post_mortems());
+        let mut runs: Vec<RuntimeDir> = runs.filter(|runtime_dir| runtime_dir.has_name(name)).collect();
+        if let Some(exact) = runs.iter().position(|runtime_dir| runtime_dir.name() == name) {
+            runs = vec![runs.swap_remove(exact)];
         }
-        search_path
+        runs
     }
 
     /// The folders of all engines, those of this user by name and then the visible ones of other users. Crashed engines
@@ -251,7 +251,7 @@ impl RuntimeDir {
     }
 
     /// Whether this name matches, with its user or without.
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn has_name(&self, name: &str) -> bool {
         match name.split_once('/') {
             Some((user, name)) => {
                 name == self.bare_name() && (user == self.user() || user.parse() == Ok(self.user_number()))
@@ -398,37 +398,37 @@ impl Drop for RuntimeDir {
 /// All folders: those of this user, then the visible ones of other users, by user, name and number.
 fn every() -> Vec<RuntimeDir> {
     let own = SearchPath::current().own;
-    let mut search_path = number(own.iter().map(|directory| homes_in(directory)).collect());
+    let mut runs = number(own.iter().map(|directory| folders_in(directory)).collect());
     let mut others: BTreeMap<String, Vec<Vec<RuntimeDir>>> = BTreeMap::new();
     for directory in foreign() {
-        others.entry(directory.user.clone()).or_default().push(foreign_homes_in(&directory));
+        others.entry(directory.user.clone()).or_default().push(foreign_folders_in(&directory));
     }
-    search_path.extend(others.into_values().flat_map(number));
-    search_path
+    runs.extend(others.into_values().flat_map(number));
+    runs
 }
 
 /// The folders in a directory of this user, in no particular order.
-fn homes_in(directory: &Path) -> Vec<RuntimeDir> {
+fn folders_in(directory: &Path) -> Vec<RuntimeDir> {
     if !is_private(directory) {
         return Vec::new();
     }
     let entries = fs::read_dir(directory).into_iter().flatten();
-    let search_path = entries.filter_map(|entry| {
+    let runs = entries.filter_map(|entry| {
         let (name, number) = parse(entry.ok()?.file_name().to_str()?)?;
         Some(RuntimeDir::at(directory, &name, number))
     });
-    search_path.filter(|runtime_dir| runtime_dir.file(IDENTITY).is_file()).collect()
+    runs.filter(|runtime_dir| runtime_dir.file(IDENTITY).is_file()).collect()
 }
 
 /// The folders in a directory of another user.
-fn foreign_homes_in(directory: &Arc<ForeignDir>) -> Vec<RuntimeDir> {
+fn foreign_folders_in(directory: &Arc<ForeignDir>) -> Vec<RuntimeDir> {
     let names = directory.directory.names(MAX_FOREIGN_FOLDERS).unwrap_or_default().into_iter();
-    let search_path = names.filter_map(|folder| {
+    let runs = names.filter_map(|folder| {
         let (name, number) = parse(&folder)?;
         let foreign = Some(Arc::clone(directory));
         Some(RuntimeDir { folder: directory.path.join(folder), name, number, owned: false, foreign })
     });
-    search_path.filter(|runtime_dir| runtime_dir.claimed().is_some()).collect()
+    runs.filter(|runtime_dir| runtime_dir.claimed().is_some()).collect()
 }
 
 /// Whether a directory exists and is private to this user.
@@ -465,7 +465,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_would_leave_the_folder_are_refused() {
+    fn names_that_would_leave_the_folder_are_rejected() {
         for name in ["", "..", "a/b", ".hidden", "a b", &"x".repeat(65)] {
             assert!(matches!(RuntimeDir::claim(name), Err(RuntimeDirError::BadName(_))), "{name:?}");
         }
@@ -488,9 +488,9 @@ mod tests {
         let folder = Folder::new("open");
         make_private_folder(&folder.0.join("engine")).unwrap();
         fs::write(folder.0.join("engine/identity"), "1 1\n").unwrap();
-        assert_eq!(homes_in(&folder.0).len(), 1);
+        assert_eq!(folders_in(&folder.0).len(), 1);
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(homes_in(&folder.0).len(), 0);
+        assert_eq!(folders_in(&folder.0).len(), 0);
     }
 
     #[test]
@@ -502,7 +502,7 @@ mod tests {
         assert!(
             matches!(RuntimeDir::claim_in(std::slice::from_ref(&link), "a"), Err(RuntimeDirError::Unsafe(path)) if path == link)
         );
-        assert_eq!(homes_in(&link).len(), 0);
+        assert_eq!(folders_in(&link).len(), 0);
     }
 
     #[test]
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_want_one_name_get_it_once() {
+    fn a_contested_name_is_claimed_once() {
         let folder = Folder::new("many");
         let directories = ["one", "two", "three"].map(|name| folder.0.join(name));
         let claimed: usize = std::thread::scope(|scope| {

@@ -105,7 +105,7 @@ pub fn drop_help(reason: &str) -> Option<&'static str> {
 
 /// An app's information in a directory.
 #[derive(Clone, Copy, Debug)]
-pub struct AppOutline<'a> {
+pub struct AppDescription<'a> {
     /// Its name in the network.
     pub name: &'a str,
     /// Its type's name in the catalogue.
@@ -205,7 +205,7 @@ impl Directory {
     /// Lays out the counters of a network: its apps, its links, the rows that reloads have removed, and the counted
     /// events.
     pub(crate) fn lay_out<'a>(
-        apps: impl Iterator<Item = AppOutline<'a>>,
+        apps: impl Iterator<Item = AppDescription<'a>>,
         links: impl Iterator<Item = (String, String)>,
         removed: &Removed<'_>,
         events: Vec<String>,
@@ -473,7 +473,7 @@ mod tests {
 
     fn directory() -> Directory {
         let ends = [("a.o".to_owned(), "b.i".to_owned()), ("a.p".to_owned(), "b.j".to_owned())];
-        let app = |name, state| AppOutline {
+        let app = |name, state| AppDescription {
             name,
             kind: "k",
             state,
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_a_directory_places_outside_its_cells_are_refused() {
+    fn counters_outside_the_cells_are_rejected() {
         assert!(opened(&block(&directory())).is_ok());
         let spoilt: [fn(&mut Directory); 7] = [
             |directory| directory.apps[1].cell = usize::MAX,

@@ -69,7 +69,7 @@ const TXDROP: &str = link::COUNTERS[link::DROPS].name;
 
 /// The traffic through all links of an app.
 #[derive(Clone, Copy, Default)]
-struct Passed {
+struct Traffic {
     in_packets: u64,
     in_bytes: u64,
     out_packets: u64,
@@ -77,11 +77,11 @@ struct Passed {
     dropped: u64,
 }
 
-impl Passed {
+impl Traffic {
     /// The traffic of each app that a link names. The counters of another process may have any value, so no sum may
     /// overflow.
-    fn by_app(links: &[LinkCounts]) -> HashMap<&str, Passed> {
-        let mut apps: HashMap<&str, Passed> = HashMap::with_capacity(links.len());
+    fn by_app(links: &[LinkCounts]) -> HashMap<&str, Traffic> {
+        let mut apps: HashMap<&str, Traffic> = HashMap::with_capacity(links.len());
         let add = |to: &mut u64, count: u64| *to = to.saturating_add(count);
         for link in links {
             let receiver = apps.entry(LinkCounts::app_of(&link.to)).or_default();
@@ -149,7 +149,7 @@ pub struct AppCounts {
 }
 
 impl AppCounts {
-    fn read(slab: &Slab, entry: &AppEntry, passed: Passed, state: &str) -> AppCounts {
+    fn read(slab: &Slab, entry: &AppEntry, passed: Traffic, state: &str) -> AppCounts {
         let named = |names: &[String], first: usize| -> BTreeMap<String, u64> {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
@@ -340,14 +340,14 @@ impl Snapshot {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
         let links: Vec<LinkCounts> = links.iter().map(|entry| LinkCounts::read(slab, entry)).collect();
-        let passed = Passed::by_app(&links);
+        let passed = Traffic::by_app(&links);
         let apps = apps.iter().map(|entry| {
             let passed = passed.get(entry.name.as_str()).copied().unwrap_or_default();
             let state = if slab.get(entry.account + account::FAILED) > 0 { "failed" } else { &entry.state };
             AppCounts::read(slab, entry, passed, state)
         });
         let gone = Gone {
-            apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, Passed::default(), "gone")).collect(),
+            apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, Traffic::default(), "gone")).collect(),
             links: gone_links.iter().map(|entry| LinkCounts::read(slab, entry)).collect(),
         };
         let nanos = |clocks: u64| {
@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passed_an_app_is_summed_over_its_links() {
+    fn an_apps_traffic_is_the_sum_over_its_links() {
         let link = |from: &str, to: &str, packets, waiting| LinkCounts {
             from: from.to_owned(),
             to: to.to_owned(),
@@ -463,7 +463,7 @@ mod tests {
             link("a.y", "b.c.other", 5, 0),
             link("b.c.output", "a.z", u64::MAX / 10, 0),
         ];
-        let passed = Passed::by_app(&links);
+        let passed = Traffic::by_app(&links);
         let (a, b) = (passed["a"], passed["b.c"]);
         assert_eq!((a.out_packets, a.out_bytes, a.dropped), (12, 120, 2));
         assert_eq!((b.in_packets, b.in_bytes), (10, 120));
@@ -472,6 +472,6 @@ mod tests {
             link.packets = u64::MAX;
             link
         });
-        assert_eq!(Passed::by_app(&most)["a"].out_packets, u64::MAX, "a damaged file's counters do not wrap");
+        assert_eq!(Traffic::by_app(&most)["a"].out_packets, u64::MAX, "a damaged file's counters do not wrap");
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::layout::{account, common, engine, link};
-use crate::slab::{AppEntry, AppOutline, Directory, LinkEntry, Removed, Slab};
+use crate::slab::{AppDescription, AppEntry, Directory, LinkEntry, Removed, Slab};
 
 /// The maximum number of removed apps and of removed links that a directory lists.
 const MAX_REMOVED: usize = 128;
@@ -91,7 +91,7 @@ impl Directory {
     /// counted events. For each app and link there is the position of the one in the `old` directory that it continues.
     pub fn lay_out_after<'a>(
         old: &Directory,
-        apps: impl Iterator<Item = (AppOutline<'a>, Option<usize>)>,
+        apps: impl Iterator<Item = (AppDescription<'a>, Option<usize>)>,
         links: impl Iterator<Item = ((String, String), Option<usize>)>,
         events: Vec<String>,
     ) -> (Directory, Succession) {
@@ -212,10 +212,10 @@ impl Succession {
         for (heir, [sender, receiver]) in self.removed_links.iter().zip(&self.ends) {
             let cell = old.links[heir.from].cell;
             let waiting = waiting(heir.from);
-            let passed = PassedThrough::of(from, cell, waiting);
+            let passed = LinkTraffic::of(from, cell, waiting);
             match sender {
                 Some(sender) => passed.add_to_sender(to, *sender),
-                None => forget(passed.refused),
+                None => forget(passed.txdrop),
             }
             if let Some(receiver) = receiver {
                 passed.add_to_receiver(to, *receiver);
@@ -232,11 +232,11 @@ impl Succession {
             }
         }
         for &NewEnd { link, end, gone, new } in &self.new_ends {
-            let passed = PassedThrough::of(from, old.links[link].cell, waiting(link));
+            let passed = LinkTraffic::of(from, old.links[link].cell, waiting(link));
             match (end, gone) {
                 (End::Sender, Some(gone)) => passed.add_to_sender(to, gone),
                 (End::Receiver, Some(gone)) => passed.add_to_receiver(to, gone),
-                (End::Sender, None) => forget(passed.refused),
+                (End::Sender, None) => forget(passed.txdrop),
                 (End::Receiver, None) => {}
             }
             match end {
@@ -253,26 +253,26 @@ impl Succession {
 }
 
 /// The traffic of a link. Sums wrap, so that it can be subtracted as well.
-struct PassedThrough {
+struct LinkTraffic {
     packets: u64,
     bytes: u64,
-    refused: u64,
+    txdrop: u64,
     received: u64,
     received_bytes: u64,
 }
 
-impl PassedThrough {
-    fn of(slab: &Slab, cell: usize, (waiting, waiting_bytes): (u64, u64)) -> PassedThrough {
-        let [packets, bytes, refused] = [link::PACKETS, link::BYTES, link::DROPS].map(|count| slab.get(cell + count));
+impl LinkTraffic {
+    fn of(slab: &Slab, cell: usize, (waiting, waiting_bytes): (u64, u64)) -> LinkTraffic {
+        let [packets, bytes, txdrop] = [link::PACKETS, link::BYTES, link::DROPS].map(|count| slab.get(cell + count));
         let (received, received_bytes) = (packets.wrapping_sub(waiting), bytes.wrapping_sub(waiting_bytes));
-        PassedThrough { packets, bytes, refused, received, received_bytes }
+        LinkTraffic { packets, bytes, txdrop, received, received_bytes }
     }
 
-    fn negative(&self) -> PassedThrough {
-        PassedThrough {
+    fn negative(&self) -> LinkTraffic {
+        LinkTraffic {
             packets: self.packets.wrapping_neg(),
             bytes: self.bytes.wrapping_neg(),
-            refused: self.refused.wrapping_neg(),
+            txdrop: self.txdrop.wrapping_neg(),
             received: self.received.wrapping_neg(),
             received_bytes: self.received_bytes.wrapping_neg(),
         }
@@ -281,7 +281,7 @@ impl PassedThrough {
     fn add_to_sender(&self, slab: &Slab, app: usize) {
         slab.add(app + account::PAST_OUT, self.packets);
         slab.add(app + account::PAST_OUT_BYTES, self.bytes);
-        slab.add(app + account::PAST_TXDROP, self.refused);
+        slab.add(app + account::PAST_TXDROP, self.txdrop);
     }
 
     fn add_to_receiver(&self, slab: &Slab, app: usize) {

@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_ring_that_went_round_the_last_events_are_left() {
+    fn a_ring_that_wrapped_keeps_the_last_events() {
         let runtime_dir = runtime_dir();
         let mut timeline = Timeline::create(&runtime_dir).unwrap();
         let now = clock::ticks();

@@ -9,8 +9,8 @@ use bellows_sys::clock;
 pub struct Usual(Cell<u64>);
 
 /// An outlier takes this many times the usual, and more than this many nanoseconds.
-const UNUSUAL: u64 = 16;
-const MIN_UNUSUAL: u64 = 5_000;
+const OUTLIER_FACTOR: u64 = 16;
+const MIN_OUTLIER_NS: u64 = 5_000;
 
 impl Usual {
     /// Adds a call. Returns true if it is an outlier: most likely the system has interrupted it, and one such call
@@ -25,7 +25,7 @@ impl Usual {
         }
         // A duration that occurs often becomes the usual one.
         self.0.set(usual - usual / 16 + each.min(2 * usual) / 16 + 1);
-        each > UNUSUAL * usual && clock::ticks_to_ns(clocks) > MIN_UNUSUAL
+        each > OUTLIER_FACTOR * usual && clock::ticks_to_ns(clocks) > MIN_OUTLIER_NS
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_from_now_on_is_soon_usual() {
+    fn a_lasting_slowdown_soon_becomes_usual() {
         clock::calibrate();
         let usual = Usual::default();
         assert!(!usual.is_exceeded_by(100, 0));

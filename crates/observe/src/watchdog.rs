@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_breath_is_told_with_the_app_that_was_seen() {
+    fn a_slow_breath_is_reported_with_its_app() {
         let watchdog = watchdog();
         let start = clock::now();
         let mut pace = Pace::begin(start, 0);
@@ -383,7 +383,7 @@ mod tests {
 
     /// The engine's thread is this one, which does not get the time that passes here: off the processor.
     #[test]
-    fn a_standstill_is_nobodys_fault() {
+    fn a_standstill_is_no_apps_fault() {
         for watchdog_is_first in [false, true] {
             let watchdog = watchdog();
             let start = clock::now();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_is_slow_on_the_processor_even_if_nobody_could_watch() {
+    fn an_app_is_slow_on_the_processor_even_without_a_watchdog() {
         let watchdog = watchdog();
         // The clock begins with the process.
         while clock::now() < 25 * MS {
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_counted() {
+    fn slow_breaths_beyond_the_queue_are_counted() {
         let watchdog = watchdog();
         let slow = |nanos| SlowBreath { nanos, stood_still: 0, on_processor: None, doing: None };
         (0..20).for_each(|number| watchdog.keep(slow(number)));

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_prints_comes_back() {
+    fn the_output_of_a_program_is_returned() {
         let output = output("prints", Command::new("sh").args(["-c", "echo one; exit 3"])).unwrap();
         assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"one\n"[..], Some(3)));
     }

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_read_from_what_testpmd_prints() {
+    fn counters_are_parsed_from_testpmds_output() {
         let text = "
   ---------------------- Forward statistics for port 0  ----------------------
   RX-packets: 7              RX-dropped: 0             RX-total: 7

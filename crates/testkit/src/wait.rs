@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_when_it_is_so_or_with_a_message() {
+    fn waiting_ends_with_the_condition_or_a_message() {
         let mut looks = 0;
         within(PATIENCE, "three looks", || {
             looks += 1;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn work_in_the_background_ends_with_what_it_accompanies() {
+    fn background_work_ends_with_its_main_task() {
         let rounds = AtomicUsize::new(0);
         let work = || {
             rounds.fetch_add(1, Relaxed);

@@ -218,7 +218,7 @@ fn a_circle_is_found_however_it_is_written() {
 }
 
 #[test]
-fn what_only_tests_use_is_no_circle() {
+fn uses_in_tests_are_not_circles() {
     for way in [
         "#[cfg(test)] mod tests { use crate::b::Thing; }",
         "#[cfg(all(test, unix))] use crate::b::{Thing, Other}; fn f() {}",

@@ -44,7 +44,7 @@ fn twenty_words_have_a_definition_of_two_or_three_sentences() {
 }
 
 #[test]
-fn the_words_are_those_that_pages_and_code_use() {
+fn the_glossary_words_are_used_in_pages_and_code() {
     let mut text = String::new();
     let mut folders = ["", "docs", "crates"].map(|folder| root().join(folder)).to_vec();
     while let Some(folder) = folders.pop() {

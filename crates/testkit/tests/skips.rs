@@ -57,8 +57,8 @@ fn a_skipped_test_is_printed_and_collected() {
 }
 
 #[test]
-fn what_is_required_must_not_be_skipped() {
-    const TEST: &str = "what_is_required_must_not_be_skipped";
+fn required_tests_must_not_be_skipped() {
+    const TEST: &str = "required_tests_must_not_be_skipped";
     if skips_itself() {
         return;
     }
@@ -76,8 +76,8 @@ fn what_is_required_must_not_be_skipped() {
 }
 
 #[test]
-fn a_test_is_only_left_out_where_that_is_asked_for() {
-    const TEST: &str = "a_test_is_only_left_out_where_that_is_asked_for";
+fn a_test_is_only_left_out_on_request() {
+    const TEST: &str = "a_test_is_only_left_out_on_request";
     if skips_itself() {
         return;
     }

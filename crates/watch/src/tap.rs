@@ -15,8 +15,8 @@ use crate::network::{Network, link_type};
 const MAX_QUEUE: usize = 32 << 20;
 
 /// The overhead of a batch in the queue, and of each packet.
-const BATCH: usize = 128;
-const RECORD: usize = size_of::<Shape>();
+const BATCH_OVERHEAD: usize = 128;
+const RECORD_OVERHEAD: usize = size_of::<Shape>();
 
 /// An open tap. Dropping it closes it.
 pub struct Tap {
@@ -30,7 +30,7 @@ impl Tap {
     /// [`Tap::is_over`].
     pub fn next(&mut self, deadline: Instant) -> Option<Vec<TapRecord>> {
         let Batch { at, bytes, shapes } = self.batches.recv_timeout(until(deadline)).ok()?;
-        self.backlog.bytes.fetch_sub(BATCH + RECORD * shapes.len() + bytes.len(), Relaxed);
+        self.backlog.bytes.fetch_sub(BATCH_OVERHEAD + RECORD_OVERHEAD * shapes.len() + bytes.len(), Relaxed);
         let mut rest = &bytes[..];
         let record = |Shape { length, kept, link_type }| {
             let (bytes, others) = rest.split_at(kept as usize);
@@ -116,7 +116,7 @@ impl TapWatch {
     pub(crate) fn copy(&self, packets: &[Packet], at: u64) {
         let kept = |packet: &Packet| packet.len().min(self.snap);
         let size: usize = packets.iter().map(kept).sum();
-        let taken = BATCH + RECORD * packets.len() + size;
+        let taken = BATCH_OVERHEAD + RECORD_OVERHEAD * packets.len() + size;
         if self.backlog.bytes.load(Relaxed) + taken > MAX_QUEUE {
             self.backlog.missed.fetch_add(packets.len() as u64, Relaxed);
             return;

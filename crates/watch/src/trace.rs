@@ -13,7 +13,7 @@ use crate::listener::{Listener, until};
 use crate::network::{Call, Network, link_type};
 
 /// The number of bytes of a packet in a hop.
-const SHOWN: usize = 256;
+const SNAP_LENGTH: usize = 256;
 
 /// Limit on the hops of a trace: a thousand, and this many for each packet. A packet in a loop, or one that is copied
 /// without end, does not fill the memory.
@@ -126,7 +126,7 @@ impl TraceWatch {
             let sent = HopKind::Sent {
                 port: network.output_name(link).to_owned(),
                 length: bytes.len() as u32,
-                bytes: bytes[..bytes.len().min(SHOWN)].to_vec(),
+                bytes: bytes[..bytes.len().min(SNAP_LENGTH)].to_vec(),
                 tag: packet.tag(),
                 link_type: link_type(packet),
             };

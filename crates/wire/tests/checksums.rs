@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pseudo_header_sums_as_it_is_drawn(src: [u8; 16], dst: [u8; 16], protocol: u8, len: u16) {
+    fn a_pseudo_header_sums_like_its_bytes(src: [u8; 16], dst: [u8; 16], protocol: u8, len: u16) {
         let [len_high, len_low] = len.to_be_bytes();
         let drawn = [&src[..], &dst, &[0, 0, len_high, len_low, 0, 0, 0, protocol]].concat();
         let pair = IpPair::V6 { src: src.into(), dst: dst.into() };

@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_damaged_super_frame_gives_is_an_error_or_segments(
+    fn a_damaged_gso_packet_yields_an_error_or_segments(
         parts in parts(), damage in proptest::collection::vec((0usize..200, any::<u8>()), 1..6), length in any::<usize>(), size: u16, value: u32,
     ) {
         let mut frame = parts.frame(&parts.payload);
@@ -318,7 +318,7 @@ proptest! {
 
     /// For any bytes, a header that is found lies within them, and a GSO packet has its header at the same place.
     #[test]
-    fn what_is_found_in_a_damaged_frame_lies_in_it(
+    fn headers_found_in_a_damaged_frame_lie_within_it(
         parts in parts(),
         udp: bool,
         damage in proptest::collection::vec((0usize..200, any::<u8>()), 0..6),
@@ -382,7 +382,7 @@ fn plain(payload: usize) -> Parts {
 }
 
 #[test]
-fn what_cannot_be_cut_is_refused_by_name() {
+fn frames_that_cannot_be_segmented_are_rejected_by_field() {
     let frame = plain(100).frame(&[1; 100]);
     let refused = |kind, size, change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = frame.clone();
@@ -436,7 +436,7 @@ fn a_segment_as_long_as_an_ipv6_packet_can_be_has_the_right_length() {
 }
 
 #[test]
-fn frames_without_a_checksum_to_finish_are_refused_by_name() {
+fn frames_without_a_checksum_to_finish_are_rejected_by_field() {
     let refused = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = plain(100).frame(&[1; 100]);
         change(&mut frame);
@@ -461,7 +461,7 @@ fn frames_without_a_checksum_to_finish_are_refused_by_name() {
 }
 
 #[test]
-fn ipv6_headers_that_forbid_it_are_refused_by_name() {
+fn ipv6_headers_that_forbid_segmentation_are_rejected_by_field() {
     let refused = |next: u8, extension: [u8; 24]| {
         let mut packet = [&[0x60, 0, 0, 0, 0, 44, next, 64][..], &[1; 32], &extension, &[0; 20]].concat();
         packet[40 + 24 + 12] = 0x50;

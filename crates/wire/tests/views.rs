@@ -233,7 +233,7 @@ fn a_source_route_names_the_destination_that_checksums_cover() {
 }
 
 #[test]
-fn what_cannot_be_checked_passes_and_says_so() {
+fn unverifiable_frames_pass_as_unchecked() {
     let pair = IpPair::V6 { src: Ipv6Addr::LOCALHOST, dst: Ipv6Addr::LOCALHOST };
     let later_fragment = [&[17, 0, 0, 9, 0, 0, 0, 1], &[0xaa; 16][..]].concat();
     let packet = ip_packet(&pair, IpProtocol::IPV6_FRAGMENT, &later_fragment);

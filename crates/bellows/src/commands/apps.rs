@@ -23,11 +23,11 @@ pub struct Arguments {
 }
 
 /// The maximum width of a manual. Longer lines are hard to read.
-const WIDEST: usize = 100;
+const MAX_WIDTH: usize = 100;
 
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
-        let width = terminal::size().map_or(WIDEST, |(columns, _)| columns.min(WIDEST));
+        let width = terminal::size().map_or(MAX_WIDTH, |(columns, _)| columns.min(MAX_WIDTH));
         let text = match self.name.as_deref() {
             None if self.json => json(&program.registry.entries().map(Entry::manual_json).collect()),
             None => list(&program.registry),

@@ -91,10 +91,10 @@ fn unknown_extension(path: &Path, extension: &str) -> String {
 const STDOUT: &str = "-";
 
 /// The time over which rates are measured.
-const MEASURED: Duration = Duration::from_secs(1);
+const RATE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The maximum width of a text picture without a terminal.
-const WIDTH: usize = 120;
+const DEFAULT_WIDTH: usize = 120;
 
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
@@ -111,7 +111,7 @@ impl Execute for Arguments {
                 let mut observer = networks::open(networks::pick(Some(name))?)?;
                 let before = Sample::take(&mut observer);
                 if networks::state(observer.runtime_dir()).is_alive() {
-                    thread::sleep(MEASURED);
+                    thread::sleep(RATE_INTERVAL);
                 }
                 let change = Change::between(before, Sample::take(&mut observer));
                 let mut graph = from_file.unwrap_or_else(|| of_counters(&change.after.counters));
@@ -136,7 +136,7 @@ impl Execute for Arguments {
             Format::Svg => bellows_graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
             Format::Dot => bellows_graph::dot(&graph),
             Format::Text => {
-                let width = terminal::size().filter(|_| output.is_none()).map_or(WIDTH, |(columns, _)| columns);
+                let width = terminal::size().filter(|_| output.is_none()).map_or(DEFAULT_WIDTH, |(columns, _)| columns);
                 bellows_graph::text(&graph, width, charset::is_unicode())
             }
         };

@@ -82,7 +82,7 @@ impl Row {
 }
 
 /// The time over which rates are measured.
-const MEASURED: Duration = Duration::from_millis(200);
+const RATE_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
@@ -138,8 +138,8 @@ fn clean() -> Result<(), CommandError> {
     let own = runtime_dirs.filter(|runtime_dir| !runtime_dir.is_foreign());
     for runtime_dir in own.filter(|runtime_dir| networks::state(runtime_dir) == State::Crashed) {
         let name = runtime_dir.name();
-        runtime_dir.remove().map_err(|error| CommandError::Failed(format!("cannot remove what `{name}` left: {error}")))?;
-        terminal::complain(&format!("removed what `{name}` left\n"));
+        runtime_dir.remove().map_err(|error| CommandError::Failed(format!("cannot remove `{name}`: {error}")))?;
+        terminal::complain(&format!("removed the remains of `{name}`\n"));
     }
     Ok(())
 }
@@ -168,7 +168,7 @@ fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
     };
     let before = sample(&mut engines);
     if engines.iter().any(|engine| engine.state.is_alive()) {
-        thread::sleep(MEASURED);
+        thread::sleep(RATE_INTERVAL);
     }
     let after = sample(&mut engines);
     let changes = before.into_iter().zip(after).map(|(before, after)| Some(Change::between(before?, after?)));

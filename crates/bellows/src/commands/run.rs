@@ -128,7 +128,7 @@ impl Execute for Arguments {
 
 /// Address space that a run needs besides its pool: queues and tables, stacks, and 64 MiB for the allocator of each
 /// thread.
-const BESIDE_POOL: usize = 512 << 20;
+const OVERHEAD: usize = 512 << 20;
 
 /// Rejects a limit that leaves too little address space. Otherwise a later allocation would fail and abort.
 fn check_address_space() -> Result<(), CommandError> {
@@ -136,11 +136,11 @@ fn check_address_space() -> Result<(), CommandError> {
         return Ok(());
     }
     let mut probe = Vec::<u8>::new();
-    match std::hint::black_box(&mut probe).try_reserve_exact(BESIDE_POOL) {
+    match std::hint::black_box(&mut probe).try_reserve_exact(OVERHEAD) {
         Ok(()) => Ok(()),
         Err(_) => Err(CommandError::Usage(format!(
             "too little address space: a run takes {} MiB beside its pool{}",
-            BESIDE_POOL >> 20,
+            OVERHEAD >> 20,
             address_space_advice()
         ))),
     }

@@ -8,7 +8,7 @@ use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
-const HOW: &str = "Write it beside your networks, and name it in the first line of each:
+const USAGE: &str = "Write it beside your networks, and name it in the first line of each:
 
     bellows schema > bellows.schema.json
 
@@ -23,7 +23,7 @@ their descriptions, and underline syntax and type errors. `bellows check` finds 
 /// The schema describes a whole file: its top level, the table [engine], and a table for each app type that this
 /// command knows, with descriptions, units, defaults and ranges (JSON Schema, draft 2020-12).
 #[derive(Debug, Args)]
-#[command(after_help = HOW)]
+#[command(after_help = USAGE)]
 pub struct Arguments {}
 
 impl Execute for Arguments {

@@ -64,10 +64,10 @@ pub enum Part {
 
 /// The parts by name, with a description of each.
 const PARTS: &[(&str, Part, &str)] = &[
-    ("run", Part::Run, "what each app costs"),
+    ("run", Part::Run, "the cost of each app"),
     ("latency", Part::Latency, "how long packets and breaths take"),
-    ("hot", Part::Hot, "the functions and instructions in which time is spent, by samples"),
-    ("counters", Part::Counters, "every counter that is not 0, and what it counts"),
+    ("hot", Part::Hot, "the hottest functions and instructions, by samples"),
+    ("counters", Part::Counters, "every counter that is not 0, with its description"),
     ("apps", Part::Apps, "packets in and out of each app"),
     ("links", Part::Links, "packets through each link"),
     ("interfaces", Part::Interfaces, "apps that connect the network to the outside: their state, counters and rates"),
@@ -106,7 +106,7 @@ impl Arguments {
                 let names: Vec<String> = RuntimeDir::all().iter().map(RuntimeDir::name).collect();
                 // The suffix after `@` selects one of a network's runs.
                 let network = name.split('@').next().unwrap_or(name);
-                if RuntimeDir::all().iter().any(|runtime_dir| runtime_dir.is_called(network)) {
+                if RuntimeDir::all().iter().any(|runtime_dir| runtime_dir.has_name(network)) {
                     return Ok((None, Some(name)));
                 }
                 Err(CommandError::Usage(unknown(name, &names)))
@@ -228,7 +228,7 @@ fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
         State::Stopped => {
             terminal::warn(&format!("`{name}` (process {pid}): {}\n", Obstacle::Stopped.advice(name, pid)));
         }
-        State::Crashed => terminal::warn(&format!("`{name}` (process {pid}) has crashed; this is what it left\n")),
+        State::Crashed => terminal::warn(&format!("`{name}` (process {pid}) has crashed; this is its last state\n")),
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_answered_with_the_parts() {
+    fn a_typo_is_answered_with_the_parts() {
         let said = unknown("latnecy", &["one".to_owned(), "two".to_owned()]);
         for wanted in ["did you mean `latency`?", "run, latency, hot", "networks: one, two"] {
             assert!(said.contains(wanted), "{said}");

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bellows_inspect::control::{OBSTACLE_PATIENCE, REPLY_PATIENCE, Request, ask_within};
+use bellows_inspect::control::{OBSTACLE_TIMEOUT, REPLY_TIMEOUT, Request, ask_within};
 use bellows_inspect::networks::{self, Obstacle, obstacle, process_state};
 use bellows_observe::RuntimeDir;
 use clap::Args;
@@ -33,24 +33,24 @@ pub struct Arguments {
 }
 
 /// The time that a run has to flush and end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The time that a run has if it is killed otherwise.
-const PATIENCE_BEFORE_KILL: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time in which a process that closes its connection or is killed must be gone.
-const MOMENT: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The interval between checks that a run has ended.
-const LOOK: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The interval between checks for the reason that it has not.
-const LOOK_FOR_OBSTACLES: Duration = Duration::from_millis(500);
+const OBSTACLE_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let runtime_dirs = pick(&self.names)?;
-        let default = if self.kill { PATIENCE_BEFORE_KILL } else { PATIENCE };
+        let default = if self.kill { KILL_TIMEOUT } else { TIMEOUT };
         let patience = self.timeout.map_or(default, bellows_config::Duration::std);
         // All at the same time: a network that hangs does not delay the others.
         let failures: Vec<CommandError> = thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn stop(runtime_dir: &RuntimeDir, patience: Duration, kill: bool) -> Result<(), 
         return Ok(());
     };
     let name = runtime_dir.name();
-    let failure = match ask_within(runtime_dir, &Request::Stop, patience.min(REPLY_PATIENCE)) {
+    let failure = match ask_within(runtime_dir, &Request::Stop, patience.min(REPLY_TIMEOUT)) {
         Ok(_) if has_ended(runtime_dir, deadline, &name) => return Ok(()),
         Ok(_) => {
             let why = match obstacle(runtime_dir) {
@@ -98,7 +98,7 @@ fn stop(runtime_dir: &RuntimeDir, patience: Duration, kill: bool) -> Result<(), 
             CommandError::Failed(format!("`{name}` (process {pid}) was told to stop {waited} ago and has not ended: {why}"))
         }
         // It ended before it could answer, because of the request or by itself: either way it has stopped.
-        Err(_) if obstacle(runtime_dir).is_none() && has_ended(runtime_dir, Some(Instant::now() + MOMENT), &name) => return Ok(()),
+        Err(_) if obstacle(runtime_dir).is_none() && has_ended(runtime_dir, Some(Instant::now() + EXIT_TIMEOUT), &name) => return Ok(()),
         Err(failure) => failure.into(),
     };
     if kill { end(runtime_dir, pid, &name) } else { Err(failure) }
@@ -119,7 +119,7 @@ fn end(runtime_dir: &RuntimeDir, pid: u32, name: &str) -> Result<(), CommandErro
     {
         return Err(CommandError::Failed(format!("`{name}` (process {pid}) cannot be killed: {error}")));
     }
-    if !has_ended(runtime_dir, Some(Instant::now() + 5 * MOMENT), name) {
+    if !has_ended(runtime_dir, Some(Instant::now() + 5 * EXIT_TIMEOUT), name) {
         return Err(CommandError::Failed(format!(
             "`{name}` (process {pid}) was killed and has not ended; the kernel holds it"
         )));
@@ -137,7 +137,7 @@ fn is_alive(runtime_dir: &RuntimeDir) -> bool {
 
 /// Waits for a run's end. If something delays it, says so once.
 fn has_ended(runtime_dir: &RuntimeDir, deadline: Option<Instant>, name: &str) -> bool {
-    let mut look_at = Instant::now() + LOOK_FOR_OBSTACLES;
+    let mut look_at = Instant::now() + OBSTACLE_INTERVAL;
     let mut told = false;
     while is_alive(runtime_dir) {
         let now = Instant::now();
@@ -145,17 +145,17 @@ fn has_ended(runtime_dir: &RuntimeDir, deadline: Option<Instant>, name: &str) ->
             return false;
         }
         if !told && now >= look_at {
-            look_at = now + LOOK_FOR_OBSTACLES;
+            look_at = now + OBSTACLE_INTERVAL;
             let obstacle = obstacle(runtime_dir);
             let left = deadline.map_or(Duration::MAX, |deadline| deadline - now);
-            if let Some(obstacle) = obstacle.filter(|_| left > OBSTACLE_PATIENCE) {
+            if let Some(obstacle) = obstacle.filter(|_| left > OBSTACLE_TIMEOUT) {
                 told = true;
                 let until = deadline.map(|_| format!(" for {} more", span(left))).unwrap_or_default();
                 let kind = if obstacle == Obstacle::Stopped { "it cannot end" } else { "it has not ended" };
                 terminal::warn(&format!("`{name}` was told to stop; {kind}: {obstacle}; waiting{until}\n"));
             }
         }
-        thread::sleep(LOOK);
+        thread::sleep(CHECK_INTERVAL);
     }
     true
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::TapRecord;
-use bellows_inspect::control::frame::{Frame, Why};
+use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Connection, Reply, Request};
 use bellows_inspect::journey::summary;
 use bellows_inspect::networks;
@@ -21,7 +21,7 @@ use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{count, date_and_time, plural};
-use crate::watch::{Happened, Status, catch_signals, on_broken_pipe, on_signal};
+use crate::watch::{EventFlag, Status, catch_signals, on_broken_pipe, on_signal};
 
 /// Print or capture the packets of a link of a running network
 ///
@@ -65,7 +65,7 @@ const STDOUT: &str = "-";
 /// How a capture ended.
 enum End {
     /// With a message from the other side, or after the requested number of packets.
-    Told(Why),
+    Told(TapEnd),
     /// The reader has closed the pipe.
     Unread,
 }
@@ -109,7 +109,7 @@ impl Execute for Arguments {
         };
         let end = match end {
             Err((true, _)) => End::Unread,
-            Ok(Why::Requested) if unread.get() => End::Unread,
+            Ok(TapEnd::Requested) if unread.get() => End::Unread,
             why => End::Told(why.map_err(|(_, error)| CommandError::Failed(error))?),
         };
         let given_up = connection.given_up().map(str::to_owned);
@@ -117,9 +117,9 @@ impl Execute for Arguments {
             _ if given_up.is_some() => String::new(),
             // After a closed pipe nobody reads a summary; after Ctrl-C somebody does.
             End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
-            End::Told(Why::Requested) | End::Unread => String::new(),
-            End::Told(Why::Gone) => format!("`{link}` is gone\n"),
-            End::Told(Why::Over) => format!("`{}` has ended\n", runtime_dir.name()),
+            End::Told(TapEnd::Requested) | End::Unread => String::new(),
+            End::Told(TapEnd::Gone) => format!("`{link}` is gone\n"),
+            End::Told(TapEnd::Over) => format!("`{}` has ended\n", runtime_dir.name()),
         };
         let Capture { packets, missed, foreign, status } = capture;
         drop(status);
@@ -141,7 +141,7 @@ struct Destination {
     file: File,
     name: String,
     /// Whether it is a pipe whose reader is gone.
-    unread: Happened,
+    unread: EventFlag,
     status: Status,
 }
 
@@ -157,7 +157,7 @@ impl Destination {
         let name = path.display().to_string();
         let refused = |error| CommandError::Usage(format!("{name} cannot be written: {error}"));
         let file = File::create(path).map_err(refused)?;
-        Ok(Destination { file, name, unread: Happened::default(), status: Status::on_terminal() })
+        Ok(Destination { file, name, unread: EventFlag::default(), status: Status::on_terminal() })
     }
 }
 
@@ -178,7 +178,7 @@ struct Capture {
 
 /// Asks for the next frame. Without one, the run is over.
 fn next(stream: &mut impl Read) -> Frame {
-    Frame::read(stream).ok().flatten().unwrap_or(Frame::End(Why::Over))
+    Frame::read(stream).ok().flatten().unwrap_or(Frame::End(TapEnd::Over))
 }
 
 impl Capture {
@@ -188,7 +188,7 @@ impl Capture {
         connection: &mut Connection,
         start: impl FnOnce(LinkType) -> Result<Writer<W>, Error>,
         most: Option<u64>,
-    ) -> Result<Why, Error> {
+    ) -> Result<TapEnd, Error> {
         let stream = connection.stream(None);
         let mut frame = next(stream);
         while let Frame::Missed(so_far) = frame {
@@ -217,11 +217,11 @@ impl Capture {
             }
             frame = next(stream);
         }
-        writer.flush().map(|()| Why::Requested)
+        writer.flush().map(|()| TapEnd::Requested)
     }
 
     /// Prints a line for each packet, up to this number, without delay.
-    fn print(&mut self, connection: &mut Connection, arguments: &Arguments) -> io::Result<Why> {
+    fn print(&mut self, connection: &mut Connection, arguments: &Arguments) -> io::Result<TapEnd> {
         let stream = connection.stream(None);
         let mut out = io::BufWriter::new(io::stdout().lock());
         while arguments.count.is_none_or(|most| self.packets < most) {
@@ -237,7 +237,7 @@ impl Capture {
                 Frame::End(why) => return out.flush().map(|()| why),
             }
         }
-        out.flush().map(|()| Why::Requested)
+        out.flush().map(|()| TapEnd::Requested)
     }
 
     fn show(&mut self) {

@@ -52,13 +52,13 @@ pub struct Arguments {
 }
 
 /// The maximum number of causes to list.
-const MAX_SUSPECTS: usize = 6;
+const MAX_CAUSES: usize = 6;
 
 /// The reason for which there may be no timeline.
 const NO_TIMELINE: &str = "without `sampling` in [engine] none is written";
 
 /// How far to look back by default.
-const LAST: Duration = Duration::from_secs(5);
+const DEFAULT_SPAN: Duration = Duration::from_secs(5);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
@@ -70,7 +70,7 @@ impl Execute for Arguments {
         let mut events = recording.events();
         let mut history = History::of(&events);
         let usual = Usual::of(&history);
-        let last = self.last.map(Duration::from).or(self.export.is_none().then_some(LAST));
+        let last = self.last.map(Duration::from).or(self.export.is_none().then_some(DEFAULT_SPAN));
         let end = history.span().map_or(0, |span| span.end);
         let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
         history.forget_before(start);
@@ -211,7 +211,7 @@ impl View {
             ("SHARE", Align::Right),
             ("USUAL SHARE OF THE TIME", Align::Right),
         ]);
-        for suspect in suspects.iter().take(MAX_SUSPECTS) {
+        for suspect in suspects.iter().take(MAX_CAUSES) {
             let share = suspect.breaths as f64 / all as f64;
             table.row([name(&suspect.cause), count(suspect.breaths), percent(share), percent(suspect.usual_share)]);
         }
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_app_is_named_with_what_is_usual() {
+    fn a_slow_app_is_named_with_its_usual_time() {
         let events = recorded(20_000, |number, breath| {
             let start = breath[2].start;
             if number % 5_000 == 70 {
@@ -437,7 +437,7 @@ mod tests {
     proptest! {
         /// A damaged recording can be printed, and cannot control the terminal.
         #[test]
-        fn whatever_was_recorded_can_be_printed(events in any_events()) {
+        fn any_recording_can_be_printed(events in any_events()) {
             let view = view(&events);
             let text = view.render(&arguments(true), false) + &view.json(&arguments(true)).to_string();
             prop_assert!(!text.contains('\u{1b}'), "{text}");

@@ -52,10 +52,10 @@ enum TopEvent {
 }
 
 /// The minimum interval: a terminal cannot show more, and counters need some time to change.
-const SHORTEST: Duration = Duration::from_millis(50);
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The time until the first update, short so that the user need not wait.
-const FIRST: Duration = Duration::from_millis(250);
+const FIRST_UPDATE: Duration = Duration::from_millis(250);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
@@ -69,9 +69,9 @@ impl Execute for Arguments {
             before: None,
         };
         source.before = Some(Sample::take(&mut source.observer));
-        let interval = self.interval.std().max(SHORTEST);
+        let interval = self.interval.std().max(MIN_INTERVAL);
         let is_exact = (self.once && was_running) || self.json;
-        let first = if is_exact { interval } else { interval.min(FIRST) };
+        let first = if is_exact { interval } else { interval.min(FIRST_UPDATE) };
         let page = Page::sorted_by(self.sort.as_deref());
         let to_screen = !self.once && !self.json && io::stdout().is_terminal() && io::stdin().is_terminal();
         let end = match to_screen {

@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::process::ExitCode;
 
 use bellows_engine::MAX_TRACED;
-use bellows_inspect::control::{Connection, OBSTACLE_PATIENCE, Reply, Request, TraceEnd, TraceLine};
+use bellows_inspect::control::{Connection, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, TraceLine};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks;
 use bellows_inspect::text::harmless;
@@ -79,7 +79,7 @@ impl Execute for Arguments {
         }
         match given_up {
             Some(why) => Err(CommandError::Failed(format!(
-                "{} of {} came from `{name}`, and no more will: {why}",
+                "{} of {} came from `{name}`: {why}",
                 journeys.packets(),
                 plural(self.count as u64, "packet")
             ))),
@@ -125,7 +125,7 @@ fn listen(connection: &mut Connection, arguments: &Arguments) -> Result<(Journey
     let mut status = Status::on_terminal();
     let Arguments { count, duration, .. } = arguments;
     // The other side ends the trace when the time is over. If it does not, it hangs.
-    let stream = connection.stream(Some(duration.std().saturating_add(OBSTACLE_PATIENCE)));
+    let stream = connection.stream(Some(duration.std().saturating_add(OBSTACLE_TIMEOUT)));
     let mut line = String::new();
     loop {
         status.update(|| format!("{} of {} on their way", journeys.packets(), plural(*count as u64, "packet")));

@@ -22,7 +22,7 @@ use super::stream::{Listener, Stream};
 const MAX_CLIENTS: usize = 32;
 
 /// The timeout for receiving a request and for sending a reply.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server's view of its process.
 pub trait Engine: Send + Sync + 'static {
@@ -96,7 +96,7 @@ fn welcome(stream: UnixStream, engine: &Arc<dyn Engine>, clients: &Arc<AtomicUsi
 }
 
 fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut unread = Vec::new();
     while let Some(line) = next_line(&mut stream, &mut unread)? {
         let answer = match serde_json::from_slice(&line) {
@@ -116,7 +116,7 @@ fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
 
 /// The next line; `None` when the client has closed the connection. `unread` keeps the bytes after the line.
 fn next_line(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
             let rest = unread.split_off(end + 1);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_gets_an_answer_and_endless_lines_an_end() {
+    fn garbage_gets_a_reply_and_endless_lines_end_the_connection() {
         let (_folder, path) = server();
         for garbage in [&b"\n"[..], b"hello\n", b"\xff\xfe\n", b"{\"command\":\"explode\"}\n", b"[[[[[[[[[\n"] {
             assert!(say(&path, garbage).contains("not a request"), "{garbage:?}");
@@ -193,10 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn silent_clients_lose_their_seats() {
+    fn silent_clients_are_disconnected() {
         let (_folder, path) = server();
         let silent: Vec<UnixStream> = (0..2 * MAX_CLIENTS).map(|_| UnixStream::connect(&path).unwrap()).collect();
-        let deadline = Instant::now() + 4 * PATIENCE;
+        let deadline = Instant::now() + 4 * TIMEOUT;
         while !say(&path, b"{\"command\":\"stop\"}\n").contains("Stop") {
             assert!(Instant::now() < deadline, "no client_count becomes free");
             thread::sleep(Duration::from_millis(100));

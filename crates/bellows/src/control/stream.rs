@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
 use bellows_engine::{Control, Hop, HopKind, LinkSpec, MAX_TRACED, Tap, Trace, TraceOrder, WatchError};
-use bellows_inspect::control::frame::{Frame, Why};
+use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Reply, TraceEnd, TraceLine, line_of};
 
 use super::server::Answer;
@@ -19,10 +19,10 @@ use super::server::Answer;
 pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;
 
 /// The interval at which an idle stream checks that its client is still connected.
-const LOOK: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The number of bytes that are collected before they are sent.
-const PIECE: usize = 256 << 10;
+const CHUNK: usize = 256 << 10;
 
 /// The maximum number of steps in a trace: a packet in a loop would never end.
 const MAX_HOPS: usize = 100_000;
@@ -56,7 +56,7 @@ impl Listener {
 pub fn tap(control: &Control, link: &str, snap: usize) -> Answer {
     match control.tap(link, snap) {
         Ok(tap) => Answer::Stream(Reply::Tapping, send_packets(tap, control.clone(), link.to_owned())),
-        Err(error) => refusal(&error, control),
+        Err(error) => watch_error(&error, control),
     }
 }
 
@@ -72,12 +72,12 @@ pub fn trace(control: &Control, count: usize, app: Option<String>, seconds: f64)
     let order = TraceOrder { count, app };
     match control.trace(order.clone()) {
         Ok(trace) => Answer::Stream(Reply::Tracing, send_hops(trace, control.clone(), order, duration)),
-        Err(error) => refusal(&error, control),
+        Err(error) => watch_error(&error, control),
     }
 }
 
 /// The error for an unknown name, with a suggestion if there is one.
-fn refusal(error: &WatchError, control: &Control) -> Answer {
+fn watch_error(error: &WatchError, control: &Control) -> Answer {
     let counters = control.snapshot();
     let (name, known): (&str, Vec<String>) = match error {
         WatchError::Busy | WatchError::Over | WatchError::TooMany(_) => {
@@ -106,10 +106,10 @@ fn send_packets(mut tap: Tap, control: Control, link: String) -> Stream {
         let mut missed = 0;
         let mut piece = Vec::new();
         loop {
-            let mut wait = Instant::now() + LOOK;
+            let mut wait = Instant::now() + POLL_INTERVAL;
             while let Some(records) = tap.next(wait) {
                 records.into_iter().for_each(|record| Frame::Packet(record).write(&mut piece));
-                if piece.len() >= PIECE {
+                if piece.len() >= CHUNK {
                     break;
                 }
                 // Send the packets that are already there, and do not wait for more.
@@ -120,11 +120,11 @@ fn send_packets(mut tap: Tap, control: Control, link: String) -> Stream {
                 Frame::Missed(missed).write(&mut piece);
             }
             let end = match listener.has_hung_up()? {
-                true => Some(Why::Requested),
+                true => Some(TapEnd::Requested),
                 // Send the remaining packets first.
                 false if !tap.is_over() || !piece.is_empty() => None,
-                false if has_link(&control, &link) => Some(Why::Over),
-                false => Some(Why::Gone),
+                false if has_link(&control, &link) => Some(TapEnd::Over),
+                false => Some(TapEnd::Gone),
             };
             if let Some(why) = end {
                 Frame::End(why).write(&mut piece);
@@ -155,7 +155,7 @@ fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Du
         let mut map = Map::new(control.clone());
         let (mut hops, mut packets) = (0, 0);
         let why = loop {
-            let look = Instant::now() + LOOK;
+            let look = Instant::now() + POLL_INTERVAL;
             let wait = end.map_or(look, |end| end.min(look));
             match trace.next(wait) {
                 Some(hop) => {
@@ -165,7 +165,7 @@ fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Du
                     listener.send(&line_of(&TraceLine::Hop { hop, to })?)?;
                 }
                 // It ends early only if there is nothing left to wait for.
-                None if trace.is_over() => break untimely_end(&control, &order, packets as usize),
+                None if trace.is_over() => break early_end(&control, &order, packets as usize),
                 None => {}
             }
             if listener.has_hung_up()? {
@@ -183,7 +183,7 @@ fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Du
 }
 
 /// The reason why a trace that has seen this many packets has ended by itself.
-fn untimely_end(control: &Control, order: &TraceOrder, packets: usize) -> TraceEnd {
+fn early_end(control: &Control, order: &TraceOrder, packets: usize) -> TraceEnd {
     let is_there = |app: &String| control.snapshot().apps.iter().any(|known| known.name == *app);
     match &order.app {
         _ if packets >= order.count => TraceEnd::Complete,
@@ -196,24 +196,24 @@ fn untimely_end(control: &Control, order: &TraceOrder, packets: usize) -> TraceE
 struct Map {
     control: Control,
     destinations: HashMap<String, String>,
-    drawn: Option<Instant>,
+    updated: Option<Instant>,
 }
 
 /// How long a map stays valid: a reload may change the links.
-const BELIEVED: Duration = Duration::from_millis(10);
+const MAP_LIFETIME: Duration = Duration::from_millis(10);
 
 impl Map {
     fn new(control: Control) -> Map {
-        Map { control, destinations: HashMap::new(), drawn: None }
+        Map { control, destinations: HashMap::new(), updated: None }
     }
 
     /// The input that received a packet.
     fn destination(&mut self, hop: &Hop) -> Option<String> {
         let HopKind::Sent { port, .. } = &hop.what else { return None };
-        if self.drawn.is_none_or(|drawn| drawn.elapsed() > BELIEVED) {
+        if self.updated.is_none_or(|updated| updated.elapsed() > MAP_LIFETIME) {
             let links = self.control.snapshot().links.into_iter();
             self.destinations = links.map(|link| (link.from, link.to)).collect();
-            self.drawn = Some(Instant::now());
+            self.updated = Some(Instant::now());
         }
         self.destinations.get(&format!("{}.{port}", hop.app)).cloned()
     }

@@ -18,16 +18,16 @@ use crate::networks::{Obstacle, obstacle};
 use crate::text::{harmless, span};
 
 /// Timeout for a reply.
-pub const REPLY_PATIENCE: Duration = Duration::from_secs(10);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout for a reload, which opens files and may be slow.
-pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
+pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time for which a client tolerates an obstacle.
-pub const OBSTACLE_PATIENCE: Duration = Duration::from_secs(5);
+pub const OBSTACLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval at which a waiting client checks for an obstacle.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The maximum length of a reply: that to a bad configuration quotes it.
 const MAX_REPLY: u64 = 16 << 20;
@@ -40,7 +40,7 @@ const CAPACITY: usize = 256 << 10;
 /// # Errors
 /// When the engine is not running, does not answer, or rejects the request.
 pub fn ask(runtime_dir: &RuntimeDir, request: &Request) -> Result<Reply, InspectError> {
-    let patience = if matches!(request, Request::Reload { .. }) { RELOAD_PATIENCE } else { REPLY_PATIENCE };
+    let patience = if matches!(request, Request::Reload { .. }) { RELOAD_TIMEOUT } else { REPLY_TIMEOUT };
     ask_within(runtime_dir, request, patience)
 }
 
@@ -63,7 +63,7 @@ impl Connection {
     /// # Errors
     /// Those of [`ask`].
     pub fn open(runtime_dir: &RuntimeDir, request: &Request) -> Result<(Reply, Connection), InspectError> {
-        Connection::open_within(runtime_dir, request, REPLY_PATIENCE)
+        Connection::open_within(runtime_dir, request, REPLY_TIMEOUT)
     }
 
     fn open_within(
@@ -76,7 +76,7 @@ impl Connection {
         let unreachable = |error: io::Error| {
             let Some(pid) = runtime_dir.process() else {
                 return InspectError::Request(format!(
-                    "`{name}` is not running any more; `bellows ps --clean` removes what it left"
+                    "`{name}` is not running any more; `bellows ps --clean` removes its remains"
                 ));
             };
             let said = match (is_timeout(&error), obstacle(runtime_dir)) {
@@ -172,7 +172,7 @@ impl Read for DeadlineStream {
             let now = Instant::now();
             let obstacle = self.obstacle();
             since = obstacle.as_ref().map(|_| since.unwrap_or(now));
-            let has_lasted = since.is_some_and(|since| now.duration_since(since) >= OBSTACLE_PATIENCE);
+            let has_lasted = since.is_some_and(|since| now.duration_since(since) >= OBSTACLE_TIMEOUT);
             if !has_lasted && self.deadline.is_none_or(|deadline| now < deadline) {
                 continue;
             }
@@ -201,9 +201,9 @@ fn connect(runtime_dir: &RuntimeDir, patience: Duration) -> io::Result<UnixStrea
 
 fn exchange(runtime_dir: &RuntimeDir, request: &Request, patience: Duration) -> io::Result<(Reply, Connection)> {
     let deadline = Instant::now().checked_add(patience);
-    let mut stream = connect(runtime_dir, patience.min(REPLY_PATIENCE))?;
-    stream.set_read_timeout(Some(LOOK))?;
-    stream.set_write_timeout(Some(patience.clamp(LOOK, REPLY_PATIENCE)))?;
+    let mut stream = connect(runtime_dir, patience.min(REPLY_TIMEOUT))?;
+    stream.set_read_timeout(Some(POLL_INTERVAL))?;
+    stream.set_write_timeout(Some(patience.clamp(POLL_INTERVAL, REPLY_TIMEOUT)))?;
     stream.write_all(&line_of(request)?)?;
     let patient = DeadlineStream { stream, runtime_dir: runtime_dir.look(), deadline, streams: false, given_up: None };
     let mut stream = BufReader::with_capacity(CAPACITY, patient);

@@ -25,12 +25,12 @@ pub enum Frame {
     /// Missed packets: the total number that passed the link and were not copied.
     Missed(u64),
     /// The end of the stream.
-    End(Why),
+    End(TapEnd),
 }
 
 /// The reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum TapEnd {
     /// The client requested it.
     Requested,
     /// The link no longer exists.
@@ -89,9 +89,9 @@ impl Frame {
                 let mut why = [0];
                 from.read_exact(&mut why)?;
                 Frame::End(match why[0] {
-                    0 => Why::Requested,
-                    1 => Why::Gone,
-                    _ => Why::Over,
+                    0 => TapEnd::Requested,
+                    1 => TapEnd::Gone,
+                    _ => TapEnd::Over,
                 })
             }
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "not a frame")),
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn frames_are_read_as_they_were_written() {
         let packet = TapRecord { at: u64::MAX, length: 1_514, link_type: 101, bytes: (0..64).collect() };
-        let ends = [Why::Requested, Why::Gone, Why::Over].map(Frame::End);
+        let ends = [TapEnd::Requested, TapEnd::Gone, TapEnd::Over].map(Frame::End);
         let frames = [Frame::Packet(packet), Frame::Missed(7)].into_iter().chain(ends);
         let mut bytes = Vec::new();
         frames.clone().for_each(|frame| frame.write(&mut bytes));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_an_error() {
+    fn invalid_frames_are_errors() {
         let mut endless = vec![PACKET; 17];
         endless[13..].fill(0xff);
         for bytes in [&[0][..], &[9], &[PACKET, 1, 2], &[MISSED], &[END], &endless] {

@@ -6,6 +6,6 @@ pub mod frame;
 mod protocol;
 
 pub use client::{
-    Connection, DeadlineStream, Hangup, OBSTACLE_PATIENCE, RELOAD_PATIENCE, REPLY_PATIENCE, ask, ask_within,
+    Connection, DeadlineStream, Hangup, OBSTACLE_TIMEOUT, RELOAD_TIMEOUT, REPLY_TIMEOUT, ask, ask_within,
 };
 pub use protocol::{MAX_REQUEST, ReloadReport, Reply, Request, TraceEnd, TraceLine, line_of};

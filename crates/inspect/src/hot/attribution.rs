@@ -168,8 +168,8 @@ pub struct Slots(HashMap<u64, u64>);
 
 impl Slots {
     /// Records the evidence of this many samples.
-    pub fn book(&mut self, testimony: &StackEvidence, samples: u64) {
-        if let StackEvidence::Returns(returns) = testimony {
+    pub fn record(&mut self, evidence: &StackEvidence, samples: u64) {
+        if let StackEvidence::Returns(returns) = evidence {
             for (slot, _) in returns {
                 *self.0.entry(*slot).or_default() += samples;
             }
@@ -177,8 +177,8 @@ impl Slots {
     }
 
     /// The app to which a sample belongs, given all recorded samples.
-    pub fn judge(&self, testimony: &StackEvidence) -> Option<Owner> {
-        match testimony {
+    pub fn owner_of(&self, evidence: &StackEvidence) -> Option<Owner> {
+        match evidence {
             StackEvidence::Returns(returns) => {
                 let votes = |slot: &u64| self.0.get(slot).copied().unwrap_or_default();
                 // On a tie, the slot nearest to the top wins.
@@ -246,23 +246,23 @@ mod tests {
     #[test]
     fn the_call_that_will_be_returned_to_names_the_app() {
         let (mut attribution, mut image) = setup();
-        let mut judge = |returns_to: u64| {
+        let mut owner_of = |returns_to: u64| {
             let bytes = stack(&[1, 0xdead_beef, returns_to, 4]);
-            let testimony = attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes));
+            let evidence = attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes));
             let mut slots = Slots::default();
-            slots.book(&testimony, 1);
-            slots.judge(&testimony).map(|owner| attribution.apps(owner).join(" or "))
+            slots.record(&evidence, 1);
+            slots.owner_of(&evidence).map(|owner| attribution.apps(owner).join(" or "))
         };
-        assert_eq!(judge(0x1005).as_deref(), Some("source"));
-        assert_eq!(judge(0x100f).as_deref(), Some("one"));
-        assert_eq!(judge(0x1014).as_deref(), Some("one [more]"));
-        assert_eq!(judge(0x101e).as_deref(), Some("one"), "the sampled body");
-        assert_eq!(judge(0x1019), None, "an address that no call returns to");
+        assert_eq!(owner_of(0x1005).as_deref(), Some("source"));
+        assert_eq!(owner_of(0x100f).as_deref(), Some("one"));
+        assert_eq!(owner_of(0x1014).as_deref(), Some("one [more]"));
+        assert_eq!(owner_of(0x101e).as_deref(), Some("one"), "the sampled body");
+        assert_eq!(owner_of(0x1019), None, "an address that no call returns to");
     }
 
     /// Stale addresses lie in slots that change from sample to sample, above or below the right one.
     #[test]
-    fn what_former_calls_left_on_the_stack_is_outvoted() {
+    fn stale_return_addresses_are_outvoted() {
         let (mut attribution, mut image) = setup();
         let stacks = [
             stack(&[0, 0x1005, 0, 0x100f, 0]),
@@ -273,8 +273,8 @@ mod tests {
         let mut ask = |bytes: &Vec<u8>| attribution.ask(&mut image, 8, Stack::new(0x7000, bytes));
         let said: Vec<StackEvidence> = stacks.iter().map(&mut ask).collect();
         let mut slots = Slots::default();
-        said.iter().for_each(|testimony| slots.book(testimony, 1));
-        let judged = said.iter().map(|testimony| attribution.apps(slots.judge(testimony).unwrap()).join(" or "));
+        said.iter().for_each(|evidence| slots.record(evidence, 1));
+        let judged = said.iter().map(|evidence| attribution.apps(slots.owner_of(evidence).unwrap()).join(" or "));
         assert_eq!(judged.collect::<Vec<_>>(), ["one", "one [more]", "one", "one"]);
     }
 
@@ -285,14 +285,14 @@ mod tests {
         assert_eq!(Walk.push(), 7);
         for (instruction, word) in [(within, 3), (8, within + 2)] {
             let bytes = stack(&[9, word]);
-            let testimony = attribution.ask(&mut image, instruction, Stack::new(0x7000, &bytes));
-            let owner = Slots::default().judge(&testimony).unwrap();
+            let evidence = attribution.ask(&mut image, instruction, Stack::new(0x7000, &bytes));
+            let owner = Slots::default().owner_of(&evidence).unwrap();
             assert_eq!(attribution.apps(owner), ["one", "one [more]"]);
         }
         // A tick: the stack holds a return address of another app's call.
         let bytes = stack(&[9, 0x1005]);
-        let testimony = attribution.ask(&mut image, within, Stack::new(0x7000, &bytes));
-        assert_eq!(attribution.apps(Slots::default().judge(&testimony).unwrap()), ["one", "one [more]"]);
+        let evidence = attribution.ask(&mut image, within, Stack::new(0x7000, &bytes));
+        assert_eq!(attribution.apps(Slots::default().owner_of(&evidence).unwrap()), ["one", "one [more]"]);
         let bytes = stack(&[1, 2, 3]);
         assert_eq!(attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes)), StackEvidence::None);
     }

@@ -24,10 +24,10 @@ pub struct CodeLine {
 }
 
 /// The number of instructions shown on either side of a hot one.
-const AROUND: usize = 4;
+const CONTEXT: usize = 4;
 
 /// The maximum length of a function to disassemble, in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FUNCTION_LEN: u64 = 1 << 20;
 
 /// The instructions from the first to the last with samples, and some around them; none if the bytes are unknown.
 pub fn instructions(
@@ -36,7 +36,7 @@ pub fn instructions(
     function: &Function,
     samples: &HashMap<u64, u64>,
 ) -> Vec<CodeLine> {
-    if function.range.end - function.range.start > LONGEST {
+    if function.range.end - function.range.start > MAX_FUNCTION_LEN {
         return Vec::new();
     }
     let Some(bytes) = image.module(module).bytes(&function.range).map(<[u8]>::to_vec) else { return Vec::new() };
@@ -66,8 +66,8 @@ pub fn instructions(
     }
     let first = lines.iter().position(|line| line.samples > 0).unwrap_or(lines.len());
     let last = lines.iter().rposition(|line| line.samples > 0).unwrap_or(0);
-    lines.truncate(last + 1 + AROUND);
-    lines.drain(..first.saturating_sub(AROUND).min(lines.len()));
+    lines.truncate(last + 1 + CONTEXT);
+    lines.drain(..first.saturating_sub(CONTEXT).min(lines.len()));
     lines
 }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_have_their_samples_and_what_they_lead_to_its_name() {
+    fn instructions_have_samples_and_the_names_of_their_targets() {
         // xor eax, eax; call +0 (to the next stretch); jmp to the xor; then ret.
         let mut image = image(&[("entry", "31c0e802000000ebf7"), ("leave", "c3")]);
         let entry = function(&mut image, 0x1000);

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_for_another_processor_is_refused() {
+    fn a_program_for_another_processor_is_rejected() {
         // An ELF header for 64-bit ARM.
         let mut file = vec![0; 64];
         file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");

@@ -30,14 +30,14 @@ use crate::text::harmless;
 const PERIOD: Duration = Duration::from_nanos(250_673);
 
 /// The interval at which samples are fetched: short enough that the kernel's buffer does not overflow.
-const FETCH: Duration = Duration::from_millis(4);
+const FETCH_INTERVAL: Duration = Duration::from_millis(4);
 
 /// The place of samples, and the evidence of the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Seen {
     instruction: u64,
     in_kernel: bool,
-    testimony: StackEvidence,
+    evidence: StackEvidence,
 }
 
 /// The result of sampling.
@@ -119,8 +119,8 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
     let mut attribution = Attribution::new(&listing);
     let threads = engine_threads(pid).map_err(|why| cannot(&name, pid, &why))?;
     let started = Instant::now();
-    let tally = sample(&threads, duration.max(FETCH), &mut image, &mut attribution)
-        .map_err(|error| refused(&name, pid, &error))?;
+    let tally = sample(&threads, duration.max(FETCH_INTERVAL), &mut image, &mut attribution)
+        .map_err(|error| cannot_sample(&name, pid, &error))?;
     let seconds = started.elapsed().as_secs_f64();
     let after = breath(runtime_dir)?;
     if (&after.calls, &after.code) != (&listing.calls, &listing.code) {
@@ -152,7 +152,7 @@ fn cannot(name: &str, pid: u32, why: &str) -> InspectError {
     InspectError::Failed(format!("`{name}` (process {pid}) cannot be sampled: {}", harmless(why)))
 }
 
-fn refused(name: &str, pid: u32, error: &SampleError) -> InspectError {
+fn cannot_sample(name: &str, pid: u32, error: &SampleError) -> InspectError {
     match error {
         SampleError::NotPermitted { .. } => InspectError::Request(format!("`{name}` (process {pid}): {error}")),
         error => cannot(name, pid, &error.to_string()),
@@ -204,15 +204,15 @@ fn sample(
     let mut samplers = samplers?;
     let mut tally = Tally::default();
     let end = Instant::now().checked_add(duration);
-    while let left = end.map_or(FETCH, |end| end.saturating_duration_since(Instant::now()))
+    while let left = end.map_or(FETCH_INTERVAL, |end| end.saturating_duration_since(Instant::now()))
         && !left.is_zero()
     {
-        std::thread::sleep(left.min(FETCH));
+        std::thread::sleep(left.min(FETCH_INTERVAL));
         for sampler in &mut samplers {
             sampler.take(|sample| {
-                let testimony = attribution.ask(image, sample.instruction, sample.stack);
-                tally.slots.book(&testimony, 1);
-                let seen = Seen { instruction: sample.instruction, in_kernel: sample.in_kernel, testimony };
+                let evidence = attribution.ask(image, sample.instruction, sample.stack);
+                tally.slots.record(&evidence, 1);
+                let seen = Seen { instruction: sample.instruction, in_kernel: sample.in_kernel, evidence };
                 *tally.seen.entry(seen).or_default() += 1;
                 tally.samples += 1;
             });
@@ -241,7 +241,7 @@ fn functions(tally: &Tally, app: Option<&str>, image: &mut Image, attribution: &
         let location = if seen.in_kernel { None } else { image.locate(seen.instruction) };
         let assembled = location.filter(|_| image.is_assembled(seen.instruction));
         let stretch = assembled.and_then(|location| attribution.stretch(&image.function(location)?.name()));
-        let owner = stretch.or_else(|| tally.slots.judge(&seen.testimony));
+        let owner = stretch.or_else(|| tally.slots.owner_of(&seen.evidence));
         let apps = owner.map_or(&[][..], |owner| attribution.apps(owner));
         if app.is_some_and(|app| apps.iter().all(|other| other != app)) {
             continue;
@@ -327,11 +327,11 @@ mod tests {
     fn tally(seen: &[Row<'_>]) -> Tally {
         let mut tally = Tally::default();
         for &(instruction, in_kernel, returns, samples) in seen {
-            let testimony =
+            let evidence =
                 if returns.is_empty() { StackEvidence::None } else { StackEvidence::Returns(returns.to_vec()) };
-            tally.slots.book(&testimony, samples);
+            tally.slots.record(&evidence, samples);
             tally.samples += samples;
-            tally.seen.insert(Seen { instruction, in_kernel, testimony }, samples);
+            tally.seen.insert(Seen { instruction, in_kernel, evidence }, samples);
         }
         tally
     }

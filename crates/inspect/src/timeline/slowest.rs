@@ -101,7 +101,7 @@ impl Usual {
 
     /// Whether a breath takes much longer than the median of those that move packets.
     fn is_exceeded_by(&self, breath: &Breath) -> bool {
-        breath.nanos > self.busy.breath.max(self.idle.breath).saturating_mul(NOTABLE)
+        breath.nanos > self.busy.breath.max(self.idle.breath).saturating_mul(NOTABLE_RATIO)
     }
 }
 
@@ -143,13 +143,13 @@ impl Compared {
     pub fn had_more_to_do(&self) -> bool {
         let (Some(nanos), Some(packets)) = (self.usual_ns, self.usual_packets) else { return false };
         let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
-        self.packets > packets.saturating_mul(NOTABLE)
-            && product(self.nanos, packets.max(1)) <= product(nanos, self.packets) * u128::from(NOTABLE)
+        self.packets > packets.saturating_mul(NOTABLE_RATIO)
+            && product(self.nanos, packets.max(1)) <= product(nanos, self.packets) * u128::from(NOTABLE_RATIO)
     }
 }
 
 /// The ratio to the usual above which a deviation is mentioned.
-const NOTABLE: u64 = 2;
+const NOTABLE_RATIO: u64 = 2;
 
 /// The cause of a slow breath.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_app_that_took_longer_than_usual_is_named() {
+    fn the_slow_app_is_named() {
         let events = recorded(100, |number, breath| match number {
             70 => stretch(breath, 50_000, 51_000, 128),
             71 => stretch(breath, 30_000, 31_000, 128),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn more_packets_than_usual_are_an_excuse() {
+    fn more_packets_than_usual_explain_a_slow_call() {
         let slow = verdicts(
             &recorded(100, |number, breath| {
                 if number == 5 {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn time_between_the_calls_is_nobodys() {
+    fn time_between_the_calls_belongs_to_no_app() {
         let slow = verdicts(
             &recorded(100, |number, breath| {
                 if number == 5 {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_that_was_not_called_before_can_be_to_blame() {
+    fn an_app_that_was_not_called_before_can_be_the_cause() {
         let events = recorded(9, |number, breath| {
             if number == 5 {
                 let start = breath[2].start;
@@ -340,7 +340,7 @@ mod tests {
     proptest! {
         /// Damaged recordings have slowest breaths too.
         #[test]
-        fn whatever_was_recorded_has_verdicts(events in any_events(), most in 0usize..9) {
+        fn any_recording_has_slowest_breaths(events in any_events(), most in 0usize..9) {
             let history = History::of(&events);
             let usual = Usual::of(&history);
             let slow = slowest(&history, &usual, most);

@@ -6,7 +6,7 @@ use super::RuntimeDir;
 const MAX_LENGTH: usize = 64;
 
 /// Room after a generated name, for a number such as `-99`.
-const NUMBER: usize = 4;
+const SUFFIX_ROOM: usize = 4;
 
 fn fits(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.".contains(c)
@@ -24,7 +24,7 @@ impl RuntimeDir {
     /// A name made from a text, such as a file's name: invalid characters become `-`. There is room for a number after
     /// it.
     pub fn name_from(text: &str) -> String {
-        let name: String = text.chars().map(|c| if fits(c) { c } else { '-' }).take(MAX_LENGTH - NUMBER).collect();
+        let name: String = text.chars().map(|c| if fits(c) { c } else { '-' }).take(MAX_LENGTH - SUFFIX_ROOM).collect();
         match name.trim_start_matches('.') {
             "" => "network".to_owned(),
             name => name.to_owned(),

@@ -10,13 +10,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{RuntimeDir, homes_in};
+use super::{RuntimeDir, folders_in};
 
 /// The number of post-mortems kept for a name.
 pub const POST_MORTEMS: usize = 5;
 
 /// A run that starts this soon after the one before it belongs to a series of restarts.
-const RESTART: Duration = Duration::from_secs(600);
+const RESTART_WINDOW: Duration = Duration::from_secs(600);
 
 /// The file that marks a run as part of a series of restarts.
 pub(super) const RESTARTED: &str = "restarted";
@@ -35,10 +35,10 @@ pub(super) fn parse(folder: &str) -> Option<(String, usize)> {
 /// and the others follow by age. Sorted by name and number.
 pub(super) fn number(directories: Vec<Vec<RuntimeDir>>) -> Vec<RuntimeDir> {
     let mut names: BTreeMap<String, Vec<(SystemTime, RuntimeDir)>> = BTreeMap::new();
-    for mut search_path in directories {
-        search_path.sort_by(|one, other| (&one.name, one.number).cmp(&(&other.name, other.number)));
+    for mut runs in directories {
+        runs.sort_by(|one, other| (&one.name, one.number).cmp(&(&other.name, other.number)));
         let mut last: Option<(String, SystemTime)> = None;
-        for runtime_dir in search_path {
+        for runtime_dir in runs {
             // Within a directory the numbers give the age, even if the clock was set back between two runs.
             let age = last.take().filter(|(name, _)| *name == runtime_dir.name).map(|(_, time)| time);
             let time = age.map_or_else(|| runtime_dir.recency(), |age| age.min(runtime_dir.recency()));
@@ -46,13 +46,13 @@ pub(super) fn number(directories: Vec<Vec<RuntimeDir>>) -> Vec<RuntimeDir> {
             names.entry(runtime_dir.name.clone()).or_default().push((time, runtime_dir));
         }
     }
-    let numbered = names.into_values().flat_map(|mut search_path| {
-        search_path.sort_by_key(|(time, _)| Reverse(*time));
-        let first = usize::from(search_path.iter().all(|(_, runtime_dir)| runtime_dir.number > 0));
-        for (index, (_, runtime_dir)) in search_path.iter_mut().enumerate() {
+    let numbered = names.into_values().flat_map(|mut runs| {
+        runs.sort_by_key(|(time, _)| Reverse(*time));
+        let first = usize::from(runs.iter().all(|(_, runtime_dir)| runtime_dir.number > 0));
+        for (index, (_, runtime_dir)) in runs.iter_mut().enumerate() {
             runtime_dir.number = first + index;
         }
-        search_path.into_iter().map(|(_, runtime_dir)| runtime_dir)
+        runs.into_iter().map(|(_, runtime_dir)| runtime_dir)
     });
     numbered.collect()
 }
@@ -75,22 +75,22 @@ pub(super) fn archive(directories: &[PathBuf], name: &str) -> Result<bool, (Path
     last.sort_by_key(|directory| RuntimeDir::at(directory, name, 0).claimed());
     let mut is_restart = false;
     for directory in last {
-        is_restart |= bury_in(directory, directories, name).map_err(|error| (directory.join(name), error))?;
+        is_restart |= archive_in(directory, directories, name).map_err(|error| (directory.join(name), error))?;
     }
     Ok(is_restart)
 }
 
-fn bury_in(directory: &Path, directories: &[PathBuf], name: &str) -> io::Result<bool> {
+fn archive_in(directory: &Path, directories: &[PathBuf], name: &str) -> io::Result<bool> {
     let last = RuntimeDir::at(directory, name, 0);
-    let is_restart = last.claimed().and_then(|claimed| claimed.elapsed().ok()).is_some_and(|age| age < RESTART);
+    let is_restart = last.claimed().and_then(|claimed| claimed.elapsed().ok()).is_some_and(|age| age < RESTART_WINDOW);
     if !last.counters().exists() || last.identity().is_none() {
         // It ended before it had an engine.
         last.remove()?;
         return Ok(false);
     }
     let archived = |directory: &PathBuf| {
-        let search_path = homes_in(directory).into_iter();
-        search_path.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0).collect::<Vec<_>>()
+        let runs = folders_in(directory).into_iter();
+        runs.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0).collect::<Vec<_>>()
     };
     let mut kept = number(directories.iter().map(archived).collect());
     while kept.len() >= POST_MORTEMS {
@@ -132,8 +132,8 @@ mod tests {
 
     /// The post-mortems of a name: numbers, and the contents of the counters.
     fn kept(directories: &[PathBuf], name: &str) -> Vec<(usize, String)> {
-        let search_path = number(directories.iter().map(|directory| homes_in(directory)).collect()).into_iter();
-        let kept = search_path.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0);
+        let runs = number(directories.iter().map(|directory| folders_in(directory)).collect()).into_iter();
+        let kept = runs.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0);
         kept.map(|runtime_dir| (runtime_dir.number, fs::read_to_string(runtime_dir.counters()).unwrap())).collect()
     }
 
@@ -180,9 +180,8 @@ mod tests {
         }
         assert_eq!(contents(&directories, "a"), ["6", "5", "4", "3", "2"], "five in all directories together");
         let names = |directory: &Path| {
-            let search_path = number(vec![homes_in(directory)]).into_iter();
-            search_path
-                .map(|runtime_dir| runtime_dir.folder.file_name().unwrap().to_str().unwrap().to_owned())
+            let runs = number(vec![folders_in(directory)]).into_iter();
+            runs.map(|runtime_dir| runtime_dir.folder.file_name().unwrap().to_str().unwrap().to_owned())
                 .collect::<Vec<_>>()
         };
         assert_eq!(names(&one.0), ["a", "a@1", "a@2", "a@3"]);
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_network_can_be_called_is_a_networks_folder() {
+    fn only_a_valid_name_is_a_networks_folder() {
         assert_eq!(parse("edge-1.x_"), Some(("edge-1.x_".to_owned(), 0)));
         assert_eq!(parse("edge@12"), Some(("edge".to_owned(), 12)));
         for name in ["", ".lock", "edge@", "edge@0", "edge@x", "@1", "a b", "a\u{1b}[2J", "a\n", "a/b", "a@1@2"] {

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn all_directories_of_a_user_are_searched_whatever_the_environment_says() {
+    fn all_directories_of_a_user_are_searched_in_any_environment() {
         let folder = Folder::new();
         let mut environment = folder.environment();
         assert_eq!(folder.own(&environment), ["shm/bellows-UID"]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_somebody_elses_is_not_our_own() {
+    fn another_users_directory_is_not_our_own() {
         let folder = Folder::new();
         folder.make("login");
         let environment = Environment { login: Some(folder.0.join("login")), user: user() + 1, ..folder.environment() };
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_others_are_private_and_belong_to_whom_they_are_named_after() {
+    fn directories_of_others_are_private_and_belong_to_their_user() {
         let folder = Folder::new();
         let me = user();
         // The user who runs the test is the other user here, and root is not.

@@ -4,7 +4,7 @@ use super::{Cut, LinkLayer, Part, SummaryLine, Written, arp, ip, llc, put};
 use crate::{EtherType, MacAddr};
 
 /// Smaller EtherTypes are lengths of IEEE 802.3 frames.
-const LONGEST_802_3: u16 = 1500;
+const MAX_802_3_LENGTH: u16 = 1500;
 
 /// The "jumbo" EtherType (draft-ietf-isis-ext-eth): LLC follows, as after a length.
 const JUMBO: EtherType = EtherType(0x8870);
@@ -31,7 +31,7 @@ pub(super) fn ethernet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let (dst, src, ether_type) = (frame.mac(0)?, frame.mac(6)?, frame.ether_type(12)?);
     let stations = Stations { src, dst };
     let (ether_type, payload) = skip_tags(ether_type, frame.skip(14))?;
-    if ether_type.0 <= LONGEST_802_3 || ether_type == JUMBO {
+    if ether_type.0 <= MAX_802_3_LENGTH || ether_type == JUMBO {
         // Padding may follow after this length.
         let length = if ether_type == JUMBO { payload.length } else { ether_type.0.into() };
         return llc::packet(line, payload.limit(length.min(payload.length)), Some(stations));
@@ -148,7 +148,7 @@ fn cooked_payload<'a>(
 ) -> Result<Option<Part<'a>>, Cut> {
     while ether_type == EtherType::VLAN {
         ether_type = part.of("vlan").ether_type(2)?;
-        if ether_type.0 <= LONGEST_802_3 {
+        if ether_type.0 <= MAX_802_3_LENGTH {
             ether_type = COOKED_LLC;
         }
         put!(line, "ethertype {}, ", type_name(ether_type));
@@ -156,7 +156,7 @@ fn cooked_payload<'a>(
     }
     let known = match ether_type {
         COOKED_LLC => llc::packet(line, part, None).map(|()| true)?,
-        EtherType(0..=LONGEST_802_3) => true,
+        EtherType(0..=MAX_802_3_LENGTH) => true,
         _ => by_type(line, ether_type, part)?,
     };
     Ok((!known).then_some(part))

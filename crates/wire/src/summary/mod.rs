@@ -101,7 +101,7 @@ struct SummaryLine<'a> {
 }
 
 /// The maximum nesting depth that is decoded.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 impl SummaryLine<'_> {
     fn put(&mut self, arguments: fmt::Arguments<'_>) {
@@ -111,8 +111,8 @@ impl SummaryLine<'_> {
 
     /// Writes a nested packet, unless it is nested too deeply.
     fn nested(&mut self, write: impl FnOnce(&mut Self) -> Written) -> Written {
-        if self.nesting == DEEPEST {
-            self.put(format_args!("[nested more than {DEEPEST} times]"));
+        if self.nesting == MAX_DEPTH {
+            self.put(format_args!("[nested more than {MAX_DEPTH} times]"));
             return Ok(());
         }
         self.nesting += 1;

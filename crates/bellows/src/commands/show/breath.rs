@@ -63,7 +63,7 @@ mod tests {
     use bellows_engine::listing::CodeLine;
 
     #[test]
-    fn every_stretch_is_labelled_and_every_call_says_when() {
+    fn every_stretch_is_labelled_and_every_call_has_its_condition() {
         let call = |entry: &str, app: &str, tests: &[&str]| Call {
             entry: entry.to_owned(),
             app: app.to_owned(),

@@ -39,22 +39,22 @@ impl Options {
     }
 }
 
-const USUAL_DURATION: Duration = Duration::from_secs(5);
+const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 
 /// The number of functions to list.
-const LISTED: usize = 20;
+const MAX_FUNCTIONS: usize = 20;
 
 /// The number of functions whose instructions are shown.
-const USUAL_TOP: usize = 3;
+const DEFAULT_TOP: usize = 3;
 
 pub fn execute(runtime_dir: &RuntimeDir, options: &Options, json: bool) -> Result<ExitCode, CommandError> {
-    let duration = options.duration.map_or(USUAL_DURATION, bellows_config::Duration::std);
+    let duration = options.duration.map_or(DEFAULT_DURATION, bellows_config::Duration::std);
     let mut report = hot::report(runtime_dir, options.app.as_deref(), duration)?;
     let text = if json {
         report.functions.iter_mut().for_each(|function| function.instructions.retain(|line| line.samples > 0));
         format!("{:#}\n", json!(report))
     } else {
-        render(&report, options.top.unwrap_or(USUAL_TOP), terminal::stdout_is_rich())
+        render(&report, options.top.unwrap_or(DEFAULT_TOP), terminal::stdout_is_rich())
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -64,14 +64,14 @@ fn render(report: &Report, top: usize, rich: bool) -> String {
     let mut text = header(report);
     let mut table =
         Table::new(&[("SHARE", Align::Right), ("FUNCTION", Align::Left), ("APP", Align::Left), ("IN", Align::Left)]);
-    for function in report.functions.iter().take(LISTED) {
+    for function in report.functions.iter().take(MAX_FUNCTIONS) {
         let share = percent(function.share);
         table.row([share, function.function.clone(), apps(function), function.module.clone()]);
     }
     text.push('\n');
     text += &table.render(rich);
-    if let Some(more) = report.functions.len().checked_sub(LISTED).filter(|more| *more > 0) {
-        let share: f64 = report.functions[LISTED..].iter().map(|function| function.share).sum();
+    if let Some(more) = report.functions.len().checked_sub(MAX_FUNCTIONS).filter(|more| *more > 0) {
+        let share: f64 = report.functions[MAX_FUNCTIONS..].iter().map(|function| function.share).sum();
         let _ = writeln!(text, "{}  in {}", percent(share), plural(more as u64, "other function"));
     }
     let shown = report.functions.iter().filter(|function| !function.instructions.is_empty()).take(top);

@@ -19,7 +19,7 @@ use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, known, packet_rate};
 
 /// The time over which rates are measured.
-const MEASURED: Duration = Duration::from_millis(200);
+const RATE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The traffic in one direction.
 #[derive(Debug, PartialEq, Serialize)]
@@ -55,7 +55,7 @@ pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Resu
     let mut observer = networks::open(runtime_dir)?;
     let before = Sample::take(&mut observer);
     if state.is_alive() {
-        thread::sleep(MEASURED);
+        thread::sleep(RATE_INTERVAL);
     }
     let change = Change::between(before, Sample::take(&mut observer));
     let interfaces = interfaces(&change, state, &statuses, registry);

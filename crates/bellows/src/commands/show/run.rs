@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_inspect::accounting::{Accounts, ENOUGH, Row};
+use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
@@ -226,8 +226,8 @@ impl View {
                 plural(outliers, "call"),
             );
         }
-        if rows.iter().any(|row| row.sampled.calls < ENOUGH) {
-            text += &format!("\n– stands for figures of fewer than {ENOUGH} calls in these.");
+        if rows.iter().any(|row| row.sampled.calls < MIN_SAMPLED_CALLS) {
+            text += &format!("\n– stands for figures of fewer than {MIN_SAMPLED_CALLS} calls in these.");
         }
         text + "\n"
     }
@@ -394,7 +394,7 @@ Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths
     }
 
     #[test]
-    fn columns_come_with_what_is_known() {
+    fn columns_depend_on_the_available_figures() {
         let events = [("push_instructions", 25_600), ("push_cycles", 12_800), ("push_branch_misses", 128)];
         let events = [&events[..], &[("push_page_faults", 64), ("push_ref_cycles", 9)]].concat();
         let waiting = [("pull_calls", 100), ("pull_clocks", 3_000)];
@@ -423,7 +423,7 @@ Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths
     proptest! {
         /// The counters of a damaged file can be printed, and cannot control the terminal.
         #[test]
-        fn whatever_was_counted_can_be_printed(before in any_apps(), after in any_apps(), all in any::<bool>()) {
+        fn any_counters_can_be_printed(before in any_apps(), after in any_apps(), all in any::<bool>()) {
             let view = view(before, after);
             let text = view.render(&options(None, all), false) + &view.json(&options(Some(Sort::Clocks), all)).to_string();
             prop_assert!(!text.contains('\u{1b}') && !text.contains("NaN") && !text.contains("inf"), "{text}");

@@ -80,7 +80,7 @@ impl Devices {
         }
         let name = self.observer.runtime_dir().name();
         Err(CommandError::Usage(format!(
-            "`{name}` has no {}; `bellows show apps {name}` lists what it has",
+            "`{name}` has no {}; `bellows show apps {name}` lists its apps",
             self.wanted.bare_noun()
         )))
     }
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_told_with_all_its_rings() {
+    fn a_device_is_shown_with_all_its_rings() {
         let text = render(
             &device(json!({
                 "kind": "vhost-user", "socket": "/run/vm.sock", "mode": "server", "state": "connected",
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_told_in_words_and_numbers() {
+    fn errors_are_shown_in_words_and_numbers() {
         let text = render(
             &device(json!({
                 "kind": "virtio-user", "socket": "/s", "mode": "client", "state": "waiting", "connections": 3,
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_waits_or_talks_nonsense_is_told_too() {
+    fn a_waiting_or_invalid_device_is_shown_too() {
         let offered = ["packed"];
         let waits = json!({ "kind": "vhost-user", "offered": offered, "socket": "s\u{1b}[2J", "mode": "server", "state": "listening", "memory": null });
         assert_eq!(
