@@ -1,4 +1,4 @@
-//! The characters that the output may contain. All output of the command goes through [`shown`].
+//! The characters that the output may contain. All output of the command goes through [`localized`].
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -19,7 +19,7 @@ fn names_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
 }
 
 /// Text in the characters of the locale. JSON stays JSON, with the same values.
-pub fn shown(text: &str) -> Cow<'_, str> {
+pub fn localized(text: &str) -> Cow<'_, str> {
     if is_unicode() { Cow::Borrowed(text) } else { to_ascii(text) }
 }
 

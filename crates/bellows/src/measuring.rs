@@ -46,7 +46,7 @@ impl Audience for Watcher {
     }
 
     fn said(&mut self, text: &str) {
-        terminal::complain(&format!("{text}\n"));
+        terminal::notice(&format!("{text}\n"));
     }
 
     fn is_enough(&self) -> bool {

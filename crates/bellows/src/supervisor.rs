@@ -198,7 +198,7 @@ fn wait(
         stopped_by.get_or_insert(why);
         run.control.stop();
     };
-    let mut look_at = Instant::now() + CHECK_INTERVAL;
+    let mut next_check = Instant::now() + CHECK_INTERVAL;
     let mut watchdog = HangLog::default();
     let mut slow = SlowLog::new(run.settings.breath_limit.std());
     loop {
@@ -222,14 +222,14 @@ fn wait(
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             stop(StoppedBy::Duration);
         }
-        if watch && look_at <= Instant::now() {
-            look_at = Instant::now() + CHECK_INTERVAL;
+        if watch && next_check <= Instant::now() {
+            next_check = Instant::now() + CHECK_INTERVAL;
             if run.source().watched.have_changed() {
                 reload_in_background(run);
             }
         }
-        terminal.look();
-        watchdog.look(run.control.pulse(), clock::unix_ns());
+        terminal.check();
+        watchdog.check(run.control.pulse(), clock::unix_ns());
         slow.take(run.control.take_slow_breaths(), Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
         run.control.refresh();
         progress.update(&run.control);
@@ -246,7 +246,7 @@ struct HangLog {
 }
 
 impl HangLog {
-    fn look(&mut self, pulse: Liveness, now: u64) {
+    fn check(&mut self, pulse: Liveness, now: u64) {
         if now.saturating_sub(self.checked) > MAX_CALL_NS / 2 {
             self.resumed = now;
         }
@@ -476,16 +476,16 @@ mod tests {
         const TENTH: u64 = 100_000_000;
         let doing = Some(CurrentCall { app: "slow".to_owned(), activity: Activity::Call });
         let mut watchdog = HangLog::default();
-        let mut look = |alive: u64, now: u64| {
-            watchdog.look(Liveness { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
+        let mut check = |alive: u64, now: u64| {
+            watchdog.check(Liveness { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
             watchdog.hang.as_ref().and_then(|hang| hang.app.clone())
         };
         let start = 1_000_000;
-        assert!((start..start + 20).all(|now| look(start, now).is_none()));
-        assert!((start + 20..start + 50).all(|now| look(start, now).as_deref() == Some("slow")));
-        assert_eq!(look(start + 50, start + 51), None, "it has returned");
-        assert_eq!(look(start + 50, start + 500), None, "nobody has checked for long");
-        assert_eq!(look(start + 50, start + 501), None);
-        assert_eq!(look(start + 501, start + 502), None);
+        assert!((start..start + 20).all(|now| check(start, now).is_none()));
+        assert!((start + 20..start + 50).all(|now| check(start, now).as_deref() == Some("slow")));
+        assert_eq!(check(start + 50, start + 51), None, "it has returned");
+        assert_eq!(check(start + 50, start + 500), None, "nobody has checked for long");
+        assert_eq!(check(start + 50, start + 501), None);
+        assert_eq!(check(start + 501, start + 502), None);
     }
 }

@@ -54,7 +54,7 @@ pub fn print(text: &str) -> io::Result<()> {
 /// # Errors
 /// Those of writing, such as a full disk.
 pub fn print_on(text: &str) -> io::Result<bool> {
-    write_stdout(&charset::shown(text))
+    write_stdout(&charset::localized(text))
 }
 
 /// Writes the text of a file to standard output, unchanged.
@@ -75,16 +75,16 @@ fn write_stdout(text: &str) -> io::Result<bool> {
 }
 
 /// Writes a notice to standard error and ignores write errors.
-pub fn complain(text: &str) {
+pub fn notice(text: &str) {
     say("INFO", text);
 }
 
-/// Writes a warning to standard error, like [`complain`].
+/// Writes a warning to standard error, like [`notice`].
 pub fn warn(text: &str) {
     say("WARN", text);
 }
 
-/// Writes the reason for a failed command to standard error, like [`complain`].
+/// Writes the reason for a failed command to standard error, like [`notice`].
 pub fn fail(text: &str) {
     say("ERROR", text);
 }
@@ -148,7 +148,7 @@ pub fn clear_status() {
 fn draw_status(line: &str) {
     let mut shown = status();
     *shown = true;
-    let _ = io::stderr().lock().write_all(format!("\r\x1b[K{}", charset::shown(line)).as_bytes());
+    let _ = io::stderr().lock().write_all(format!("\r\x1b[K{}", charset::localized(line)).as_bytes());
 }
 
 fn clear(shown: &mut bool) {
@@ -163,7 +163,7 @@ fn write_lines(bytes: &[u8]) -> io::Result<()> {
     if bytes.is_ascii() || charset::is_unicode() {
         return io::stderr().lock().write_all(bytes);
     }
-    io::stderr().lock().write_all(charset::shown(&String::from_utf8_lossy(bytes)).as_bytes())
+    io::stderr().lock().write_all(charset::localized(&String::from_utf8_lossy(bytes)).as_bytes())
 }
 
 /// Limit on queued messages. If standard error falls further behind, lines are lost.
@@ -386,7 +386,7 @@ impl ControllingTerminal {
     }
 
     /// Checks whether the terminal is gone. To be called several times a second.
-    pub fn look(&mut self) {
+    pub fn check(&mut self) {
         if self.had_one && self.gone_since.is_none() && !Self::exists() {
             self.gone_since = Some(Instant::now());
         }
@@ -394,7 +394,7 @@ impl ControllingTerminal {
 
     /// The meaning of a SIGHUP that has just come.
     pub fn meaning(&mut self) -> Hangup {
-        self.look();
+        self.check();
         match self.gone_since {
             Some(since) if since.elapsed() < Self::DELAY => {
                 if self.hangup_ignored {

@@ -41,7 +41,7 @@ impl Table {
     /// terminal: control characters become `�`.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         // Cells are converted to the locale's characters before they are measured.
-        let shown = |cell: String| charset::shown(&cell.replace(char::is_control, "\u{fffd}")).into_owned();
+        let shown = |cell: String| charset::localized(&cell.replace(char::is_control, "\u{fffd}")).into_owned();
         self.rows.push(cells.into_iter().map(shown).collect());
     }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::InspectError;
-use crate::text::{harmless, plural, span};
+use crate::text::{plural, sanitize, span};
 
 /// The state of an engine's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,7 +52,7 @@ pub fn failed(counters: &Snapshot) -> Vec<String> {
 }
 
 /// The places searched for networks, for messages about a network that was not found.
-pub fn where_looked() -> String {
+pub fn searched_places() -> String {
     let SearchPath { own, is_fixed, others } = SearchPath::current();
     let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
     let own = list(&own).join(", ");
@@ -63,7 +63,9 @@ pub fn where_looked() -> String {
         [] => "only root sees those of other users".to_owned(),
         others => format!("for other users, in {}", others.join(" and ")),
     };
-    format!("looked in {own}; {others}; others need the same XDG_RUNTIME_DIR or BELLOWS_RUNTIME_DIR here")
+    format!(
+        "looked in {own}; {others}; a network with another XDG_RUNTIME_DIR or BELLOWS_RUNTIME_DIR needs the same here"
+    )
 }
 
 /// The common JSON keys of every network: `name`, as commands accept it, `user` and `state`.
@@ -101,7 +103,7 @@ pub fn pick(name: Option<&str>) -> Result<RuntimeDir, InspectError> {
         1 => Ok(runtime_dirs.swap_remove(0)),
         0 if names.is_empty() => Err(InspectError::Request(format!(
             "no network is running; start one with `bellows run NETWORK` ({})",
-            where_looked()
+            searched_places()
         ))),
         _ => Err(InspectError::Request(format!("there are several networks; name one of {}", names.join(", ")))),
     }
@@ -145,7 +147,7 @@ fn unknown(name: &str, names: &[String]) -> InspectError {
         None if names.is_empty() => "; none is running".to_owned(),
         None => format!("; there are {}", names.join(", ")),
     };
-    InspectError::Request(format!("no network named `{name}` is running{known} ({})", where_looked()))
+    InspectError::Request(format!("no network named `{name}` is running{known} ({})", searched_places()))
 }
 
 /// Opens the counters of an engine.
@@ -187,7 +189,7 @@ impl Sample {
         let patience = Instant::now() + 2 * GAUGE_INTERVAL;
         let mut sample = first;
         while sample.counters.engine("updated") == updated
-            && sample.silence() <= MAX_SILENCE_NS
+            && sample.gauge_age() <= MAX_SILENCE_NS
             && Instant::now() < patience
         {
             thread::sleep(Duration::from_millis(1));
@@ -204,7 +206,7 @@ impl Sample {
     }
 
     /// Nanoseconds since the engine last wrote its gauges.
-    fn silence(&self) -> u64 {
+    fn gauge_age(&self) -> u64 {
         self.at.saturating_sub(self.counters.engine("updated"))
     }
 
@@ -217,7 +219,7 @@ impl Sample {
     /// its gauges for a while has been asleep since then, because its process regularly asks a busy engine to write
     /// them.
     fn asleep(&self) -> u64 {
-        let silent = Some(self.silence()).filter(|silence| *silence > MAX_SILENCE_NS);
+        let silent = Some(self.gauge_age()).filter(|gauge_age| *gauge_age > MAX_SILENCE_NS);
         self.counters.engine("sleep_ns").saturating_add(silent.unwrap_or(0))
     }
 }
@@ -242,12 +244,12 @@ impl Hang {
 
     /// Whether the engine hangs at a time, in nanoseconds since the Unix epoch.
     pub fn at(pulse: Liveness, now: u64) -> Option<Hang> {
-        let silence = now.saturating_sub(pulse.alive);
-        if pulse.asleep || silence < MAX_CALL_NS {
+        let gauge_age = now.saturating_sub(pulse.alive);
+        if pulse.asleep || gauge_age < MAX_CALL_NS {
             return None;
         }
         let (app, activity) = pulse.doing.map(|doing| (doing.app, doing.activity)).unzip();
-        Some(Hang { app, activity, seconds: silence as f64 / 1e9 })
+        Some(Hang { app, activity, seconds: gauge_age as f64 / 1e9 })
     }
 }
 
@@ -263,7 +265,7 @@ impl fmt::Display for Hang {
             Some(Activity::Stop) => "stopping",
             Some(Activity::Call) | None => "moving packets",
         };
-        write!(formatter, "the engine has been in the app `{}` for {time} ({activity})", harmless(app))
+        write!(formatter, "the engine has been in the app `{}` for {time} ({activity})", sanitize(app))
     }
 }
 
@@ -279,22 +281,22 @@ pub fn slow(counters: &Snapshot) -> Option<String> {
 }
 
 /// The problems of a network, one on each line.
-pub fn trouble(sample: &Sample, state: State) -> String {
+pub fn problems(sample: &Sample, state: State) -> String {
     let hang = match (state, &sample.counters.doing) {
         (State::Running, _) => Hang::of(sample).map(|hang| format!("hung: {hang}\n")),
         (State::Stopped, _) => {
             Some(format!("{}; {}\n", Obstacle::Stopped, Obstacle::continuation(sample.counters.pid)))
         }
         (State::Crashed, doing) => {
-            doing.as_ref().map(|doing| format!("when it ended, the engine was in the app `{}`\n", harmless(&doing.app)))
+            doing.as_ref().map(|doing| format!("when it ended, the engine was in the app `{}`\n", sanitize(&doing.app)))
         }
     };
     let apps = failed(&sample.counters);
     let failed = apps.iter().map(|app| {
-        format!("degraded: the app `{}` has panicked and is no longer called; a reload restarts it\n", harmless(app))
+        format!("degraded: the app `{}` has panicked and is no longer called; a reload restarts it\n", sanitize(app))
     });
     let imbalances = sample.counters.imbalances();
-    let imbalances = imbalances.iter().map(|imbalance| harmless(&format!("{imbalance}\n")));
+    let imbalances = imbalances.iter().map(|imbalance| sanitize(&format!("{imbalance}\n")));
     hang.into_iter().chain(failed).chain(imbalances).collect()
 }
 
@@ -345,7 +347,7 @@ pub fn obstacle(runtime_dir: &RuntimeDir) -> Option<Obstacle> {
     if is_stopped(runtime_dir.process()?) {
         return Some(Obstacle::Stopped);
     }
-    let mut observer = Observer::open(runtime_dir.look()).ok()?;
+    let mut observer = Observer::open(runtime_dir.for_reading()).ok()?;
     Hang::of(&Sample::take(&mut observer)).map(Obstacle::Hang)
 }
 

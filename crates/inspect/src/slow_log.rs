@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bellows_observe::{Activity, SlowBreath, SlowBreaths};
 
-use crate::text::{harmless, nanos, plural};
+use crate::text::{nanos, plural, sanitize};
 
 /// The minimum time between two lines.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ fn whose(slow: &SlowBreath, limit: Duration) -> String {
                 Activity::Start => "starting",
                 Activity::Stop => "stopping",
             };
-            format!(", in the app `{}` ({activity})", harmless(&doing.app))
+            format!(", in the app `{}` ({activity})", sanitize(&doing.app))
         }
         None => ", in no app as far as known".to_owned(),
     }

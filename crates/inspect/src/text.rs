@@ -149,7 +149,7 @@ pub fn plural(value: u64, noun: &str) -> String {
 
 /// Text from another process or file, made harmless for a terminal: control characters except line feeds and tabs
 /// become `�`.
-pub fn harmless(text: &str) -> String {
+pub fn sanitize(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
@@ -180,6 +180,6 @@ mod tests {
 
     #[test]
     fn foreign_text_cannot_control_the_terminal() {
-        assert_eq!(harmless("a\tb\n\x1b[2Jc\r"), "a\tb\n\u{fffd}[2Jc\u{fffd}");
+        assert_eq!(sanitize("a\tb\n\x1b[2Jc\r"), "a\tb\n\u{fffd}[2Jc\u{fffd}");
     }
 }

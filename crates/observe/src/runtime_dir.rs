@@ -205,7 +205,7 @@ impl RuntimeDir {
     }
 
     /// The same folder, opened for reading.
-    pub fn look(&self) -> RuntimeDir {
+    pub fn for_reading(&self) -> RuntimeDir {
         let RuntimeDir { folder, name, number, foreign, .. } = self;
         let (folder, name, foreign) = (folder.clone(), name.clone(), foreign.clone());
         RuntimeDir { folder, name, number: *number, owned: false, foreign }

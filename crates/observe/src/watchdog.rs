@@ -107,7 +107,7 @@ impl Watchdog {
                 ask();
                 clock::now()
             };
-            let is_asleep = self.look(next, now, &ask, &pulse);
+            let is_asleep = self.check(next, now, &ask, &pulse);
             // A sleeping engine is checked less often, but often enough to catch a slow breath before it is over.
             wait = if is_asleep { (2 * wait).min(self.limit.max(MIN_INTERVAL)) } else { self.interval() };
             next = now.saturating_add(wait);
@@ -117,7 +117,7 @@ impl Watchdog {
 
     /// One check, due at this time, on the watchdog's thread. `ask` returns the time. Returns whether the engine
     /// sleeps.
-    fn look(&self, wanted: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Liveness>) -> bool {
+    fn check(&self, wanted: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Liveness>) -> bool {
         let late = now.saturating_sub(wanted);
         if late > self.limit / 2 {
             self.late.store(late, Relaxed);
@@ -197,7 +197,7 @@ pub struct Pace {
     /// The usual duration of a breath, measured between such times without a slow breath.
     usual: u64,
     /// The last reading of the thread's processor time, its result, and the time slept since.
-    looked: u64,
+    read_at: u64,
     on_processor: u64,
     slept: u64,
 }
@@ -205,7 +205,7 @@ pub struct Pace {
 impl Pace {
     /// Creates one that begins now.
     pub fn begin(now: u64, breaths: u64) -> Pace {
-        Pace { since: now, breaths, usual: 0, looked: now, on_processor: cpu::thread_time(), slept: 0 }
+        Pace { since: now, breaths, usual: 0, read_at: now, on_processor: cpu::thread_time(), slept: 0 }
     }
 
     /// Records a sleep between two breaths.
@@ -272,14 +272,14 @@ impl Pace {
 
     /// The time for which the thread was neither on a processor nor meant to sleep since the last reading.
     fn off_processor(&self, now: u64) -> u64 {
-        let awake = now.saturating_sub(self.looked).saturating_sub(self.slept);
+        let awake = now.saturating_sub(self.read_at).saturating_sub(self.slept);
         awake.saturating_sub(cpu::thread_time().saturating_sub(self.on_processor))
     }
 
     /// Gives the watchdog its sign of life.
     pub fn sign(&mut self, now: u64, watchdog: &Watchdog) {
         watchdog.asked.store(0, Release);
-        (self.looked, self.on_processor, self.slept) = (now, cpu::thread_time(), 0);
+        (self.read_at, self.on_processor, self.slept) = (now, cpu::thread_time(), 0);
     }
 }
 
@@ -301,11 +301,11 @@ mod tests {
     }
 
     /// Runs the watchdog's checks every 25 ms, from one time to another.
-    fn looks(watchdog: &Watchdog, from: u64, to: u64, app: &str) {
+    fn check_until(watchdog: &Watchdog, from: u64, to: u64, app: &str) {
         let mut last = from;
         while last + 25 * MS <= to {
             last += 25 * MS;
-            watchdog.look(last, last, &|| last, &|| pulse(app));
+            watchdog.check(last, last, &|| last, &|| pulse(app));
         }
     }
 
@@ -315,7 +315,7 @@ mod tests {
         let start = clock::now();
         let mut pace = Pace::begin(start, 0);
         pace.go_on(start + MS, 1_000);
-        looks(&watchdog, start, start + 300 * MS, "slow");
+        check_until(&watchdog, start, start + 300 * MS, "slow");
         let now = start + 301 * MS;
         assert!(pace.is_late(now, &watchdog));
         let slow = pace.judge(now, 1_010, &watchdog).unwrap();
@@ -332,7 +332,7 @@ mod tests {
         let mut pace = Pace::begin(start, 0);
         // Breaths of 2 ms, after breaths that took no time; the watchdog's request comes in the middle of one.
         pace.go_on(start + MS, 100_000);
-        looks(&watchdog, start, start + 25 * MS, "");
+        check_until(&watchdog, start, start + 25 * MS, "");
         let (mut now, mut breaths) = (start + MS, 100_000);
         for _ in 0..20 {
             (now, breaths) = (now + 26 * MS, breaths + 13);
@@ -357,7 +357,7 @@ mod tests {
         let mut pace = Pace::begin(start, 0);
         pace.go_on(start + MS, 1_000);
         pace.go_on(start + 90 * MS, 1_001);
-        looks(&watchdog, start, start + 90 * MS, "");
+        check_until(&watchdog, start, start + 90 * MS, "");
         pace.sign(start + 90 * MS, &watchdog);
         let slow = pace.judge(start + 390 * MS, 1_065, &watchdog).unwrap();
         assert!(slow.nanos > 299 * MS, "{slow:?}");
@@ -368,15 +368,15 @@ mod tests {
         let watchdog = watchdog();
         let start = clock::now();
         let mut pace = Pace::begin(start, 0);
-        looks(&watchdog, start, start + 500 * MS, "asleep");
+        check_until(&watchdog, start, start + 500 * MS, "asleep");
         pace.slept(start, start + 500 * MS, 64);
         let now = start + 501 * MS;
         assert!(!pace.is_late(now, &watchdog));
         pace.sign(now, &watchdog);
         // The engine sleeps at the request, and is slow after it has woken up.
-        looks(&watchdog, now, now + 200 * MS, "asleep");
+        check_until(&watchdog, now, now + 200 * MS, "asleep");
         pace.slept(now, now + 200 * MS, 64);
-        looks(&watchdog, now + 200 * MS, now + 400 * MS, "slow");
+        check_until(&watchdog, now + 200 * MS, now + 400 * MS, "slow");
         let slow = pace.judge(now + 400 * MS, 70, &watchdog).unwrap();
         assert_eq!((slow.nanos, slow.doing.unwrap().app), (200 * MS, "slow".to_owned()));
     }
@@ -388,12 +388,12 @@ mod tests {
             let watchdog = watchdog();
             let start = clock::now();
             let mut pace = Pace::begin(start, 0);
-            looks(&watchdog, start, start + 50 * MS, "busy");
+            check_until(&watchdog, start, start + 50 * MS, "busy");
             pace.sign(start + 50 * MS, &watchdog);
             pace.go_on(start + 50 * MS, 1_000);
             let now = start + 2_050 * MS;
             if watchdog_is_first {
-                watchdog.look(start + 75 * MS, now - MS, &|| now - MS, &|| pulse("busy"));
+                watchdog.check(start + 75 * MS, now - MS, &|| now - MS, &|| pulse("busy"));
             }
             let still = pace.judge(now, 1_100, &watchdog).unwrap();
             assert!(still.is_standstill(Duration::from_millis(100)), "{still:?}");
@@ -410,7 +410,7 @@ mod tests {
         }
         let start = clock::now();
         let mut pace = Pace::begin(start, 0);
-        looks(&watchdog, start - 25 * MS, start, "busy");
+        check_until(&watchdog, start - 25 * MS, start, "busy");
         pace.sign(start, &watchdog);
         let before = cpu::thread_time();
         while cpu::thread_time() - before < 60 * MS {

@@ -35,7 +35,7 @@ impl Execute for Arguments {
         let mut observer = networks::open(runtime_dir)?;
         let sample = Sample::settled(&mut observer);
         baseline::write(observer.runtime_dir(), &sample)?;
-        terminal::complain(&format!("`show run`, `show latency` and `top` of `{name}` count from now on\n"));
+        terminal::notice(&format!("`show run`, `show latency` and `top` of `{name}` count from now on\n"));
         Ok(ExitCode::SUCCESS)
     }
 }

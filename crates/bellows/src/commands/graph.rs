@@ -144,7 +144,7 @@ impl Execute for Arguments {
         match (output, format) {
             // SVG and DOT are always UTF-8, wherever they are stored.
             (Some(path), Format::Svg | Format::Dot) => write(path, &picture)?,
-            (Some(path), Format::Text) => write(path, &charset::shown(&picture))?,
+            (Some(path), Format::Text) => write(path, &charset::localized(&picture))?,
             (None, Format::Svg | Format::Dot) => terminal::print(&charset::shown_markup(&picture))?,
             (None, Format::Text) => terminal::print(&picture)?,
         }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_inspect::networks::{self, Change, Hang, Obstacle, Sample, State, failed};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::{RuntimeDir, Observer};
 use clap::Args;
 use serde::Serialize;
@@ -74,7 +74,7 @@ impl Row {
         let stopped = self.pid.filter(|_| self.state == State::Stopped);
         let stopped = stopped.map(|pid| Obstacle::Stopped.advice(&self.name, pid));
         let hang = self.hang.as_ref().map(Hang::to_string);
-        let failed = self.failed.iter().map(|app| format!("`{}`", harmless(app))).collect::<Vec<_>>().join(", ");
+        let failed = self.failed.iter().map(|app| format!("`{}`", sanitize(app))).collect::<Vec<_>>().join(", ");
         let failed = (!failed.is_empty()).then(|| format!("failed and no longer called: {failed}"));
         let remarks: Vec<String> = stopped.into_iter().chain(hang).chain(failed).collect();
         (!remarks.is_empty()).then(|| format!("{}: {}\n", self.name, remarks.join("; ")))
@@ -100,7 +100,7 @@ impl Execute for Arguments {
             return Ok(ExitCode::SUCCESS);
         }
         if lines.is_empty() {
-            terminal::complain(&format!("no network is running; {}\n", networks::where_looked()));
+            terminal::notice(&format!("no network is running; {}\n", networks::searched_places()));
         }
         let mut table = Table::new(&[
             ("NAME", Align::Left),
@@ -139,7 +139,7 @@ fn clean() -> Result<(), CommandError> {
     for runtime_dir in own.filter(|runtime_dir| networks::state(runtime_dir) == State::Crashed) {
         let name = runtime_dir.name();
         runtime_dir.remove().map_err(|error| CommandError::Failed(format!("cannot remove `{name}`: {error}")))?;
-        terminal::complain(&format!("removed the remains of `{name}`\n"));
+        terminal::notice(&format!("removed the remains of `{name}`\n"));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use clap::Args;
 
@@ -64,7 +64,7 @@ impl Execute for Arguments {
             Reply::Reloaded(report) if self.json => {
                 terminal::print(&format!("{:#}\n", serde_json::json!(report)))?;
             }
-            Reply::Reloaded(report) => terminal::print(&harmless(&report::reload(&report)))?,
+            Reply::Reloaded(report) => terminal::print(&sanitize(&report::reload(&report)))?,
             other => return Err(CommandError::Failed(format!("unexpected reply: {other:?}"))),
         }
         Ok(ExitCode::SUCCESS)

@@ -114,7 +114,7 @@ impl Execute for Arguments {
                 report.render(terminal::stdout_is_rich())
             };
             if bellows_apps::pcap_writer::has_stdout() {
-                terminal::complain(&text);
+                terminal::notice(&text);
             } else {
                 terminal::print(&text)?;
             }

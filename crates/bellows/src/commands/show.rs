@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use bellows_config::nearest;
 use bellows_inspect::networks::{self, Hang, Obstacle, Sample, State};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::{RuntimeDir, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ fn unknown(word: &str, networks: &[String]) -> String {
     format!(
         "`{word}` is neither a part of `show` nor a network{meant} (parts: {}{running}; {})",
         names().collect::<Vec<_>>().join(", "),
-        networks::where_looked()
+        networks::searched_places()
     )
 }
 
@@ -202,7 +202,7 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
             if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
         }
         Some(Part::Config) => {
-            let text = harmless(config);
+            let text = sanitize(config);
             terminal::print_verbatim(&if text.ends_with('\n') { text } else { text + "\n" })?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -212,8 +212,8 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
                 Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
                 None => format!("{name}: crashed (process {})", counters.pid),
             };
-            let (source, trouble) = (harmless(&counters.source), networks::trouble(&sample, state));
-            format!("{head}, {source}\n{trouble}\n{}\n{}", report::counters(counters, rich), engine(counters))
+            let (source, problems) = (sanitize(&counters.source), networks::problems(&sample, state));
+            format!("{head}, {source}\n{problems}\n{}\n{}", report::counters(counters, rich), engine(counters))
         }
     };
     terminal::print(&text)?;

@@ -137,15 +137,15 @@ fn is_alive(runtime_dir: &RuntimeDir) -> bool {
 
 /// Waits for a run's end. If something delays it, says so once.
 fn has_ended(runtime_dir: &RuntimeDir, deadline: Option<Instant>, name: &str) -> bool {
-    let mut look_at = Instant::now() + OBSTACLE_INTERVAL;
+    let mut next_check = Instant::now() + OBSTACLE_INTERVAL;
     let mut told = false;
     while is_alive(runtime_dir) {
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
             return false;
         }
-        if !told && now >= look_at {
-            look_at = now + OBSTACLE_INTERVAL;
+        if !told && now >= next_check {
+            next_check = now + OBSTACLE_INTERVAL;
             let obstacle = obstacle(runtime_dir);
             let left = deadline.map_or(Duration::MAX, |deadline| deadline - now);
             if let Some(obstacle) = obstacle.filter(|_| left > OBSTACLE_TIMEOUT) {

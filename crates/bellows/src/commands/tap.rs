@@ -12,7 +12,7 @@ use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Connection, Reply, Request};
 use bellows_inspect::journey::summary;
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_wire::EthernetFrame;
 use clap::Args;
 use serde_json::json;
@@ -128,7 +128,7 @@ impl Execute for Arguments {
             _ => format!(", {} left out: not the link type of the first packet", count(foreign)),
         };
         let packets = plural(packets, "packet");
-        terminal::complain(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
+        terminal::notice(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
         match given_up {
             Some(reason) => Err(CommandError::Failed(format!("no more packets come from `{}`: {reason}", runtime_dir.name()))),
             None => Ok(ExitCode::SUCCESS),
@@ -262,7 +262,7 @@ fn line(record: &TapRecord, arguments: &Arguments) -> String {
         Some(frame) => format!("{} > {}, length {length}: ", frame.src(), frame.dst()),
         None => String::new(),
     };
-    harmless(&format!("{} {addresses}{summary}", date_and_time(*at)))
+    sanitize(&format!("{} {addresses}{summary}", date_and_time(*at)))
 }
 
 fn is_broken_pipe(error: &Error) -> bool {

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_inspect::networks::{self, State};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_inspect::timeline::{
-    Breath, Cause, Compared, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
+    Breath, Cause, ComparedCall, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
 };
 use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Event, Recording};
@@ -113,7 +113,7 @@ impl View {
     }
 
     fn export(&self, file: &Path, runtime_dir: &RuntimeDir) -> Result<ExitCode, CommandError> {
-        let pid = networks::open(runtime_dir.look())?.directory().pid;
+        let pid = networks::open(runtime_dir.for_reading())?.directory().pid;
         let text = trace(&self.history, &self.name, pid);
         if file == Path::new("-") {
             terminal::print(&text)?;
@@ -122,7 +122,7 @@ impl View {
         fs::write(file, text)
             .map_err(|error| CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display())))?;
         let seconds = self.span().map_or(0, Span::nanos);
-        terminal::complain(&format!(
+        terminal::notice(&format!(
             "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
             plural(self.history.breaths.len() as u64, "breath"),
             span(Duration::from_nanos(seconds)),
@@ -255,11 +255,11 @@ fn name(cause: &Cause) -> String {
 }
 
 /// The app's call that made a breath slow.
-fn blame_call(call: &Compared) -> String {
+fn blame_call(call: &ComparedCall) -> String {
     let mut text = format!(
         "the {} of `{}` took {} for {}",
         call.entry,
-        harmless(&call.app),
+        sanitize(&call.app),
         nanos(call.nanos),
         plural(call.packets, "packet")
     );
@@ -335,7 +335,7 @@ fn describe_late(late: &Late) -> String {
     let time = nanos(late.nanos);
     match &late.app {
         _ if late.standstill => format!("no breath for {time}, because the process stood still"),
-        Some(app) => format!("a breath of {time} in `{}`", harmless(app)),
+        Some(app) => format!("a breath of {time} in `{}`", sanitize(app)),
         None => format!("a breath of {time} in none of the apps"),
     }
 }
@@ -345,11 +345,11 @@ fn describe_breath(breath: &Breath) -> String {
     let mut text = format!("{}  breath {} ({how})\n", moment(breath.span.start), nanos(breath.nanos));
     for call in &breath.calls {
         let (at, packets) = (moment(call.span.start), plural(call.packets.into(), "packet"));
-        let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, harmless(&call.app), nanos(call.nanos));
+        let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, sanitize(&call.app), nanos(call.nanos));
     }
     for drops in &breath.drops {
         let (at, packets) = (moment(drops.at), plural(drops.packets.into(), "packet"));
-        let _ = writeln!(text, "{at}    {} dropped {packets}", harmless(&drops.app));
+        let _ = writeln!(text, "{at}    {} dropped {packets}", sanitize(&drops.app));
     }
     text
 }
@@ -360,7 +360,7 @@ fn describe_incident(at: Span, incident: &Incident) -> String {
         Incident::Reload { dropped } => {
             format!("reload in {}, {} dropped", nanos(at.nanos()), plural((*dropped).into(), "packet"))
         }
-        Incident::Panic { app } => format!("panic of {}", harmless(app)),
+        Incident::Panic { app } => format!("panic of {}", sanitize(app)),
         Incident::Late(late) => {
             let on_processor = late.on_processor_micros.map(|micros| nanos(u64::from(micros) * 1_000));
             let on_processor = on_processor.map(|time| format!(", {time} of it on the processor"));

@@ -79,7 +79,7 @@ impl Execute for Arguments {
             false => print(&mut source, &page, first, interval, &self)?,
         };
         if let Some(end) = end {
-            terminal::complain(&format!("`{}` has {end}\n", source.name));
+            terminal::notice(&format!("`{}` has {end}\n", source.name));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -7,7 +7,7 @@ use bellows_engine::MAX_TRACED;
 use bellows_inspect::control::{Connection, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, TraceLine};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use clap::Args;
 use serde_json::json;
@@ -68,14 +68,14 @@ impl Execute for Arguments {
         if given_up.is_none()
             && let Some(comment) = comment(&self, &name, journeys.packets(), end)
         {
-            terminal::complain(&harmless(&format!("{comment}\n")));
+            terminal::notice(&sanitize(&format!("{comment}\n")));
         }
         if self.json {
             let complete = end == TraceEnd::Complete && journeys.are_over();
             let report = json!({ "name": name, "complete": complete, "packets": journeys.to_json() });
             terminal::print(&format!("{report:#}\n"))?;
         } else {
-            terminal::print(&harmless(&journeys.render()))?;
+            terminal::print(&sanitize(&journeys.render()))?;
         }
         match given_up {
             Some(why) => Err(CommandError::Failed(format!(

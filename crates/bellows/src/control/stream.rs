@@ -155,8 +155,8 @@ fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Du
         let mut map = Map::new(control.clone());
         let (mut hops, mut packets) = (0, 0);
         let why = loop {
-            let look = Instant::now() + POLL_INTERVAL;
-            let wait = end.map_or(look, |end| end.min(look));
+            let next_poll = Instant::now() + POLL_INTERVAL;
+            let wait = end.map_or(next_poll, |end| end.min(next_poll));
             match trace.next(wait) {
                 Some(hop) => {
                     hops += 1;

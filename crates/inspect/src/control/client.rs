@@ -15,7 +15,7 @@ use bellows_observe::RuntimeDir;
 use super::protocol::{Reply, Request, line_of};
 use crate::InspectError;
 use crate::networks::{Obstacle, obstacle};
-use crate::text::{harmless, span};
+use crate::text::{sanitize, span};
 
 /// Timeout for a reply.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,8 +98,8 @@ impl Connection {
         };
         let (reply, connection) = exchange(runtime_dir, request, patience).map_err(unreachable)?;
         match reply {
-            Reply::Refused { mistake: true, message } => Err(InspectError::Diagnosed(harmless(&message))),
-            Reply::Refused { mistake: false, message } => Err(InspectError::Failed(harmless(&message))),
+            Reply::Refused { mistake: true, message } => Err(InspectError::Diagnosed(sanitize(&message))),
+            Reply::Refused { mistake: false, message } => Err(InspectError::Failed(sanitize(&message))),
             reply => Ok((reply, connection)),
         }
     }
@@ -193,7 +193,7 @@ fn is_timeout(error: &io::Error) -> bool {
 /// Connects with a timeout: the queue of a process that does not accept connections may be full.
 fn connect(runtime_dir: &RuntimeDir, patience: Duration) -> io::Result<UnixStream> {
     let (sender, connected) = channel();
-    let runtime_dir = runtime_dir.look();
+    let runtime_dir = runtime_dir.for_reading();
     // After a timeout the thread stays behind; the command ends soon.
     thread::Builder::new().name("connect".to_owned()).spawn(move || sender.send(runtime_dir.connect()))?;
     connected.recv_timeout(patience).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
@@ -205,7 +205,8 @@ fn exchange(runtime_dir: &RuntimeDir, request: &Request, patience: Duration) -> 
     stream.set_read_timeout(Some(POLL_INTERVAL))?;
     stream.set_write_timeout(Some(patience.clamp(POLL_INTERVAL, REPLY_TIMEOUT)))?;
     stream.write_all(&line_of(request)?)?;
-    let patient = DeadlineStream { stream, runtime_dir: runtime_dir.look(), deadline, streams: false, given_up: None };
+    let patient =
+        DeadlineStream { stream, runtime_dir: runtime_dir.for_reading(), deadline, streams: false, given_up: None };
     let mut stream = BufReader::with_capacity(CAPACITY, patient);
     let mut reply = String::new();
     stream.by_ref().take(MAX_REPLY).read_line(&mut reply)?;

@@ -24,7 +24,7 @@ use self::image::{Image, Location};
 use crate::InspectError;
 use crate::control::{Reply, Request, ask};
 use crate::networks::{self, Sample};
-use crate::text::harmless;
+use crate::text::sanitize;
 
 /// The time between two samples of a thread on the processor. Not a multiple of any regular period.
 const PERIOD: Duration = Duration::from_nanos(250_673);
@@ -149,7 +149,7 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
 }
 
 fn cannot(name: &str, pid: u32, why: &str) -> InspectError {
-    InspectError::Failed(format!("`{name}` (process {pid}) cannot be sampled: {}", harmless(why)))
+    InspectError::Failed(format!("`{name}` (process {pid}) cannot be sampled: {}", sanitize(why)))
 }
 
 fn cannot_sample(name: &str, pid: u32, error: &SampleError) -> InspectError {
@@ -178,7 +178,7 @@ fn find_app(runtime_dir: &RuntimeDir, app: &str) -> Result<(), InspectError> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", apps.join(", ")),
     };
-    Err(InspectError::Request(format!("`{name}` has no app `{app}`; {}", harmless(&hint))))
+    Err(InspectError::Request(format!("`{name}` has no app `{app}`; {}", sanitize(&hint))))
 }
 
 /// The threads of a process that take breaths.

@@ -15,7 +15,7 @@ use bellows_observe::timeline::{Event, What};
 use serde::Serialize;
 
 pub use export::trace;
-pub use slowest::{Cause, Compared, Slow, Usual, slowest, suspects};
+pub use slowest::{Cause, ComparedCall, Slow, Usual, slowest, suspects};
 pub use summary::{Row, rows};
 
 /// A span of time, in nanoseconds since the Unix epoch.

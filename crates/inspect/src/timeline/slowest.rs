@@ -107,7 +107,7 @@ impl Usual {
 
 /// A call of a slow breath, compared with the usual.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Compared {
+pub struct ComparedCall {
     /// The app.
     pub app: Arc<str>,
     /// `pull`, `push` or `tick`.
@@ -122,10 +122,10 @@ pub struct Compared {
     pub usual_packets: Option<u64>,
 }
 
-impl Compared {
-    fn of(call: &Call, usual: &Usual) -> Compared {
+impl ComparedCall {
+    fn of(call: &Call, usual: &Usual) -> ComparedCall {
         let habit = usual.calls.get(&occasion(call)).copied();
-        Compared {
+        ComparedCall {
             app: Arc::clone(&call.app),
             entry: call.entry,
             nanos: call.nanos,
@@ -186,12 +186,12 @@ pub struct Slow {
     /// The median of this time.
     pub usual_between_ns: u64,
     /// Its calls, in order.
-    pub calls: Vec<Compared>,
+    pub calls: Vec<ComparedCall>,
 }
 
 impl Slow {
     fn of(breath: &Breath, usual: &Usual) -> Slow {
-        let calls: Vec<Compared> = breath.calls.iter().map(|call| Compared::of(call, usual)).collect();
+        let calls: Vec<ComparedCall> = breath.calls.iter().map(|call| ComparedCall::of(call, usual)).collect();
         let (nanos, between_ns) = (breath.nanos, breath.between());
         let usual_between_ns = usual.pace(breath).between;
         let between = between_ns.saturating_sub(usual_between_ns);
@@ -205,7 +205,7 @@ impl Slow {
     }
 
     /// The call that made it slow, if the cause is a call.
-    pub fn culprit(&self) -> Option<&Compared> {
+    pub fn culprit(&self) -> Option<&ComparedCall> {
         let Some(Cause::App { app, entry }) = &self.cause else { return None };
         self.calls.iter().filter(|call| (&call.app, call.entry) == (app, *entry)).max_by_key(|call| call.excess())
     }
@@ -348,7 +348,7 @@ mod tests {
             prop_assert!(slow.is_sorted_by_key(|slow| Reverse(slow.nanos)));
             for slow in &slow {
                 prop_assert_eq!(slow.culprit().is_some(), matches!(slow.cause, Some(Cause::App { .. })));
-                let _ = slow.culprit().map(Compared::had_more_to_do);
+                let _ = slow.culprit().map(ComparedCall::had_more_to_do);
             }
             let suspects = suspects(&history, &usual);
             let all: u64 = suspects.iter().map(|suspect| suspect.breaths).sum();

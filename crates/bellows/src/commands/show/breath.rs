@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellows_engine::listing::{Call, Listing};
 use bellows_inspect::control::{Reply, Request, ask};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn render(listing: &Listing) -> String {
     }
     let _ = writeln!(text, "\n\ncalls of a breath, in order:");
     for call in &listing.calls {
-        let _ = writeln!(text, "  {} {}  {}", call.entry, harmless(&call.app), condition(call));
+        let _ = writeln!(text, "  {} {}  {}", call.entry, sanitize(&call.app), condition(call));
     }
     if listing.code.is_empty() {
         return text;
@@ -40,9 +40,9 @@ fn render(listing: &Listing) -> String {
     let _ = writeln!(text, "\n{} bytes of machine code, assembled in {assembling}:", count(bytes as u64));
     for line in &listing.code {
         if let Some(label) = &line.label {
-            let _ = writeln!(text, "\n; {}", harmless(label));
+            let _ = writeln!(text, "\n; {}", sanitize(label));
         }
-        let _ = writeln!(text, "  {:x}  {:<22}  {}", line.address, line.bytes, harmless(&line.text));
+        let _ = writeln!(text, "  {:x}  {:<22}  {}", line.address, line.bytes, sanitize(&line.text));
     }
     text
 }
@@ -53,7 +53,7 @@ fn condition(call: &Call) -> String {
         (_, []) => "in every breath".to_owned(),
         ("pull", [_]) => "when its slot says so".to_owned(),
         ("pull", slots) => format!("when one of its {} slots says so", slots.len()),
-        (_, links) => format!("when packets wait in {}", harmless(&links.join(", "))),
+        (_, links) => format!("when packets wait in {}", sanitize(&links.join(", "))),
     }
 }
 

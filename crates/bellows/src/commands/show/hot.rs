@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_inspect::hot::{self, Function, Report};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use clap::Args;
 use serde_json::json;
@@ -76,7 +76,7 @@ fn render(report: &Report, top: usize, rich: bool) -> String {
     }
     let shown = report.functions.iter().filter(|function| !function.instructions.is_empty()).take(top);
     for function in shown {
-        let title = harmless(&format!("{}  {}", function.function, apps(function)));
+        let title = sanitize(&format!("{}  {}", function.function, apps(function)));
         let (bold, plain) = if rich { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let _ = write!(text, "\n{bold}{}  {title}{plain}\n", percent(function.share));
         text += &code::render(&function.instructions, function.samples, rich);
@@ -95,7 +95,7 @@ fn header(report: &Report) -> String {
     );
     if let Some(app) = &report.app {
         let share = report.selected as f64 / report.samples as f64;
-        let _ = writeln!(text, "`{}` has {} of them; shares below are of these", harmless(app), percent(share));
+        let _ = writeln!(text, "`{}` has {} of them; shares below are of these", sanitize(app), percent(share));
     }
     if report.user_only {
         text += "Only user mode was sampled: kernel mode takes CAP_PERFMON or kernel.perf_event_paranoid below 2.\n";

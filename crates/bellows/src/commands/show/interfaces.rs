@@ -8,7 +8,7 @@ use std::time::Duration;
 use bellows_config::{Entry, Registry};
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::{self, Change, Sample, State};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::{AppCounts, RuntimeDir, LinkCounts};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ fn statuses(runtime_dir: &RuntimeDir) -> BTreeMap<String, Value> {
         Ok(Reply::Apps { apps }) => apps.into_iter().map(|app| (app.app, app.status)).collect(),
         Ok(_) => BTreeMap::new(),
         Err(failure) => {
-            terminal::warn(&format!("{}; the apps' own states are left out\n", harmless(&failure.to_string())));
+            terminal::warn(&format!("{}; the apps' own states are left out\n", sanitize(&failure.to_string())));
             BTreeMap::new()
         }
     }

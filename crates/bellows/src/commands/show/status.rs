@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bellows_engine::AppStatus;
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use serde_json::{Value, json};
 
 use super::vhost::{self, Wanted};
@@ -21,7 +21,7 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
         value["apps"] = json!(found.devices);
         format!("{value:#}\n")
     } else if found.devices.is_empty() {
-        format!("no app of `{}` has a status; `bellows show apps` prints the counters of all\n", harmless(&runtime_dir.name()))
+        format!("no app of `{}` has a status; `bellows show apps` prints the counters of all\n", sanitize(&runtime_dir.name()))
     } else {
         found.devices.iter().map(render).collect::<Vec<_>>().join("\n")
     };
@@ -31,7 +31,7 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
 
 /// An app's state as lines `key: value`, with nested values indented.
 fn render(app: &AppStatus) -> String {
-    let mut text = harmless(&format!("{} ({}):", app.app, app.kind));
+    let mut text = sanitize(&format!("{} ({}):", app.app, app.kind));
     write_value(&mut text, &app.status, 1);
     text
 }
@@ -48,7 +48,7 @@ fn write_value(text: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(parts) => {
             for (key, part) in parts {
-                text.push_str(&format!("{indent}{}:", harmless(key)));
+                text.push_str(&format!("{indent}{}:", sanitize(key)));
                 write_value(text, part, depth + 1);
             }
         }
@@ -72,7 +72,7 @@ fn in_a_line(value: &Value) -> Option<String> {
         Value::Number(number) => Some(number.to_string()),
         Value::String(text) if text.is_empty() => Some(UNKNOWN.to_owned()),
         // A line break would look like another key.
-        Value::String(text) => Some(harmless(text).replace('\n', " ")),
+        Value::String(text) => Some(sanitize(text).replace('\n', " ")),
         Value::Array(parts) if parts.is_empty() => Some("none".to_owned()),
         Value::Array(parts) if parts.iter().all(|part| !part.is_array() && !part.is_object()) => {
             Some(parts.iter().filter_map(in_a_line).collect::<Vec<_>>().join(", "))

@@ -8,7 +8,7 @@ use bellows_config::nearest;
 use bellows_engine::AppStatus;
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::{RuntimeDir, Observer};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -144,7 +144,7 @@ fn no_such(name: &str, known: &[String], wanted: Wanted) -> CommandError {
     CommandError::Usage(format!(
         "no network is named `{name}`, and no {} in one{known} ({})",
         wanted.bare_noun(),
-        networks::where_looked()
+        networks::searched_places()
     ))
 }
 
@@ -249,8 +249,8 @@ type Errors = BTreeMap<String, u64>;
 fn render(device: &AppStatus, rich: bool) -> String {
     let app = &device.app;
     match Device::deserialize(&device.status) {
-        Ok(status) => harmless(&format!("{app} ({}): {}", status.kind, heading(&status))) + &rings(&status, rich),
-        Err(error) => harmless(&format!("{app}: its state cannot be read: {error}\n")),
+        Ok(status) => sanitize(&format!("{app} ({}): {}", status.kind, heading(&status))) + &rings(&status, rich),
+        Err(error) => sanitize(&format!("{app}: its state cannot be read: {error}\n")),
     }
 }
 
@@ -342,7 +342,7 @@ fn rings(device: &Device, rich: bool) -> String {
     for ring in &device.rings {
         let Counters { packets, bytes, chains, kicks, errors } = &ring.counters;
         if let Some(error) = &ring.error {
-            failures += &harmless(&format!("  ring {}: {error}\n", ring.index));
+            failures += &sanitize(&format!("  ring {}: {error}\n", ring.index));
         }
         let or_unknown = |text: String| if text.is_empty() { UNKNOWN.to_owned() } else { text };
         table.row([

@@ -175,7 +175,7 @@ impl Page {
             let last = (self.top + self.height).min(self.rows);
             parts.push(format!("↑ ↓ PgUp PgDn {}-{last} of {}", self.top + 1, self.rows));
         }
-        let footer = charset::shown(&parts.join("  ")).into_owned();
+        let footer = charset::localized(&parts.join("  ")).into_owned();
         footer.chars().take(columns).collect()
     }
 }
@@ -198,7 +198,7 @@ fn table<Row>(columns: &'static [Column<Row>], rows: &[Row], sort: Sort) -> Tabl
     for (index, column) in columns.iter().enumerate() {
         let falls = column.number.is_some() != sort.reversed;
         let heading = match sort.column == Some(index) {
-            true => charset::shown(&format!("{}{}", column.heading, if falls { "▼" } else { "▲" })).into_owned(),
+            true => charset::localized(&format!("{}{}", column.heading, if falls { "▼" } else { "▲" })).into_owned(),
             false => column.heading.to_owned(),
         };
         table.column(heading, column.align());

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use bellows_inspect::accounting::Accounts;
 use bellows_inspect::networks::{self, Change, Hang, Rate, State};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_inspect::times::{self, TIMES};
 use bellows_observe::{AppCounts, LinkCounts};
 use clap::builder::PossibleValuesParser;
@@ -207,7 +207,7 @@ fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String 
             "{} {}\n{}{}",
             if state == State::Stopped { "stopped; uptime" } else { "running for" },
             span(change.after.uptime()),
-            networks::trouble(&change.after, state),
+            networks::problems(&change.after, state),
             pace(change)
         ),
         Some(end) => format!("{end}, so its rates are not known\n"),
@@ -215,7 +215,7 @@ fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String 
     format!(
         "{name} (process {}, {}): {state}{} of {} buffers in use{}\n",
         counters.pid,
-        harmless(&counters.source).replace('\n', " "),
+        sanitize(&counters.source).replace('\n', " "),
         count(counters.engine("buffers_in_use")),
         count(counters.engine("buffers")),
         networks::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bellows_inspect::hot::code::CodeLine;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 
 use crate::text::percent;
 
@@ -35,7 +35,7 @@ pub fn render(lines: &[CodeLine], samples: u64, rich: bool) -> String {
         let (bold, plain) = if rich && Some(index) == hottest { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let mark = if Some(index) == hottest { '>' } else { ' ' };
         let share = if line.samples > 0 { percent(line.share) } else { String::new() };
-        let _ = writeln!(text, "{bold}{mark} {share:>8}  {:x}  {}{plain}", line.address, harmless(&line.text));
+        let _ = writeln!(text, "{bold}{mark} {share:>8}  {:x}  {}{plain}", line.address, sanitize(&line.text));
     }
     text
 }
