@@ -44,8 +44,8 @@ pub struct NetworkFile {
     pub path: PathBuf,
     /// Override a key of the file, such as `engine.burst=32` (repeatable)
     ///
-    /// Another example: `--set 'apps.source.rate="1Mpps"'`. The value is TOML. Paths are relative to the current directory.
-    /// `KEY=` without a value removes the key from the file; an empty text is `KEY=""`.
+    /// Another example: `--set 'apps.source.rate="1Mpps"'`. The value is TOML. Paths are relative to the current
+    /// directory. `KEY=` without a value removes the key from the file; an empty text is `KEY=""`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde::de::IgnoredAny;
 
-/// Whether the locale can show more than ASCII. An unset locale counts as UTF-8, as today's terminals do.
+/// Whether the locale can show more than ASCII. An unset locale counts as UTF-8, which today's terminals support.
 pub fn is_unicode() -> bool {
     static UNICODE: OnceLock<bool> = OnceLock::new();
     // Unit tests do not depend on the locale.

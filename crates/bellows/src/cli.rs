@@ -8,8 +8,8 @@ use crate::commands::Subcommand;
 
 /// Run networks of packet-processing apps, and see what they do
 ///
-/// A network file (TOML) names apps and the links between them. `bellows run FILE` runs the network and reports where each
-/// packet went. The other commands check, draw and measure networks, and inspect running ones.
+/// A network file (TOML) names apps and the links between them. `bellows run FILE` runs the network and reports where
+/// each packet went. The other commands check, draw and measure networks, and inspect running ones.
 #[derive(Debug, Parser)]
 #[command(name = "bellows", version, after_long_help = EXIT_CODES)]
 pub struct Cli {

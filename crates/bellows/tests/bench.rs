@@ -201,7 +201,8 @@ fn the_ring_benchmark_compares_every_combination_of_options() {
         }
         assert!(seen.insert(format!("{} {labels}", result["case"])), "twice: {result}");
     }
-    // Rings with and without a table, and chains in them; without mergeable buffers in the driver's direction of transmit.
+    // Rings with and without a table, and chains in them; without mergeable buffers in the driver's direction of
+    // transmit.
     let (rx, tx) = (9 * 2 + 9 * 3, 5 * 2 + 5 * 3);
     assert_eq!(seen.len(), 2 * (rx + tx) + 2 * (rx + tx));
 

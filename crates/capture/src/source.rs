@@ -195,7 +195,7 @@ impl Source {
     }
 }
 
-/// Whether the step has used up its limit, so that the block was not the file's.
+/// Whether the step has used up its limit, so that it was not the file that blocked.
 fn is_used_up(decoder: &MultiGzDecoder<BufReader<Input>>) -> bool {
     decoder.get_ref().get_ref().allowance == 0
 }

@@ -201,8 +201,8 @@ impl Timeline {
         self.write(at, kind::DROPS | packets.min(u32::MAX.into()) << 32, 0, app);
     }
 
-    /// Ends a breath: keeps or discards it. `sampled_every` is the sampling interval, `counts` says whether its duration
-    /// is representative.
+    /// Ends a breath: keeps or discards it. `sampled_every` is the sampling interval, `counts` says whether its
+    /// duration is representative.
     pub fn end_breath(&mut self, start: u64, duration: u64, counts: bool, sampled_every: u64) {
         let is_chosen = self.until_recorded == 0;
         self.until_recorded = if is_chosen { self.every } else { self.until_recorded.min(self.every) } - 1;

@@ -1,5 +1,5 @@
-//! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine, and a vhost back end
-//! to compare with.
+//! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine, and a vhost back
+//! end to compare with.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};

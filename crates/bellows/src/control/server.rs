@@ -1,8 +1,7 @@
 //! The server of the control socket, in the engine's process.
 //!
-//! Each client has a thread of its own, so a slow client delays no other. These threads share with the engine's thread
-//! only the requests for a reload, a trace or a tap. The length of lines and the number of clients are limited, and a
-//! line that does not arrive in time ends its connection.
+//! Each client has a thread of its own, so a slow client delays neither another client nor the engine. The length of
+//! lines and the number of clients are limited, and a line that does not arrive in time ends its connection.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};

@@ -5,12 +5,12 @@
 //! and a new run takes the first usable one:
 //!
 //! 1. `$XDG_RUNTIME_DIR/bellows`, if `XDG_RUNTIME_DIR` belongs to this user;
-//! 2. `/dev/shm/bellows-UID`. It comes before the next one for services: `/run/user/UID` is removed when the user's last
-//!    login ends;
+//! 2. `/dev/shm/bellows-UID`. It comes before the next one for services: `/run/user/UID` is removed when the user's
+//!    last login ends;
 //! 3. `/run/user/UID/bellows`, if `/run/user/UID` belongs to this user.
 //!
-//! `BELLOWS_RUNTIME_DIR` replaces them all. Without it, root finds the networks of all users, in the last two directories of
-//! each.
+//! `BELLOWS_RUNTIME_DIR` replaces them all. Without it, root finds the networks of all users, in the last two
+//! directories of each.
 
 use std::ffi::OsString;
 use std::fs;

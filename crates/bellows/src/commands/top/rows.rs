@@ -140,7 +140,8 @@ pub fn column_names() -> PossibleValuesParser {
 /// The long help of `--sort`.
 pub fn sort_help() -> String {
     format!(
-        "Sort by this column: numbers fall, names rise. Without it, rows are in the order of the network file.\n\n\
+        "Sort by this column, numbers in descending and names in ascending order. Without it, rows are in the order of the \
+         network file.\n\n\
          Columns: {}",
         names().join(", ")
     )
