@@ -154,8 +154,8 @@ impl AppCounts {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
         let account = |cell: usize| slab.get(entry.account + cell);
-        // If an app has taken over a link from another, its past traffic is negative. A link's own counts are never
-        // less than that, except in a damaged file.
+        // If an app has taken over a link from another, its past traffic is negative. The link's own counts are at
+        // least as large, except in a damaged file.
         let past = |passed: u64, cell: usize| passed.saturating_add_signed(account(cell).cast_signed());
         let mut drops = named(&entry.drops, entry.cell);
         drops.insert(TXDROP.to_owned(), past(passed.dropped, account::PAST_TXDROP));
