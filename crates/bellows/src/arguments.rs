@@ -1,4 +1,4 @@
-//! Arguments that several commands take, or all of them.
+//! Arguments shared by several commands, or by all.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bellows_config::{Diagnostics, Loaded, Overrides, Registry};
 use clap::{Args, ValueEnum};
 
-/// How to log. The log goes to standard error.
+/// The log's level and format, as arguments. The log goes to standard error.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Logging")]
 pub struct Logging {
@@ -18,7 +18,7 @@ pub struct Logging {
     pub log_format: LogFormat,
 }
 
-/// How important a message is.
+/// The levels of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
     Off,
@@ -29,14 +29,14 @@ pub enum LogLevel {
     Trace,
 }
 
-/// The form of the log.
+/// The formats of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     Text,
     Json,
 }
 
-/// The network file, and what to change in it.
+/// The network file, and the keys to override in it.
 #[derive(Clone, Debug, Args)]
 pub struct NetworkFile {
     /// Network file (TOML), or - for standard input
@@ -44,16 +44,16 @@ pub struct NetworkFile {
     pub path: PathBuf,
     /// Override a key of the file, such as `engine.burst=32` (repeatable)
     ///
-    /// Another example: `--set 'apps.source.rate="1Mpps"'`. The value is TOML. Paths are relative to the current directory.
-    /// `KEY=` without a value removes the key from the file; an empty text is `KEY=""`.
+    /// Another example: `--set 'apps.source.rate="1Mpps"'`. The value is TOML. Paths are relative to the current
+    /// directory. `KEY=` without a value removes the key from the file; an empty text is `KEY=""`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub overrides: Vec<String>,
 }
 
-/// How reports name a network that was read from standard input.
+/// The name that reports use for a network read from standard input.
 const STDIN: &str = "<stdin>";
 
-/// More than any network takes, which is refused with the reason.
+/// More than any network needs. A longer input is rejected with an error.
 const MAX_TEXT: u64 = 16 << 20;
 
 impl NetworkFile {
@@ -62,15 +62,15 @@ impl NetworkFile {
         self.path == Path::new("-")
     }
 
-    /// How reports name it.
+    /// The name that reports use for it.
     pub fn name(&self) -> String {
         if self.is_stdin() { STDIN.to_owned() } else { self.path.display().to_string() }
     }
 
-    /// Reads the network, with the changes.
+    /// Reads the network and applies the overrides.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All errors in the network.
     pub fn load(&self, registry: &Registry) -> Result<Loaded, Diagnostics> {
         if self.is_stdin() {
             bellows_apps::pcap_reader::reserve_stdin();

@@ -1,7 +1,7 @@
-//! What `bellows clear` leaves: the counters at that moment, which later readers subtract.
+//! The counters at the time of `bellows clear`, which later readers subtract.
 //!
-//! The engine's counters never go back. A baseline is a file in its folder, so it goes with the run; one that a process of
-//! the same name has left is known by the time at which the run began.
+//! The engine's counters never go back. A baseline is a file in the folder of the run, so it disappears with the run.
+//! The start time of the run identifies a baseline that an earlier process of the same name left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::command_error::CommandError;
 /// The file's name.
 const FILE: &str = "baseline";
 
-/// What is read of the file: all that readers subtract, in the shape that the counters have as JSON.
+/// The part of the file that is read: all counters that readers subtract, in their JSON form.
 #[derive(Deserialize)]
 struct Kept {
     at: u64,
@@ -97,17 +97,17 @@ impl From<Kept> for Sample {
     }
 }
 
-/// From when on to count.
+/// The time from which to count.
 #[derive(Clone, Debug)]
 pub enum Since {
-    /// The beginning of the run.
+    /// The start of the run.
     Start(Sample),
     /// The last `bellows clear`.
     Clear(Sample),
 }
 
 impl Since {
-    /// What is to be subtracted from the counters of an engine.
+    /// The counters to subtract from those of an engine.
     pub fn read(runtime_dir: &RuntimeDir, now: &Sample) -> Since {
         match read(runtime_dir, now) {
             Ok(Some(sample)) => Since::Clear(sample),
@@ -119,12 +119,12 @@ impl Since {
         }
     }
 
-    /// Whether somebody has cleared the counters.
+    /// Whether `bellows clear` has been run.
     pub fn is_clear(&self) -> bool {
         matches!(self, Since::Clear(_))
     }
 
-    /// The counters then.
+    /// The counters at that time.
     pub fn sample(&self) -> &Sample {
         match self {
             Since::Start(sample) | Since::Clear(sample) => sample,
@@ -132,20 +132,20 @@ impl Since {
     }
 }
 
-/// The baseline of the run that these counters are of, if there is one.
+/// The baseline of the run that these counters belong to, if there is one.
 fn read(runtime_dir: &RuntimeDir, now: &Sample) -> Result<Option<Sample>, String> {
     let bytes = match runtime_dir.read(FILE) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("cannot be read: {error}")),
     };
-    let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| format!("is no baseline: {error}"))?;
+    let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| format!("is not a baseline: {error}"))?;
     let sample = Sample::from(kept);
     let run = |sample: &Sample| (sample.counters.pid, sample.counters.engine("started"));
     Ok(Some(sample).filter(|sample| run(sample) == run(now)))
 }
 
-/// Makes these counters the ones from which later readers count.
+/// Makes these counters the new baseline.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -154,13 +154,13 @@ pub fn write(runtime_dir: &RuntimeDir, sample: &Sample) -> Result<(), CommandErr
     replace(runtime_dir, &value).map_err(|error| {
         let file = runtime_dir.file(FILE);
         CommandError::Failed(format!(
-            "cannot write {}: {error}; see that there is room and that the run goes on",
+            "cannot write {}: {error}; check that the disk has room and that the run still exists",
             file.display()
         ))
     })
 }
 
-/// Forgets what a reload has made anew under a name that there was before.
+/// Forgets apps and links that a reload has created anew under an old name.
 pub fn forget(runtime_dir: &RuntimeDir, reloaded: &Reloaded) {
     let Ok(Ok(mut value)) = fs::read(runtime_dir.file(FILE)).map(|bytes| serde_json::from_slice::<Value>(&bytes))
     else {
@@ -174,11 +174,11 @@ pub fn forget(runtime_dir: &RuntimeDir, reloaded: &Reloaded) {
         links.retain(|link| name(link).is_some_and(|name| !reloaded.links_added.contains(&name)));
     }
     if let Err(error) = replace(runtime_dir, &value) {
-        tracing::warn!("{} cannot be brought up to date: {error}", runtime_dir.file(FILE).display());
+        tracing::warn!("{} cannot be updated: {error}", runtime_dir.file(FILE).display());
     }
 }
 
-/// Writes the file so that a reader finds the old one or the new one.
+/// Writes the file atomically: a reader finds either the old or the new one.
 fn replace(runtime_dir: &RuntimeDir, value: &Value) -> io::Result<()> {
     let new = runtime_dir.file(&format!("{FILE}.{}", std::process::id()));
     let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
@@ -194,7 +194,7 @@ fn replace(runtime_dir: &RuntimeDir, value: &Value) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A folder as a run has it, gone when dropped.
+    /// A folder like that of a run, removed when dropped.
     fn runtime_dir() -> RuntimeDir {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_subtracted() {
+    fn a_written_baseline_is_subtracted() {
         let runtime_dir = runtime_dir();
         assert!(!Since::read(&runtime_dir, &sample(5, 1_000)).is_clear());
         write(&runtime_dir, &sample(5, 400)).unwrap();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn that_of_another_run_does_not_count() {
+    fn a_baseline_of_another_run_is_ignored() {
         let runtime_dir = runtime_dir();
         write(&runtime_dir, &sample(5, 400)).unwrap();
         let since = Since::read(&runtime_dir, &sample(6, 1_000));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_one_does_not_count() {
+    fn a_damaged_baseline_is_ignored() {
         let runtime_dir = runtime_dir();
         for text in ["", "{}", "{\"at\": -1}", "\u{0}"] {
             fs::write(runtime_dir.file(FILE), text).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reload_made_anew_is_forgotten() {
+    fn the_baseline_of_replaced_apps_is_forgotten() {
         let runtime_dir = runtime_dir();
         let reloaded = Reloaded {
             added: vec!["b".to_owned()],
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_there_is_an_error_that_says_where() {
+    fn without_a_folder_the_error_names_the_path() {
         let runtime_dir = runtime_dir();
         runtime_dir.remove().unwrap();
         let said = write(&runtime_dir, &sample(5, 1)).unwrap_err().to_string();

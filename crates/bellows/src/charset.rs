@@ -1,25 +1,25 @@
-//! Which characters the output may have. Everything that the command prints goes through [`shown`].
+//! The characters that the output may contain. All output of the command goes through [`localized`].
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use serde::de::IgnoredAny;
 
-/// Whether the locale can show more than ASCII. A locale that is not set can, as today's terminals do.
+/// Whether the locale can show more than ASCII. An unset locale counts as UTF-8, which today's terminals support.
 pub fn is_unicode() -> bool {
     static UNICODE: OnceLock<bool> = OnceLock::new();
-    // Unit tests give the same result under every locale.
+    // Unit tests do not depend on the locale.
     *UNICODE.get_or_init(|| cfg!(test) || names_unicode(|variable| std::env::var(variable).ok()))
 }
 
-/// Whether the locale that these variables set is one of Unicode. The first one that is not empty counts.
+/// Whether the locale set by these variables is a Unicode locale. The first variable that is not empty counts.
 fn names_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|value| !value.is_empty());
     locale.is_none_or(|locale| locale.to_ascii_lowercase().contains("utf"))
 }
 
-/// Text as the locale can show it. JSON stays JSON, with the same values.
-pub fn shown(text: &str) -> Cow<'_, str> {
+/// Text in the characters of the locale. JSON stays JSON, with the same values.
+pub fn localized(text: &str) -> Cow<'_, str> {
     if is_unicode() { Cow::Borrowed(text) } else { to_ascii(text) }
 }
 
@@ -45,14 +45,14 @@ fn is_json(text: &str) -> bool {
         && serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>().all(|value| value.is_ok())
 }
 
-/// A character as in a JSON string; in JSON, no other place has characters beyond ASCII.
+/// A character as a JSON escape. In JSON, only strings have characters beyond ASCII.
 fn push_escaped(json: &mut String, character: char) {
     for unit in character.encode_utf16(&mut [0; 2]) {
         json.push_str(&format!("\\u{unit:04x}"));
     }
 }
 
-/// The ASCII that comes nearest to a character; `?` for letters and signs that ASCII has no likeness of.
+/// The nearest ASCII for a character; `?` for letters and signs that have none.
 fn push_nearest(text: &mut String, character: char) {
     text.push_str(match character {
         '\u{a0}' => " ",
@@ -82,7 +82,7 @@ fn push_nearest(text: &mut String, character: char) {
     });
 }
 
-/// XML and DOT in ASCII, with character references, if the locale asks for it.
+/// XML and DOT in ASCII, with character references, if the locale needs it.
 pub fn shown_markup(markup: &str) -> Cow<'_, str> {
     if is_unicode() || markup.is_ascii() { Cow::Borrowed(markup) } else { Cow::Owned(with_references(markup)) }
 }

@@ -1,4 +1,4 @@
-//! What can be typed. The help, the completions and the man pages are made from these definitions.
+//! The command line. Help, completions and man pages are generated from these definitions.
 
 use clap::Parser;
 
@@ -8,8 +8,8 @@ use crate::commands::Subcommand;
 
 /// Run networks of packet-processing apps, and see what they do
 ///
-/// A network file (TOML) names apps and the links between them. `bellows run FILE` runs the network and reports where each
-/// packet went. The other commands check, draw and measure networks, and inspect running ones.
+/// A network file (TOML) names apps and the links between them. `bellows run FILE` runs the network and reports where
+/// each packet went. The other commands check, draw and measure networks, and inspect running ones.
 #[derive(Debug, Parser)]
 #[command(name = "bellows", version, after_long_help = EXIT_CODES)]
 pub struct Cli {

@@ -1,4 +1,4 @@
-//! How a command ends.
+//! The errors and exit codes of commands.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -7,35 +7,34 @@ use bellows_inspect::InspectError;
 
 /// The section of `--help` that documents the exit codes.
 pub const EXIT_CODES: &str = "Exit codes:
-  0  all went well
-  1  the run failed: an app panicked, lost count of its packets or could not finish (a damaged capture, a full disk), or
-     packets got stuck. Packets that were dropped are no failure; the report's last lines name those that nobody asked to
-     drop
-  2  a mistake in the command, the network file or what it names; nothing was started
-  3  a benchmark is undecided about some figure: the machine was too disturbed
-130  a benchmark was interrupted; what it had measured is in its report";
+  0  success
+  1  the run failed: an app panicked, lost track of its packets or could not finish (a damaged capture, a full disk), or
+     packets got stuck. Dropped packets are not a failure; the last lines of the report name the unintended drops
+  2  an error in the command, the network file or a file that it names; nothing was started
+  3  a figure of a benchmark is undecided: the machine was too noisy
+130  a benchmark was interrupted; its report has the results so far";
 
-/// The code of a benchmark that is undecided about some figure.
+/// The exit code of a benchmark with an undecided figure.
 pub const UNDECIDED: u8 = 3;
 
-/// The code of a benchmark that was interrupted: that of a process that SIGINT ends, as shells see it.
+/// The exit code of an interrupted benchmark: 128 + SIGINT, as in shells.
 pub const INTERRUPTED: u8 = 130;
 
-/// Why a command did not do what it was asked for.
+/// The reason for which a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// What was asked for cannot be done: exit code 2. The message is one sentence without a full stop.
+    /// The request cannot be carried out: exit code 2. The message is one sentence without a full stop.
     Usage(String),
-    /// The mistakes in a network file, ready to be printed: exit code 2.
+    /// The errors in a network file, ready to print: exit code 2.
     Diagnosed(String),
-    /// Something failed that should not have: exit code 1. The message is one sentence without a full stop.
+    /// An unexpected failure: exit code 1. The message is one sentence without a full stop.
     Failed(String),
-    /// It was interrupted before there was anything to show: exit code 130.
+    /// The command was interrupted before it had anything to show: exit code 130.
     Interrupted(String),
 }
 
 impl CommandError {
-    /// The code that the process ends with.
+    /// The exit code of the process.
     pub fn code(&self) -> ExitCode {
         match self {
             CommandError::Usage(_) | CommandError::Diagnosed(_) => ExitCode::from(2),

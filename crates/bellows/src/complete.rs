@@ -1,8 +1,8 @@
-//! What the shells complete: beside the subcommands and options, the parts of `show`, app types, running networks, and
-//! their apps and links.
+//! Shell completion: subcommands and options, the parts of `show`, app types, running networks, and their apps and
+//! links.
 //!
-//! A shell's script (`bellows completions SHELL`) calls the program with the words typed so far, and with the shell's name in
-//! the variable [`VARIABLE`]. The candidates are those of the moment.
+//! A shell's script (`bellows completions SHELL`) calls the program with the words typed so far, and with the shell's
+//! name in the variable [`VARIABLE`]. The candidates are computed at each call.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -13,29 +13,29 @@ use clap::Command;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter};
 use clap_complete::env::{CompleteEnv, EnvCompleter, Shells};
 
-/// The variable by which a shell's script asks for candidates.
+/// The variable by which a shell's script requests candidates.
 const VARIABLE: &str = "BELLOWS_COMPLETE";
 
-/// A part of `show`, and what it shows.
+/// A part of `show`, and its description.
 pub type Part = (&'static str, &'static str);
 
-/// Answers a shell that asks for candidates.
+/// Answers a shell that requests candidates.
 pub fn answer(definition: &Command, registry: &Registry, parts: &[Part], arguments: &[OsString]) -> Option<ExitCode> {
     let shell = std::env::var(VARIABLE).ok()?;
     let apps: Vec<(String, String)> = registry.entries().map(described).collect();
-    // Only bash takes candidates as they are; the others quote them.
+    // Only bash takes candidates as they are; the other shells quote them.
     let quote = shell == "bash";
     let factory = || with_candidates(definition.clone(), &apps, parts, quote);
     let folder = std::env::current_dir().ok();
     match CompleteEnv::with_factory(factory).var(VARIABLE).try_complete(arguments, folder.as_deref()) {
         Ok(true) => Some(ExitCode::SUCCESS),
         Ok(false) => None,
-        // At the prompt nobody wants to read why.
+        // At the prompt nobody wants to read an error.
         Err(_) => Some(ExitCode::FAILURE),
     }
 }
 
-/// The script for a shell; `None` for one that is not known.
+/// The script for a shell; `None` for an unknown shell.
 pub fn script(shell: &str, name: &str) -> Option<String> {
     let shells = Shells::builtins();
     let completer: &dyn EnvCompleter = shells.completer(shell)?;
@@ -43,14 +43,14 @@ pub fn script(shell: &str, name: &str) -> Option<String> {
     completer.write_registration(VARIABLE, name, name, &program(name), &mut script).ok()?;
     let mut script = String::from_utf8(script).ok()?;
     if shell == "zsh" {
-        // As a file in `fpath` the script is run when the first completion is asked for, and is to answer it.
+        // A file in `fpath` is run by the first completion, and must answer it.
         let function = format!("_clap_dynamic_completer_{}", name.replace('-', "_"));
         script += &format!("if [[ \"${{funcstack[1]}}\" == \"_{name}\" ]]; then\n    {function} \"$@\"\nfi\n");
     }
     Some(script)
 }
 
-/// How a script finds this program: by its name if it is on the path, else where it is now.
+/// The command by which a script finds this program: its name if it is on the path, else its current path.
 fn program(name: &str) -> String {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -62,7 +62,7 @@ fn described(entry: &Entry) -> (String, String) {
     (entry.name().to_owned(), entry.summary())
 }
 
-/// The definition, in which arguments know their candidates.
+/// The command line's definition, with candidates for its arguments.
 pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[Part], quote: bool) -> Command {
     let parts = parts.to_vec();
     let mut types = apps.to_vec();
@@ -102,7 +102,7 @@ pub fn with_candidates(definition: Command, apps: &[(String, String)], parts: &[
     definition
 }
 
-/// Gives an argument of a subcommand its candidates, if it has the argument.
+/// Sets the candidates of a subcommand's argument, if it has this argument.
 fn with_completer(definition: Command, command: &'static str, argument: &str, completer: ArgValueCompleter) -> Command {
     if !has_argument(&definition, command, argument) {
         return definition;
@@ -114,7 +114,7 @@ fn has_argument(definition: &Command, command: &str, argument: &str) -> bool {
     definition.find_subcommand(command).is_some_and(|command| command.get_arguments().any(|it| it.get_id() == argument))
 }
 
-/// A completer that asks for all candidates, each with what it means, and takes those that begin as the word does.
+/// A completer that collects all candidates with their descriptions, and keeps those that begin with the word.
 fn candidates(all: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -> ArgValueCompleter {
     ArgValueCompleter::new(move |word: &OsStr| {
         let word = word.to_string_lossy();
@@ -123,25 +123,25 @@ fn candidates(all: impl Fn() -> Vec<(String, String)> + Send + Sync + 'static) -
     })
 }
 
-/// The networks that run or have crashed.
+/// The running and crashed networks.
 fn networks() -> Vec<(String, String)> {
     let state =
         |runtime_dir: &RuntimeDir| if runtime_dir.process().is_some() { "running network" } else { "crashed network" };
     RuntimeDir::all().iter().map(|runtime_dir| (runtime_dir.name(), state(runtime_dir).to_owned())).collect()
 }
 
-/// What can follow `show`.
+/// The candidates after `show`.
 fn parts_and_networks(parts: &[Part]) -> Vec<(String, String)> {
     let parts = parts.iter().map(|(name, what)| ((*name).to_owned(), (*what).to_owned()));
     parts.chain(networks()).collect()
 }
 
-/// What can follow a part; `show vhost` also takes an app.
+/// The candidates after a part of `show`; `show vhost` also accepts an app.
 fn networks_and_devices() -> Vec<(String, String)> {
     networks().into_iter().chain(devices()).collect()
 }
 
-/// What the counters of all networks are of.
+/// The apps and links named by the counters of all networks.
 fn directories() -> Vec<(String, Directory)> {
     let directory =
         |runtime_dir: RuntimeDir| Some((runtime_dir.name(), Observer::open(runtime_dir).ok()?.directory().clone()));
@@ -156,13 +156,14 @@ fn app_names() -> Vec<(String, String)> {
     directories().into_iter().flat_map(apps).collect()
 }
 
-/// The apps that `show vhost` takes.
+/// The apps that `show vhost` accepts.
 fn devices() -> Vec<(String, String)> {
     let kinds = ["vhost-user in ", "virtio-user in "];
     app_names().into_iter().filter(|(_, what)| kinds.iter().any(|kind| what.starts_with(kind))).collect()
 }
 
-/// The links of all networks, as the network file has them. They hold blanks, which some shells want quoted.
+/// The links of all networks, as written in the network file. They contain blanks, which some shells require to be
+/// quoted.
 fn link_candidates(word: &OsStr, quote: bool) -> Vec<CompletionCandidate> {
     let word = word.to_string_lossy();
     let typed = word.trim_start_matches(['\'', '"']);
@@ -176,7 +177,7 @@ fn link_candidates(word: &OsStr, quote: bool) -> Vec<CompletionCandidate> {
         .collect()
 }
 
-/// Files that may be networks; all files lie in folders that are offered too.
+/// Files that may be networks, and folders, where all files may be.
 fn is_network_file(path: &std::path::Path) -> bool {
     path.extension().is_some_and(|extension| extension == "toml")
 }

@@ -1,5 +1,5 @@
-//! The command `bellows`, as a library: a program of your own gets the whole command, with your apps in its
-//! catalogue, by three lines.
+//! The command `bellows`, as a library: three lines give a program of your own the whole command, with your apps in its
+//! catalogue.
 //!
 //! ```no_run
 //! # mod mine {
@@ -28,21 +28,21 @@
 //!
 //! # How it is layered
 //!
-//! A module uses only those that stand below it, or to its right in its row.
+//! A module uses only the modules below it, or to its right in its row.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `usage`, `cli` | what can be typed, and what is said to the rest |
-//! | `commands` | a thin file for each subcommand |
-//! | `complete` | what the shells complete: networks, apps, links, parts |
-//! | `measuring`, `watch` | what those share that measure, and those that watch packets go by |
-//! | `subcommand` | what every subcommand has in common |
+//! | `usage`, `cli` | the command line, and the errors for invalid ones |
+//! | `commands` | one thin file for each subcommand |
+//! | `complete` | shell completion: networks, apps, links, parts |
+//! | `measuring`, `watch` | the shared parts of commands that measure, and of those that watch packets |
+//! | `subcommand` | the shared part of all subcommands |
 //! | `supervisor`, `progress` | the process around a running engine: threads, signals, reloads, the end |
-//! | `report` | what a run or a reload did, for people and for programs |
+//! | `report` | reports of runs and reloads, for people and for programs |
 //! | `control` | the engine's side of the control socket |
-//! | `baseline` | what `bellows clear` leaves, from which later readers count |
-//! | `logging`, `arguments` | the log; arguments that several commands take |
-//! | `terminal`, `text`, `charset`, `failure` | output, numbers in words, characters, exit codes |
+//! | `baseline` | the counters at `bellows clear`, which later readers subtract |
+//! | `logging`, `arguments` | the log; arguments shared by several commands |
+//! | `terminal`, `text`, `charset`, `command_error` | output, numbers in words, characters, exit codes |
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -83,31 +83,31 @@ pub struct Command {
 }
 
 impl Command {
-    /// The command under a name, with the apps that come with Bellows.
+    /// The command under a name, with the apps of Bellows.
     pub fn new(name: &'static str) -> Command {
         Command { name, registry: bellows_apps::registry() }
     }
 
-    /// Adds an app to the catalogue. It takes the place of one of the same name.
+    /// Adds an app to the catalogue. It replaces an app of the same name.
     #[must_use]
     pub fn app<A: Configure>(mut self) -> Command {
         self.registry.add::<A>();
         self
     }
 
-    /// Does what the process's arguments say. What it returns is for `main` to return.
+    /// Runs the command line of the process. `main` returns the result.
     pub fn main(self) -> ExitCode {
         self.run(std::env::args_os())
     }
 
-    /// Does what these arguments say; the first is the program's name.
+    /// Runs this command line; the first argument is the program's name.
     pub fn run<A: Into<OsString> + Clone>(self, arguments: impl IntoIterator<Item = A>) -> ExitCode {
         let definition = Cli::command().name(self.name).bin_name(self.name);
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
         if let Some(code) = complete::answer(&definition, &self.registry, &show::parts(), &arguments) {
             return code;
         }
-        // For mistakes in the arguments themselves, which no parser has understood.
+        // For errors in the arguments themselves, before any parser has run.
         let wants_json = logging::asks_for_json(&arguments);
         let parsed = definition.clone().try_get_matches_from(arguments);
         let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
@@ -123,7 +123,7 @@ impl Command {
         if cli.command.only_reports() {
             watch::exit_when_unread();
         }
-        // A file at the limit of `ulimit -f` is an error like a full disk, and not the end of the process.
+        // A write beyond `ulimit -f` becomes an error like a full disk. The default would end the process.
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
         let program = Program { definition, registry: Arc::new(self.registry) };
         let code = match cli.command.execute(&program) {

@@ -1,4 +1,4 @@
-//! The log: messages about the command's own doings, on standard error.
+//! The log: messages of the command itself, on standard error.
 
 use std::backtrace::Backtrace;
 use std::ffi::OsString;
@@ -25,11 +25,11 @@ pub fn init(logging: Logging) {
         log_panics();
     }
     let builder = fmt().with_max_level(level).with_writer(|| Records).with_ansi(false).with_target(false);
-    // The subscriber would tell its own troubles with `eprintln!`, which panics where standard error is broken.
+    // The subscriber would report its own errors with `eprintln!`, which panics if standard error is broken.
     let builder = builder.log_internal_errors(false);
     let _ = match logging.log_format {
         LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
-        // A person at a terminal knows what time it is.
+        // A person at a terminal knows the time.
         LogFormat::Text if stderr().is_terminal() => {
             tracing::subscriber::set_global_default(builder.without_time().finish())
         }
@@ -37,13 +37,13 @@ pub fn init(logging: Logging) {
     };
 }
 
-/// Whether arguments that could not be parsed ask for a log in JSON.
+/// Whether arguments that could not be parsed request a JSON log.
 pub fn asks_for_json(arguments: &[OsString]) -> bool {
     arguments.iter().any(|word| word == "--log-format=json")
         || arguments.windows(2).any(|words| words[0] == "--log-format" && words[1] == "json")
 }
 
-/// Reports panics as one line of the log, and with a backtrace if RUST_BACKTRACE asks for one.
+/// Logs panics as one line, with a backtrace if RUST_BACKTRACE requests one.
 pub fn log_panics() {
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();

@@ -1,5 +1,5 @@
-//! What the commands that measure share: the wait with its progress, its rows as they come and Ctrl-C, the report, and
-//! what the command ends with.
+//! The shared part of the commands that measure: the wait with its progress, rows as they come, Ctrl-C, the report and
+//! the exit code.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -18,12 +18,12 @@ use signal_hook::flag;
 use crate::command_error::{CommandError, INTERRUPTED, UNDECIDED};
 use crate::terminal;
 
-/// Someone who waits for a measurement at this terminal.
+/// The person at this terminal who waits for a measurement.
 struct Watcher {
     start: Instant,
     /// Whether progress is shown.
     is_shown: bool,
-    /// Whether rows are; a report in JSON comes as a whole.
+    /// Whether rows are shown. A report in JSON is printed as a whole.
     has_rows: bool,
     has_enough: Arc<AtomicBool>,
 }
@@ -40,13 +40,13 @@ impl Audience for Watcher {
     fn show(&mut self, text: &str) {
         if self.has_rows {
             terminal::clear_status();
-            // What cannot be written will be noticed when the rest of the report cannot.
+            // A write error will show up again when the rest of the report is written.
             let _ = terminal::print(text);
         }
     }
 
     fn said(&mut self, text: &str) {
-        terminal::complain(&format!("{text}\n"));
+        terminal::notice(&format!("{text}\n"));
     }
 
     fn is_enough(&self) -> bool {
@@ -54,7 +54,7 @@ impl Audience for Watcher {
     }
 }
 
-/// How long the rest takes if it takes as long as what has been done, in words.
+/// The estimated time left, in words: the rest takes as long in proportion as the part that is done.
 fn time_left(elapsed: Duration, done: usize, all: usize) -> Option<String> {
     if done == 0 || elapsed < Duration::from_secs(1) {
         return None;
@@ -69,7 +69,7 @@ const WORKER: &[&str] = &["bench", "worker"];
 /// Runs a benchmark, and prints its report.
 ///
 /// # Errors
-/// Why there is no report, and those of writing it.
+/// The reason why there is no report, or a write error.
 pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCode, CommandError> {
     let Common { json, cpu, rival: Rival { against, pairs } } = benchmark.common();
     let run = |audience: &mut dyn Audience| match &against {
@@ -87,7 +87,7 @@ pub fn measure(benchmark: &dyn Benchmark, registry: &Registry) -> Result<ExitCod
     Ok(code)
 }
 
-/// The words of a command without those that say how runs are compared and reported.
+/// The words of a command, without the options for comparison and output.
 fn words_of_a_run(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     const WITH_VALUE: [&str; 3] = ["--against", "--pairs", "--processes"];
     let mut words = words.into_iter();
@@ -106,11 +106,12 @@ fn words_of_a_run(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     kept
 }
 
-/// Runs a measurement that somebody watches. The first interrupt lets it end with what it has, the second ends it at once.
+/// Runs a measurement for a person at a terminal. The first interrupt ends it with the results so far, the second one
+/// ends it at once.
 fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
     let has_enough = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the first signal finds the flag down, and raises it.
+        // The order matters: the first signal finds the flag down, and raises it.
         let _ = flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&has_enough));
         let _ = flag::register(signal, Arc::clone(&has_enough));
     }
@@ -120,7 +121,7 @@ fn watched<T>(json: bool, run: impl FnOnce(&mut dyn Audience) -> T) -> T {
     result
 }
 
-/// What a benchmark that has no report ends the command with.
+/// The exit of a command without a report.
 fn failure(error: BenchError) -> CommandError {
     match error {
         BenchError::Diagnosed(mistakes) => CommandError::Diagnosed(mistakes.render(terminal::stderr_is_rich())),
@@ -130,7 +131,7 @@ fn failure(error: BenchError) -> CommandError {
     }
 }
 
-/// What a command ends with that has printed its report.
+/// The exit of a command that has printed its report.
 fn code(report: &Report) -> ExitCode {
     match report {
         report if report.interrupted => ExitCode::from(INTERRUPTED),
@@ -145,14 +146,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_compared_is_run_with_the_same_words() {
+    fn compared_benchmarks_run_with_the_same_arguments() {
         let words = "bench engine --case chain --against other --pairs=9 --burst 32 --processes 6 --json";
         let kept = words_of_a_run(words.split(' ').map(OsString::from));
         assert_eq!(kept, ["bench", "engine", "--case", "chain", "--burst", "32"]);
     }
 
     #[test]
-    fn the_time_left_is_that_of_what_is_done_for_what_is_not() {
+    fn the_time_left_is_extrapolated() {
         let left = |seconds, done, all| time_left(Duration::from_secs(seconds), done, all);
         assert_eq!(left(0, 1, 10), None, "too early to tell");
         assert_eq!(left(10, 0, 10), None);

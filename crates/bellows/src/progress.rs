@@ -1,4 +1,4 @@
-//! The progress bar of a run that works through files.
+//! The progress bar of a run over files.
 
 use std::io::{IsTerminal, stderr, stdout};
 use std::time::Instant;
@@ -9,19 +9,19 @@ use crate::report;
 use crate::terminal;
 use crate::text::{scaled, span};
 
-/// A bar at the bottom of the terminal, gone when it is dropped.
+/// A bar at the bottom of the terminal, removed when dropped.
 pub struct Progress {
     shown: bool,
     started: Instant,
 }
 
 impl Progress {
-    /// One that is shown only if a person is looking.
+    /// A bar that is shown only if a person is looking.
     pub fn on_terminal() -> Progress {
         Progress { shown: stdout().is_terminal() && stderr().is_terminal(), started: Instant::now() }
     }
 
-    /// Shows how far the apps of a run have come, if they know.
+    /// Shows the progress of a run's apps, if they know it.
     pub fn update(&mut self, control: &Control) {
         if !self.shown {
             return;
@@ -45,7 +45,7 @@ impl Drop for Progress {
     }
 }
 
-/// The bar, and what can be said of the rest: ` 50 % ████████        1.20 M packets, 2.00 s left`.
+/// The bar, and an estimate of the rest: ` 50 % ████████        1.20 M packets, 2.00 s left`.
 fn line(share: f64, seconds: f64, packets: u64, columns: usize) -> String {
     let mut words = format!(" {} packets", scaled(packets as f64));
     if share > 0.02 {

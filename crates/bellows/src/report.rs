@@ -1,4 +1,4 @@
-//! What a run or a reload did, for people and for programs.
+//! The reports of runs and reloads, for people and for programs.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use serde::Serialize;
 
 use crate::text::{Align, Table, bit_rate, count, figure, known, nanos, packet_rate, plural, span};
 
-/// Why a run that was told to stop was told so.
+/// The reason for which a run was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoppedBy {
-    /// The time of `--duration` was over.
+    /// `--duration` was over.
     Duration,
     /// SIGINT or SIGTERM.
     Signal,
@@ -37,7 +37,7 @@ pub struct PoolMemory {
 }
 
 impl PoolMemory {
-    /// That of this process.
+    /// The kind of this process's pages.
     pub fn of_this_process() -> PoolMemory {
         let usage = bellows_packet::pool::usage();
         PoolMemory {
@@ -48,29 +48,29 @@ impl PoolMemory {
     }
 }
 
-/// An app that could not finish.
+/// An app with an error that kept it from finishing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Unfinished {
     /// The app's name.
     pub app: String,
-    /// What it said.
+    /// Its error.
     pub reason: String,
 }
 
-/// Packets that were dropped though nobody has configured that they are.
+/// Unintended drops: packets lost although the configuration does not ask for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {
     /// The app that dropped them.
     pub app: String,
-    /// Why: a reason among its drops.
+    /// The drop reason.
     pub reason: String,
-    /// What the reason means.
+    /// The description of the drop reason.
     pub help: String,
-    /// How many.
+    /// The number of packets.
     pub packets: u64,
 }
 
-/// All such losses, those of apps included that reloads have removed.
+/// All such losses, including those of apps that reloads have removed.
 pub fn losses(counters: &Snapshot) -> Vec<Loss> {
     let mut losses = Vec::new();
     for app in counters.apps.iter().chain(&counters.gone.apps) {
@@ -96,38 +96,38 @@ pub fn losses(counters: &Snapshot) -> Vec<Loss> {
     losses
 }
 
-/// A run that is over. Its JSON form is described in `docs/json.md`.
+/// The outcome of a run. `docs/json.md` describes its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
-    /// The name under which it was found.
+    /// The name under which it ran.
     pub name: String,
     /// `done`, `stopped`, `closed` or `stalled`.
     pub end: &'static str,
-    /// Why it stopped, if it was told to.
+    /// The reason for a stop, if it was stopped.
     pub stopped_by: Option<StoppedBy>,
-    /// How long it took.
+    /// The duration of the run.
     pub elapsed_seconds: f64,
-    /// The link through which most packets went in the whole run.
+    /// The busiest link: the one with the most packets over the whole run.
     pub busiest_link: Option<String>,
     /// Packets a second on that link, on average over the whole run.
     pub packets_per_second: f64,
     /// Bits a second on that link, on average over the whole run.
     pub bits_per_second: f64,
-    /// The links in which packets waited that nothing would ever have moved.
+    /// The links with packets that no app would ever have taken.
     pub stalled: Vec<String>,
     /// The apps that panicked.
     pub panicked: Vec<String>,
     /// The apps that could not finish.
     pub unfinished: Vec<Unfinished>,
-    /// The apps that have lost count of their packets: a bug in each.
+    /// The apps whose books did not balance: a bug in each.
     pub imbalances: Vec<Imbalance>,
-    /// Packets that were dropped though nobody has configured that they are.
+    /// Unintended drops.
     pub losses: Vec<Loss>,
-    /// Lines of the log that standard error did not take.
+    /// Log lines that could not be written to standard error.
     pub log_lines_lost: u64,
-    /// All that is odd about the run, in sentences; what makes it a failure comes first.
+    /// Everything unusual about the run, in sentences; failures come first.
     pub warnings: Vec<String>,
-    /// How many of them make it a failure.
+    /// How many of these are failures.
     #[serde(skip)]
     failures: usize,
     /// The pool's memory.
@@ -138,7 +138,7 @@ pub struct RunReport {
 }
 
 impl RunReport {
-    /// What to say of a run.
+    /// The notes on a run.
     pub fn new(name: String, outcome: Outcome, stopped_by: Option<StoppedBy>, log_lines_lost: u64) -> RunReport {
         let Outcome { end, panicked, unfinished, snapshot, elapsed } = outcome;
         let memory = PoolMemory::of_this_process();
@@ -157,23 +157,23 @@ impl RunReport {
         };
         if !stalled.is_empty() || end == "stalled" {
             let links = stalled.iter().map(|link| format!("`{link}`")).collect::<Vec<_>>().join(", ");
-            warnings.push(format!("the run stalled: packets wait that no app will ever take, in {links}"));
+            warnings.push(format!("the run stalled: no app will ever take the packets in {links}"));
         }
         let failures = warnings.len();
         if !snapshot.fallback_reason.is_empty() {
             warnings.push(format!(
-                "the schedule was {}, not native as asked for: {}",
+                "the schedule was {}, not native as requested: {}",
                 snapshot.schedule, snapshot.fallback_reason
             ));
         }
         let losses = losses(&snapshot);
-        // What a failed app dropped is told with its failure.
+        // The drops of a failed app are reported with its failure.
         for Loss { app, reason, help, packets } in losses.iter().filter(|loss| loss.reason != "app_failed") {
             warnings.push(format!("{} lost in the app `{app}`, {reason}: {help}", plural(*packets, "packet")));
         }
         if log_lines_lost > 0 {
             warnings.push(format!(
-                "{} of the log could not be written to standard error; see that its disk has room and its reader keeps up, \
+                "{} of the log could not be written to standard error; check that its disk has room and its reader keeps up, \
                  or log less (`--log-level warn`)",
                 plural(log_lines_lost, "line")
             ));
@@ -201,17 +201,17 @@ impl RunReport {
         }
     }
 
-    /// Whether all went as it should.
+    /// Whether the run succeeded.
     pub fn is_fine(&self) -> bool {
         self.failures == 0
     }
 
-    /// What makes the run a failure, a line for each, coloured if `rich`.
+    /// The failures of the run, one on each line, coloured if `rich`.
     pub fn errors(&self, rich: bool) -> Vec<String> {
         labelled("error:", "31", &self.warnings[..self.failures], rich)
     }
 
-    /// The report for people, its headings bold if `rich`.
+    /// The report for people, with bold headings if `rich`.
     pub fn render(&self, rich: bool) -> String {
         let mut text = counters(&self.counters, rich);
         let end = match (self.end, self.stopped_by) {
@@ -219,7 +219,7 @@ impl RunReport {
             (_, Some(StoppedBy::Signal)) => "stopped by a signal",
             (_, Some(StoppedBy::Request)) => "stopped on request",
             ("done", None) => "all done",
-            ("closed", None) => "ended because nobody takes its packets any more",
+            ("closed", None) => "ended because no app can take packets any more",
             (end, None) => end,
         };
         text += &format!(
@@ -258,7 +258,7 @@ impl RunReport {
     }
 }
 
-/// What is to be said of an app that has panicked.
+/// The note on an app that has panicked.
 fn panic(app: &str, counters: &Snapshot) -> String {
     let rows = || counters.apps.iter().chain(&counters.gone.apps).filter(|row| row.name == app);
     let dropped: u64 = rows().filter_map(|row| row.drops.get("app_failed")).sum();
@@ -267,8 +267,8 @@ fn panic(app: &str, counters: &Snapshot) -> String {
         times => format!(" {times} times"),
     };
     let since = match rows().any(|row| row.state == "failed") {
-        true => "and what came to it since",
-        false => "and what came to it until it was started again",
+        true => "and received since",
+        false => "and received until it was started again",
     };
     format!("app `{app}` panicked{times}; what it held {since} was dropped: {}", plural(dropped, "packet"))
 }
@@ -277,7 +277,7 @@ fn link_name(link: &LinkCounts) -> String {
     format!("{} -> {}", link.from, link.to)
 }
 
-/// The link through which most packets went. One that reloads removed and brought back is one link.
+/// The link with the most packets. A link that reloads removed and brought back counts as one.
 fn busiest(counters: &Snapshot) -> Option<LinkCounts> {
     let mut links: Vec<LinkCounts> = counters.links.clone();
     for gone in &counters.gone.links {
@@ -292,7 +292,7 @@ fn busiest(counters: &Snapshot) -> Option<LinkCounts> {
     links.into_iter().max_by_key(|link| link.packets)
 }
 
-/// Where packets were when the run ended; nothing if there were none.
+/// The places of packets at the end of the run; empty if there were none.
 fn left(counters: &Snapshot) -> String {
     let list = |rows: Vec<(String, u64)>| {
         let all: u64 = rows.iter().map(|(_, packets)| packets).fold(0, |all, packets| all.saturating_add(*packets));
@@ -313,13 +313,13 @@ fn left(counters: &Snapshot) -> String {
     if parts.is_empty() { String::new() } else { format!("left at the end: {}\n", parts.join(", ")) }
 }
 
-/// Sentences as lines behind a label, which has a colour if `rich`.
+/// Sentences as lines behind a label, coloured if `rich`.
 fn labelled(label: &str, colour: &str, sentences: &[String], rich: bool) -> Vec<String> {
     let label = if rich { format!("\x1b[1;{colour}m{label}\x1b[0m") } else { label.to_owned() };
     sentences.iter().map(|sentence| format!("{label} {sentence}\n")).collect()
 }
 
-/// All counters of an engine: apps, links, drops, and what the apps count.
+/// All counters of an engine: apps, links, drops, and the apps' own counters.
 pub fn counters(snapshot: &Snapshot, rich: bool) -> String {
     let mut sections = vec![apps(snapshot).render(rich), links(snapshot).render(rich)];
     let drops = drops(snapshot);
@@ -383,7 +383,7 @@ pub fn links(snapshot: &Snapshot) -> Table {
     table
 }
 
-/// A table of what was dropped and why; without rows if nothing was.
+/// A table of drops and their reasons, without rows if there were none.
 pub fn drops(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[("DROPPED BY", Align::Left), ("REASON", Align::Left), ("PACKETS", Align::Right)]);
     let gone = snapshot.gone.apps.iter().map(|app| (format!("{} (removed)", app.name), app));
@@ -402,7 +402,7 @@ pub fn drops(snapshot: &Snapshot) -> Table {
     table
 }
 
-/// A table of what the apps have counted; without rows if nothing.
+/// A table of the apps' own counters, without rows if all are 0.
 fn app_counters(snapshot: &Snapshot) -> Table {
     let mut table = Table::new(&[("COUNTED BY", Align::Left), ("WHAT", Align::Left), ("VALUE", Align::Right)]);
     for app in &snapshot.apps {
@@ -418,7 +418,7 @@ fn is_progress(counter: &str) -> bool {
     counter == PROGRESS || counter == PROGRESS_TOTAL
 }
 
-/// How far the apps have come through work whose end they know: done and total.
+/// The progress of apps whose total is known: done and total.
 pub fn progress(snapshot: &Snapshot) -> Option<(u64, u64)> {
     let of = |app: &AppCounts, name: &str| app.counters.get(name).copied().unwrap_or(0);
     let add = |(done, total): (u64, u64), app: &AppCounts| {
@@ -428,7 +428,7 @@ pub fn progress(snapshot: &Snapshot) -> Option<(u64, u64)> {
     Some(snapshot.apps.iter().fold((0, 0), add)).filter(|(_, total)| *total > 0)
 }
 
-/// What a reload did, in lines.
+/// The changes that a reload made, one on each line.
 pub fn reload(report: &ReloadReport) -> String {
     let lists = [
         ("kept", &report.reloaded.kept),

@@ -1,4 +1,4 @@
-//! What every subcommand has in common, and the list that makes a command line of them.
+//! The shared part of all subcommands, and the list that makes a command line of them.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -7,29 +7,29 @@ use bellows_config::Registry;
 
 use crate::command_error::CommandError;
 
-/// The program that a subcommand is a part of.
+/// The program that contains a subcommand.
 pub struct Program {
-    /// Its whole command line.
+    /// The definition of its whole command line.
     pub definition: clap::Command,
     /// Its catalogue of apps.
     pub registry: Arc<Registry>,
 }
 
-/// The arguments of a subcommand, which know what to do.
+/// The arguments of a subcommand, which can execute themselves.
 pub trait Execute: Sized {
-    /// Does what was asked for. The code is for the process to end with.
+    /// Executes the subcommand and returns the exit code.
     ///
     /// # Errors
-    /// Why it could not be done.
+    /// The reason for a failure.
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError>;
 
-    /// Whether all that it does is to print a report, so that there is nothing to do when nobody reads it any more.
+    /// Whether the subcommand only prints a report, so that it can end when nobody reads its output any more.
     fn only_reports(&self) -> bool {
         false
     }
 }
 
-/// Declares the modules of subcommands and the enum that the command line is read into, from one list.
+/// Declares the modules of subcommands and the enum of the command line, from one list.
 ///
 /// `Name(module)` is the subcommand `name` in the file `module.rs`, whose type `Arguments` is [`clap::Args`] and
 /// [`Execute`]. The help lists them in this order.

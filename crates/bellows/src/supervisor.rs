@@ -1,7 +1,7 @@
 //! The process around a running engine.
 //!
-//! The engine has a thread of its own, and nothing else runs there. The main thread waits for what happens: signals
-//! (a third thread collects them), requests (the control socket's threads), the end of the run, and the time.
+//! The engine has a thread of its own. The main thread waits for events: signals (collected by a third thread),
+//! requests (from the control socket's threads), the end of the run, and timeouts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bellows_config::{EngineConfig, Loaded, Registry};
 use bellows_engine::{Control, Engine, Network, Outcome, ReloadError, Settings, StartError};
 use bellows_inspect::control::{ReloadReport, Reply, Request};
-use bellows_inspect::networks::{Hang, MAX_CALL_NS, REFRESH};
+use bellows_inspect::networks::{GAUGE_INTERVAL, Hang, MAX_CALL_NS};
 use bellows_inspect::slow_log::SlowLog;
 use bellows_observe::{Liveness, RuntimeDir};
 use bellows_sys::{clock, cpu};
@@ -30,38 +30,38 @@ use crate::report::{self, StoppedBy};
 use crate::terminal::{ControllingTerminal, Hangup};
 use crate::text::span;
 
-/// How often watched files are looked at.
-const LOOK: Duration = Duration::from_millis(250);
+/// The interval at which watched files are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A network that is ready to run.
 pub struct Supervisor {
-    /// Where it came from.
+    /// The network's file.
     pub file: NetworkFile,
     /// The catalogue, for reloads.
     pub registry: Arc<Registry>,
     /// The network.
     pub loaded: Loaded,
-    /// How to run it.
+    /// The settings of the run.
     pub settings: Settings,
     /// The processor to run on.
     pub cpu: Option<usize>,
     /// The run's folder.
     pub runtime_dir: Arc<RuntimeDir>,
-    /// When to stop it.
+    /// The time after which to stop it.
     pub duration: Option<Duration>,
     /// Whether to reload when a file changes.
     pub watch: bool,
 }
 
-/// What the main thread waits for.
+/// The events of the main thread.
 enum SupervisorEvent {
     Signal(i32),
     StopRequested,
-    /// The run is over; without an outcome if the engine itself panicked.
+    /// The run is over. There is no outcome if the engine itself panicked.
     Ended(Box<Option<Outcome>>),
 }
 
-/// From now on, SIGINT, SIGTERM and SIGHUP wait to be handled.
+/// Starts to queue SIGINT, SIGTERM and SIGHUP.
 ///
 /// # Errors
 /// Those of installing a signal handler.
@@ -85,7 +85,7 @@ impl Supervisor {
         // An app may hang when it starts, so the second signal must work by now.
         forward_signals(signals, sender.clone(), Arc::clone(&self.runtime_dir));
         let control = start_engine(network, self.settings, Arc::clone(&self.runtime_dir), self.cpu, sender.clone())?;
-        // The time of `--duration` is the engine's; starting the apps does not count.
+        // `--duration` counts the engine's time, without the start of the apps.
         let started = Instant::now();
         tracing::info!("running `{}` as `{}` (process {})", self.file.name(), self.runtime_dir.name(), process::id());
 
@@ -106,7 +106,7 @@ impl Supervisor {
             );
         }
         watch_breaths(&control);
-        // A moment too far away to be told is as good as none.
+        // A deadline too far away to represent counts as none.
         let deadline = self.duration.and_then(|duration| started.checked_add(duration));
         wait(&run, &events, deadline, self.watch, terminal)
     }
@@ -156,8 +156,8 @@ fn cannot_start(error: &StartError) -> CommandError {
     }
 }
 
-/// Starts the thread that watches for slow breaths: by the main thread, because one of the engine's would share its
-/// processor.
+/// Starts the thread that watches for slow breaths. The main thread does this, because a child of the engine's thread
+/// would share its processor.
 fn watch_breaths(control: &Control) {
     let control = control.clone();
     let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(move || control.watch_breaths());
@@ -166,7 +166,7 @@ fn watch_breaths(control: &Control) {
     }
 }
 
-/// Passes signals on to the main thread. A second one to stop ends the process where it stands.
+/// Passes signals on to the main thread. A second request to stop ends the process at once.
 fn forward_signals(mut signals: Signals, events: Sender<SupervisorEvent>, runtime_dir: Arc<RuntimeDir>) {
     thread::spawn(move || {
         let mut stopping = false;
@@ -181,7 +181,7 @@ fn forward_signals(mut signals: Signals, events: Sender<SupervisorEvent>, runtim
     });
 }
 
-/// The main thread while the engine runs.
+/// The main thread's loop while the engine runs.
 fn wait(
     run: &Arc<Run>,
     events: &Receiver<SupervisorEvent>,
@@ -198,13 +198,13 @@ fn wait(
         stopped_by.get_or_insert(why);
         run.control.stop();
     };
-    let mut look_at = Instant::now() + LOOK;
+    let mut next_check = Instant::now() + CHECK_INTERVAL;
     let mut watchdog = HangLog::default();
     let mut slow = SlowLog::new(run.settings.breath_limit.std());
     loop {
         let now = Instant::now();
-        let until_deadline = deadline.map_or(REFRESH, |deadline| deadline.saturating_duration_since(now));
-        match events.recv_timeout(until_deadline.min(REFRESH)) {
+        let until_deadline = deadline.map_or(GAUGE_INTERVAL, |deadline| deadline.saturating_duration_since(now));
+        match events.recv_timeout(until_deadline.min(GAUGE_INTERVAL)) {
             Ok(SupervisorEvent::Ended(outcome)) => {
                 drop(progress);
                 let panicked = || CommandError::Failed("the engine panicked; this is a bug in bellows".to_owned());
@@ -222,35 +222,35 @@ fn wait(
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             stop(StoppedBy::Duration);
         }
-        if watch && look_at <= Instant::now() {
-            look_at = Instant::now() + LOOK;
+        if watch && next_check <= Instant::now() {
+            next_check = Instant::now() + CHECK_INTERVAL;
             if run.source().watched.have_changed() {
                 reload_in_background(run);
             }
         }
-        terminal.look();
-        watchdog.look(run.control.pulse(), clock::unix_ns());
+        terminal.check();
+        watchdog.check(run.control.pulse(), clock::unix_ns());
         slow.take(run.control.take_slow_breaths(), Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
         run.control.refresh();
         progress.update(&run.control);
     }
 }
 
-/// Tells the log when the engine hangs in an app, and when that is over: once each.
+/// Logs when the engine hangs in an app, and when that is over: once each.
 #[derive(Default)]
 struct HangLog {
     hang: Option<Hang>,
-    /// When it looked last, and when it found that it had not looked for long: the whole process had been stopped, then.
-    looked: u64,
+    /// The last check, and the last time at which the check itself was late because the whole process had been stopped.
+    checked: u64,
     resumed: u64,
 }
 
 impl HangLog {
-    fn look(&mut self, pulse: Liveness, now: u64) {
-        if now.saturating_sub(self.looked) > MAX_CALL_NS / 2 {
+    fn check(&mut self, pulse: Liveness, now: u64) {
+        if now.saturating_sub(self.checked) > MAX_CALL_NS / 2 {
             self.resumed = now;
         }
-        self.looked = now;
+        self.checked = now;
         let alive = pulse.alive.max(self.resumed);
         match (Hang::at(Liveness { alive, ..pulse }, now), &mut self.hang) {
             (Some(hang), before @ None) => {
@@ -271,7 +271,7 @@ impl HangLog {
     }
 }
 
-/// Reloads on a thread of its own, so that signals and the time are not held up, and logs what comes of it.
+/// Reloads on a separate thread, so that signals and timeouts are not delayed, and logs the result.
 fn reload_in_background(run: &Arc<Run>) {
     let reloading = Arc::clone(run);
     let work = move || match reloading.reload(None, &[]) {
@@ -283,7 +283,7 @@ fn reload_in_background(run: &Arc<Run>) {
     }
 }
 
-/// What the main thread and those that serve clients share.
+/// The state shared by the main thread and the threads that serve clients.
 struct Run {
     runtime_dir: Arc<RuntimeDir>,
     control: Control,
@@ -295,7 +295,7 @@ struct Run {
     events: Sender<SupervisorEvent>,
 }
 
-/// Where the running network came from.
+/// The file of the running network.
 struct Source {
     file: NetworkFile,
     watched: Watched,
@@ -322,7 +322,7 @@ impl Run {
         let loaded = match file.load(&self.registry) {
             Ok(loaded) => loaded,
             Err(mistakes) => {
-                // One of these is going to be mended.
+                // The user is going to fix one of these files.
                 self.source().watched.add(mistakes.files());
                 return Err(CommandError::Diagnosed(mistakes.render(false)));
             }
@@ -351,8 +351,8 @@ impl Run {
     }
 }
 
-/// The path of `other`, its folder written as in `current` if it is the same one: apps are the same only if the paths
-/// in their configs are relative to the same folder.
+/// The path of `other`, with its folder written as in `current` if it is the same folder: apps are equal only if their
+/// paths are relative to the same folder.
 fn respelled(other: &Path, current: &Path) -> PathBuf {
     let folder = |path: &Path| std::fs::canonicalize(path.parent().filter(|path| !path.as_os_str().is_empty())?).ok();
     let here = || std::env::current_dir().ok();
@@ -398,7 +398,7 @@ impl control::Engine for Run {
     }
 }
 
-/// What tells one content of a file from another.
+/// The properties of a file that change with its content.
 type Stamp = Option<(SystemTime, u64)>;
 
 fn stamp(file: &Path) -> Stamp {
@@ -406,10 +406,10 @@ fn stamp(file: &Path) -> Stamp {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
-/// Files, as they were when they were read.
+/// Files, in the state in which they were read.
 struct Watched {
     files: Vec<(PathBuf, Stamp)>,
-    /// What the files looked like the last time, if not as they were read.
+    /// The state of the files at the last check, if it differs from the state in which they were read.
     changing: Option<Vec<Stamp>>,
 }
 
@@ -422,15 +422,15 @@ impl Watched {
         Watched { files: files.into_iter().map(stamped).collect(), changing: None }
     }
 
-    /// Takes more files in.
+    /// Adds files.
     fn add(&mut self, files: &[PathBuf]) {
         let new = files.iter().filter(|file| !self.files.iter().any(|(known, _)| known == *file));
         let more = Watched::new(new.cloned().collect()).files;
         self.files.extend(more);
     }
 
-    /// Whether a file has changed since it was read, and no longer changes: what is half written is not read.
-    /// A change is reported once.
+    /// Whether a file has changed since it was read and is now stable: a half-written file is not read. Each change is
+    /// reported once.
     fn have_changed(&mut self) -> bool {
         let now: Vec<Stamp> = self.files.iter().map(|(file, _)| stamp(file)).collect();
         if now.iter().eq(self.files.iter().map(|(_, stamp)| stamp)) {
@@ -476,16 +476,16 @@ mod tests {
         const TENTH: u64 = 100_000_000;
         let doing = Some(CurrentCall { app: "slow".to_owned(), activity: Activity::Call });
         let mut watchdog = HangLog::default();
-        let mut look = |alive: u64, now: u64| {
-            watchdog.look(Liveness { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
+        let mut check = |alive: u64, now: u64| {
+            watchdog.check(Liveness { doing: doing.clone(), asleep: false, alive: alive * TENTH }, now * TENTH);
             watchdog.hang.as_ref().and_then(|hang| hang.app.clone())
         };
         let start = 1_000_000;
-        assert!((start..start + 20).all(|now| look(start, now).is_none()));
-        assert!((start + 20..start + 50).all(|now| look(start, now).as_deref() == Some("slow")));
-        assert_eq!(look(start + 50, start + 51), None, "it has returned");
-        assert_eq!(look(start + 50, start + 500), None, "nobody has looked for long");
-        assert_eq!(look(start + 50, start + 501), None);
-        assert_eq!(look(start + 501, start + 502), None);
+        assert!((start..start + 20).all(|now| check(start, now).is_none()));
+        assert!((start + 20..start + 50).all(|now| check(start, now).as_deref() == Some("slow")));
+        assert_eq!(check(start + 50, start + 51), None, "it has returned");
+        assert_eq!(check(start + 50, start + 500), None, "nobody has checked for long");
+        assert_eq!(check(start + 50, start + 501), None);
+        assert_eq!(check(start + 501, start + 502), None);
     }
 }

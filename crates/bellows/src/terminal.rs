@@ -1,4 +1,4 @@
-//! The terminal: what it can show, and a screen that is drawn over and over.
+//! The terminal: its abilities, and a full-screen display.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -18,17 +18,17 @@ pub fn shows_stdout() -> bool {
     io::stdout().is_terminal()
 }
 
-/// Whether text to standard output may carry colours and the like.
+/// Whether text on standard output may be styled.
 pub fn stdout_is_rich() -> bool {
     shows_stdout() && wants_colour()
 }
 
-/// Whether text to standard error may carry colours and the like.
+/// Whether text on standard error may be styled.
 pub fn stderr_is_rich() -> bool {
     io::stderr().is_terminal() && wants_colour() && !errors_are_json()
 }
 
-/// What <https://no-color.org> and the terminal's type say.
+/// The rule of <https://no-color.org>, and the terminal's type.
 fn wants_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
@@ -40,8 +40,8 @@ pub fn size() -> Option<(usize, usize)> {
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Writes to standard output, in the characters of the locale. A reader that has gone away (`bellows apps | head`) is no
-/// error.
+/// Writes to standard output, in the characters of the locale. A reader that has closed the pipe (`bellows apps |
+/// head`) is not an error.
 ///
 /// # Errors
 /// Those of writing, such as a full disk.
@@ -49,15 +49,15 @@ pub fn print(text: &str) -> io::Result<()> {
     print_on(text).map(|_| ())
 }
 
-/// As [`print`], for commands that go on: whether anybody can still read it.
+/// Like [`print`], for commands that go on. Returns whether the output still has a reader.
 ///
 /// # Errors
 /// Those of writing, such as a full disk.
 pub fn print_on(text: &str) -> io::Result<bool> {
-    write_stdout(&charset::shown(text))
+    write_stdout(&charset::localized(text))
 }
 
-/// Writes a file's own text to standard output, as it is.
+/// Writes the text of a file to standard output, unchanged.
 ///
 /// # Errors
 /// Those of writing, such as a full disk.
@@ -74,17 +74,17 @@ fn write_stdout(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Writes a notice to standard error; a failure to write it is no error.
-pub fn complain(text: &str) {
+/// Writes a notice to standard error and ignores write errors.
+pub fn notice(text: &str) {
     say("INFO", text);
 }
 
-/// Writes a warning to standard error, as [`complain`] does.
+/// Writes a warning to standard error, like [`notice`].
 pub fn warn(text: &str) {
     say("WARN", text);
 }
 
-/// Writes why a command failed to standard error, as [`complain`] does.
+/// Writes the reason for a failed command to standard error, like [`notice`].
 pub fn fail(text: &str) {
     say("ERROR", text);
 }
@@ -109,7 +109,7 @@ fn errors_are_json() -> bool {
     JSON.load(Relaxed)
 }
 
-/// A text as the log's JSON format has it.
+/// A text as an entry of the JSON log.
 fn json_record(level: &str, text: &str) -> String {
     let mut timestamp = String::new();
     let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
@@ -118,26 +118,26 @@ fn json_record(level: &str, text: &str) -> String {
     format!("{}\n", serde_json::json!({ "timestamp": timestamp, "level": level, "message": message }))
 }
 
-/// The status line at the bottom of standard error, which log lines must not run into.
+/// The status line at the bottom of standard error. Log lines must not run into it.
 static STATUS: Mutex<bool> = Mutex::new(false);
 
 fn status() -> MutexGuard<'static, bool> {
     STATUS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Shows a line at the bottom of the terminal in place of the one shown before.
+/// Replaces the line at the bottom of the terminal.
 pub fn show_status(line: &str) {
     if errors_are_json() {
         return;
     }
     match BACKGROUND.get() {
-        // A status line that does not fit in the queue is out of date before it could be shown.
+        // If the queue is full, this status line would be out of date before it is shown.
         Some(background) => drop(background.queue(Message::Status(line.to_owned()))),
         None => draw_status(line),
     }
 }
 
-/// Takes the status line away.
+/// Removes the status line.
 pub fn clear_status() {
     match BACKGROUND.get() {
         Some(background) => drop(background.queue(Message::ClearStatus)),
@@ -148,7 +148,7 @@ pub fn clear_status() {
 fn draw_status(line: &str) {
     let mut shown = status();
     *shown = true;
-    let _ = io::stderr().lock().write_all(format!("\r\x1b[K{}", charset::shown(line)).as_bytes());
+    let _ = io::stderr().lock().write_all(format!("\r\x1b[K{}", charset::localized(line)).as_bytes());
 }
 
 fn clear(shown: &mut bool) {
@@ -157,22 +157,22 @@ fn clear(shown: &mut bool) {
     }
 }
 
-/// Writes whole lines to standard error after the status line is out of the way.
+/// Writes whole lines to standard error, after removing the status line.
 fn write_lines(bytes: &[u8]) -> io::Result<()> {
     clear(&mut status());
     if bytes.is_ascii() || charset::is_unicode() {
         return io::stderr().lock().write_all(bytes);
     }
-    io::stderr().lock().write_all(charset::shown(&String::from_utf8_lossy(bytes)).as_bytes())
+    io::stderr().lock().write_all(charset::localized(&String::from_utf8_lossy(bytes)).as_bytes())
 }
 
-/// Messages that may wait for standard error; a reader that is further behind loses lines.
-const QUEUE: usize = 1024;
+/// Limit on queued messages. If standard error falls further behind, lines are lost.
+const MAX_QUEUED: usize = 1024;
 
 /// How long the end of the process waits for messages to be written.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
-/// What the writer thread does, in order.
+/// The commands of the writer thread, in order.
 enum Message {
     Lines(Vec<u8>),
     Status(String),
@@ -180,7 +180,7 @@ enum Message {
 }
 
 impl Message {
-    /// How many lines of the log it holds.
+    /// The number of log lines in it.
     fn lines(&self) -> u64 {
         match self {
             Message::Lines(bytes) => count_lines(bytes),
@@ -189,14 +189,14 @@ impl Message {
     }
 }
 
-/// The queue in front of standard error. A full pipe or a stopped terminal blocks the thread behind it, never those
-/// that log.
+/// The queue in front of standard error. A full pipe or a stopped terminal blocks only the writer thread, never a
+/// thread that logs.
 struct Background {
     sender: SyncSender<Message>,
-    /// Messages that are queued or being written, and the lines in them.
+    /// Messages that are queued or being written, and their lines.
     pending: AtomicU64,
     pending_lines: AtomicU64,
-    /// Lines that were lost since the log last told how many, and in all.
+    /// Lost lines since the log last reported them, and in all.
     untold: AtomicU64,
     lost: AtomicU64,
 }
@@ -204,7 +204,7 @@ struct Background {
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
 impl Background {
-    /// Puts a message in the queue; says whether there was room.
+    /// Puts a message in the queue. Returns false if there is no room.
     fn queue(&self, message: Message) -> bool {
         let lines = message.lines();
         self.begin(lines);
@@ -215,19 +215,19 @@ impl Background {
         queued
     }
 
-    /// A message waits from now on.
+    /// Counts a message that starts to wait.
     fn begin(&self, lines: u64) {
         self.pending_lines.fetch_add(lines, Relaxed);
         self.pending.fetch_add(1, Relaxed);
     }
 
-    /// A message waits no more.
+    /// Counts a message that no longer waits.
     fn end(&self, lines: u64) {
         self.pending_lines.fetch_sub(lines, Relaxed);
         self.pending.fetch_sub(1, Relaxed);
     }
 
-    /// Counts lines that nobody will see.
+    /// Counts lost lines.
     fn lose(&self, lines: u64) {
         self.untold.fetch_add(lines, Relaxed);
         self.lost.fetch_add(lines, Relaxed);
@@ -239,7 +239,7 @@ impl Background {
             let lines = message.lines();
             match message {
                 Message::Lines(bytes) => {
-                    self.tell_losses();
+                    self.report_losses();
                     if write_lines(&bytes).is_err() {
                         self.lose(lines);
                     }
@@ -251,8 +251,8 @@ impl Background {
         }
     }
 
-    /// Tells how many lines were lost, as soon as that can be written.
-    fn tell_losses(&self) {
+    /// Reports the number of lost lines as soon as standard error can be written.
+    fn report_losses(&self) {
         let lost = self.untold.load(Relaxed);
         if lost == 0 {
             return;
@@ -269,10 +269,10 @@ fn count_lines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count().max(1) as u64
 }
 
-/// From now on, a thread of its own writes to standard error, so that nothing else ever waits for its reader.
-/// Without memory for a thread, writing stays as it is.
+/// Starts the thread that writes to standard error, so that no other thread waits for its reader. If the thread cannot
+/// be created, callers go on writing directly.
 pub fn write_in_background() {
-    let (sender, messages) = sync_channel(QUEUE);
+    let (sender, messages) = sync_channel(MAX_QUEUED);
     let (start, started) = sync_channel::<&'static Background>(1);
     let work = move || {
         if let Ok(background) = started.recv() {
@@ -287,7 +287,7 @@ pub fn write_in_background() {
     }
 }
 
-/// Waits until everything queued is written to standard error, but not for long.
+/// Waits for a limited time until all queued messages are written to standard error.
 pub fn flush() {
     let Some(background) = BACKGROUND.get() else { return };
     let deadline = Instant::now() + FLUSH_LIMIT;
@@ -295,17 +295,17 @@ pub fn flush() {
         std::thread::sleep(Duration::from_millis(1));
     }
     if background.pending.load(Relaxed) == 0 {
-        background.tell_losses();
+        background.report_losses();
     }
 }
 
-/// How many lines of the log were lost, those included that still wait after a last [`flush`]: nobody reads them.
+/// The number of lost log lines, including those still queued after a last [`flush`]: nobody will read them.
 pub fn lost_log_lines() -> u64 {
     flush();
     BACKGROUND.get().map_or(0, |background| background.lost.load(Relaxed) + background.pending_lines.load(Relaxed))
 }
 
-/// Hands whole lines to standard error. Where they cannot be written, they are counted.
+/// Passes whole lines to standard error, and counts them as lost if they cannot be written.
 fn deliver(bytes: Vec<u8>) {
     match BACKGROUND.get() {
         Some(background) => {
@@ -318,8 +318,8 @@ fn deliver(bytes: Vec<u8>) {
     }
 }
 
-/// The log's way to standard error: each write is one record. It never fails, because the subscriber would answer a
-/// failure with a panic in the thread that logs.
+/// The log's writer to standard error: each write is one record. It never fails, because the subscriber would answer an
+/// error with a panic in the thread that logs.
 #[derive(Debug)]
 pub struct Records;
 
@@ -334,7 +334,7 @@ impl Write for Records {
     }
 }
 
-/// A record, its lines after the first indented: a line that starts at the margin starts a record.
+/// A record with all lines after the first indented: a line at the margin starts a record.
 fn indented(record: &[u8]) -> Vec<u8> {
     let body = record.strip_suffix(b"\n").unwrap_or(record);
     let mut text = Vec::with_capacity(record.len());
@@ -355,10 +355,10 @@ pub struct ControllingTerminal {
     hangup_ignored: bool,
 }
 
-/// What a SIGHUP means.
+/// The meaning of a SIGHUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hangup {
-    /// Somebody asks for a reload.
+    /// A request for a reload.
     Request,
     /// The terminal has gone away.
     Terminal,
@@ -367,11 +367,11 @@ pub enum Hangup {
 }
 
 impl ControllingTerminal {
-    /// A SIGHUP that comes later than this after the terminal's end is a request: a job in the background outlives
-    /// its shell without a signal.
+    /// A SIGHUP that comes later than this after the terminal's end is a request: a background job outlives its shell
+    /// without a signal.
     const DELAY: Duration = Duration::from_secs(2);
 
-    /// The terminal as it is now; to be made before SIGHUP gets a handler.
+    /// The current terminal. Must be called before SIGHUP gets a handler.
     pub fn new() -> ControllingTerminal {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
@@ -385,16 +385,16 @@ impl ControllingTerminal {
         rustix::fs::open("/dev/tty", flags, Mode::empty()).is_ok()
     }
 
-    /// Notes whether the terminal is gone; to be called several times a second.
-    pub fn look(&mut self) {
+    /// Checks whether the terminal is gone. To be called several times a second.
+    pub fn check(&mut self) {
         if self.had_one && self.gone_since.is_none() && !Self::exists() {
             self.gone_since = Some(Instant::now());
         }
     }
 
-    /// What a SIGHUP that has just come means.
+    /// The meaning of a SIGHUP that has just come.
     pub fn meaning(&mut self) -> Hangup {
-        self.look();
+        self.check();
         match self.gone_since {
             Some(since) if since.elapsed() < Self::DELAY => {
                 if self.hangup_ignored {
@@ -408,7 +408,7 @@ impl ControllingTerminal {
     }
 }
 
-/// The terminal as a screen of its own, with keys as they are pressed. Dropping it brings the old one back.
+/// The terminal in full-screen mode, with keys read one by one. Dropping it restores the terminal.
 pub struct Screen {
     before: Termios,
 }
@@ -417,7 +417,7 @@ impl Screen {
     /// Takes over the terminal.
     ///
     /// # Errors
-    /// When standard input is no terminal.
+    /// When standard input is not a terminal.
     pub fn open() -> io::Result<Screen> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
@@ -425,12 +425,12 @@ impl Screen {
         raw.special_codes[SpecialCodeIndex::VMIN] = 1;
         raw.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-        // The other screen, the cursor hidden.
+        // The alternate screen, with the cursor hidden.
         print("\x1b[?1049h\x1b[?25l")?;
         Ok(Screen { before })
     }
 
-    /// Draws lines from the top, cut to what fits. The characters are those of the locale.
+    /// Draws lines from the top, cut to the size of the terminal, in the characters of the locale.
     ///
     /// # Errors
     /// Those of writing.
@@ -454,7 +454,7 @@ impl Drop for Screen {
     }
 }
 
-/// The first `columns` characters of a line; escape sequences take no room.
+/// The first `columns` characters of a line. Escape sequences have no width.
 fn cut(line: &str, columns: usize) -> String {
     let mut cut = String::with_capacity(line.len());
     let mut room = columns;
@@ -492,14 +492,14 @@ pub enum Key {
     Other,
 }
 
-/// Makes keys of bytes. Those that a terminal sends for one key may come apart.
+/// Decodes keys from bytes. The bytes of one key may arrive in pieces.
 #[derive(Default)]
 struct Keys {
     sequence: Vec<u8>,
 }
 
 impl Keys {
-    /// The key that this byte ends, if any.
+    /// The key that this byte completes, if any.
     fn add(&mut self, byte: u8) -> Option<Key> {
         match (self.sequence.as_slice(), byte) {
             (_, 0x1b) => {
@@ -536,7 +536,7 @@ impl Keys {
     }
 }
 
-/// Sends each key that is pressed, until nobody listens.
+/// Sends each pressed key until the receiver is gone.
 pub fn send_keys<T: Send + 'static>(sender: Sender<T>, event: fn(Key) -> T) {
     std::thread::spawn(move || {
         let (mut keys, mut byte) = (Keys::default(), [0]);
@@ -555,7 +555,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_to_what_can_be_seen() {
+    fn lines_are_cut_to_the_visible_width() {
         assert_eq!(cut("\x1b[1mhead\x1b[0m and more", 6), "\x1b[1mhead\x1b[0m a");
         assert_eq!(cut("äöü", 2), "äö");
     }
@@ -567,7 +567,7 @@ mod tests {
         assert_eq!(pressed(b"j\tq"), [Key::Char('j'), Key::Tab, Key::Char('q')]);
         assert_eq!(pressed(b"\x1b[A\x1bOB\x1b[1;5C\x1b[D"), [Key::Up, Key::Down, Key::Right, Key::Left]);
         assert_eq!(pressed(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~"), [Key::PageUp, Key::PageDown, Key::Home, Key::End]);
-        // A sequence may come apart; a lone escape makes no key of what follows.
+        // A sequence may arrive in pieces; a lone escape does not swallow the next key.
         assert_eq!((pressed(b"\x1b["), pressed(b"B")), (vec![], vec![Key::Down]));
         assert_eq!(pressed(b"\x1bq\x03"), [Key::Char('q'), Key::Interrupt]);
         assert_eq!(pressed(b"\x1b[200~x\x7f"), [Key::Other, Key::Char('x'), Key::Other]);

@@ -9,16 +9,16 @@ pub use bellows_inspect::text::{
 
 use crate::charset;
 
-/// How a column is set.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// Left, for words.
     Left,
-    /// Numbers.
+    /// Right, for numbers.
     Right,
 }
 
-/// A table of text, its columns as wide as they need to be.
+/// A table of text with columns as wide as their content.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(Cow<'static, str>, Align)>,
@@ -26,7 +26,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these headings and no rows.
+    /// Creates a table with these headings and no rows.
     pub fn new(columns: &[(&'static str, Align)]) -> Table {
         let columns = columns.iter().map(|&(name, align)| (Cow::Borrowed(name), align)).collect();
         Table { columns, rows: Vec::new() }
@@ -37,11 +37,11 @@ impl Table {
         self.columns.push((name.into(), align));
     }
 
-    /// Adds a row, a cell for each column. What comes from another process may not break the table or drive the
+    /// Adds a row with a cell for each column. Text from another process must not break the table or control the
     /// terminal: control characters become `�`.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        // Cells get the locale's characters before they are measured.
-        let shown = |cell: String| charset::shown(&cell.replace(char::is_control, "\u{fffd}")).into_owned();
+        // Cells are converted to the locale's characters before they are measured.
+        let shown = |cell: String| charset::localized(&cell.replace(char::is_control, "\u{fffd}")).into_owned();
         self.rows.push(cells.into_iter().map(shown).collect());
     }
 
@@ -50,7 +50,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as lines, the headings first, made bold if `bold`.
+    /// The table as lines, with headings first, bold if `bold`.
     pub fn render(&self, bold: bool) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());

@@ -1,4 +1,4 @@
-//! What is said to command lines that cannot be understood, and to those that ask for help.
+//! The output for command lines that cannot be parsed, and for requests for help.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::terminal;
 
-/// What people type who know other programs, and what does that here.
+/// Subcommand names of other programs, and the equivalents here.
 const OTHER_WORDS: &[(&[&str], &str)] = &[
     (
         &["start", "exec", "launch", "up"],
@@ -47,7 +47,7 @@ const OTHER_WORDS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Prints help to standard output, and an error with its way out to standard error.
+/// Prints help to standard output, and an error with a hint to standard error.
 pub fn print(mut error: clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)

@@ -1,4 +1,4 @@
-//! What the commands share that watch packets go by.
+//! The shared part of the commands that watch packets.
 
 use std::io::{self, IsTerminal, stderr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,18 +16,18 @@ use signal_hook::iterator::Signals;
 use crate::command_error::CommandError;
 use crate::terminal;
 
-/// Whether something has happened.
+/// A flag that something has happened.
 #[derive(Clone, Default)]
-pub struct Happened(Arc<AtomicBool>);
+pub struct EventFlag(Arc<AtomicBool>);
 
-impl Happened {
-    /// Whether it has.
+impl EventFlag {
+    /// Whether it has happened.
     pub fn get(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// From now on, SIGINT and SIGTERM wait to be handled.
+/// Starts to queue SIGINT and SIGTERM.
 ///
 /// # Errors
 /// Those of installing a signal handler.
@@ -35,9 +35,9 @@ pub fn catch_signals() -> Result<Signals, CommandError> {
     Signals::new([SIGINT, SIGTERM]).map_err(|error| CommandError::Failed(format!("signals cannot be handled: {error}")))
 }
 
-/// From now on, a signal ends a stream. A second one ends the process.
-pub fn on_signal(mut signals: Signals, hangup: Hangup) -> Happened {
-    let interrupted = Happened::default();
+/// Makes a signal end a stream, and a second one the process.
+pub fn on_signal(mut signals: Signals, hangup: Hangup) -> EventFlag {
+    let interrupted = EventFlag::default();
     let flag = interrupted.clone();
     thread::spawn(move || {
         for signal in signals.forever() {
@@ -50,9 +50,9 @@ pub fn on_signal(mut signals: Signals, hangup: Hangup) -> Happened {
     interrupted
 }
 
-/// From now on, a stream ends when nobody reads any more what is written to a pipe.
-pub fn on_broken_pipe(pipe: OwnedFd, hangup: Hangup) -> Happened {
-    let broken = Happened::default();
+/// Makes a stream end when the reader of its pipe is gone.
+pub fn on_broken_pipe(pipe: OwnedFd, hangup: Hangup) -> EventFlag {
+    let broken = EventFlag::default();
     let flag = broken.clone();
     thread::spawn(move || {
         wait_until_unread(&pipe);
@@ -62,8 +62,7 @@ pub fn on_broken_pipe(pipe: OwnedFd, hangup: Hangup) -> Happened {
     broken
 }
 
-/// From now on, the process ends when nobody reads any more what it writes to a pipe, as with `| head`. For commands that do
-/// nothing but report.
+/// Makes the process end when the reader of its output pipe is gone, as with `| head`. For commands that only report.
 pub fn exit_when_unread() {
     if terminal::shows_stdout() {
         return;
@@ -77,36 +76,36 @@ pub fn exit_when_unread() {
 
 /// Waits until the other end of a pipe or socket is closed. A file has none.
 fn wait_until_unread(pipe: &OwnedFd) {
-    // Nothing is waited for but what is always reported: that the other end is closed.
+    // No event is requested: POLLERR and POLLHUP are always reported.
     let none = PollFlags::empty();
     while poll(&mut [PollFd::new(pipe, none)], None).is_err_and(|error| error == Errno::INTR) {}
 }
 
-/// A line at the bottom of the terminal that tells how far something has come, gone when it is dropped.
+/// A line at the bottom of the terminal that shows progress, removed when dropped.
 pub struct Status {
     shown: bool,
     next: Instant,
 }
 
-/// The time between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// The time between two updates.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Status {
-    /// One that is shown only if a person is looking.
+    /// A line that is shown only if a person is looking.
     pub fn on_terminal() -> Status {
         Status { shown: stderr().is_terminal(), next: Instant::now() }
     }
 
-    /// One that nobody sees.
+    /// A line that is not shown.
     pub fn hidden() -> Status {
         Status { shown: false, next: Instant::now() }
     }
 
-    /// Shows what is so now, if some time has passed.
+    /// Updates the line if enough time has passed.
     pub fn update(&mut self, line: impl FnOnce() -> String) {
         if self.shown && Instant::now() >= self.next {
             terminal::show_status(&line());
-            self.next = Instant::now() + LOOK;
+            self.next = Instant::now() + UPDATE_INTERVAL;
         }
     }
 }

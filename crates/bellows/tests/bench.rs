@@ -1,4 +1,4 @@
-//! The benchmarks, briefly: what they print, not how fast this machine is.
+//! The benchmarks, briefly: their output, not the speed of this machine.
 
 mod support;
 
@@ -98,7 +98,7 @@ fn control(packets: &str, more: &[&str]) -> (support::Said, serde_json::Value) {
 }
 
 #[test]
-fn a_difference_is_seen_beside_whatever_else_runs_here() {
+fn a_difference_is_seen_beside_other_load() {
     let brief = ["--processes", "7", "--rounds", "20"];
     let (said, same) = control("0", &brief);
     let bound = |result: &serde_json::Value, key: &str| result[key].as_f64().unwrap();
@@ -122,13 +122,13 @@ fn a_benchmark_can_be_disturbed_on_purpose() {
     assert!(said.stderr.contains("nothing called `noise` can run beside; there are thrash and bursts"), "{said:?}");
 }
 
-/// Ctrl-C after the first row leaves a report of what there is.
+/// Ctrl-C after the first row leaves a report of the rows so far.
 #[test]
 fn an_interrupted_benchmark_reports_what_it_has() {
     let sandbox = Sandbox::new();
     let brief =
         ["bench", "history", "--processes", "1", "--rounds", "2", "--idle-seconds", "0.01", "--schedule", "flat"];
-    // Far more cases than anybody would wait for.
+    // Far more cases than anyone would wait for.
     let many = (1..=100).map(|tees| tees.to_string()).collect::<Vec<String>>().join(",");
     let words = [&brief[..], &["--case", "other", "--tees", &many]].concat();
     let mut child = sandbox.command(&words).stdout(Stdio::piped()).spawn().unwrap();
@@ -201,7 +201,8 @@ fn the_ring_benchmark_compares_every_combination_of_options() {
         }
         assert!(seen.insert(format!("{} {labels}", result["case"])), "twice: {result}");
     }
-    // Rings with and without a table, and chains in them; without mergeable buffers in the driver's direction of transmit.
+    // Rings with and without a table, and chains in them; without mergeable buffers in the driver's direction of
+    // transmit.
     let (rx, tx) = (9 * 2 + 9 * 3, 5 * 2 + 5 * 3);
     assert_eq!(seen.len(), 2 * (rx + tx) + 2 * (rx + tx));
 
@@ -212,7 +213,7 @@ fn the_ring_benchmark_compares_every_combination_of_options() {
 }
 
 #[test]
-fn the_notification_benchmark_measures_every_way_or_says_why_not() {
+fn the_notification_benchmark_measures_every_way_or_gives_the_reason() {
     let sandbox = Sandbox::new();
     let brief = ["bench", "notify", "--processes", "2", "--rounds", "20"];
     let report = sandbox.bellows(&[&brief[..], &["--json"]].concat()).fine().json();
@@ -246,7 +247,7 @@ fn the_notification_benchmark_measures_every_way_or_says_why_not() {
     assert!(!text.lines().any(|line| line.starts_with("direct ") || line.starts_with("fault")), "{text}");
 }
 
-/// Every benchmark of the list has a run that takes a moment, which yields a report.
+/// Every benchmark of the list has a run of a moment that yields a report.
 #[test]
 fn every_benchmark_has_a_quick_run_that_yields_a_report() {
     let sandbox = Sandbox::new();
@@ -270,7 +271,7 @@ fn every_benchmark_has_a_quick_run_that_yields_a_report() {
     }
 }
 
-/// Every benchmark refuses what it cannot do, with the reason.
+/// Every benchmark rejects impossible requests with the reason.
 #[test]
 fn every_benchmark_refuses_options_out_of_range() {
     let sandbox = Sandbox::new();
@@ -293,9 +294,9 @@ fn the_help_names_every_benchmark() {
     assert!(!help.contains("worker"), "{help}");
 }
 
-/// Two builds, here the same one twice, take turns as whole programs; another program is refused with the reason.
+/// Two builds, here the same one twice, take turns as whole programs; another program is rejected with the reason.
 #[test]
-fn a_benchmark_is_compared_with_that_of_another_build() {
+fn a_benchmark_is_compared_with_another_build() {
     let sandbox = Sandbox::new();
     let own = env!("CARGO_BIN_EXE_bellows");
     let sides = [
@@ -352,14 +353,14 @@ fn a_worker_of_no_benchmark_says_so() {
     assert!(said.stderr.contains("there is no benchmark `nonsense` to work for"), "{said:?}");
 }
 
-/// As little as can be measured.
+/// The minimum of a measurement.
 const BRIEF: [&str; 4] = ["--processes", "1", "--packets", "20000"];
 
 fn appbench(sandbox: &Sandbox, words: &[&str]) -> serde_json::Value {
     sandbox.bellows(&[&["appbench"], words, &BRIEF, &["--json"]].concat()).fine().json()
 }
 
-/// The cases of a report, with the labels that tell them apart.
+/// The cases of a report, with their distinguishing labels.
 fn cases(report: &serde_json::Value, labels: &[&str]) -> BTreeSet<String> {
     let named = |result: &serde_json::Value| {
         let labels = labels.iter().map(|label| result["labels"][label].to_string().replace('"', ""));
@@ -470,7 +471,7 @@ fn valgrind_counts_the_same_every_time() {
         return;
     }
     let sandbox = Sandbox::new();
-    // Which misses there are depends on addresses, which differ from process to process; what is executed does not.
+    // Cache misses depend on addresses, which differ from process to process; the executed instructions do not.
     let exact = ["instructions", "branches", "data_reads", "data_writes"];
     let count = || -> Vec<(String, String)> {
         let report = appbench(&sandbox, &["tee", "--counters", "valgrind"]);
@@ -569,7 +570,7 @@ fn copies_are_measured_against_memcpy() {
     assert!(!text.contains("deferred"), "{text}");
 }
 
-/// An honest guest loses nothing and waits for nothing while another one does what it must not.
+/// An honest guest loses nothing and waits for nothing while another one misbehaves.
 #[test]
 fn a_guest_that_attacks_is_measured_beside_an_honest_one() {
     let sandbox = Sandbox::new();
@@ -579,7 +580,7 @@ fn a_guest_that_attacks_is_measured_beside_an_honest_one() {
         std::fs::write(sandbox.path("corpus").join(corpus).join("input"), input).unwrap();
     }
     let brief = ["bench", "neighbours", "--processes", "1", "--seconds", "6", "--corpus", "corpus"];
-    // Where other programs run on the engine's processor, clocks are undecided. What the honest guest noticed is not.
+    // If other programs run on the engine's processor, clocks are undecided. The honest guest's figures are not.
     let said = sandbox.bellows(&[&brief[..], &["--json", "--without-pauses"]].concat());
     assert!([Some(0), Some(3)].contains(&said.code), "{said:?}");
     let report = said.json();

@@ -1,5 +1,5 @@
-//! `bellows breathsim`, briefly, and the model in Lua that it is compared with: what they print, not how fast this
-//! machine is.
+//! `bellows breathsim`, briefly, and the Lua model that it is compared with: their output, not the speed of this
+//! machine.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn the_whole_table_has_every_network_under_every_schedule() {
         let labels = &result["labels"];
         let idle = labels["busy_after"].as_u64();
         assert_eq!(labels["breaths"], json!(1_500 - idle.unwrap_or(0)), "{result}");
-        // What there is to compare with: the work, if there is any.
+        // The work to compare with, if there is any.
         assert_eq!(result["reference"].is_f64(), idle.is_some(), "{result}");
         let busy_after = labels["busy_after"].to_string().replace('"', "");
         rows.insert(format!("{} {} {busy_after}", labels["apps"], labels["work"]));
@@ -45,7 +45,7 @@ fn the_whole_table_has_every_network_under_every_schedule() {
 }
 
 #[test]
-fn one_figure_can_be_had_by_itself() {
+fn one_figure_can_be_measured_by_itself() {
     let one = ["--schedule", "flat", "--busy-after", "10", "--apps", "64", "--work", "7", "--iterations", "1e3"];
     let results = measured(&one);
     assert_eq!(results.len(), 1);

@@ -1,4 +1,4 @@
-//! Captures that come through pipes and go there, networks from standard input, starts that fail and disks that are full.
+//! Captures that come and go through pipes, networks from standard input, failing starts and full disks.
 
 mod support;
 
@@ -68,7 +68,7 @@ fn a_pipe_is_read_as_packets_come_and_checked_without_being_touched() {
     let made = Command::new("mkfifo").arg(sandbox.path("pipe")).status().unwrap();
     assert!(made.success());
     sandbox.write("copy.toml", &copy("pipe", "out.pcap"));
-    // Nobody writes to it, and nobody is waited for.
+    // Nobody writes to it, and the command does not wait.
     sandbox.bellows(&["check", "copy.toml"]).fine();
     let running = sandbox.start(&["copy.toml"]);
     let packets = || running.counters()["links"][0]["packets"].as_u64().unwrap();
@@ -107,7 +107,7 @@ fn a_writer_that_dies_leaves_a_damaged_capture() {
 }
 
 #[test]
-fn what_makes_no_sense_with_a_pipe_is_a_mistake() {
+fn meaningless_options_for_a_pipe_are_errors() {
     let sandbox = Sandbox::new();
     sandbox.write("repeat.toml", &(copy("-", "out.pcap").replace("path = \"-\"", "path = \"-\"\nrepeat = 2")));
     let said = with_input(&sandbox, &["run", "repeat.toml"], &capture());
@@ -159,7 +159,7 @@ fn with_reader_that_goes(sandbox: &Sandbox, words: &[&str]) -> std::process::Chi
     child
 }
 
-/// Waits for the end of a run, but not for ever.
+/// Waits for the end of a run with a timeout.
 fn end_of(mut child: std::process::Child) -> Said {
     let deadline = std::time::Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
@@ -208,7 +208,7 @@ fn a_run_with_another_way_out_goes_on_without_the_reader_of_its_capture() {
 }
 
 #[test]
-fn what_a_writer_loses_at_the_end_of_its_time_is_in_the_books() {
+fn final_losses_of_a_writer_are_in_the_books() {
     let sandbox = Sandbox::new();
     let slow = ENDLESS.replace("100kpps", "1kpps");
     let with_writer = |path: &str| {
@@ -217,7 +217,7 @@ fn what_a_writer_loses_at_the_end_of_its_time_is_in_the_books() {
             "links = [\"source -> copy\", \"copy -> out\", \"copy -> end\"]",
         ) + &format!("[apps.copy]\napp = \"tee\"\n[apps.out]\napp = \"pcap-writer\"\npath = \"{path}\"\n")
     };
-    // The writer is removed, or another takes its place.
+    // The writer is removed, or replaced by another.
     for after in [slow.clone(), with_writer("out.pcap")] {
         sandbox.write("network.toml", &with_writer("/dev/full"));
         let running = sandbox.start(&["network.toml"]);
@@ -238,7 +238,7 @@ fn what_a_writer_loses_at_the_end_of_its_time_is_in_the_books() {
 }
 
 #[test]
-fn a_run_that_does_not_start_and_a_reload_that_is_refused_touch_nothing() {
+fn a_failed_start_and_a_rejected_reload_change_nothing() {
     let sandbox = Sandbox::new();
     sandbox.write("out.pcap", "old");
     fs::create_dir(sandbox.path("socket")).unwrap();
@@ -279,7 +279,7 @@ fn the_limit_of_a_files_length_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn a_tap_prints_what_tcpdump_prints() {
+fn a_tap_prints_the_same_as_tcpdump() {
     let sandbox = Sandbox::new();
     sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&["endless.toml"]);
@@ -289,7 +289,7 @@ fn a_tap_prints_what_tcpdump_prints() {
     let as_json = sandbox.bellows(&[&words[..], &["--json"]].concat()).fine();
     let line: serde_json::Value = serde_json::from_str(as_json.stdout.lines().next().unwrap()).unwrap();
     assert_eq!((&line["length"], &line["link_type"]), (&json!(60), &json!(1)));
-    if has_program("a_tap_prints_what_tcpdump_prints", "tcpdump") {
+    if has_program("a_tap_prints_the_same_as_tcpdump", "tcpdump") {
         sandbox.bellows(&[&words[..], &["-w", "tap.pcap"]].concat()).fine();
         let mut tcpdump = Command::new("tcpdump");
         tcpdump.args(["-n", "-tttt", "-r", "tap.pcap"]).env("TZ", "UTC").current_dir(sandbox.path(""));
@@ -305,7 +305,7 @@ fn a_tap_prints_what_tcpdump_prints() {
 }
 
 #[test]
-fn a_trace_from_where_packets_end_says_what_to_follow() {
+fn a_trace_from_a_final_app_names_the_app_to_follow() {
     let sandbox = Sandbox::new();
     sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&["endless.toml"]);

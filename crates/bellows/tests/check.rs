@@ -1,4 +1,4 @@
-//! `bellows check` finds what would keep a network from starting, and `run` refuses it with the same words.
+//! `bellows check` finds everything that keeps a network from starting, and `run` rejects it with the same words.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::fs;
 use serde_json::json;
 use support::{IDLE, Sandbox};
 
-/// Two writers on one file, a reader of what is written, sockets that cannot be, and a processor that is not there.
+/// Two writers on one file, a reader of a file that is being written, impossible sockets, and a missing processor.
 const IN_EACH_OTHERS_WAY: &str = r#"
 links = [
   "gen -> copy",
@@ -109,7 +109,7 @@ fn a_key_of_the_file_is_taken_out_from_the_command_line() {
 }
 
 #[test]
-fn a_processor_that_is_not_there_is_answered_with_those_that_are() {
+fn a_missing_processor_is_an_error_that_lists_the_available_ones() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("idle.toml", &IDLE.replace("[apps.source]", "[engine]\ncpu = 4095\n[apps.source]"));
     for words in [&["run", &network, "--cpu", "4095"][..], &["bench", "vring", "--cpu", "4095"]] {
@@ -117,7 +117,7 @@ fn a_processor_that_is_not_there_is_answered_with_those_that_are() {
         assert_eq!(said.code, Some(2), "{said:?}");
         assert!(said.stderr.contains("there is no processor 4095 for this process; it may use 0"), "{said:?}");
     }
-    // What the command line says takes the place of what the file says.
+    // The command line overrides the file.
     sandbox.bellows(&["run", &network, "--cpu", "0", "--duration", "50ms"]).fine();
 }
 

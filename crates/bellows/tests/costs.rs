@@ -1,4 +1,4 @@
-//! `show run`, `show latency`, `timeline` and `clear`: what a network costs and what it did lately, from outside.
+//! `show run`, `show latency`, `timeline` and `clear`: a network's costs and recent history, from outside.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn without_counter() -> String {
     FORKED.replace("copy.a -> count.input", "copy.a -> end.a").lines().filter(kept).collect::<Vec<_>>().join("\n")
 }
 
-/// What `show run --json` says, once every app has been sampled.
+/// The result of `show run --json`, once every app has been sampled.
 fn costs(sandbox: &Sandbox) -> Value {
     let mut costs = Value::Null;
     eventually("samples of every app", || {
@@ -139,7 +139,7 @@ fn a_clear_counts_anew_and_the_counters_go_on() {
     let file = running.folder().join("baseline");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 
-    // An app that went and came back under its name counts from its return.
+    // An app that was removed and returned under its name counts from its return.
     sandbox.write("forked.toml", &without_counter());
     sandbox.bellows(&["reload", "forked"]).fine();
     assert!(rows(&sandbox.bellows(&["show", "run", "--json"]).fine().json(), "count").is_empty());
@@ -160,7 +160,7 @@ fn a_clear_counts_anew_and_the_counters_go_on() {
 }
 
 #[test]
-fn a_crashed_network_still_shows_what_it_cost_and_did() {
+fn a_crashed_network_still_shows_its_costs_and_timeline() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("forked.toml", FORKED);
     let running = sandbox.start(&[&network]);
@@ -196,7 +196,7 @@ fn a_crashed_network_still_shows_what_it_cost_and_did() {
 }
 
 #[test]
-fn the_last_seconds_are_told() {
+fn the_timeline_shows_the_last_seconds() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("forked.toml", FORKED);
     let _running = sandbox.start(&[&network]);

@@ -1,4 +1,4 @@
-//! The command lines in the documentation: each is one that the command understands, and its files exist.
+//! The command lines in the documentation: the command accepts each, and its files exist.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use support::{Sandbox, root};
 
-/// The pages, and the networks, whose comments have commands too.
+/// The pages, and the networks, whose comments also have commands.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
     for (folder, extension) in
@@ -20,7 +20,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The command lines of a page: lines of code that begin with one of the programs, and spans of code in the text.
+/// The command lines of a page: lines of code that begin with one of the programs, and code spans in the text.
 fn commands(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");
     let mut commands = Vec::new();
@@ -33,7 +33,7 @@ fn commands(text: &str) -> Vec<String> {
     commands
 }
 
-/// The arguments that a line of code gives to `bellows`, if that is what it runs.
+/// The arguments of a line of code for `bellows`, if it runs that.
 fn arguments(code: &str) -> Option<Vec<String>> {
     let words = words(code);
     let command = words.iter().position(|word| !word.contains('='))?;
@@ -43,7 +43,7 @@ fn arguments(code: &str) -> Option<Vec<String>> {
         ("cargo", Some("run")) => rest[rest.iter().position(|word| word == "--")? + 1..].to_vec(),
         _ => return None,
     };
-    // A sentence that begins with the name, or a command that leaves something out.
+    // A sentence that begins with the name, or an incomplete command.
     let is_command = rest.iter().all(|word| !word.contains('…') && !word.contains('[') && word != "...");
     (is_command && rest.first()?.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '-'))
         .then_some(rest)
@@ -130,7 +130,7 @@ fn the_files_that_pages_name_exist() {
         let text = fs::read_to_string(root().join(page)).unwrap();
         for span in text.split('`').skip(1).step_by(2) {
             let is_path = ["crates/", "docs/", "examples/"].iter().any(|start| span.starts_with(start));
-            // NAME stands for what the reader adds.
+            // NAME stands for the reader's choice.
             if is_path && !span.contains("NAME") {
                 assert!(root().join(span).exists(), "{page} names {span}");
                 seen += 1;
@@ -140,8 +140,8 @@ fn the_files_that_pages_name_exist() {
     assert!(seen > 10, "{seen}");
 }
 
-/// Whether a page has a heading of which this is the anchor.
-/// The table of crates in the design: each with the crates that it uses, as its manifest says; and those that may be unsafe.
+/// The table of crates in the design: each with the crates that it uses, as in its manifest, and the crates that may be
+/// unsafe.
 #[test]
 fn the_table_of_crates_is_that_of_the_manifests() {
     let design = fs::read_to_string(root().join("docs/design.md")).unwrap();

@@ -1,5 +1,5 @@
-//! DPDK's virtio driver plugs into vhost-user ports: what it sends comes back byte by byte, and everything is counted,
-//! with all options of its rings, with and without hugepages, whichever side listens, and when either side dies.
+//! DPDK's virtio driver on vhost-user ports: frames come back byte by byte, and everything is counted, with all options
+//! of its rings, with and without hugepages, with either side listening, and when either side dies.
 
 mod support;
 
@@ -43,7 +43,7 @@ impl Lane {
         sandbox.path(&format!("{}-returned.pcap", self.name))
     }
 
-    /// The driver's port, and one that plays the frames and records what comes back.
+    /// The driver's port, and one that replays the frames and records those that come back.
     fn devices(&self, sandbox: &Sandbox, number: usize) -> [String; 2] {
         frames::write(&self.sent(sandbox), &self.frames);
         let (sent, returned) = (self.sent(sandbox), self.returned(sandbox));
@@ -66,7 +66,7 @@ fn all_options() -> Vec<Driver> {
     (0..16).map(driver).collect()
 }
 
-/// Lengths from the least to the largest, none of which follows from the one before.
+/// Lengths from the minimum to the maximum, in an irregular order.
 fn mixed(largest: usize) -> impl Fn(usize) -> usize {
     move |number| match number % 4 {
         0 => 60,
@@ -85,7 +85,7 @@ fn launch(devices: Vec<String>) -> Launch {
         megabytes: 256,
         devices,
         environment: vec!["--force-max-simd-bitwidth=512".into()],
-        // The files that are played must wait for the start.
+        // The frames to replay must wait for the start.
         options: ["--total-num-mbufs=32768", "--no-flush-rx"].map(String::from).into(),
     }
 }
@@ -101,9 +101,9 @@ fn mirrors(sandbox: &Sandbox, lanes: &[Lane], keys: &str) -> String {
     sandbox.write("mirrors.toml", &network.text())
 }
 
-/// Plays all frames at the same time, and waits until all are back.
+/// Replays all frames at the same time, and waits until all are back.
 fn play(testpmd: &mut Testpmd, lanes: &[Lane]) {
-    // A full ring is tried again for a second.
+    // A full ring is retried for a second.
     testpmd.commands(&["set fwd io retry", "set burst tx delay 100 retry 10000", "start"]).unwrap();
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -119,7 +119,7 @@ fn play(testpmd: &mut Testpmd, lanes: &[Lane]) {
     testpmd.command("stop").unwrap();
 }
 
-/// Starts a testpmd for these lanes of a network that runs, and checks content, counters and options.
+/// Starts a testpmd for these lanes of a running network, and checks content, counters and options.
 fn exchange(sandbox: &Sandbox, running: &Running<'_>, lanes: &[Lane], launch: &Launch) {
     let before: Vec<Counted> = lanes.iter().map(|lane| Counted::of(sandbox, running, lane)).collect();
     let mut testpmd = launch.start().unwrap();
@@ -163,7 +163,7 @@ impl Counted {
         Counted { carried, transmitted: sum("transmit"), received: sum("receive") }
     }
 
-    /// Waits until the frames of the lane have been added to all: what is shown of a ring may be a moment old.
+    /// Waits until the frames of the lane have been added to all counters: the figures of a ring may be a moment old.
     fn check(self, sandbox: &Sandbox, running: &Running<'_>, lane: &Lane) {
         let frames = lane.frames.len() as u64;
         let Counted { carried, transmitted, received } = self;
@@ -198,7 +198,7 @@ fn hugepages_serve_as_well() {
     }
     let _hugepages = match Hugepages::reserve(400) {
         Ok(hugepages) => hugepages,
-        // A machine in which they may not be set aside has no fault of its own: nobody can be asked to mend it.
+        // A machine on which hugepages may not be reserved is not at fault.
         Err(why) => return skip_here(TEST, why),
     };
     let sandbox = Sandbox::new();
@@ -337,7 +337,7 @@ fn all_packets_for_the_driver_arrive() {
             network.port(&name, socket, "").link(&format!("{name}.output -> all.{name}"))
         })
     };
-    // The driver throws away what is in its rings when it starts, so that the packets must come later.
+    // The driver discards the packets in its rings when it starts, so the packets must come later.
     let idle = Network::default().app("none", "source", "rate = 0.0003").link("none.output -> all.none");
     let file = sandbox.write("fill.toml", &ports(idle).text());
     let running = sandbox.start(&[&file]);
@@ -347,7 +347,7 @@ fn all_packets_for_the_driver_arrive() {
     testpmd.commands(&["set fwd rxonly", "start"]).unwrap();
     sockets.iter().for_each(|socket| wait_for_driver(&sandbox, &running, socket));
 
-    // A source looks at room: nothing is dropped on the way to a full ring.
+    // A source checks for room: nothing is dropped on the way to a full ring.
     let keys = format!("mix = \"imix\"\ncount = {PACKETS}");
     let full = (0..drivers.len()).fold(Network::default(), |network, number| {
         let source = format!("source{number}");
@@ -395,7 +395,7 @@ fn several_queues_share_the_work() {
             moved(&status, "transmit") == [700; QUEUES] && received.iter().sum::<u64>() == all && !received.contains(&0)
         });
         testpmd.quit().unwrap();
-        // Which queue a packet returns by is for the device to say.
+        // The device chooses the queue on which a packet returns.
         let mut sent = sent.concat();
         let mut returned: Frames = (0..QUEUES).flat_map(|queue| frames::read(&file("returned", queue))).collect();
         sent.sort();
@@ -405,9 +405,9 @@ fn several_queues_share_the_work() {
 }
 
 #[test]
-fn what_one_driver_leaves_to_the_device_is_done_for_another() {
+fn offloads_of_one_driver_are_finished_for_another() {
     const SEGMENT: usize = 500;
-    if is_missing("what_one_driver_leaves_to_the_device_is_done_for_another") {
+    if is_missing("offloads_of_one_driver_are_finished_for_another") {
         return;
     }
     for packed in [false, true] {
@@ -432,7 +432,7 @@ fn what_one_driver_leaves_to_the_device_is_done_for_another() {
         receiver.commands(&["set fwd io", "start"]).unwrap();
         wait_for_driver(&sandbox, &running, &plain);
         let mut sender = pair(&rich, &sent, "").start().unwrap();
-        // Both are left to the device; which of a TCP frame's headers are ready for that is for testpmd to see.
+        // Both are offloaded to the device; testpmd finds the headers of each TCP frame.
         let set = ["port stop 0", "csum set tcp hw 0", &format!("tso set {SEGMENT} 0"), "port start 0"];
         sender.commands(&set).unwrap();
         sender.commands(&["set fwd csum", "set burst tx delay 100 retry 10000", "start"]).unwrap();
@@ -459,7 +459,7 @@ fn a_driver_may_die_and_another_take_its_place() {
     let sandbox = Sandbox::new();
     let mut lanes = [Lane::new(0, Driver::default(), frames::random(500, mixed(LARGEST), 3))];
     let running = sandbox.start(&[&mirrors(&sandbox, &lanes, "")]);
-    // Each dies in the middle of a flood, and the next agrees on other options.
+    // Each dies in the middle of a flood, and the next one negotiates other options.
     for set in [5, 2, 7, 0] {
         let driver = all_options()[set];
         let mut testpmd =
@@ -500,7 +500,7 @@ fn bellows_may_die_and_return() {
             running = sandbox.start(&[&network]);
             wait_for_driver(&sandbox, &running, &lanes[0].socket(&sandbox));
         }
-        // The rest of the floods that were on the way when it died must not be taken for frames that are back.
+        // The remaining flood packets of the dead process must not be taken for returned frames.
         testpmd.commands(&["set fwd rxonly", "start"]).unwrap();
         eventually("quiet", || {
             let mut look = || (carried(&running, "port0.input"), testpmd.forwarded().unwrap().port(0).0);

@@ -1,4 +1,4 @@
-//! The networks in `examples/`: the commands at their tops, and what each of them shows.
+//! The networks in `examples/`: the commands at their tops, and their results.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{Sandbox, root};
 /// The packets of `examples/captures/quickstart.pcap`.
 const PACKETS: u64 = 2_972;
 
-/// A folder with the folder `examples` in it, as a checkout has it.
+/// A folder with the folder `examples` in it, as in a checkout.
 fn checkout() -> Sandbox {
     let sandbox = Sandbox::new();
     fs::create_dir_all(sandbox.path("examples/captures")).unwrap();
@@ -45,7 +45,7 @@ fn the_commands_at_the_top_of_the_networks_run() {
         let lines = text.lines().filter_map(|line| line.strip_prefix("#     "));
         for line in lines.filter(|line| line.contains("bellows run examples/")) {
             let command = line.split('#').next().unwrap();
-            // A second of each, however long it is to be.
+            // A second of each, whatever its duration.
             let command = command.split(" --duration ").collect::<Vec<_>>();
             let behind = command.get(1).and_then(|rest| rest.trim().split_once(' ')).map_or("", |(_, rest)| rest);
             let words = command[0].split_whitespace().skip_while(|word| *word != "bellows").skip(1);
@@ -86,13 +86,13 @@ fn a_capture_of_the_internet_mix_has_its_sizes() {
         counts[size] += 1;
         rest = &behind[length..];
     }
-    // 7 to 4 to 1, whatever the order.
+    // 7 to 4 to 1, in any order.
     let near = |count: u64, share: u64| count.abs_diff(20_000 * share / 12) < 400;
     assert!(near(counts[0], 7) && near(counts[1], 4) && near(counts[2], 1), "{counts:?}");
 }
 
 #[test]
-fn a_shaper_delays_what_a_policer_drops() {
+fn a_shaper_delays_packets_that_a_policer_drops() {
     let sandbox = checkout();
     let report = sandbox.bellows(&["run", "examples/shaping.toml", "--json"]).fine().json();
     let policed = app(&report, "police")["drops"]["over_rate"].as_u64().unwrap();

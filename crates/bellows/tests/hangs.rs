@@ -1,7 +1,7 @@
-//! Networks that do not react: their processes are stopped, or an app never returns. Each command that waits for one gives up
-//! after a time and says why.
+//! Networks that do not react: their processes are stopped, or an app never returns. Each command that waits for one
+//! gives up after a time and prints the reason.
 //!
-//! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
+//! The test binary is also the command: it runs as the command if the variable `COMMAND` is set.
 
 mod support;
 
@@ -17,7 +17,7 @@ use serde_json::json;
 use support::stuck::{Stuck, never_return};
 use support::{ENDLESS, Said, Sandbox, Signal};
 
-/// When an app never returns that never comes to push.
+/// The start of an app that never returns and never gets to push.
 #[derive(Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Moment {
@@ -32,7 +32,7 @@ struct When {
     at: Moment,
 }
 
-/// Never returns from being started.
+/// Never returns from `start`.
 struct NeverStarts(Moment);
 
 impl App for NeverStarts {
@@ -70,7 +70,7 @@ app = "source"
 app = "stuck"
 "#;
 
-/// Longer than any command waits here, on a busy machine too; far less than the minute that some waited.
+/// Longer than any command waits here, even on a busy machine; far less than the minute that some used to wait.
 const SOON: Duration = Duration::from_secs(25);
 
 fn main() -> ExitCode {
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         ("a_hung_app_is_named_by_every_command", a_hung_app_is_named_by_every_command),
         ("an_app_that_is_being_started_is_named", an_app_that_is_being_started_is_named),
         ("a_stream_ends_when_its_process_is_stopped", a_stream_ends_when_its_process_is_stopped),
-        ("what_does_not_end_is_killed", what_does_not_end_is_killed),
+        ("a_run_that_does_not_end_is_killed", a_run_that_does_not_end_is_killed),
         ("a_second_signal_ends_a_run_that_is_stuck", a_second_signal_ends_a_run_that_is_stuck),
         ("several_networks_are_stopped", several_networks_are_stopped),
         ("the_only_network_is_reloaded_without_its_name", the_only_network_is_reloaded_without_its_name),
@@ -231,7 +231,7 @@ fn a_stream_ends_when_its_process_is_stopped() {
     assert_eq!(running.wait().code, Some(0));
 }
 
-fn what_does_not_end_is_killed() {
+fn a_run_that_does_not_end_is_killed() {
     let sandbox = sandbox();
     let hung = sandbox.write("hung.toml", HUNG);
     let endless = sandbox.write("endless.toml", ENDLESS);

@@ -1,4 +1,4 @@
-//! Where the system lets no code be made: the same packets, by another schedule, and a report that says so.
+//! A system that forbids executable memory: the same packets, by another schedule, and a report that says so.
 
 mod support;
 
@@ -14,12 +14,12 @@ count = 1000
 app = "sink"
 "#;
 
-/// Sets the policy for a namespace of processes of its own, and runs the command there.
+/// Sets the policy for a PID namespace, and runs the command there.
 const HARDENED: &str = "echo 2 > /proc/sys/vm/memfd_noexec || exit 77; exec \"$0\" \"$@\"";
 
 #[test]
-fn a_refused_native_schedule_is_replaced_and_reported() {
-    let test = "a_refused_native_schedule_is_replaced_and_reported";
+fn a_rejected_native_schedule_falls_back_and_is_reported() {
+    let test = "a_rejected_native_schedule_falls_back_and_is_reported";
     let sandbox = Sandbox::of("unshare".into());
     sandbox.write("network.toml", NETWORK);
     let run = |words: &[&str]| -> Option<Said> {
@@ -34,7 +34,7 @@ fn a_refused_native_schedule_is_replaced_and_reported() {
     };
     let said = said.fine();
     for part in
-        ["schedule flat", "warning: the schedule was flat, not native as asked for: the kernel lets nothing be made"]
+        ["schedule flat", "warning: the schedule was flat, not native as requested: the kernel lets nothing be made"]
     {
         assert!(said.stdout.contains(part), "{part} is not in\n{}", said.stdout);
     }

@@ -1,4 +1,4 @@
-//! The command's modules are layered as `src/lib.rs` says: each uses only those that stand below it in its table.
+//! The command's modules are layered as `src/lib.rs` says: each uses only those below it in the table.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn layers(source: &Path) -> Vec<String> {
     names.map(|name| name.trim_end_matches('`').to_owned()).collect()
 }
 
-/// The files of a module: one, and those of the folder of its name.
+/// The files of a module: one, and those of its folder.
 fn files(source: &Path, module: &str) -> Vec<PathBuf> {
     let mut files = vec![source.join(format!("{module}.rs"))];
     let mut folders = vec![source.join(module)];

@@ -1,4 +1,4 @@
-//! The log: one that cannot be written costs no packet, and its formats.
+//! The log: a blocked log costs no packet, and its formats.
 
 mod support;
 
@@ -51,7 +51,7 @@ fn a_reader_of_the_log_that_dies_costs_no_packet() {
 fn a_reader_of_the_log_that_stands_still_holds_up_nothing() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
-    // A pipe that is full already, whose reader stays and does not read.
+    // A full pipe with a reader that does not read.
     let (reader, writer) = std::io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -63,14 +63,14 @@ fn a_reader_of_the_log_that_stands_still_holds_up_nothing() {
         sandbox.command(&["run", &network, "--json", "--duration", "200ms"]).stderr(writer).output().unwrap().into();
     let report = said.fine().json();
     assert!(report["links"][0]["packets"].as_u64().unwrap() > 0);
-    // They wait in the queue when the run ends, and nobody will write them.
+    // They wait in the queue when the run ends, and are never written.
     assert!(report["log_lines_lost"].as_u64().unwrap() > 0, "{report:#}");
     assert!(started.elapsed() < Duration::from_secs(30));
     drop(reader);
 }
 
 #[test]
-fn standard_output_that_cannot_be_written_is_an_error_and_no_panic() {
+fn unwritable_standard_output_is_an_error_not_a_panic() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("short.toml", SHORT);
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -114,7 +114,7 @@ fn every_failure_is_a_json_record_of_an_error() {
         assert_eq!(record["level"], "ERROR", "{said:#?}");
         assert!(record["message"].as_str().unwrap().starts_with(&format!("`{name}` (process ")), "{said:#?}");
     }
-    // Those that are killed did not end as they should.
+    // Killed processes did not end normally.
     let said = sandbox.bellows(&["stop", "a", "b", "--timeout", "1s", "--kill", "--log-format", "json"]).fine();
     let records = lines_as_json(&said.stderr);
     assert_eq!(records.len(), 2, "{said:#?}");
@@ -160,7 +160,7 @@ fn lines_of_the_log_that_were_lost_are_in_the_report() {
     assert!(warning.starts_with(&format!("{lost} line")) && warning.contains("standard error"), "{warning}");
     let text = run(&["run", &network], full()).stdout;
     assert!(text.lines().last().unwrap().contains("of the log"), "{text}");
-    // Whoever does not read loses what does not fit.
+    // A reader that does not read loses the lines that do not fit.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     assert!(run(&["run", &network, "--json"], writer.into()).json()["log_lines_lost"].as_u64().unwrap() > 0);
@@ -217,7 +217,7 @@ fn a_terminal_that_goes_away_ends_the_run_in_order() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let report = sandbox.path("report.json");
-    // `script` gives the run a terminal of its own, which goes away with it. `nohup` around the tests does not count.
+    // `script` gives the run a terminal of its own, which goes away with it. `nohup` around the tests has no effect.
     let inner = format!("exec {} run {network} --json >{}", env!("CARGO_BIN_EXE_bellows"), report.display());
     let mut script = Command::new("env")
         .args(["--default-signal=HUP", "script", "-qc", &inner, "/dev/null"])

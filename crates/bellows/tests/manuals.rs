@@ -1,4 +1,4 @@
-//! What the command says about itself and its apps.
+//! The command's help, manuals and schema.
 
 mod support;
 
@@ -73,7 +73,7 @@ fn there_are_completions_and_man_pages_of_the_subcommands() {
 }
 
 #[test]
-fn a_reader_that_hangs_up_is_no_error() {
+fn a_reader_that_hangs_up_is_not_an_error() {
     let sandbox = Sandbox::new();
     let mut child = sandbox.command(&["completions", "zsh"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -135,7 +135,7 @@ fn names_do_not_clash() {
 }
 
 #[test]
-fn what_a_killed_network_left_can_be_read_and_removed() {
+fn the_remains_of_a_killed_network_can_be_read_and_removed() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&[&network]);
@@ -161,7 +161,7 @@ fn what_a_killed_network_left_can_be_read_and_removed() {
     assert_eq!(said.code, Some(2));
     assert!(said.stderr.contains("ps --clean"), "{said:?}");
 
-    // The name is free again for a run, and can be cleared away.
+    // The name is free again for a run, and the remains can be removed.
     let again = sandbox.start(&[&network]);
     assert_eq!(again.name, "endless");
     again.signal(Signal::KILL);
@@ -208,7 +208,7 @@ fn a_run_that_ends_before_it_answers_is_stopped() {
 }
 
 #[test]
-fn a_reload_keeps_what_stays_and_refuses_what_is_wrong() {
+fn a_reload_keeps_unchanged_apps_and_rejects_errors() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("network.toml", ENDLESS);
     let running = sandbox.start(&[&network]);

@@ -1,7 +1,7 @@
-//! A command with apps of its own, most of which misbehave: two panic, one never returns, one takes no packets, one
-//! dawdles, one takes long; and one that tells its state.
+//! A command with apps of its own, most of which misbehave: two panic, one never returns, one takes no packets, one is
+//! late, one is slow; and one that reports a state.
 //!
-//! The test binary is also the command: it runs as that when the variable `COMMAND` is set.
+//! The test binary is also the command: it runs as the command if the variable `COMMAND` is set.
 
 mod support;
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use support::stuck::{Nothing, Stuck};
 use support::{Sandbox, Signal};
 
-/// Panics at the packet of a certain number.
+/// Panics at the packet with a given number.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Config {
@@ -116,11 +116,11 @@ impl Configure for Dawdler {
     }
 }
 
-/// Says of itself that it is a virtio device, and counts what comes.
+/// Reports a virtio device's state, and counts its packets.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Socket {
-    /// What it calls its socket.
+    /// The name of its socket.
     socket: String,
 }
 
@@ -166,7 +166,7 @@ impl Configure for Device {
     }
 }
 
-/// Hands its packets on after a while: so many clocks of the time-stamp counter for each packet.
+/// Forwards its packets after a delay: this many clocks of the time-stamp counter for each packet.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Burden {
@@ -204,7 +204,7 @@ impl Configure for Slow {
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Effort {
-    /// How long, for each packet.
+    /// The time for each packet.
     turns: u64,
 }
 
@@ -225,7 +225,7 @@ impl App for Burner {
     }
 }
 
-/// What a burner does, in a function that it calls and that calls none in its loop, optimized or not.
+/// The work of a burner, in a function that it calls and that calls none in its loop, optimised or not.
 #[inline(never)]
 fn burn(turns: u64) {
     let (mut value, mut turn) = (1u64, 0);
@@ -301,15 +301,15 @@ fn main() -> ExitCode {
     a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload();
     an_app_that_loses_count_is_a_bug_that_the_report_names();
     a_run_in_which_packets_get_stuck_fails();
-    an_app_that_dawdles_is_found_on_the_timeline();
-    devices_tell_their_states();
+    a_late_app_is_found_on_the_timeline();
+    devices_report_their_states();
     two_clocks_a_packet_are_found();
-    what_an_app_does_instead_of_passing_packets_on_is_told();
-    a_panic_in_a_measurement_is_told_with_its_place();
+    activities_other_than_forwarding_are_shown();
+    a_panic_in_a_measurement_is_reported_with_its_place();
     #[cfg(target_arch = "x86_64")]
     {
         the_app_that_takes_long_is_hot();
-        apps_of_one_type_are_told_apart_by_the_native_schedule_alone();
+        apps_of_one_type_are_distinguished_by_the_native_schedule_alone();
     }
     ExitCode::SUCCESS
 }
@@ -384,7 +384,7 @@ fn a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload() {
     running.wait_for_log("app `bomb` panicked");
     eventually("it is degraded", || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["failed"] == json!(["bomb"]));
     let told = sandbox.bellows(&["ps"]).fine().stdout;
-    assert!(told.contains(" degraded ") && told.contains("network: failed and called no more: `bomb`"), "{told}");
+    assert!(told.contains(" degraded ") && told.contains("network: failed and no longer called: `bomb`"), "{told}");
     let shown = sandbox.bellows(&["show"]).fine().stdout;
     assert!(shown.contains("degraded: the app `bomb` has panicked"), "{shown}");
     let report = sandbox.bellows(&["reload", "network", "--json"]).fine().json();
@@ -400,7 +400,7 @@ fn a_network_in_which_an_app_has_panicked_is_degraded_until_a_reload() {
     println!("a network in which an app has panicked is degraded until a reload: ok");
 }
 
-/// Does with its packets what it should not: forgets one, and frees one without counting it.
+/// Mistreats its packets: it forgets one, and frees one without counting it.
 struct Sloppy(u64);
 
 impl App for Sloppy {
@@ -460,7 +460,7 @@ fn a_run_in_which_packets_get_stuck_fails() {
     println!("a run in which packets get stuck fails: ok");
 }
 
-fn an_app_that_dawdles_is_found_on_the_timeline() {
+fn a_late_app_is_found_on_the_timeline() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let network = sandbox.write(
         "network.toml",
@@ -481,7 +481,7 @@ fn an_app_that_dawdles_is_found_on_the_timeline() {
     let told = sandbox.bellows(&["timeline", "network", "--slowest", "5"]).fine().stdout;
     assert!(told.contains("the push of `slow` took ") && told.contains("usually "), "{told}");
     let costs = sandbox.bellows(&["show", "run", "--json"]).fine().json();
-    // Slow calls are outliers unless the first one that was sampled was slow; either way they are recorded.
+    // Slow calls are outliers unless the first sampled one was slow; either way they are recorded.
     let recorded = |row: &&Value| {
         let clocks = |key: &str| row["sampled"][key].as_u64().unwrap();
         clocks("clocks") + clocks("outlier_clocks")
@@ -491,7 +491,7 @@ fn an_app_that_dawdles_is_found_on_the_timeline() {
     println!("an app that dawdles is found on the timeline: ok");
 }
 
-fn devices_tell_their_states() {
+fn devices_report_their_states() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let network = |socket: &str| {
         format!(
@@ -521,7 +521,7 @@ fn devices_tell_their_states() {
     let one = sandbox.bellows(&["show", "vhost", "other"]).fine().stdout;
     assert!(one.starts_with("other (") && !one.contains("guest"), "{one}");
 
-    // `show status` tells what they say, whatever it is.
+    // `show status` prints any state.
     let said = sandbox.bellows(&["show", "status", "other"]).fine().stdout;
     assert!(
         said.starts_with("other (device):\n  device: virtio-net\n  kind: vhost-user\n  socket: /run/o\n"),
@@ -537,7 +537,7 @@ fn devices_tell_their_states() {
     assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
     assert!(said.stderr.contains("`end` of `network` is a sink, not an app with a status"), "{said:?}");
 
-    // After a reload it is the new app that answers; the other has been kept.
+    // After a reload the new app answers; the other has been kept.
     sandbox.write("network.toml", &network("/run/b"));
     sandbox.bellows(&["reload", "network"]).fine();
     let both = sandbox.bellows(&["show", "vhost"]).fine().stdout;
@@ -585,7 +585,7 @@ fn two_clocks_a_packet_are_found() {
     println!("two clocks a packet are found: ok");
 }
 
-fn what_an_app_does_instead_of_passing_packets_on_is_told() {
+fn activities_other_than_forwarding_are_shown() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let said = sandbox.bellows(&["appbench", "lazy", "--processes", "1", "--packets", "1000"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(2), ""), "{said:?}");
@@ -593,10 +593,10 @@ fn what_an_app_does_instead_of_passing_packets_on_is_told() {
     println!("what an app does instead of passing packets on is told: ok");
 }
 
-fn a_panic_in_a_measurement_is_told_with_its_place() {
+fn a_panic_in_a_measurement_is_reported_with_its_place() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let here = format!(" at {}:", file!());
-    // At once; in the midst of the measurement; when the app is made.
+    // At once; in the middle of the measurement; when the app is made.
     for (app, why) in [
         ("bomb(at = 10)", "error: `bomb` panicked: the fuse is \"short\""),
         ("bomb(at = 200000)", "error: `bomb` panicked: the fuse is \"short\""),
@@ -612,8 +612,8 @@ fn a_panic_in_a_measurement_is_told_with_its_place() {
     println!("a panic in a measurement is told with its place: ok");
 }
 
-/// What `show hot` says of the network with two apps of one type, of which one takes nearly all of the time; nothing if
-/// sampling is not permitted here.
+/// The output of `show hot` for the network with two apps of one type, of which one takes nearly all of the time;
+/// `None` if sampling is not permitted here.
 #[cfg(target_arch = "x86_64")]
 fn hot(test: &str, sandbox: &Sandbox, words: &[&str]) -> Option<support::Said> {
     let said = sandbox.bellows(&[&["show", "hot", "--for", "700ms"], words].concat());
@@ -648,7 +648,7 @@ fn the_app_that_takes_long_is_hot() {
     assert!(text.lines().any(|line| line.starts_with("> ") && line.contains('%')), "{text}");
 
     let text = hot(test, &sandbox, &["--app", "light"]).unwrap().stdout;
-    // Code that both share may be either's; what is `heavy`'s alone is not told.
+    // Code that both share may be either's; `heavy`'s own is distinct.
     assert!(text.contains("`light` has "), "{text}");
     let report = hot(test, &sandbox, &["--app", "light", "--json"]).unwrap().json();
     let of_light = |function: &Value| function["apps"].as_array().unwrap().contains(&json!("light"));
@@ -663,7 +663,7 @@ fn the_app_that_takes_long_is_hot() {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn apps_of_one_type_are_told_apart_by_the_native_schedule_alone() {
+fn apps_of_one_type_are_distinguished_by_the_native_schedule_alone() {
     let sandbox = Sandbox::of(std::env::current_exe().unwrap());
     let network = sandbox.write("network.toml", BURNING);
     for schedule in ["nested", "flat"] {

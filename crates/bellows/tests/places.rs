@@ -1,6 +1,6 @@
-//! Where networks are found: one user's wherever they were started, and for root those of all users.
+//! The search for networks: one user's wherever they were started, and for root those of all users.
 //!
-//! These tests need the real directories, `/run/user` and `/dev/shm`. Each has them to itself, in a mount namespace.
+//! These tests need the real directories `/run/user` and `/dev/shm`. Each test has its own, in a mount namespace.
 
 mod support;
 
@@ -16,7 +16,7 @@ use bellows_testkit::skips::is_skipped;
 use serde_json::{Value, json};
 use support::{ENDLESS, Said, Sandbox};
 
-/// A user that every system has by name, and one that none has.
+/// A user that every system has by name, and a user without a name.
 const NOBODY: u32 = 65534;
 const UNNAMED: u32 = 54321;
 
@@ -33,7 +33,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// One for a test; `None` if it is skipped, because this system lets this user make none.
+    /// A system for a test; `None` if the test is skipped, because this system does not permit it.
     fn new(test: &str) -> Option<Machine> {
         // A small system has no /run/user.
         const MOUNT: &str = "mount -t tmpfs -o mode=755 none /run && mkdir -m 755 /run/user && \
@@ -65,13 +65,13 @@ impl Machine {
         Some(Machine { sandbox, holder: holder? })
     }
 
-    /// One in which there are several users.
+    /// A system with several users.
     fn of_root(test: &str) -> Option<Machine> {
         let reason = (me() != 0).then(|| "only root can run programs as other users".to_owned());
         if is_skipped(test, reason) { None } else { Machine::new(test) }
     }
 
-    /// A program that runs there.
+    /// A program to run there.
     fn command(&self, user: &User) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.holder.id().to_string(), "--mount"]);
@@ -97,7 +97,7 @@ impl Machine {
         said.stdout
     }
 
-    /// What a login does.
+    /// The effects of a login.
     fn log_in(&self, user: u32) {
         let folder = format!("/run/user/{user}");
         // Inside a user namespace, the user is called root.
@@ -120,7 +120,7 @@ impl Machine {
         while !seen.contains("running `") {
             assert!(log.read_line(&mut seen).unwrap() > 0, "it ended: {seen}");
         }
-        // A nested namespace is another one with each command, which does not see the others.
+        // A nested namespace is a new one for each command, which does not see the others.
         if user.namespaces < 2 {
             eventually("the control socket", || self.bellows(user, &["show", "status", name]).code == Some(0));
         }
@@ -143,13 +143,13 @@ impl Drop for Machine {
     }
 }
 
-/// Who runs a program, and how.
+/// The user and environment of a program.
 #[derive(Clone, Copy)]
 struct User {
     number: u32,
     /// Whether `XDG_RUNTIME_DIR` is set, as in a login.
     has_login: bool,
-    /// In how many user namespaces, one in the other, the user is root.
+    /// The number of nested user namespaces in which the user is root.
     namespaces: usize,
 }
 
@@ -172,13 +172,13 @@ struct Network {
 }
 
 impl Network {
-    /// Kills it as a crash would end it.
+    /// Kills it, like a crash.
     fn crash(mut self) {
         self.child.kill().unwrap();
         assert_eq!(self.child.wait().unwrap().signal(), Some(9));
     }
 
-    /// Waits for its end, in order.
+    /// Waits for its normal end.
     fn wait(mut self) {
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
@@ -301,7 +301,7 @@ fn root_sees_the_networks_of_all_users() {
     ] {
         machine.bellows(&root, words).fine();
     }
-    // Without a name, root's own is meant.
+    // Without a name, root's own is chosen.
     assert_eq!(machine.bellows(&root, &["show", "--json"]).fine().json()["name"], json!("own"));
     // The counters go on.
     let packets =
@@ -329,11 +329,11 @@ fn root_sees_the_networks_of_all_users() {
 }
 
 #[test]
-fn counters_of_another_user_that_are_cut_short_do_no_harm() {
-    let Some(machine) = Machine::of_root("counters_of_another_user_that_are_cut_short_do_no_harm") else { return };
+fn truncated_counters_of_another_user_do_no_harm() {
+    let Some(machine) = Machine::of_root("truncated_counters_of_another_user_do_no_harm") else { return };
     let root = logged_out();
     let network = machine.start(&user(NOBODY), "net");
-    // The engine would not survive it if its own files were cut short.
+    // The engine would not survive the truncation of its own files.
     let folder = format!("/dev/shm/bellows-{NOBODY}/cut");
     machine.shell(
         &user(NOBODY),
@@ -356,7 +356,7 @@ fn counters_of_another_user_that_are_cut_short_do_no_harm() {
             assert!(said.code == Some(1) && said.stderr.contains("cannot be read"), "{words:?}: {said:?}");
         }
     }
-    // A file that is too large, and what is no file.
+    // A file that is too large, and one that is not a file.
     for spoil in ["truncate -s 1G", "rm -f counters && ln -s /etc/passwd", "rm -f counters && mkfifo"] {
         machine.shell(&root, &format!("cd {folder} && {spoil} counters && chown -h {NOBODY} counters"));
         let said = machine.bellows(&root, &["show", "cut"]);
@@ -366,8 +366,8 @@ fn counters_of_another_user_that_are_cut_short_do_no_harm() {
 }
 
 #[test]
-fn what_another_user_puts_there_leads_root_nowhere() {
-    let Some(machine) = Machine::of_root("what_another_user_puts_there_leads_root_nowhere") else { return };
+fn root_does_not_follow_another_users_links() {
+    let Some(machine) = Machine::of_root("root_does_not_follow_another_users_links") else { return };
     let (root, nobody) = (logged_out(), user(NOBODY));
     let own = machine.start(&root, "own");
     let mut victim = Killed(Command::new("sleep").arg("1000").spawn().unwrap());
@@ -395,7 +395,7 @@ fn what_another_user_puts_there_leads_root_nowhere() {
     }
     assert_eq!(victim.0.try_wait().unwrap(), None, "a process of root's was killed");
     assert_eq!(machine.seen(&root), seen, "root's network runs on");
-    // A directory that others can enter says nothing of its owner.
+    // A directory that others can enter proves nothing about its owner.
     machine.shell(&nobody, &format!("chmod 755 /dev/shm/bellows-{NOBODY}"));
     assert_eq!(names(&machine.seen(&root)), ["own"]);
     drop(own);
@@ -416,7 +416,7 @@ fn root_of_a_user_namespace_does_not_meet_root() {
         let network = machine.start(&inside, "net");
         assert_eq!(names(&machine.seen(&root)), ["net", "nobody/net"]);
         if namespaces == 1 {
-            // The user outside and root inside are one.
+            // The user outside and root inside are the same.
             assert!(Path::new(&format!("/proc/{}/root/dev/shm", machine.holder.id())).exists());
             machine.shell(&root, &format!("test -d /dev/shm/bellows-{NOBODY}/net"));
             for user in [inside, user(NOBODY)] {

@@ -1,4 +1,4 @@
-//! What crashed networks leave, and where networks are found.
+//! The remains of crashed networks, and the search for networks.
 
 mod support;
 
@@ -6,7 +6,7 @@ use bellows_testkit::eventually;
 use serde_json::json;
 use support::{ENDLESS, Running, Sandbox, Signal};
 
-/// Kills a network as a crash would end it.
+/// Kills a network, like a crash.
 fn crash(running: Running<'_>) {
     running.signal(Signal::KILL);
     assert_eq!(running.wait().code, None);
@@ -64,7 +64,7 @@ fn starting_a_name_again_keeps_what_its_crashes_left() {
     let said = sandbox.bellows(&["show", "endless@9"]);
     assert!(said.code == Some(2) && said.stderr.contains("endless@"), "{said:?}");
 
-    // A run goes on beside them, and its end leaves them.
+    // A run continues beside them, and its end leaves them.
     let running = sandbox.start(&[&network]);
     assert_eq!(sandbox.bellows(&["show", "--json"]).fine().json()["pid"], json!(running.pid()));
     sandbox.bellows(&["stop"]).fine();
@@ -80,7 +80,7 @@ fn a_zombie_is_a_crashed_network() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let running = sandbox.start(&[&network]);
-    // Nobody waits for its end meanwhile, so that it stays a zombie.
+    // Its parent does not wait for it, so it stays a zombie.
     running.signal(Signal::KILL);
     eventually("crashed", || sandbox.bellows(&["ps", "--json"]).fine().json()[0]["state"] == json!("crashed"));
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", running.pid())).unwrap();

@@ -1,6 +1,6 @@
 //! A Linux guest under QEMU, with both its network cards at one Bellows: it talks to itself through the network, with
-//! segmentation and checksums left to others and without, over rings of every kind, while its driver is replaced and
-//! Bellows dies and returns.
+//! and without offloaded segmentation and checksums, over rings of every kind, while its driver is replaced and Bellows
+//! dies and returns.
 
 mod support;
 
@@ -11,7 +11,7 @@ use bellows_testkit::skips::{is_left_out, is_skipped};
 use support::vhost::{Network, moved, negotiated, port_status, socket, wait_for_driver};
 use support::{Running, Sandbox, Signal};
 
-/// The ports of the network, which are joined crosswise.
+/// The ports of the network, connected crosswise.
 const PORTS: [&str; 2] = ["near", "far"];
 
 /// The largest frame that is not a GSO packet.
@@ -41,7 +41,7 @@ fn assert_options(options: &BTreeSet<String>, with: &[&str], without: &[&str]) {
     }
 }
 
-/// The mean length of what a port has sent to its driver so far.
+/// The mean length of the frames that a port has sent to its driver so far.
 fn mean_length(running: &Running<'_>, port: &str) -> u64 {
     let counters = running.counters();
     let apps = counters["apps"].as_array().unwrap();
@@ -55,14 +55,14 @@ fn short_talk(guest: &mut Guest) {
     guest.run("exchange 4");
 }
 
-/// The driver lets both devices go and takes them again.
+/// Unbinds the driver from both devices and binds it again.
 fn rebind(guest: &mut Guest) {
     guest.run("for card in virtio0 virtio1; do echo $card >/sys/bus/virtio/drivers/virtio_net/unbind; done");
     guest.run("for card in virtio0 virtio1; do echo $card >/sys/bus/virtio/drivers/virtio_net/bind; done");
     guest.run("cards");
 }
 
-/// All that two hosts have to say to each other.
+/// All the traffic between two hosts.
 fn talk(guest: &mut Guest) {
     guest.run("ping -c 5 -A -W 30 10.0.0.2");
     guest.run("ping -c 5 -A -W 30 -s 20000 10.0.0.2");
@@ -134,7 +134,7 @@ fn a_guest_changes_drivers_and_bellows_returns() {
         assert_options(&options(&sandbox, &running, port), &modern, &["packed"]);
     }
 
-    // QEMU comes back to a Bellows that comes back.
+    // QEMU reconnects to a restarted Bellows.
     running.signal(Signal::KILL);
     drop(running);
     let running = sandbox.start(&[&network]);
@@ -184,8 +184,9 @@ fn packed_rings_with_several_queues_and_a_plain_card() {
     for port in [&near, &far] {
         wait_for_driver(&sandbox, &running, port);
     }
-    // Where a packed ring is, only its device knows, and this QEMU does not know it when that has died (7.2,
-    // `virtio_queue_packed_restore_last_avail_idx`): the driver must begin anew.
+    // Only the device knows the position of a packed ring, and this QEMU (7.2,
+    // `virtio_queue_packed_restore_last_avail_idx`) does not know it after the device has died: the driver must start
+    // anew.
     rebind(&mut guest);
     short_talk(&mut guest);
     assert_options(&options(&sandbox, &running, "near"), &rich, &[]);

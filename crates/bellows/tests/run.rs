@@ -16,7 +16,7 @@ use support::{ENDLESS, IDLE, Sandbox, Signal, root};
 /// The packets of `examples/captures/quickstart.pcap`.
 const PACKETS: u64 = 2_972;
 
-/// The examples, as a newcomer has them.
+/// The examples, as in a new checkout.
 fn copy_examples(sandbox: &Sandbox) {
     fs::create_dir(sandbox.path("captures")).unwrap();
     let capture = "captures/quickstart.pcap";
@@ -52,8 +52,8 @@ fn the_quickstart_says_where_every_packet_went() {
 }
 
 #[test]
-fn tcpdump_reads_what_the_quickstart_wrote() {
-    if !has_program("tcpdump_reads_what_the_quickstart_wrote", "tcpdump") {
+fn tcpdump_reads_the_quickstarts_output() {
+    if !has_program("tcpdump_reads_the_quickstarts_output", "tcpdump") {
         return;
     }
     let sandbox = Sandbox::new();
@@ -65,13 +65,13 @@ fn tcpdump_reads_what_the_quickstart_wrote() {
         String::from_utf8(output.stdout).unwrap()
     };
     let written = read("quickstart-out.pcap");
-    // Each packet is a line that starts with its time; the bytes are in lines that start with a tab.
+    // Each packet is a line that starts with its time; its bytes are in lines that start with a tab.
     assert_eq!(written.lines().filter(|line| !line.starts_with('\t')).count() as u64, PACKETS);
     assert_eq!(written, read("captures/quickstart.pcap"));
 }
 
 #[test]
-fn the_json_report_has_all_that_the_text_has() {
+fn the_json_report_has_everything_in_the_text() {
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
     let report = sandbox.bellows(&["run", "quickstart.toml", "--json", "--name", "mine"]).fine().json();
@@ -97,10 +97,10 @@ fn every_example_is_right_and_runs() {
         assert!(checked.stdout.contains("fine"), "{checked:?}");
         let said = sandbox.bellows(&["run", &name, "--duration", "2s", "--json"]);
         let report = said.json();
-        // Machines that are not there send nothing.
+        // Machines that do not exist send nothing.
         let moves = report["links"][0]["packets"].as_u64().unwrap() > 0;
         assert_eq!(moves, name != "two-machines.toml", "{name}");
-        // The one that impairs its packets compares them and fails the run on purpose.
+        // The network that impairs its packets compares them and fails the run on purpose.
         assert_eq!(said.code, Some(i32::from(name == "impairment.toml")), "{name}: {report:#}");
     }
 }
@@ -115,7 +115,7 @@ fn all_schedules_do_the_same() {
             assert_eq!(report["schedule"], json!(schedule));
         }
         for app in report["apps"].as_array_mut().unwrap() {
-            // Which breaths are sampled is left to chance.
+            // Breaths are sampled at random.
             app["account"].take();
         }
         (report["links"].clone(), report["apps"].clone())
@@ -156,7 +156,7 @@ fn mistakes_are_reported_all_at_once_and_nothing_is_touched() {
 }
 
 #[test]
-fn an_output_that_cannot_be_made_is_a_mistake_too() {
+fn an_output_that_cannot_be_created_is_an_error_too() {
     let sandbox = Sandbox::new();
     copy_examples(&sandbox);
     let said = sandbox.bellows(&["run", "quickstart.toml", "--set", "apps.file.path=nowhere/out.pcap"]);
@@ -210,7 +210,7 @@ fn a_damaged_capture_fails_the_run_after_all_whole_packets() {
 fn a_folder_that_cannot_be_used_is_named_with_the_way_out() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
-    // No folder can be made in /proc, by anybody.
+    // Nobody can make a folder in /proc.
     let output = sandbox.command(&["run", &network]).env("BELLOWS_RUNTIME_DIR", "/proc/bellows").output().unwrap();
     let said = support::Said::from(output);
     assert_eq!(said.code, Some(2), "{said:?}");
@@ -230,7 +230,7 @@ fn a_pool_that_runs_dry_is_a_counted_drop() {
 }
 
 #[test]
-fn long_packets_have_as_many_buffers_as_the_network_says() {
+fn long_packets_have_the_configured_number_of_buffers() {
     let sandbox = Sandbox::new();
     let network = "links = [\"source -> end\"]\n[apps.source]\napp = \"source\"\nsize = 9000\ncount = 1000\n\
                    [apps.end]\napp = \"sink\"\n[engine]\nlarge_packets = 40\n";
@@ -323,7 +323,7 @@ fn the_log_can_be_json_lines_or_silent() {
 }
 
 #[test]
-fn what_apps_hold_and_links_carry_at_the_end_is_named() {
+fn packets_left_in_apps_and_links_are_reported() {
     let sandbox = Sandbox::new();
     let network = sandbox.write(
         "network.toml",
@@ -342,7 +342,7 @@ fn what_apps_hold_and_links_carry_at_the_end_is_named() {
 }
 
 #[test]
-fn losses_that_nobody_asked_for_are_the_last_words_of_a_report() {
+fn unintended_losses_end_a_report() {
     let sandbox = Sandbox::new();
     // One frame as long as BIG TCP makes them, and one that fits.
     let mut capture = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 1 << 18, 1].map(u32::to_ne_bytes).concat();
@@ -365,7 +365,7 @@ fn losses_that_nobody_asked_for_are_the_last_words_of_a_report() {
 }
 
 #[test]
-fn what_reloads_remove_is_told_by_app_and_reason() {
+fn drops_of_reloads_are_reported_by_app_and_reason() {
     let sandbox = Sandbox::new();
     let ends = "[apps.source]\napp = \"source\"\nrate = \"10kpps\"\n[apps.end]\napp = \"sink\"\n";
     let with = format!(

@@ -1,5 +1,5 @@
-//! Breaths that take longer than they may: counted, logged with the app, kept in the timeline. The test binary is also
-//! the command: it runs as that when the variable `COMMAND` is set.
+//! Slow breaths: counted, logged with the app, kept in the timeline. The test binary is also the command: it runs as
+//! the command if the variable `COMMAND` is set.
 
 mod support;
 
@@ -17,20 +17,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use support::{Running, Sandbox, Signal};
 
-/// Much longer than the limit of these networks, which is much longer than a busy machine keeps a thread from running.
+/// Much longer than the limit of these networks, which is much longer than scheduling delays on a busy machine.
 const LONG: Duration = Duration::from_millis(1_500);
 
-/// How a sloth spends its time.
+/// The way in which a sloth spends its time.
 #[derive(Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum How {
-    /// It works.
+    /// It computes.
     Spin,
-    /// It waits.
+    /// It sleeps.
     Sleep,
-    /// It works when it is started.
+    /// It computes in `start`.
     Start,
-    /// It does not.
+    /// It is never slow.
     Never,
 }
 
@@ -41,7 +41,7 @@ struct Config {
     how: How,
 }
 
-/// Takes long once, for a packet that comes after some others.
+/// Takes long once, for a packet after some others.
 struct Sloth {
     how: How,
     packets: u64,
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     }
     let tests: [(&str, fn()); 5] = [
         ("a_slow_app_is_named_under_every_schedule", a_slow_app_is_named_under_every_schedule),
-        ("an_app_that_sleeps_is_told_from_one_that_works", an_app_that_sleeps_is_told_from_one_that_works),
+        ("sleeping_and_computing_apps_are_distinguished", sleeping_and_computing_apps_are_distinguished),
         ("a_stopped_process_is_nobodys_fault", a_stopped_process_is_nobodys_fault),
         ("a_slow_start_in_a_reload_is_named", a_slow_start_in_a_reload_is_named),
         ("without_a_limit_nothing_is_slow", without_a_limit_nothing_is_slow),
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs a test. Where it fails while the machine itself stood still (which is what these tests measure), it is run again.
+/// Runs a test. If it fails while the machine itself stood still, which these tests measure, it is run again.
 fn undisturbed(name: &str, test: fn()) {
     const ATTEMPTS: u32 = 5;
     const STILL: Duration = Duration::from_millis(200);
@@ -134,7 +134,7 @@ fn undisturbed(name: &str, test: fn()) {
     }
 }
 
-/// For how long a thread that only wants to sleep did not run.
+/// The time for which a thread that only wants to sleep did not run.
 fn longest_pause(is_over: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !is_over.load(Relaxed) {
@@ -149,7 +149,7 @@ fn sandbox() -> Sandbox {
     Sandbox::of(std::env::current_exe().unwrap())
 }
 
-/// A network whose breaths may take long, but not as long as a sloth does.
+/// A network with a limit on breaths that a sloth exceeds.
 fn network(how: &str, engine: &str) -> String {
     format!(
         r#"
@@ -170,7 +170,7 @@ how = "{how}"
     )
 }
 
-/// How many breaths were slow, and how often the process stood still.
+/// The numbers of slow breaths and of standstills.
 fn found(running: &Running<'_>) -> (u64, u64) {
     let engine = &running.counters()["engine"];
     (engine["slow_breaths"].as_u64().unwrap(), engine["standstills"].as_u64().unwrap())
@@ -220,7 +220,7 @@ fn a_slow_app_is_named_under_every_schedule() {
     }
 }
 
-fn an_app_that_sleeps_is_told_from_one_that_works() {
+fn sleeping_and_computing_apps_are_distinguished() {
     let sandbox = sandbox();
     let network = sandbox.write("slow.toml", &network("sleep", "busywait = true"));
     let mut running = sandbox.start(&[&network]);
@@ -266,7 +266,7 @@ fn a_slow_start_in_a_reload_is_named() {
     sandbox.bellows(&["reload"]).fine();
     running.wait_for_log("in the app `last` (starting), of which ");
     assert_eq!(found(&running), (1, 0));
-    // What was counted is kept, and the watchdog sees the new configuration.
+    // The counts are kept, and the watchdog uses the new configuration.
     sandbox.write("slow.toml", &network("spin", ""));
     sandbox.bellows(&["reload"]).fine();
     eventually("the second slow breath", || found(&running) == (2, 0));

@@ -1,4 +1,4 @@
-//! What a person meets at the terminal: help, `top`, completions, characters, and readers that go away.
+//! The user interface at the terminal: help, `top`, completions, character sets, and readers that go away.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn commands(sandbox: &Sandbox) -> Vec<Vec<String>> {
         let help = sandbox.bellows(&help).fine().stdout;
         let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
         let listed = listed.take_while(|line| !line.is_empty());
-        // What continues the line above is indented further.
+        // Continuation lines are indented further.
         let names =
             listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()));
         commands.extend(names.filter(|name| *name != "help").map(|name| [&words[..], &[name.to_owned()]].concat()));
@@ -38,7 +38,7 @@ fn commands(sandbox: &Sandbox) -> Vec<Vec<String>> {
     commands
 }
 
-/// A row of so many counters between a source and a sink.
+/// A chain of this many counters between a source and a sink.
 fn chain(counters: usize) -> String {
     let mut text = "links = [\n".to_owned();
     let name = |index: usize| match index {
@@ -56,7 +56,7 @@ fn chain(counters: usize) -> String {
     text
 }
 
-/// Starts a command, reads so many lines, and closes the pipe. The command must end by itself, and well.
+/// Starts a command, reads this many lines, and closes the pipe. The command must end by itself, successfully.
 fn ends_without_reader(sandbox: &Sandbox, words: &[&str], lines: usize) {
     let mut child = sandbox.command(words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -86,7 +86,7 @@ fn commands_end_when_nobody_reads_them_any_more() {
     let (busy, idle) = (sandbox.write("busy.toml", ENDLESS), sandbox.write("idle.toml", IDLE));
     let (_busy, _idle) = (sandbox.start(&[&busy]), sandbox.start(&[&idle]));
     ends_without_reader(&sandbox, &["top", "busy", "--interval", "50ms"], 3);
-    // Nothing more is to be printed for an hour.
+    // Nothing more will be printed for an hour.
     ends_without_reader(&sandbox, &["top", "busy", "--interval", "1h"], 3);
     ends_without_reader(&sandbox, &["top", "busy", "--interval", "50ms", "--json"], 1);
     ends_without_reader(&sandbox, &["trace", "idle", "--for", "1h"], 0);
@@ -123,7 +123,7 @@ fn a_part_that_is_misspelled_is_answered_with_the_parts() {
     }
     assert!(said(&["show", "endles"]).stderr.contains("did you mean `endless`?"));
     assert!(said(&["show", "counters"]).stderr.contains("several networks"));
-    // The other way round can mean but one thing.
+    // With the arguments swapped there is only one meaning.
     assert!(sandbox.bellows(&["show", "endless", "links"]).fine().stdout.starts_with("LINK"));
 }
 
@@ -179,7 +179,7 @@ fn brief_help_fits_a_terminal_and_says_where_the_rest_is() {
         assert!(brief.contains("Usage: bellows"), "{brief}");
         let widest = brief.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= 80, "{words:?}: {widest} columns in\n{brief}");
-        // The list of commands, and what has over 15 options, are longer than a screen.
+        // The list of commands, and commands with over 15 options, are longer than a screen.
         let most = if words.is_empty() || words == ["appbench"] || words == ["bench", "vring"] { 30 } else { 25 };
         let lines = brief.lines().count();
         assert!(lines <= most, "{words:?}: {lines} lines in\n{brief}");
@@ -200,7 +200,7 @@ fn help_wraps_at_the_width_of_the_terminal() {
 }
 
 #[test]
-fn what_people_try_first_works_or_is_answered() {
+fn first_attempts_work_or_get_a_hint() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     assert!(sandbox.bellows(&["validate", &network]).fine().stdout.contains("fine"));
@@ -227,7 +227,7 @@ fn what_people_try_first_works_or_is_answered() {
 }
 
 #[test]
-fn a_picture_is_drawn_in_the_format_of_its_name_or_refused() {
+fn a_picture_has_the_format_of_its_extension_or_is_rejected() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     for (file, begins) in [("a.svg", "<svg"), ("a.dot", "digraph"), ("a.gv", "digraph"), ("a.txt", "┌"), ("a", "┌")]
@@ -266,7 +266,7 @@ fn nothing_but_ascii_is_written_under_the_c_locale() {
         commands.push(vec!["apps", app]);
         commands.push(vec!["apps", app, "--json"]);
     }
-    // Those that `show` itself lists.
+    // The parts that `show` itself lists.
     let parts = sandbox.bellows(&["show", "latnecy"]).stderr;
     let parts = parts.split_once("(parts: ").and_then(|(_, rest)| rest.split_once(';')).unwrap().0;
     assert!(parts.contains("status") && parts.contains("hot"), "{parts}");
@@ -433,7 +433,7 @@ fn top_prints_tables_or_a_line_of_json_at_each_interval() {
     assert!(said.code == Some(2) && said.stderr.contains("drop-rate"), "{said:?}");
 }
 
-/// Runs a shell with the script of the command and these lines behind it; what it printed.
+/// Runs a shell with the command's script followed by these lines, and returns its output.
 fn shell(sandbox: &Sandbox, shell: &str, prelude: &str, lines: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_bellows"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
@@ -452,7 +452,7 @@ fn shell(sandbox: &Sandbox, shell: &str, prelude: &str, lines: &str) -> String {
     said.stdout
 }
 
-/// What is completed, and one of the candidates for it.
+/// Words to complete, and one of the candidates for each.
 const COMPLETED: [(&[&str], &str); 9] = [
     (&["show", "lat"], "latency"),
     (&["show", "interf"], "interfaces"),
@@ -466,7 +466,7 @@ const COMPLETED: [(&[&str], &str); 9] = [
 ];
 
 #[test]
-fn bash_completes_what_there_is_at_that_moment() {
+fn bash_completes_the_current_names() {
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let _running = sandbox.start(&[&network]);
@@ -493,14 +493,14 @@ fn bash_completes_what_there_is_at_that_moment() {
 }
 
 #[test]
-fn zsh_completes_what_there_is_at_that_moment() {
-    if !has_program("zsh_completes_what_there_is_at_that_moment", "zsh") {
+fn zsh_completes_the_current_names() {
+    if !has_program("zsh_completes_the_current_names", "zsh") {
         return;
     }
     let sandbox = Sandbox::new();
     let network = sandbox.write("endless.toml", ENDLESS);
     let _running = sandbox.start(&[&network]);
-    // What the completion system would do: keep the function, and show the candidates.
+    // A stand-in for the completion system: keep the function, and show the candidates.
     let prelude = "compdef() { }\n_describe() { print -r -- ${(P)@[-1]} }";
     let mut lines = String::new();
     for (words, _) in COMPLETED {
@@ -519,8 +519,8 @@ fn zsh_completes_what_there_is_at_that_moment() {
 }
 
 #[test]
-fn fish_completes_what_there_is_at_that_moment() {
-    if !has_program("fish_completes_what_there_is_at_that_moment", "fish") {
+fn fish_completes_the_current_names() {
+    if !has_program("fish_completes_the_current_names", "fish") {
         return;
     }
     let sandbox = Sandbox::new();

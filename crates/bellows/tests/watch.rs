@@ -1,4 +1,4 @@
-//! `trace` and `tap`: packets that are watched while they go through a running network.
+//! `trace` and `tap`: watching packets of a running network.
 
 mod support;
 
@@ -15,7 +15,7 @@ use bellows_testkit::programs::has_program;
 use serde_json::{Value, json};
 use support::{ENDLESS, IDLE, Running, Said, Sandbox, Signal, signal};
 
-/// Numbered UDP packets to a tee: one copy is cut and comes late, the other is lost.
+/// Numbered UDP packets to a tee: one copy is truncated and delayed, the other is lost.
 const FORKED: &str = r#"
 links = [
   "source.output -> copy.input",
@@ -48,7 +48,7 @@ app = "sink"
 app = "sink"
 "#;
 
-/// A network whose packets are recorded by the `pcap-writer`, too.
+/// A network whose packets are also recorded by the `pcap-writer`.
 const RECORDED: &str = r#"
 links = ["source.output -> copy.input", "copy.file -> file.input", "copy.end -> end.input"]
 [apps.source]
@@ -66,7 +66,7 @@ path = "all.pcap"
 app = "sink"
 "#;
 
-/// What was done with a packet, step by step: the app, what it did, where that led, and after which step.
+/// The steps of a packet: the app, its action, the destination, and the step before.
 fn steps(packet: &Value) -> Vec<(String, String, Option<u64>)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let step = |step: &Value| {
@@ -80,7 +80,7 @@ fn steps(packet: &Value) -> Vec<(String, String, Option<u64>)> {
     packet["steps"].as_array().unwrap().iter().map(step).collect()
 }
 
-/// A network that is over as soon as a test is.
+/// A network that ends soon after a test.
 fn run<'a>(sandbox: &'a Sandbox, network: &str) -> Running<'a> {
     let network = sandbox.write("network.toml", network);
     sandbox.start(&[&network])
@@ -113,7 +113,7 @@ fn packets_are_followed_through_copies_delays_and_losses() {
         assert!(step(5)["after_ns"].as_u64() > Some(2_500_000), "the delay takes 3 ms: {packet:#}");
         assert!(step(0)["summary"].as_str().unwrap().ends_with(": UDP, length 58"), "{packet:#}");
         assert!(step(3)["summary"].as_str().unwrap().starts_with("IP truncated-ip - 40 bytes missing! "), "{packet:#}");
-        // The packets are numbered behind their headers, and follow one another.
+        // The packets are numbered after their headers, and consecutive.
         let data = step(0)["data"].as_str().unwrap();
         let sequence = u64::from_str_radix(&data[2 * 42..2 * 50], 16).unwrap();
         assert!(last.is_none_or(|last| sequence == last + 1), "{last:?}, {sequence}");
@@ -131,7 +131,7 @@ fn packets_are_followed_through_copies_delays_and_losses() {
 }
 
 #[test]
-fn packets_that_are_on_their_way_are_said_to_be_so() {
+fn packets_on_their_way_are_marked() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, &FORKED.replace("3ms", "1h"));
     let started = Instant::now();
@@ -143,7 +143,7 @@ fn packets_that_are_on_their_way_are_said_to_be_so() {
 }
 
 #[test]
-fn whoever_waits_in_vain_is_told_for_what() {
+fn waiting_in_vain_ends_with_the_reason() {
     let sandbox = Sandbox::new();
     let running = run(&sandbox, IDLE);
     eventually("the hour's packet", || running.counters()["links"][0]["packets"] == 1);
@@ -180,13 +180,13 @@ fn whoever_waits_in_vain_is_told_for_what() {
     running.wait().fine();
 }
 
-/// Ends a command as Ctrl-C does.
+/// Ends a command like Ctrl-C.
 fn interrupt(child: Child) -> Said {
     signal(&child, Signal::INT);
     Said::from(child.wait_with_output().unwrap()).fine()
 }
 
-/// Starts `tap` and waits until it is seen to write.
+/// Starts `tap` and waits until it writes.
 fn tap(sandbox: &Sandbox, link: &str, words: &[&str]) -> Child {
     let mut command = sandbox.command(&[&["tap", "network", link], words].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -235,7 +235,7 @@ fn a_count_and_a_length_limit_a_tap() {
 }
 
 #[test]
-fn what_cannot_be_tapped_is_a_mistake_and_no_file_is_left() {
+fn an_impossible_tap_is_an_error_and_leaves_no_file() {
     let sandbox = Sandbox::new();
     let _running = run(&sandbox, RECORDED);
     for (link, hint) in [
@@ -267,8 +267,8 @@ fn a_terminal_is_no_place_for_a_capture() {
 }
 
 #[test]
-fn tcpdump_shows_what_passes_while_it_passes() {
-    const TEST: &str = "tcpdump_shows_what_passes_while_it_passes";
+fn tcpdump_shows_packets_while_they_pass() {
+    const TEST: &str = "tcpdump_shows_packets_while_they_pass";
     if !has_program(TEST, "tcpdump") {
         return;
     }
@@ -298,7 +298,7 @@ fn a_pipe_that_nobody_reads_ends_a_tap_quietly() {
         let link = if network == IDLE { "source.output -> end.input" } else { "copy.end -> end.input" };
         let mut child = tap(&sandbox, link, &["-w", "-"]);
         if network == IDLE {
-            // Without a packet nobody knows of which link type the file is to be.
+            // Without a packet, the file's link type is unknown.
             eventually("a client", || clients(&running) == 1);
         } else {
             child.stdout.as_mut().unwrap().read_exact(&mut [0; 24]).unwrap();
@@ -309,7 +309,7 @@ fn a_pipe_that_nobody_reads_ends_a_tap_quietly() {
     }
 }
 
-/// How many clients a run serves.
+/// The number of clients that a run serves.
 fn clients(running: &Running<'_>) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
     let names = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
@@ -341,7 +341,7 @@ fn a_slow_reader_misses_packets_and_holds_nobody_up() {
     capture.read_exact(&mut [0; 24]).unwrap();
     let passed = || running.counters()["links"][0]["packets"].as_u64().unwrap();
     let before = passed();
-    // 32 MiB may wait, and what fits into sockets and pipes.
+    // 32 MiB may wait, and the capacity of sockets and pipes.
     eventually("packets that go on", || passed() > before + 100_000);
     let reader = thread::spawn(move || {
         let mut bytes = Vec::new();

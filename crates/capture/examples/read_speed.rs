@@ -1,6 +1,7 @@
-//! How fast a capture file is read: `cargo run --release -p bellows-capture --example read_speed FILE [ROUNDS]`.
+//! Measures how fast a capture file is read: `cargo run --release -p bellows-capture --example read_speed FILE
+//! [ROUNDS]`.
 //!
-//! Each round opens the file anew; the first also brings it into the page cache. `write_speed` makes a file for it.
+//! Each round opens the file anew; the first also brings it into the page cache. `write_speed` makes such a file.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -18,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut reader = Reader::open(&path)?;
         let mut bytes = 0;
         while let Some(record) = reader.next_record()? {
-            // A consumer looks at least at the first byte.
+            // A consumer reads at least the first byte.
             black_box(record.data.first());
             bytes += record.data.len();
         }

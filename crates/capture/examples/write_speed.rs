@@ -1,6 +1,7 @@
-//! How fast a capture file is written: `cargo run --release -p bellows-capture --example write_speed FILE [RECORDS]`.
+//! Measures how fast a capture file is written: `cargo run --release -p bellows-capture --example write_speed FILE
+//! [RECORDS]`.
 //!
-//! The file gets packets of 60 bytes, and is pcapng if its name ends so.
+//! The packets have 60 bytes. The file is pcapng if its name ends with `.pcapng`.
 
 use std::time::Instant;
 

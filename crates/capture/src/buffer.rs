@@ -1,4 +1,4 @@
-//! A window on the decompressed bytes of a file, in which the parsers find whole records.
+//! A window on the decompressed bytes of a file, in which the parsers find complete records.
 
 use std::io;
 
@@ -7,29 +7,29 @@ use crate::error::ErrorKind;
 use crate::format::Compression;
 use crate::source::{Source, Taken};
 
-/// Fits into a second-level cache, and is large enough for the system call to cost nothing a packet.
+/// Fits into a second-level cache, and is large enough that system calls cost nothing per packet.
 const CAPACITY: usize = Budget::PIECE as usize;
 
 pub(crate) struct Buffer {
-    /// Gone only while a rewind replaces it.
+    /// `None` only while a rewind replaces it.
     source: Option<Source>,
     data: Vec<u8>,
     start: usize,
     end: usize,
     /// Offset of `data[0]` in the file.
     base: u64,
-    /// Whether reading failed; a decompressor is not to be called again then.
+    /// Whether reading failed. A decompressor must not be called again after that.
     failed: bool,
 }
 
-/// Whether the bytes are there that were asked for.
+/// The result of asking for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// They are.
+    /// The bytes are there.
     Whole,
-    /// The file ends before.
+    /// The file ends earlier.
     Short,
-    /// The budget is spent; those that have come stay.
+    /// The budget is spent. The bytes read so far stay.
     NotYet,
 }
 
@@ -38,13 +38,14 @@ impl Buffer {
         Self { source: Some(source), data: vec![0; CAPACITY], start: 0, end: 0, base: 0, failed: false }
     }
 
-    /// The bytes that are there, from the current position on.
+    /// The available bytes from the current position on.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.data[self.start..self.end]
     }
 
-    /// Moves the position on, and says where in the buffer the bytes passed over lie. They stay until the next `fill`.
+    /// Advances the position, and returns the range of the skipped bytes in the buffer. They stay until the next
+    /// `fill`.
     #[inline(always)]
     pub(crate) fn consume(&mut self, length: usize) -> usize {
         debug_assert!(length <= self.end - self.start);
@@ -53,7 +54,7 @@ impl Buffer {
         at
     }
 
-    /// Bytes that were consumed.
+    /// Consumed bytes.
     #[inline(always)]
     pub(crate) fn slice(&self, at: usize, length: usize) -> &[u8] {
         &self.data[at..at + length]
@@ -68,7 +69,7 @@ impl Buffer {
         self.source.as_ref().map_or(Compression::None, Source::compression)
     }
 
-    /// Bytes of the file that are behind the current position, or (compressed) behind what was decompressed.
+    /// Bytes of the file before the current position or, if compressed, those that have been decompressed.
     pub(crate) fn file_position(&self) -> u64 {
         match &self.source {
             Some(source) if source.compression() != Compression::None => source.consumed(),
@@ -76,7 +77,7 @@ impl Buffer {
         }
     }
 
-    /// Reads on until `need` bytes are there. Memory grows with what the file really holds, never by `need` alone.
+    /// Reads until `need` bytes are available. Memory grows with the actual data, never with `need` alone.
     #[cold]
     pub(crate) fn fill(&mut self, need: usize, budget: &mut Budget) -> Result<Filled, Box<ErrorKind>> {
         while self.end - self.start < need {
@@ -85,7 +86,7 @@ impl Buffer {
             }
             self.make_room(need);
             let Some(source) = &mut self.source else { return Ok(Filled::Short) };
-            // One step is as large as the buffer usually is, also when that has grown.
+            // A step is as large as the usual buffer, even if the buffer has grown.
             let room = (self.end + CAPACITY).min(self.data.len());
             match source.take(&mut self.data[self.end..room]) {
                 Ok(Taken::Bytes { count: 0, .. }) => return Ok(Filled::Short),
@@ -93,7 +94,7 @@ impl Buffer {
                     budget.charge(work);
                     self.end += count;
                 }
-                Ok(Taken::Nothing) => budget.charge(Budget::BARREN_STEP),
+                Ok(Taken::Nothing) => budget.charge(Budget::EMPTY_STEP),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.failed = true;
@@ -108,7 +109,7 @@ impl Buffer {
         Ok(Filled::Whole)
     }
 
-    /// A small file is never moved in the buffer, so that `rewind` finds it there whole.
+    /// A small file is never moved in the buffer, so that `rewind` finds it there complete.
     fn make_room(&mut self, need: usize) {
         let room = self.data.len() - self.end;
         if self.start > 0 && (room < CAPACITY / 2 || self.start + need > self.data.len()) {

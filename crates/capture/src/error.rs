@@ -1,4 +1,4 @@
-//! What can be wrong with a capture file.
+//! Errors of capture files.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::format::{Compression, LinkType};
 
-/// What was wrong, in which file. One pointer wide, so that it costs the hot path nothing.
+/// An error with the name of its file. It is one pointer wide, so that it costs the hot path nothing.
 #[derive(Debug)]
 pub struct Error(Box<Detail>);
 
@@ -26,13 +26,13 @@ impl Error {
         &self.0.file
     }
 
-    /// What was wrong.
+    /// The kind of error.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// Where in the (decompressed) file, in bytes from its start: the start of the record, block or header
-    /// concerned. `None` if the error has no place in the file, such as when it cannot be opened.
+    /// The offset in the (decompressed) file, in bytes: the start of the record, block or header concerned. `None` if
+    /// the error has no place in the file: for example, the file cannot be opened.
     pub fn offset(&self) -> Option<u64> {
         use ErrorKind::*;
         match self.0.kind {
@@ -55,13 +55,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {
-    // The message of the kind is part of this error's own, so the source is what lies below the kind.
+    // The message of the kind is part of this error's own, so the source is that of the kind.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&self.0.kind)
     }
 }
 
-/// The part of a file that an [`ErrorKind::Truncated`] is about.
+/// The part of a file in an [`ErrorKind::Truncated`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The header at the start of a pcap file.
@@ -82,16 +82,16 @@ impl fmt::Display for Part {
     }
 }
 
-/// What can be wrong with a pcapng block.
+/// A malformed pcapng block.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockProblem {
-    /// The total length is less than its own fields need.
+    /// The total length is less than the block's own fields need.
     #[error("claims a length of {length} bytes, but needs at least {minimum}")]
     TooShort {
         /// Total length in the block's header.
         length: u32,
-        /// What the fields of this type of block take.
+        /// The minimum for this type of block.
         minimum: u32,
     },
     /// The total length is not a multiple of 4.
@@ -100,7 +100,7 @@ pub enum BlockProblem {
         /// Total length in the block's header.
         length: u32,
     },
-    /// The total length is beyond what is accepted.
+    /// The total length exceeds the limit.
     #[error("claims a length of {length} bytes, more than the {limit} that are accepted")]
     TooLong {
         /// Total length in the block's header.
@@ -116,10 +116,10 @@ pub enum BlockProblem {
         /// At the end.
         trailer: u32,
     },
-    /// The packet would reach beyond the block.
+    /// The packet would extend beyond the block.
     #[error("claims {captured} bytes of packet, but has room for {room}")]
     PacketTooLong {
-        /// Captured length that the block gives.
+        /// The captured length in the block.
         captured: u32,
         /// Bytes of the block after its fixed fields.
         room: u32,
@@ -127,7 +127,7 @@ pub enum BlockProblem {
     /// A section header with another byte-order magic.
     #[error("has the byte-order magic {0:#010x} in place of 0x1a2b3c4d")]
     ByteOrderMagic(u32),
-    /// A section of a version that is not known.
+    /// An unknown version of a section.
     #[error("starts a section of version {major}.{minor}; versions 1.0 and 1.2 can be read")]
     SectionVersion {
         /// Major version.
@@ -135,18 +135,18 @@ pub enum BlockProblem {
         /// Minor version.
         minor: u16,
     },
-    /// A packet from an interface that the section has not described.
+    /// A packet of an interface that the section has not described.
     #[error("holds a packet of interface {interface}, but the section has described {known} so far")]
     UnknownInterface {
         /// Interface number within the section.
         interface: u32,
-        /// How many are known.
+        /// The number of interfaces described so far.
         known: u32,
     },
-    /// More interfaces than are accepted.
+    /// Too many interfaces.
     #[error("describes an interface beyond the {0} that are accepted in a file")]
     TooManyInterfaces(u32),
-    /// An option reaches beyond the block.
+    /// An option extends beyond the block.
     #[error("has an option {code} of {length} bytes that reaches beyond its end")]
     OptionTooLong {
         /// Option code.
@@ -154,17 +154,17 @@ pub enum BlockProblem {
         /// Length of its value.
         length: u16,
     },
-    /// An option whose value has a fixed size has another.
+    /// An option whose value must have a fixed size has another.
     #[error("has an option {code} of {length} bytes; it must have {expected}")]
     OptionLength {
         /// Option code.
         code: u16,
         /// Length of its value.
         length: u16,
-        /// The only length it may have.
+        /// The required length.
         expected: u16,
     },
-    /// A timestamp resolution that no 64-bit clock can have.
+    /// A timestamp resolution too fine for a 64-bit clock.
     #[error("gives a timestamp resolution of {base}^-{power} s, too fine for 64-bit timestamps")]
     Resolution {
         /// 2 or 10.
@@ -174,7 +174,7 @@ pub enum BlockProblem {
     },
 }
 
-/// What was wrong with a file. Offsets count bytes from the start of the (decompressed) file.
+/// The error of a file. Offsets count bytes from the start of the (decompressed) file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -185,13 +185,13 @@ pub enum ErrorKind {
     /// Reading failed.
     #[error("reading failed at offset {offset}: {source}")]
     Read {
-        /// How far the file had been read.
+        /// The number of bytes read before.
         offset: u64,
         /// The system's error.
         source: io::Error,
     },
 
-    /// The compressed data are damaged or cut short. All whole records before were delivered.
+    /// The compressed data are damaged or truncated. All complete records before were delivered.
     #[error(
         "the {} data are damaged or cut short after {offset} decompressed bytes: {source}; \
          what comes before can be read",
@@ -200,13 +200,13 @@ pub enum ErrorKind {
     Decompress {
         /// gzip or zstd.
         compression: Compression,
-        /// How far the decompressed data reached.
+        /// The length of the decompressed data before.
         offset: u64,
-        /// What the decompressor says.
+        /// The decompressor's error.
         source: io::Error,
     },
 
-    /// The file holds nothing.
+    /// The file is empty.
     #[error("the file is empty, not even the header of a capture is there")]
     Empty,
 
@@ -229,25 +229,25 @@ pub enum ErrorKind {
         minor: u16,
     },
 
-    /// The file ends too early. All whole records before were delivered.
+    /// The file ends too early. All complete records before were delivered.
     #[error(
         "the file ends inside {part} at offset {offset}: {have} of {need} bytes are there; it was cut short, and the {} before can be read",
         Count(*records)
     )]
     Truncated {
-        /// What the file ends in.
+        /// The part in which the file ends.
         part: Part,
-        /// Where that begins.
+        /// The start of this part.
         offset: u64,
-        /// Its bytes in the file.
+        /// Its available bytes.
         have: u64,
-        /// Its bytes in all (of the header alone, where that is cut).
+        /// Its full length (of the header alone, if that is truncated).
         need: u64,
         /// Records that were delivered before.
         records: u64,
     },
 
-    /// A record claims more bytes than a packet of its link type can have.
+    /// A record claims more bytes than its link type allows.
     #[error(
         "record {record} at offset {offset} claims {length} bytes, more than the {limit} that {link_type} packets may have; \
          the file is damaged there, and the {} before can be read",
@@ -256,33 +256,33 @@ pub enum ErrorKind {
     RecordTooLong {
         /// The record's number, from 1.
         record: u64,
-        /// Where it begins.
+        /// The start of the record.
         offset: u64,
-        /// The claim.
+        /// The claimed length.
         length: u32,
         /// The limit.
         limit: u32,
-        /// The link type that sets the limit.
+        /// The link type that determines the limit.
         link_type: LinkType,
     },
 
-    /// A pcapng block breaks the rules.
+    /// A pcapng block is malformed.
     #[error(
         "the block of type {block_type:#x} at offset {offset} {problem}; the file is damaged there, and the {} before can be read",
         Count(*records)
     )]
     Block {
-        /// Where the block begins.
+        /// The start of the block.
         offset: u64,
         /// Its type.
         block_type: u32,
         /// Records that were delivered before.
         records: u64,
-        /// What is wrong with it.
+        /// The problem of the block.
         problem: BlockProblem,
     },
 
-    /// The reader reads from something that cannot be read twice.
+    /// The source cannot be read again from the start.
     #[error("cannot be read again from the start ({0}); give a regular file to read it several times")]
     Rewind(#[source] io::Error),
 
@@ -293,34 +293,34 @@ pub enum ErrorKind {
     /// Writing failed.
     #[error("writing failed, {offset} bytes into the file: {source}")]
     Write {
-        /// How many bytes the file had taken.
+        /// The number of bytes written before.
         offset: u64,
         /// The system's error.
         source: io::Error,
     },
 
-    /// A pcap file was asked for without an interface.
+    /// A pcap file was requested without an interface.
     #[error("a pcap file needs an interface to tell its link type; give one, or write pcapng")]
     NoInterface,
 
-    /// A pcap file was asked for with interfaces of different link types.
+    /// A pcap file was requested with interfaces of different link types.
     #[error("a pcap file has one link type, but the interfaces have {0} and {1}; write pcapng, or a file for each")]
     LinkTypesDiffer(LinkType, LinkType),
 
-    /// A link type that the format has no room for (nor is any such type registered).
+    /// A link type that does not fit into the format (no such type is registered).
     #[error("{0} does not fit into the file; {1} bits are the most it can have")]
     LinkTypeTooLarge(LinkType, u32),
 
-    /// A record from an interface that the writer was not told of.
+    /// A record of an interface that the writer does not know.
     #[error("a record is from interface {interface}, but the file has {known}; add the interface first")]
     UnknownInterface {
         /// The record's interface.
         interface: u32,
-        /// How many the file has.
+        /// The number of interfaces in the file.
         known: u32,
     },
 
-    /// A time that pcap's 32-bit seconds cannot hold. Nothing was written; the next record may fit.
+    /// A time that does not fit into pcap's 32-bit seconds. Nothing was written; the next record may fit.
     #[error("a timestamp of {timestamp} ns lies beyond 2106-02-07, the last day of pcap files; write pcapng")]
     TimestampOutOfRange {
         /// Nanoseconds since 1970.

@@ -1,31 +1,31 @@
-//! What a capture file is made of, whatever its format: records, interfaces, link types, resolutions.
+//! The common parts of all capture formats: records, interfaces, link types, resolutions.
 
 use std::fmt;
 
 /// A captured packet. The reader's records borrow its buffer until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The bytes that were captured, from the link-layer header on.
+    /// The captured bytes, from the link-layer header on.
     pub data: &'a [u8],
     /// Nanoseconds since 1970-01-01 00:00 UTC.
     pub timestamp: u64,
-    /// Length of the packet on the wire; larger than `data.len()` when the capture cut it short.
+    /// Length of the packet on the wire; larger than `data.len()` if the capture truncated it.
     pub original_length: u32,
     /// Index into [`Reader::interfaces`](crate::Reader::interfaces). Always 0 in pcap files.
     pub interface: u32,
 }
 
-/// Where packets were captured. A pcap file has exactly one.
+/// A capture interface. A pcap file has exactly one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// What the first bytes of each packet are.
+    /// The type of the outermost header of each packet.
     pub link_type: LinkType,
-    /// The most bytes that were kept of a packet, as the file says; 0 when there was no limit. Some files hold longer
-    /// packets all the same, which are read whole.
+    /// The maximum number of bytes kept of a packet, according to the file; 0 if there was no limit. Some files contain
+    /// longer packets anyway, which are read completely.
     pub snap_length: u32,
-    /// The unit that timestamps have in the file.
+    /// The unit of timestamps in the file.
     pub resolution: TimestampResolution,
-    /// The six bits above the link type in a pcap file, as they are: 1 if the length of a frame check sequence is given,
+    /// The six bits above the link type in a pcap file, unchanged: 1 if the length of a frame check sequence is given,
     /// and from the third bit on that length in units of 2 bytes. See [`fcs_length`](Self::fcs_length).
     pub link_flags: u8,
     /// The interface's name, such as `eth0`, if the file has one; cut after 1,024 bytes.
@@ -38,12 +38,12 @@ impl Interface {
         Self { link_type, snap_length: 0, resolution: TimestampResolution::NANOSECONDS, link_flags: 0, name: None }
     }
 
-    /// Bytes of frame check sequence at the end of each packet, if the file says.
+    /// Bytes of frame check sequence at the end of each packet, if given in the file.
     pub fn fcs_length(&self) -> Option<u8> {
         (self.link_flags & 1 != 0).then_some((self.link_flags >> 2 & 15) * 2)
     }
 
-    /// Flags for a frame check sequence of `length` bytes; none if pcap has no way to say so.
+    /// Flags for a frame check sequence of `length` bytes; `None` if pcap cannot express this length.
     pub(crate) fn flags_of_fcs_length(length: u8) -> u8 {
         if length.is_multiple_of(2) && length < 32 { 1 | (length / 2) << 2 } else { 0 }
     }
@@ -75,8 +75,8 @@ impl LinkType {
     /// Elektrobit High Speed Capture and Replay.
     pub const EBHSCR: Self = Self(279);
 
-    /// The most bytes a record of this link type may hold. These are the limits of libpcap, so that what is accepted
-    /// here is what tcpdump accepts.
+    /// The maximum length of a record of this link type. These are libpcap's limits, so that a file is accepted here
+    /// exactly if tcpdump accepts it.
     pub fn max_length(self) -> u32 {
         match self {
             Self::DBUS => 128 << 20,
@@ -122,9 +122,9 @@ pub enum TimestampResolution {
 }
 
 impl TimestampResolution {
-    /// The resolution of classic pcap files, and of pcapng interfaces that do not say.
+    /// The resolution of classic pcap files, and the default of pcapng interfaces.
     pub const MICROSECONDS: Self = Self::PowerOfTen(6);
-    /// What [`Record::timestamp`] counts in.
+    /// The unit of [`Record::timestamp`].
     pub const NANOSECONDS: Self = Self::PowerOfTen(9);
 }
 
@@ -141,10 +141,10 @@ impl fmt::Display for TimestampResolution {
     }
 }
 
-/// Order of the bytes in a file's own numbers.
+/// Byte order of the numbers in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Endianness {
-    /// Least significant byte first; what is written unless one asks for the other.
+    /// Least significant byte first: the default for writing.
     #[default]
     Little,
     /// Most significant byte first.
@@ -163,7 +163,7 @@ pub enum Format {
         /// Whether records have the longer headers of the "modified" format (magic `a1b2cd34`).
         modified: bool,
     },
-    /// pcapng. The resolution belongs to each [`Interface`].
+    /// pcapng. Each [`Interface`] has its own resolution.
     Pcapng {
         /// Byte order of the current section.
         endianness: Endianness,
@@ -193,13 +193,13 @@ impl fmt::Display for Format {
     }
 }
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     None,
-    /// gzip (RFC 1952), also several members one after the other.
+    /// gzip (RFC 1952), including several consecutive members.
     Gzip,
-    /// Zstandard (RFC 8878), also several frames one after the other, and skippable frames.
+    /// Zstandard (RFC 8878), including several consecutive frames, and skippable frames.
     Zstd,
 }

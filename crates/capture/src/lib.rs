@@ -1,19 +1,19 @@
 //! Reading and writing capture files: classic pcap and pcapng.
 //!
-//! The crate knows files and nothing else: no engine, no packet buffers, no protocols. A [`Reader`] hands out
-//! [`Record`]s that borrow the bytes of its own buffer; a [`Writer`] takes records from anywhere.
+//! The crate knows only files: no engine, no packet buffers, no protocols. A [`Reader`] returns [`Record`]s that borrow
+//! the bytes of its own buffer; a [`Writer`] accepts records from anywhere.
 //!
 //! ```text
 //!   Reader ──▶ pcap | pcapng ──▶ Buffer ──▶ Source: plain, gzip, zstd ──▶ a file or any Read
 //!   Writer ──▶ pcap | pcapng ──▶ BufWriter ─────────────────────────────▶ a file or any Write
 //! ```
 //!
-//! What can be read: pcap in both byte orders, with microseconds, nanoseconds or the longer record headers of the
-//! "modified" format (magic `a1b2cd34`), versions 2.0 to 2.4; pcapng with any number of sections and interfaces, in both byte
-//! orders, with every timestamp resolution and offset, from enhanced, simple and (obsolete) packet blocks. Either may
-//! be compressed with gzip or zstd; formats are told by their first bytes, never by the file's name.
+//! The reader supports pcap in both byte orders, with microseconds, nanoseconds or the longer record headers of the
+//! "modified" format (magic `a1b2cd34`), versions 2.0 to 2.4; and pcapng with any number of sections and interfaces, in
+//! both byte orders, with every timestamp resolution and offset, from enhanced, simple and (obsolete) packet blocks.
+//! Either may be compressed with gzip or zstd. Formats are recognised by their first bytes, never by the file's name.
 //!
-//! What is not kept: comments, packet flags, name resolution, statistics and decryption secrets of pcapng files, and the
+//! Not kept are comments, packet flags, name resolution, statistics and decryption secrets of pcapng files, and the
 //! interface, protocol and direction in the record headers of modified pcap.
 //!
 //! ```
@@ -36,21 +36,21 @@
 //!
 //! # Time
 //!
-//! A timestamp is a `u64`: nanoseconds since 1970-01-01 00:00 UTC, which lasts until the year 2554. Times outside (a
-//! pcapng interface can be given any offset) are held at the nearest end of that range; finer resolutions are cut to
-//! nanoseconds. A simple packet block carries no time and reads as 0.
+//! A timestamp is a `u64`: nanoseconds since 1970-01-01 00:00 UTC, which lasts until the year 2554. Times outside this
+//! range (a pcapng interface can have any offset) become the nearest end of the range; finer resolutions are truncated
+//! to nanoseconds. A simple packet block has no time and is read as 0.
 //!
 //! # Memory
 //!
-//! A reader holds 256 KiB, and more only for as long as a single record or block needs it *and the file really holds
-//! those bytes*: buffers grow as data comes in, not by what a length field claims. A record may hold
+//! A reader uses 256 KiB, and more only as long as a single record or block needs it *and the file really contains
+//! those bytes*: buffers grow with the data, not with the claims of length fields. A record may have
 //! [`LinkType::max_length`] bytes (256 KiB for most link types, the limits of libpcap), a pcapng block 16 MiB, a file
 //! 65,536 interfaces. Compressed files are decompressed as a stream, zstd with a window of up to 128 MiB.
 //!
-//! # Time that a call takes
+//! # Duration of a call
 //!
-//! A capture may hold gigabytes between two packets, and a compressed one may hold them in a few bytes. Who cannot wait
-//! for the next packet gives [`Reader::next_within`] a [`Budget`].
+//! A capture may contain gigabytes between two packets, and a compressed one may contain them in a few bytes. Callers
+//! that cannot wait for the next packet give [`Reader::next_within`] a [`Budget`].
 //!
 //! # Sources
 //!

@@ -1,4 +1,4 @@
-//! Classic pcap: a file header, then records of a fixed header and the packet's bytes.
+//! Classic pcap: a file header, then records, each a fixed header and the packet's bytes.
 
 use crate::budget::Budget;
 use crate::buffer::{Buffer, Filled};
@@ -15,25 +15,25 @@ pub(crate) const MAGIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
 pub(crate) const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
 
-/// Above these, the header's link type field has flags.
+/// The bits above these in the header's link type field are flags.
 pub(crate) const LINK_TYPE_BITS: u32 = 26;
 
-/// Which of a record's two lengths comes first.
+/// The order of a record's two lengths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lengths {
-    /// The captured length, since version 2.4.
+    /// The captured length first, since version 2.4.
     CapturedFirst,
-    /// The original length, before version 2.3.
+    /// The original length first, before version 2.3.
     OriginalFirst,
-    /// Either, in version 2.3: programs disagreed. The smaller is the captured length.
+    /// Either first, in version 2.3: programs disagreed. The smaller is the captured length.
     SmallerIsCaptured,
 }
 
-/// What a file's header says, as far as it takes to read its records.
+/// The part of a file's header that is needed to read its records.
 pub(crate) struct Pcap {
     endianness: Endianness,
     header_length: usize,
-    /// Nanoseconds in a unit of a timestamp's second half.
+    /// Nanoseconds in one unit of a timestamp's second half.
     nanoseconds: u64,
     lengths: Lengths,
     link_type: LinkType,
@@ -41,7 +41,7 @@ pub(crate) struct Pcap {
     pub(crate) format: Format,
 }
 
-/// The byte order, resolution, and whether the format is the modified one, if `start` is the start of a pcap file.
+/// The byte order, the resolution, and whether the format is the modified one, if `start` is the start of a pcap file.
 fn recognise(start: &[u8]) -> Option<(Endianness, TimestampResolution, bool)> {
     let start: [u8; 4] = start.get(..4)?.try_into().ok()?;
     [(Endianness::Little, u32::from_le_bytes(start)), (Endianness::Big, u32::from_be_bytes(start))]
@@ -55,12 +55,12 @@ fn recognise(start: &[u8]) -> Option<(Endianness, TimestampResolution, bool)> {
 }
 
 impl Pcap {
-    /// Whether bytes are the start of such a file.
+    /// Whether bytes are the start of a pcap file.
     pub(crate) fn is_start(bytes: &[u8]) -> bool {
         recognise(bytes).is_some()
     }
 
-    /// Reads the file header, if it is one and the budget reaches.
+    /// Reads the file header, if it is one and the budget suffices.
     pub(crate) fn open(buffer: &mut Buffer, budget: &mut Budget) -> Result<Option<(Self, Interface)>, Box<ErrorKind>> {
         let Some((endianness, resolution, modified)) = recognise(buffer.bytes()) else { return Ok(None) };
         match buffer.fill(FILE_HEADER, budget)? {
@@ -80,7 +80,7 @@ impl Pcap {
         let lengths = match (endianness.u16(header, 4), endianness.u16(header, 6)) {
             (2, 4) => Lengths::CapturedFirst,
             (2, 3) => Lengths::SmallerIsCaptured,
-            // 543.0 is what DG/UX wrote.
+            // DG/UX wrote 543.0.
             (2, 0..=2) | (543, 0) => Lengths::OriginalFirst,
             (major, minor) => return Err(Box::new(ErrorKind::Version { major, minor })),
         };
@@ -102,7 +102,7 @@ impl Pcap {
         Ok(Some((pcap, Interface { link_type, snap_length, resolution, link_flags, name: None })))
     }
 
-    /// Finds the next record; `records` were found before.
+    /// Finds the next record after `records` others.
     #[inline]
     pub(crate) fn next(&self, buffer: &mut Buffer, records: u64, budget: &mut Budget) -> Result<Step, Box<ErrorKind>> {
         if buffer.bytes().len() < self.header_length {
@@ -139,7 +139,7 @@ impl Pcap {
         }))
     }
 
-    /// Reads on until `need` bytes of a record are there; they are short if the file ends before the record begins.
+    /// Reads until `need` bytes of a record are available; fewer if the file ends before the record begins.
     #[cold]
     fn fill(
         &self,

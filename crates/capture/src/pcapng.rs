@@ -1,4 +1,4 @@
-//! pcapng: sections of blocks, some of which hold packets.
+//! pcapng: sections of blocks, some of which contain packets.
 
 use crate::budget::Budget;
 use crate::buffer::{Buffer, Filled};
@@ -19,7 +19,7 @@ pub(crate) const OPTION_IF_TSRESOL: u16 = 9;
 pub(crate) const OPTION_IF_FCSLEN: u16 = 13;
 const OPTION_IF_TSOFFSET: u16 = 14;
 
-/// Type and total length before a block's body, the total length again after it.
+/// Type and total length before a block's body, and the total length again after it.
 const BLOCK_OVERHEAD: u32 = 12;
 const BODY: usize = 8;
 /// Fixed fields of the bodies.
@@ -29,12 +29,12 @@ const PACKET_FIELDS: u32 = 20;
 const SIMPLE_PACKET_FIELDS: u32 = 4;
 
 const MAX_BLOCK: u32 = 16 << 20;
-/// Room for options beside a packet as long as its link type allows.
+/// Room for options besides a packet of the maximum length for its link type.
 const MAX_PACKET_OPTIONS: u32 = 128 << 10;
 const MAX_INTERFACES: usize = 65_536;
 pub(crate) const MAX_NAME: usize = 1024;
 
-/// How an interface's timestamps become nanoseconds.
+/// The conversion of an interface's timestamps to nanoseconds.
 struct Clock {
     unit: Unit,
     /// Seconds to add.
@@ -42,9 +42,9 @@ struct Clock {
 }
 
 enum Unit {
-    /// Ticks times this are nanoseconds.
+    /// Nanoseconds are ticks times this.
     Multiply(u64),
-    /// Ticks by this are nanoseconds.
+    /// Nanoseconds are ticks divided by this.
     Divide(u64),
     /// Ticks are seconds times 2 to this power.
     Shift(u8),
@@ -85,14 +85,14 @@ impl Clock {
 /// The state within a file: the current section.
 pub(crate) struct Pcapng {
     pub(crate) endianness: Endianness,
-    /// Index of the section's first interface among all.
+    /// Index of the section's first interface among all interfaces of the file.
     first_interface: usize,
     /// One for each of the file's interfaces.
     clocks: Vec<Clock>,
     max_block: u32,
 }
 
-/// A block that is wholly in the buffer, and what it takes to complain about it.
+/// A complete block in the buffer, with the context for error messages.
 struct Block {
     block_type: u32,
     length: u32,
@@ -100,7 +100,7 @@ struct Block {
     records: u64,
 }
 
-/// What comes next in the file.
+/// The next item in the file.
 enum Next {
     Block(Block),
     End,
@@ -115,7 +115,7 @@ impl Block {
         Box::new(ErrorKind::Block { offset, block_type, records, problem })
     }
 
-    /// Bytes of the body after `fields` fixed ones.
+    /// Bytes of the body after `fields` bytes of fixed fields.
     #[inline]
     fn room(&self, fields: u32) -> Result<u32, Box<ErrorKind>> {
         self.length
@@ -136,7 +136,7 @@ impl Pcapng {
         })
     }
 
-    /// Reads on to the first packet, to know its interfaces, as far as the budget reaches.
+    /// Reads up to the first packet, to know its interfaces, as far as the budget allows.
     pub(crate) fn find_first(
         &mut self,
         buffer: &mut Buffer,
@@ -156,7 +156,7 @@ impl Pcapng {
             && matches!(self.endianness.u32(buffer.bytes(), 0), PACKET | SIMPLE_PACKET | ENHANCED_PACKET))
     }
 
-    /// Finds the next packet; `records` were found before.
+    /// Finds the next packet after `records` others.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -174,7 +174,7 @@ impl Pcapng {
         }
     }
 
-    /// Takes one block.
+    /// Processes one block.
     #[inline]
     fn step(
         &mut self,
@@ -225,7 +225,7 @@ impl Pcapng {
         Ok(None)
     }
 
-    /// Makes sure that the next block is wholly in the buffer, and that its lengths make sense.
+    /// Reads the complete next block into the buffer, and validates its lengths.
     #[inline]
     fn block(&mut self, buffer: &mut Buffer, records: u64, budget: &mut Budget) -> Result<Next, Box<ErrorKind>> {
         if buffer.bytes().len() < BLOCK_OVERHEAD as usize {
@@ -268,7 +268,8 @@ impl Pcapng {
         })
     }
 
-    /// An enhanced packet, or the packet block that came before it: their fields differ in the interface's width alone.
+    /// An enhanced packet, or its predecessor, the packet block: their fields differ only in the width of the
+    /// interface.
     #[inline]
     fn packet(&self, buffer: &mut Buffer, block: &Block, interfaces: &[Interface]) -> Result<Located, Box<ErrorKind>> {
         let room = block.room(PACKET_FIELDS)?;
@@ -301,7 +302,7 @@ impl Pcapng {
         })
     }
 
-    /// A simple packet is from the section's first interface, and holds what that one's snap length lets through.
+    /// A simple packet is from the section's first interface, whose snap length limits its captured length.
     fn simple_packet(
         &self,
         buffer: &mut Buffer,
@@ -313,7 +314,7 @@ impl Pcapng {
         let index = self.first_interface;
         let Some(interface) = interfaces.get(index) else { return Err(self.unknown_interface(block, 0)) };
         let captured = match interface.snap_length {
-            // libpcap takes a snap length beyond 31 bits for none, too.
+            // libpcap also treats a snap length beyond 31 bits as no limit.
             0 | 0x8000_0000.. => original_length.min(interface.link_type.max_length()),
             snap_length => original_length.min(snap_length),
         };
@@ -340,7 +341,7 @@ impl Pcapng {
         block.room(SECTION_HEADER_FIELDS)?;
         let body = &buffer.bytes()[BODY..];
         match (self.endianness.u16(body, 4), self.endianness.u16(body, 6)) {
-            // Some programs wrote 1.2 for 1.0 with further types of blocks.
+            // Some programs wrote 1.2 instead of 1.0, with further types of blocks.
             (1, 0 | 2) => {}
             (major, minor) => return Err(block.error(BlockProblem::SectionVersion { major, minor })),
         }
@@ -378,7 +379,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// Reads what options say into `interface`, and returns the offset of its timestamps in seconds.
+    /// Reads options into `interface`, and returns the offset of its timestamps in seconds.
     fn interface_options(&self, mut options: &[u8], interface: &mut Interface) -> Result<i64, BlockProblem> {
         let endianness = self.endianness;
         let mut offset = 0;
@@ -455,7 +456,7 @@ fn section_endianness(
         })
 }
 
-/// Reads on until `need` bytes of a block are there; they are short if the file ends before the block begins.
+/// Reads until `need` bytes of a block are available; fewer if the file ends before the block begins.
 #[cold]
 fn fill(buffer: &mut Buffer, need: usize, records: u64, budget: &mut Budget) -> Result<Filled, Box<ErrorKind>> {
     let filled = buffer.fill(need, budget)?;

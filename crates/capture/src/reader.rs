@@ -1,4 +1,4 @@
-//! The reader of any capture file.
+//! The reader for all formats.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,32 +14,32 @@ use crate::pcapng::Pcapng;
 use crate::source::{Input, Source};
 use crate::step::{Located, Step};
 
-/// What [`Reader::next_within`] has found.
+/// The result of [`Reader::next_within`].
 #[derive(Debug)]
 pub enum Found<'a> {
     /// The next record.
     Record(Record<'a>),
     /// The end of the file.
     End,
-    /// No record before the budget was spent: ask again.
+    /// The budget was spent before a record was found: call again.
     Pause,
 }
 
-/// What is done at once when a file is opened by its path.
+/// The budget for opening a file by its path.
 const START: Budget = Budget::for_records(256);
 
-/// How far a file was read.
+/// The progress of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the file, compressed as it may be, that were used.
+    /// Bytes of the (possibly compressed) file that were consumed.
     pub consumed: u64,
     /// Size of the file, if it is a regular one.
     pub total: Option<u64>,
 }
 
-/// Reads the records of a capture file, one after the other.
+/// Reads the records of a capture file in order.
 ///
-/// After an error the reader is at its end; [`rewind`](Self::rewind) makes it start anew.
+/// After an error the reader is at its end; [`rewind`](Self::rewind) starts anew.
 pub struct Reader {
     name: Arc<str>,
     buffer: Buffer,
@@ -50,34 +50,32 @@ pub struct Reader {
 }
 
 enum Layout {
-    /// The first bytes are to be read, or to be read anew; then the format was this.
+    /// The start of the file is still to be read, or to be read again. In the second case, this was the format.
     Start(Option<Format>),
     Pcap(Pcap),
     Pcapng(Pcapng),
-    /// An error was found.
+    /// The reader has returned an error.
     Failed(Option<Format>),
 }
 
 impl Reader {
-    /// Opens the file at `path` and reads what comes before its first packet: a MiB of work at most, the rest is done
-    /// with the first record. (With a large window, zstd yields the first byte when as much has been decompressed.)
+    /// Opens the file at `path` and reads up to its first packet, but at most a MiB; the rest is read with the first
+    /// record. (With a large window, zstd returns the first byte only after decompressing that much.)
     ///
     /// # Errors
     ///
-    /// If the file cannot be opened or read, is not a capture, or its first bytes are damaged, as far as they were
-    /// read.
+    /// If the file cannot be opened or read, is not a capture, or the bytes read so far are damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let name = path.as_ref().to_string_lossy();
         let file = File::open(&path).map_err(|error| Error::new(&name.as_ref().into(), ErrorKind::Open(error)))?;
         Self::from_file(file, name)
     }
 
-    /// Reads a file that is open and stands at its first byte, as [`open`](Self::open) does; `name` stands for it in
-    /// errors.
+    /// Reads an open file from its first byte, like [`open`](Self::open). Errors call it `name`.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Like [`open`](Self::open).
     pub fn from_file(file: File, name: impl AsRef<str>) -> Result<Self, Error> {
         let name: Arc<str> = name.as_ref().into();
         let metadata = file.metadata().map_err(|error| Error::new(&name, ErrorKind::Open(error)))?;
@@ -85,13 +83,13 @@ impl Reader {
         Self::from_input(Input::file(file), size, name, START)
     }
 
-    /// Reads from anything; `name` stands for it in errors.
+    /// Reads from any source. Errors call it `name`.
     ///
     /// On a live pcapng stream this waits for the first packet, since interfaces may be described until then.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Like [`open`](Self::open).
     pub fn new(stream: impl Read + Send + 'static, name: impl AsRef<str>) -> Result<Self, Error> {
         Self::from_input(Input::stream(stream), None, name.as_ref().into(), Budget::unlimited())
     }
@@ -109,27 +107,26 @@ impl Reader {
         Ok(Self { name, buffer, size, layout, interfaces, records: 0 })
     }
 
-    /// The next record, or `None` at the end of the file. Neither allocates nor makes a system call, but once in 256 KiB.
+    /// The next record, or `None` at the end of the file. Allocates and makes a system call only once in 256 KiB.
     ///
     /// # Errors
     ///
-    /// If the file cannot be read or is damaged here. All records before were delivered; none follows.
+    /// If the file cannot be read or is damaged here. All records before were delivered, and none follow.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, Error> {
         match self.next_within(&mut Budget::unlimited())? {
             Found::Record(record) => Ok(Some(record)),
-            // No file is long enough to spend that budget.
+            // No file is long enough to exhaust that budget.
             Found::End | Found::Pause => Ok(None),
         }
     }
 
-    /// As [`next_record`](Self::next_record), but gives up when a budget is spent before a record was found, and goes
-    /// on from there when it is asked again. However a file is made, a call does no more work than the budget says, and
-    /// one step more.
+    /// Like [`next_record`](Self::next_record), but returns when a budget is spent before a record was found, and
+    /// continues there at the next call. For any file, a call does no more work than the budget allows, plus one step.
     ///
     /// # Errors
     ///
-    /// As [`next_record`](Self::next_record).
+    /// Like [`next_record`](Self::next_record).
     #[inline]
     pub fn next_within(&mut self, budget: &mut Budget) -> Result<Found<'_>, Error> {
         let found = match &mut self.layout {
@@ -170,13 +167,12 @@ impl Reader {
         Error::new(&self.name, kind)
     }
 
-    /// Goes back to the first record. A file small enough to lie in the buffer whole is not read again. What comes
-    /// before the first record is read with it, so what is wrong with it is told then, and interfaces are known again
-    /// then.
+    /// Goes back to the first record. A file that fits into the buffer is not read again. The start of the file is read
+    /// again with the first record: errors in it are reported then, and interfaces are known again after that.
     ///
     /// # Errors
     ///
-    /// If the reader is not on a regular file. After an error the reader is at its end.
+    /// If the source is not a regular file. After an error the reader is at its end.
     pub fn rewind(&mut self) -> Result<(), Error> {
         self.records = 0;
         match self.buffer.rewind() {
@@ -189,15 +185,15 @@ impl Reader {
         }
     }
 
-    /// The interfaces that were described so far. All that come before the first packet, and within the first MiB of a
-    /// file that was opened by its path, are there from the start; pcapng files may describe more between packets, and
-    /// each section of a file adds its own.
+    /// The interfaces described so far. Those before the first packet, and within the first MiB of a file opened by its
+    /// path, are known from the start. A pcapng file may describe more between packets, and each of its sections adds
+    /// its own.
     pub fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// The file's format; the byte order is that of the current section of a pcapng file. `None` if that is not known
-    /// yet, because the file was opened by its path and much of it has to be decompressed first.
+    /// The file's format, with the byte order of the current section of a pcapng file. `None` if it is not known yet,
+    /// because a file opened by its path starts with much compressed data.
     pub fn format(&self) -> Option<Format> {
         match &self.layout {
             Layout::Pcap(pcap) => Some(pcap.format),
@@ -206,12 +202,12 @@ impl Reader {
         }
     }
 
-    /// How the file is compressed.
+    /// The compression of the file.
     pub fn compression(&self) -> Compression {
         self.buffer.compression()
     }
 
-    /// The file's name, as it stands in errors.
+    /// The file's name, as in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -221,19 +217,19 @@ impl Reader {
         self.records
     }
 
-    /// Where the next record or block begins, in bytes from the start of the decompressed file.
+    /// The start of the next record or block, in bytes from the start of the decompressed file.
     pub fn position(&self) -> u64 {
         self.buffer.position()
     }
 
-    /// How far the file was read, for a progress bar. A compressed file is read ahead by up to some hundred KiB.
+    /// The reader's progress, for a progress bar. A compressed file is read ahead by up to some hundred KiB.
     pub fn progress(&self) -> Progress {
         Progress { consumed: self.buffer.file_position(), total: self.size }
     }
 }
 
 impl Layout {
-    /// Tells the format by the first bytes; `None` if the budget is spent before they are there.
+    /// Recognises the format by the first bytes; `None` if the budget is spent before they are read.
     fn read(
         buffer: &mut Buffer,
         interfaces: &mut Vec<Interface>,

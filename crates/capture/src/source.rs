@@ -1,4 +1,4 @@
-//! Where the bytes come from: a file or stream, decompressed on the way if need be.
+//! The source of the bytes: a file or stream, decompressed if necessary.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -10,21 +10,22 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use crate::budget::Budget;
 use crate::format::Compression;
 
-/// Compressed bytes read at a time.
+/// The number of compressed bytes to read at a time.
 const COMPRESSED_BUFFER: usize = 64 << 10;
 
-/// The largest zstd window that is accepted: that of the `zstd` command without `--long` beyond 27.
+/// The largest accepted zstd window: that of the `zstd` command without `--long` beyond 27.
 const ZSTD_WINDOW: u64 = 128 << 20;
 
-/// Compressed bytes that one step of the gzip decompressor may take: a file may hold gigabytes of empty members.
+/// The maximum number of compressed bytes for one step of the gzip decompressor: a file may contain gigabytes of empty
+/// members.
 const GZIP_STEP: usize = 16 << 10;
 
-/// The file or stream itself, with a count of the bytes taken from it.
+/// The file or stream itself, with a count of the bytes read.
 pub(crate) struct Input {
     raw: Raw,
-    /// Bytes that may be taken before it says that it would block.
+    /// Bytes that may be read before it reports that it would block.
     allowance: usize,
-    /// The first bytes, read to tell the compression and to be read again.
+    /// The first bytes, read to recognise the compression and read again after that.
     head: [u8; 4],
     head_start: usize,
     head_end: usize,
@@ -105,11 +106,11 @@ impl Read for Input {
     }
 }
 
-/// What one step yields.
+/// The result of one step.
 pub(crate) enum Taken {
-    /// So many bytes, 0 at the end of the file; and what the step counts for, which may be more.
+    /// The number of bytes, 0 at the end of the file, and the cost of the step, which may be larger.
     Bytes { count: usize, work: u64 },
-    /// Nothing yet.
+    /// No bytes yet.
     Nothing,
 }
 
@@ -127,7 +128,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Looks at the first bytes to tell how `input` is compressed.
+    /// Recognises the compression of `input` by its first bytes.
     pub(crate) fn new(mut input: Input) -> io::Result<Self> {
         Ok(match *input.read_head()? {
             [0x1f, 0x8b, ..] => {
@@ -139,7 +140,7 @@ impl Source {
         })
     }
 
-    /// The same file from its start again.
+    /// The same file from the start.
     pub(crate) fn rewind(self) -> io::Result<Self> {
         let mut input = match self {
             Self::Plain(input) => input,
@@ -158,7 +159,7 @@ impl Source {
         }
     }
 
-    /// Bytes taken from the file itself, before decompression.
+    /// Bytes read from the file itself, before decompression.
     pub(crate) fn consumed(&self) -> u64 {
         match self {
             Self::Plain(input) => input.consumed,
@@ -169,7 +170,7 @@ impl Source {
 }
 
 impl Source {
-    /// Takes a step: reads a piece, or decompresses one. However the file is made, a step is no longer than others.
+    /// Takes a step: reads or decompresses one piece. The length of a step is limited for any file.
     pub(crate) fn take(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
         match self {
             Self::Plain(input) => input.read(buffer).map(|count| Taken::bytes(count, 0)),
@@ -177,14 +178,14 @@ impl Source {
                 decoder.get_mut().get_mut().allowance = GZIP_STEP;
                 let before = decoder.get_ref().get_ref().consumed;
                 match decoder.read(buffer) {
-                    // The decoder keeps its state, and goes on there.
+                    // The decoder keeps its state, and continues there.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_used_up(decoder) => {
                         Ok(Taken::Nothing)
                     }
                     read => {
-                        // What a whole step counts for that yields nothing, a part of it counts for in part.
+                        // A part of a step without output costs the same part of a whole step.
                         let taken = decoder.get_ref().get_ref().consumed - before;
-                        let least = taken.saturating_mul(Budget::BARREN_STEP / GZIP_STEP as u64);
+                        let least = taken.saturating_mul(Budget::EMPTY_STEP / GZIP_STEP as u64);
                         read.map(|count| Taken::bytes(count, least))
                     }
                 }
@@ -194,17 +195,17 @@ impl Source {
     }
 }
 
-/// Whether the step has taken all that it may, so that it was not the file that would block.
+/// Whether the step has used up its limit, so that it was not the file that blocked.
 fn is_used_up(decoder: &MultiGzDecoder<BufReader<Input>>) -> bool {
     decoder.get_ref().get_ref().allowance == 0
 }
 
-/// Zstandard frames one after the other, with their checksums verified.
+/// Consecutive Zstandard frames, with verified checksums.
 pub(crate) struct ZstdReader {
     source: BufReader<Input>,
     decoder: FrameDecoder,
     inside_frame: bool,
-    /// Bytes of a frame without data that are to be passed over.
+    /// Remaining bytes to skip of a frame without data.
     to_skip: u64,
 }
 
@@ -215,7 +216,7 @@ impl ZstdReader {
         Self { source: BufReader::with_capacity(COMPRESSED_BUFFER, input), decoder, inside_frame: false, to_skip: 0 }
     }
 
-    /// Starts the next frame. `false` at the end of the file.
+    /// Starts the next frame. Returns `false` at the end of the file.
     fn start_frame(&mut self) -> io::Result<bool> {
         if self.source.fill_buf()?.is_empty() {
             return Ok(false);
@@ -230,7 +231,7 @@ impl ZstdReader {
         Ok(true)
     }
 
-    /// Passes over a piece of a frame that carries no data.
+    /// Skips a piece of a frame that contains no data.
     fn skip(&mut self) -> io::Result<()> {
         let there = self.source.fill_buf()?.len();
         if there == 0 {
@@ -251,7 +252,7 @@ impl ZstdReader {
         Ok(())
     }
 
-    /// Starts a frame, decompresses a block, or passes over something.
+    /// Starts a frame, decompresses a block, or skips a piece.
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<Taken> {
         if self.to_skip > 0 {
             self.skip()?;
@@ -262,7 +263,7 @@ impl ZstdReader {
         }
         let mut least = 0;
         if self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
-            least = Budget::BARREN_STEP;
+            least = Budget::EMPTY_STEP;
             self.decoder
                 .decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1))
                 .map_err(io::Error::other)?;

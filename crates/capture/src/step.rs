@@ -1,4 +1,4 @@
-//! What a step through a file finds, in either format.
+//! The result of a step through a file, in either format.
 
 /// A record in the buffer.
 pub(crate) struct Located {
@@ -9,10 +9,10 @@ pub(crate) struct Located {
     pub(crate) interface: u32,
 }
 
-/// What a step through a file has found.
+/// The result of a step through a file.
 pub(crate) enum Step {
     Packet(Located),
-    /// A block that holds no packet.
+    /// A block without a packet.
     Other,
     End,
     /// The budget is spent.

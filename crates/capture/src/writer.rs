@@ -11,10 +11,10 @@ use crate::{pcap, pcapng};
 
 const CAPACITY: usize = 256 << 10;
 
-/// A format to write.
+/// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OutputFormat {
-    /// Classic pcap with microseconds, which every tool reads.
+    /// Classic pcap with microseconds, which every tool can read.
     #[default]
     PcapMicroseconds,
     /// Classic pcap with nanoseconds.
@@ -23,7 +23,7 @@ pub enum OutputFormat {
     Pcapng,
 }
 
-/// How to write a file. The default is pcap with microseconds, little-endian, whole packets.
+/// Options of a writer. The default is pcap with microseconds, little-endian, without truncation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WriterOptions {
     /// The format.
@@ -31,12 +31,12 @@ pub struct WriterOptions {
     /// The file's byte order. It matters to readers only for link types whose headers are in the byte order of the
     /// capturing machine (such as [`LinkType::NULL`] and USB): copy those from file to file in the same order.
     pub endianness: Endianness,
-    /// The most bytes to keep of a packet; 0 for all that its link type may have.
+    /// The maximum number of bytes to keep of a packet; 0 for the maximum of its link type.
     pub snap_length: u32,
 }
 
 impl WriterOptions {
-    /// The same kind of format as a file that is read.
+    /// The format of a file that is being read.
     pub fn like(format: Format) -> Self {
         let output = match format {
             Format::Pcap { resolution: TimestampResolution::NANOSECONDS, .. } => OutputFormat::PcapNanoseconds,
@@ -49,43 +49,44 @@ impl WriterOptions {
 
 /// Writes records to a capture file, through a buffer of 256 KiB.
 ///
-/// [`finish`](Self::finish) it to learn whether all was written; a writer that is dropped writes what it holds, but cannot tell.
+/// Call [`finish`](Self::finish) to learn of write errors. A writer that is dropped writes its buffer, but cannot
+/// report errors.
 ///
-/// # When writing fails
-/// Nothing is lost that was written before: what the sink has not taken stays in the buffer, and the next
-/// [`flush`](Self::flush) goes on where the last one failed, such as on a disk that has room again. Meanwhile
-/// [`records_taken`](Self::records_taken) are whole in the sink; behind them there may be a part of one more, which
+/// # Write errors
+/// No data is lost: bytes that the sink has not taken stay in the buffer, and the next [`flush`](Self::flush)
+/// continues where the last one failed, for example on a disk that has room again. Meanwhile
+/// [`records_taken`](Self::records_taken) are complete in the sink. A part of one more may follow them, which
 /// [`step_back`](Self::step_back) helps to cut off.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     name: Arc<str>,
     options: WriterOptions,
-    /// The most bytes to keep of a packet, and the link type, for each interface.
+    /// The maximum number of bytes to keep of a packet, and the link type, for each interface.
     interfaces: Vec<(u32, LinkType)>,
     records: u64,
-    /// Gone only when it was given back.
+    /// `None` only after it was given back.
     sink: Option<W>,
-    /// What follows in the file: whole records and blocks.
+    /// The next bytes of the file: complete records and blocks.
     buffer: Vec<u8>,
-    /// How many of these bytes the sink has taken.
+    /// The number of these bytes that the sink has taken.
     sent: usize,
-    /// Bytes of the file before the buffer, and the records in them.
+    /// Bytes and records of the file before the buffer.
     base: u64,
     base_records: u64,
 }
 
-/// The most bytes that a format puts around the data of a packet.
+/// The maximum number of bytes that a format adds to the data of a packet.
 const MAX_BLOCK_OVERHEAD: usize = 40;
 
-/// Bytes in the buffer beyond which it is flushed first: the largest packets of most link types fit.
-const FULL: usize = CAPACITY + MAX_BLOCK_OVERHEAD;
+/// The fill level above which the buffer is flushed first: the largest packets of most link types fit.
+const FLUSH_AT: usize = CAPACITY + MAX_BLOCK_OVERHEAD;
 
 impl Writer<File> {
-    /// Creates the file at `path`, or empties it, and writes the start of a capture from `interfaces`.
+    /// Creates or truncates the file at `path`, and writes the start of a capture of `interfaces`.
     ///
     /// # Errors
     ///
-    /// If the file cannot be created or written, or as [`Writer::new`]; then no file is touched.
+    /// If the file cannot be created or written. Also those of [`Writer::new`]; then no file is touched.
     pub fn create(path: impl AsRef<Path>, options: WriterOptions, interfaces: &[Interface]) -> Result<Self, Error> {
         let name: Arc<str> = path.as_ref().to_string_lossy().into();
         check(options, &[], interfaces).map_err(|kind| Error::new(&name, kind))?;
@@ -95,15 +96,15 @@ impl Writer<File> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a capture in `sink`; `name` stands for it in errors.
+    /// Starts a capture in `sink`. Errors call it `name`.
     ///
-    /// The records' interface numbers are indices into `interfaces`. What an interface's `snap_length` says is told to
-    /// readers of the file; packets are cut by that of `options` alone. `resolution` is that of the format.
+    /// The records' interface numbers are indices into `interfaces`. The `snap_length` of an interface is only written
+    /// to the file; packets are truncated to that of `options` alone. `resolution` is that of the format.
     ///
     /// # Errors
     ///
-    /// If writing fails; if a link type has more bits than the format can hold (16, in pcap 26); for pcap, if there is
-    /// no interface or their link types differ.
+    /// If writing fails; if a link type has more bits than the format allows (16, in pcap 26); for pcap, if there is no
+    /// interface or their link types differ.
     pub fn new(
         sink: W,
         name: impl AsRef<str>,
@@ -118,7 +119,7 @@ impl<W: Write> Writer<W> {
             interfaces: Vec::new(),
             records: 0,
             sink: Some(sink),
-            buffer: Vec::with_capacity(FULL),
+            buffer: Vec::with_capacity(FLUSH_AT),
             sent: 0,
             base: 0,
             base_records: 0,
@@ -133,11 +134,11 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Adds an interface, and returns its number. In a pcap file, which cannot tell interfaces apart, this writes nothing.
+    /// Adds an interface, and returns its number. In a pcap file, which has no interface numbers, this writes nothing.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new).
+    /// Like [`new`](Self::new).
     pub fn add_interface(&mut self, interface: &Interface) -> Result<u32, Error> {
         check(self.options, &self.interfaces, std::slice::from_ref(interface))
             .map_err(|kind| Error::new(&self.name, kind))?;
@@ -148,12 +149,12 @@ impl<W: Write> Writer<W> {
         Ok(self.interfaces.len() as u32 - 1)
     }
 
-    /// Writes a record. Neither allocates nor makes a system call, but once in 256 KiB.
+    /// Writes a record. Allocates and makes a system call only once in 256 KiB.
     ///
     /// # Errors
     ///
-    /// If writing fails, the record's interface is unknown, or (pcap) its time is beyond 2106-02-07. In the latter
-    /// two cases the file is as it was, and further records may be written.
+    /// If writing fails, the record's interface is unknown, or (pcap) its time is beyond 2106-02-07. In the latter two
+    /// cases the file is unchanged, and further records may be written.
     #[inline]
     pub fn write(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let Some(&(limit, _)) = self.interfaces.get(record.interface as usize) else {
@@ -172,17 +173,18 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Whether a packet of so many bytes is [written](Self::write) without the sink. An empty buffer takes any.
+    /// Whether [`write`](Self::write) can buffer a packet of this many bytes without using the sink. An empty buffer
+    /// takes any packet.
     #[inline]
     pub fn has_room(&self, length: usize) -> bool {
-        self.buffer.is_empty() || self.buffer.len() + length + MAX_BLOCK_OVERHEAD <= FULL
+        self.buffer.is_empty() || self.buffer.len() + length + MAX_BLOCK_OVERHEAD <= FLUSH_AT
     }
 
-    /// Hands all that was written to the sink, and flushes that.
+    /// Passes all buffered bytes to the sink, and flushes it.
     ///
     /// # Errors
     ///
-    /// If writing fails. What the sink has not taken is kept for the next time.
+    /// If writing fails. Bytes that the sink has not taken are kept for the next call.
     pub fn flush(&mut self) -> Result<(), Error> {
         let Some(sink) = &mut self.sink else { return Ok(()) };
         let mut done = Ok(());
@@ -201,12 +203,12 @@ impl<W: Write> Writer<W> {
         self.base_records = self.records;
         self.sent = 0;
         self.buffer.clear();
-        self.buffer.shrink_to(FULL);
+        self.buffer.shrink_to(FLUSH_AT);
         Ok(())
     }
 
-    /// Gives back to the buffer the part of a record that the sink took before it failed, if it took one. Returns where
-    /// in the file the last whole record ends: the sink is to be cut there and to go on there.
+    /// Moves the part of a record that the sink took before it failed, if any, back to the buffer. Returns the end of
+    /// the last complete record in the file: the caller must cut the sink there and continue there.
     pub fn step_back(&mut self) -> u64 {
         let (whole, records) = self.whole();
         self.buffer.drain(..whole);
@@ -216,7 +218,7 @@ impl<W: Write> Writer<W> {
         self.base
     }
 
-    /// Of what the buffer has sent, the bytes of whole records and blocks, and how many records these are.
+    /// Of the bytes sent from the buffer, those of complete records and blocks, and the number of these records.
     fn whole(&self) -> (usize, u64) {
         let (mut end, mut records) = (0, 0);
         loop {
@@ -238,21 +240,21 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// The sink, to do with it what no writing is: to cut it, say.
+    /// The sink, for operations other than writing, such as truncating it.
     ///
     /// # Panics
     ///
-    /// Never: it is there until the writer is given up.
+    /// Never: the sink exists until the writer is given up.
     pub fn sink_mut(&mut self) -> &mut W {
         let Some(sink) = &mut self.sink else { unreachable!("the sink is there") };
         sink
     }
 
-    /// Gives the sink back as it is, without what is in the buffer.
+    /// Gives the sink back as it is, and discards the buffer.
     ///
     /// # Panics
     ///
-    /// Never, as [`sink_mut`](Self::sink_mut).
+    /// Never, like [`sink_mut`](Self::sink_mut).
     pub fn abandon(mut self) -> W {
         let Some(sink) = self.sink.take() else { unreachable!("the sink is there") };
         sink
@@ -268,27 +270,27 @@ impl<W: Write> Writer<W> {
         Ok(self.abandon())
     }
 
-    /// Size of the file so far, what is still in the buffer included.
+    /// Size of the file so far, including the buffer.
     pub fn bytes_written(&self) -> u64 {
         self.base + self.buffer.len() as u64
     }
 
-    /// Records written so far, those that are still in the buffer included.
+    /// Records written so far, including those in the buffer.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Records that the sink has taken whole.
+    /// Complete records in the sink.
     pub fn records_taken(&self) -> u64 {
         self.base_records + if self.sent == 0 { 0 } else { self.whole().1 }
     }
 
-    /// How many interfaces the file has.
+    /// The number of interfaces in the file.
     pub fn interfaces(&self) -> usize {
         self.interfaces.len()
     }
 
-    /// The file's name, as it stands in errors.
+    /// The file's name, as in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -344,7 +346,7 @@ impl<W: Write> Writer<W> {
             _ => pcap::MAGIC_MICROSECONDS,
         };
         let Some(first) = interfaces.first() else { return Err(Error::new(&self.name, ErrorKind::NoInterface)) };
-        // pcap has no word for "no limit".
+        // pcap cannot express "no limit".
         let snap_length = interfaces
             .iter()
             .map(|interface| match self.declared_snap_length(interface) {
@@ -398,7 +400,7 @@ impl<W: Write> Writer<W> {
         self.write_block(pcapng::INTERFACE_DESCRIPTION, &body);
     }
 
-    /// `body` is a multiple of 4 long.
+    /// The length of `body` is a multiple of 4.
     fn write_block(&mut self, block_type: u32, body: &[u8]) {
         let e = self.options.endianness;
         let total = e.put_u32(body.len() as u32 + 12);
@@ -408,7 +410,7 @@ impl<W: Write> Writer<W> {
         self.put(&total);
     }
 
-    /// The most bytes to keep of a packet.
+    /// The maximum number of bytes to keep of a packet.
     fn limit(&self, link_type: LinkType) -> u32 {
         match self.options.snap_length {
             0 => link_type.max_length(),
@@ -416,7 +418,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// What the file says of an interface's snap length.
+    /// The snap length that the file gives for an interface.
     fn declared_snap_length(&self, interface: &Interface) -> u32 {
         match (self.options.snap_length, interface.snap_length) {
             (0, length) | (length, 0) => length,
@@ -446,13 +448,13 @@ impl<W: Write> Drop for Writer<W> {
     }
 }
 
-/// The length that a record's packet had: not less than what is there of it, which readers take for damage.
+/// The original length of a record's packet, but at least the captured length: readers take a smaller one for damage.
 #[inline]
 fn original_length(record: &Record<'_>, data: &[u8]) -> u32 {
     record.original_length.max(data.len() as u32)
 }
 
-/// Whether a file of this kind that has the interfaces `present` can have those of `more`, too.
+/// Whether a file of this kind with the interfaces `present` can also have those of `more`.
 fn check(options: WriterOptions, present: &[(u32, LinkType)], more: &[Interface]) -> Result<(), ErrorKind> {
     let link_type_bits = if options.format == OutputFormat::Pcapng { 16 } else { pcap::LINK_TYPE_BITS };
     if let Some(interface) = more.iter().find(|interface| interface.link_type.0 >> link_type_bits != 0) {

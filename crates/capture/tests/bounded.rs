@@ -1,4 +1,4 @@
-//! However a capture is made, a call of a reader that has a budget does no more work than that.
+//! For any capture, a call of a reader with a budget does no more work than the budget allows.
 
 mod common;
 
@@ -15,18 +15,18 @@ const ORDER: Order = Order { big: false };
 
 const ETHERNET: u16 = 1;
 
-/// A type of blocks that hold statistics.
+/// The type of statistics blocks.
 const STATISTICS: u32 = 5;
 
 /// A part of a pcapng file.
 #[derive(Clone, Debug)]
 enum Piece {
-    /// A packet, and so many bytes of options behind it.
+    /// A packet, followed by this many bytes of options.
     Packet {
         length: usize,
         options: usize,
     },
-    /// So many blocks without packets, of so many bytes each.
+    /// This many blocks without packets, each of this many bytes.
     Junk {
         blocks: usize,
         length: usize,
@@ -46,15 +46,15 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     prop::collection::vec(piece, 1..12)
 }
 
-/// How a file is packed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug)]
 enum Packing {
     Plain,
-    /// With so many empty members in front of what is behind the first bytes.
+    /// With this many empty members after the first bytes.
     Gzip {
         empty: usize,
     },
-    /// With so many frames to be skipped and empty blocks there.
+    /// With this many skippable frames and empty blocks there.
     Zstd {
         empty: usize,
     },
@@ -68,19 +68,19 @@ fn packing() -> impl Strategy<Value = Packing> {
     ]
 }
 
-/// What a section begins with.
+/// The start of a section.
 fn start() -> Vec<u8> {
     [section_header(ORDER), interface_description(ORDER, ETHERNET, 0, &[])].concat()
 }
 
-/// The file, and how many of its blocks hold no packets. It begins with a packet, so that opening it takes little.
+/// The file, and its number of blocks without packets. It begins with a packet, so that opening it is cheap.
 fn file(pieces: &[Piece]) -> (Vec<u8>, usize) {
     let mut file = [start(), enhanced_packet(ORDER, 0, 1, 60, &[7; 60])].concat();
     let mut junk = 0;
     for piece in pieces {
         match *piece {
             Piece::Packet { length, options } => {
-                // A reader does not look at what lies behind the packet.
+                // A reader does not read beyond the packet.
                 let fields = [0, 0, 2, length as u32, length as u32].map(|field: u32| ORDER.u32(field)).concat();
                 file.extend(block(ORDER, 6, &[&fields[..], &vec![9; length], &vec![0; options]].concat()));
             }
@@ -115,14 +115,14 @@ fn pack(file: &[u8], packing: Packing) -> Vec<u8> {
         Packing::Gzip { empty } => [gzip(first), gzip(&[]).repeat(empty), gzip(rest)].concat(),
         Packing::Zstd { empty } => {
             let skipped = [&[0x50, 0x2a, 0x4d, 0x18], &100_000u32.to_le_bytes()[..], &[0; 100_000]].concat();
-            // A frame with a window of 1 KiB, and blocks that are raw and hold nothing; the last says so.
+            // A frame with a window of 1 KiB, and empty raw blocks; the last is marked as such.
             let hollow = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0][..], &[0, 0, 0].repeat(empty), &[1, 0, 0]].concat();
             [zstd(first), skipped.repeat(empty.min(20)), hollow, zstd(rest)].concat()
         }
     }
 }
 
-/// Counts the bytes that are taken from it.
+/// Counts the bytes read from it.
 struct Counted(io::Cursor<Vec<u8>>, Arc<AtomicU64>);
 
 impl Read for Counted {
@@ -133,8 +133,8 @@ impl Read for Counted {
     }
 }
 
-/// Reads a file in calls that want so many records each, and checks each call; returns the records and how many calls
-/// there were.
+/// Reads a file in calls with a budget for this many records each, and checks each call; returns the records and the
+/// number of calls.
 fn read_in_bursts(bytes: Vec<u8>, burst: usize) -> (Vec<Owned>, u64) {
     let taken = Arc::new(AtomicU64::new(0));
     let mut reader = Reader::new(Counted(io::Cursor::new(bytes), Arc::clone(&taken)), "memory").unwrap();
@@ -169,10 +169,10 @@ fn read_in_bursts(bytes: Vec<u8>, burst: usize) -> (Vec<Owned>, u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A call takes no more of the file, decompresses no more and passes over no more blocks than its budget says; and
-    /// all records come that come without one.
+    /// A call reads, decompresses and skips no more than its budget allows, and the records are the same as without a
+    /// budget.
     #[test]
-    fn work_is_bounded_whatever_the_file(pieces in pieces(), packing in packing(), burst in 1..200usize) {
+    fn work_is_bounded_for_any_file(pieces in pieces(), packing in packing(), burst in 1..200usize) {
         let (file, junk) = file(&pieces);
         let packed = pack(&file, packing);
         let expected = Transcript::of_bytes(&file);
@@ -180,7 +180,7 @@ proptest! {
         let (records, calls) = read_in_bursts(packed, burst);
         prop_assert_eq!(&records, &expected.records);
         let budget = Budget::for_records(burst).left();
-        // Opening it takes a piece, too.
+        // Opening the file reads a piece, too.
         let most = (calls + 1) * (budget + Budget::PIECE);
         prop_assert!(most >= file.len() as u64, "{} bytes in {} calls", file.len(), calls);
         prop_assert!(calls * (budget / Budget::MIN_STEP + 1) >= junk as u64, "{} blocks in {} calls", junk, calls);
@@ -189,7 +189,7 @@ proptest! {
 
 /// 64 MiB of zeros in blocks of 4 MiB, a few hundred KiB in the file.
 #[test]
-fn what_decompresses_to_much_does_so_in_many_calls() {
+fn large_decompressed_data_takes_many_calls() {
     let (file, _) = file(&[Piece::Junk { blocks: 16, length: 4 << 20 }, Piece::Packet { length: 60, options: 0 }]);
     for packed in [gzip(&file), zstd(&file)] {
         assert!(packed.len() < file.len() / 50, "{}", packed.len());

@@ -1,5 +1,5 @@
-//! Captures, the project's own and real ones, some of them malformed on purpose: what is read is what tcpdump and
-//! capinfos read, and written back it is the same capture to them.
+//! The project's own captures and real ones, some of them malformed on purpose: the reader agrees with tcpdump and
+//! capinfos, and these programs see the same capture in the written-back copy.
 
 mod common;
 
@@ -13,7 +13,7 @@ use bellows_capture::{Reader, Writer, WriterOptions};
 use bellows_testkit::{captures, programs, scratch};
 use common::{Owned, Transcript};
 
-/// Files in which other programs see something else, or see another thing in the written-back copy, and why that is right.
+/// Files that other programs read differently, or whose written-back copy they read differently, and the justification.
 const DIFFERENCES: &[(&str, &str)] = &[
     (
         "rx_serviceid_oobr.pcap",
@@ -32,7 +32,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("other-blocks.pcapng", "capinfos takes blocks without a time for packets; the copy is without them"),
 ];
 
-/// Files that tcpdump refuses and that can be read all the same.
+/// Files that tcpdump rejects and that can be read here.
 const REFUSED: &[(&str, &str)] = &[
     ("link-types.pcapng", "libpcap knows one link type a file"),
     ("sections-both-orders.pcapng", "libpcap knows one byte order a file"),
@@ -53,7 +53,7 @@ fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "gz" || ending == "zst")
 }
 
-/// Writes back what can be read of a file, in the same kind of format.
+/// Writes the readable records of a file back, in the same kind of format.
 fn write_back(path: &Path, copy: &Path) -> Result<(), bellows_capture::Error> {
     let mut reader = Reader::open(path)?;
     let mut writer =
@@ -68,7 +68,7 @@ fn write_back(path: &Path, copy: &Path) -> Result<(), bellows_capture::Error> {
     Ok(())
 }
 
-/// What tcpdump makes of a file: a pcap file with nanoseconds, in this machine's byte order.
+/// tcpdump's copy of a file: a pcap file with nanoseconds, in this machine's byte order.
 fn tcpdump(test: &str, path: &Path) -> Option<Output> {
     programs::output(test, Command::new("tcpdump").args(["--time-stamp-precision=nano", "-w", "-", "-r"]).arg(path))
 }
@@ -144,7 +144,7 @@ fn tcpdump_reads_the_same_records() {
     tcpdump_agrees(TEST, &files, 1_000);
 }
 
-/// Compares all records of these files with those that tcpdump reads; there are at least so many.
+/// Compares all records of these files with those that tcpdump reads, and checks their minimum number.
 fn tcpdump_agrees(test: &str, files: &[PathBuf], least: usize) {
     let mut compared = 0;
     for path in files {
@@ -161,7 +161,7 @@ fn tcpdump_agrees(test: &str, files: &[PathBuf], least: usize) {
         let (snap_length, records) = naive_records(&output.stdout);
         assert_eq!(transcript.records.len(), records.len(), "{}", path.display());
         for (number, (ours, theirs)) in transcript.records.iter().zip(&records).enumerate() {
-            // tcpdump cuts packets that are longer than the file's own snap length; they are worth keeping here.
+            // tcpdump truncates packets that are longer than the file's own snap length; this reader keeps them.
             let data = &ours.data[..ours.data.len().min(snap_length as usize)];
             assert_eq!(data, theirs.data, "record {number} of {}", path.display());
             assert_eq!(ours.original_length, theirs.original_length, "record {number} of {}", path.display());
@@ -199,7 +199,7 @@ fn is_the_same_when_written_back(test: &str, files: &[PathBuf]) {
         }
         let (mut original, mut again) = (Transcript::of(Reader::open(path)), Transcript::of(Reader::open(&copy)));
         let is_damaged = original.error.take().is_some();
-        // A packet that was shorter than what is there of it is damage, which is not written again.
+        // A packet shorter than its captured bytes is damage, which is not written back.
         let mut is_mended = false;
         for record in &mut original.records {
             is_mended |= record.original_length < record.data.len() as u32;
@@ -226,7 +226,7 @@ fn is_the_same_when_written_back(test: &str, files: &[PathBuf]) {
     assert_eq!(original.len(), again.len());
     for path in &originals {
         let name = path.file_name().unwrap().to_str().unwrap();
-        // capinfos leaves out some.
+        // capinfos leaves out some files.
         let Some(facts) = original.get(name) else { continue };
         assert_eq!(Some(facts), again.get(name), "capinfos on {name}");
         let count = Transcript::of(Reader::open(path)).records.len();
@@ -234,7 +234,7 @@ fn is_the_same_when_written_back(test: &str, files: &[PathBuf]) {
     }
 }
 
-/// Encapsulation, packets, bytes, first and last time, and order in time of each file.
+/// Encapsulation, packets, bytes, first and last time, and time order of each file.
 fn capinfos(test: &str, files: &[PathBuf]) -> Option<BTreeMap<String, Vec<String>>> {
     let output = programs::output(
         test,

@@ -1,4 +1,4 @@
-//! Damaged files and failing systems: what is said, and that all before was delivered.
+//! Damaged files and failing systems: the error message, and the delivery of all records before.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn open(bytes: Vec<u8>) -> Result<Reader, Error> {
     Reader::new(io::Cursor::new(bytes), "some.pcap")
 }
 
-/// The error that a file ends in, and the number of records before it.
+/// The error at the end of a file, and the number of records before it.
 fn error_of(bytes: Vec<u8>) -> (u64, Error) {
     let mut reader = match open(bytes) {
         Ok(reader) => reader,
@@ -53,7 +53,7 @@ fn block_problem(blocks: &[Vec<u8>]) -> BlockProblem {
 }
 
 #[test]
-fn a_pcap_file_cut_anywhere_gives_its_whole_records_then_says_where_it_ends() {
+fn a_pcap_file_truncated_anywhere_yields_its_complete_records_then_an_error() {
     let lengths = [60, 0, 300];
     let file = pcap(&lengths.map(record));
     let mut starts = vec![24];
@@ -84,7 +84,7 @@ fn a_pcap_file_cut_anywhere_gives_its_whole_records_then_says_where_it_ends() {
 }
 
 #[test]
-fn a_pcapng_file_cut_anywhere_gives_its_whole_records_then_says_where_it_ends() {
+fn a_pcapng_file_truncated_anywhere_yields_its_complete_records_then_an_error() {
     let packet = enhanced_packet(ORDER, 0, 5, 60, &[7; 59]);
     let file = pcapng(&[packet.clone(), block(ORDER, 5, &[1; 8]), packet.clone()]);
     let first = pcapng(&[]).len();
@@ -143,7 +143,7 @@ fn errors_name_the_file_the_place_and_the_way_out() {
 }
 
 #[test]
-fn versions_that_are_not_known_are_refused() {
+fn unknown_versions_are_rejected() {
     let mut file = pcap(&[]);
     file[6] = 5;
     assert!(matches!(error_of(file).1.kind(), ErrorKind::Version { major: 2, minor: 5 }));
@@ -303,7 +303,7 @@ fn interfaces_before_the_first_packet_are_known_from_the_start() {
 const RECORD: Record<'static> = Record { data: &[1; 60], timestamp: 0, original_length: 60, interface: 0 };
 
 #[test]
-fn the_writer_refuses_what_the_format_cannot_hold() {
+fn the_writer_rejects_records_that_do_not_fit_the_format() {
     let ethernet = Interface::new(LinkType::ETHERNET);
     let cooked = Interface::new(LinkType::LINUX_SLL);
     let pcap = WriterOptions::default();

@@ -1,7 +1,7 @@
-//! The project's own captures: the files in `tests/captures` are those that the code in `tests/own` makes, and
-//! reading each yields what was put in.
+//! The project's own captures: the files in `tests/captures` are those that the code in `tests/own` makes, and reading
+//! each returns the packets that were put in.
 //!
-//! Who changes that code writes the files anew with `BELLOWS_WRITE_CAPTURES=1 cargo test --test own_captures`.
+//! After a change of that code, write the files anew with `BELLOWS_WRITE_CAPTURES=1 cargo test --test own_captures`.
 
 mod common;
 mod own;
@@ -13,7 +13,7 @@ use bellows_capture::LinkType;
 use bellows_testkit::captures::own_folder;
 use common::Transcript;
 
-/// The least that git, a clone and a fuzzer should have to carry.
+/// A size limit for the sake of git, clones and fuzzers.
 const MAX_BYTES: usize = 300_000;
 
 #[test]
@@ -43,7 +43,7 @@ fn the_files_are_those_that_the_generator_makes() {
 }
 
 #[test]
-fn what_was_put_in_is_read() {
+fn the_written_records_are_read() {
     for made in own::all() {
         let transcript = Transcript::of_bytes(&made.bytes);
         assert_eq!(transcript.error.is_some(), made.is_damaged, "{}: {:?}", made.name, transcript.error);

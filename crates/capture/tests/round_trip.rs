@@ -1,5 +1,4 @@
-//! What is written is what is read: random records through every variant of the formats, from writers that know nothing of the
-//! crate and from the crate's own.
+//! Round trips: random records through every variant of the formats, from independent writers and from the crate's own.
 
 mod common;
 
@@ -24,7 +23,7 @@ fn endianness(order: Order) -> Endianness {
     if order.big { Endianness::Big } else { Endianness::Little }
 }
 
-/// Mostly small packets, and a few that are larger than any buffer of a usual size.
+/// Mostly small packets, and a few that are larger than any usual buffer.
 fn data() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         10 => prop::collection::vec(any::<u8>(), 0..200),
@@ -200,7 +199,7 @@ fn sections() -> impl Strategy<Value = Vec<Section>> {
     prop::collection::vec(section, 1..4)
 }
 
-/// The file that `sections` make, and what it is to be read as.
+/// The file with these `sections`, and its expected records.
 fn naive_pcapng(sections: &[Section]) -> (Vec<u8>, Vec<Interface>, Vec<Owned>) {
     let (mut file, mut interfaces, mut records) = (Vec::new(), Vec::new(), Vec::new());
     for Section { order, first, blocks } in sections {
@@ -249,7 +248,7 @@ fn naive_pcapng(sections: &[Section]) -> (Vec<u8>, Vec<Interface>, Vec<Owned>) {
     (file, interfaces, records)
 }
 
-/// Writes back what was read, in the same kind of format.
+/// Writes records back in the same kind of format.
 fn written_back(file: &[u8]) -> Vec<u8> {
     let mut reader = Reader::new(io::Cursor::new(file.to_vec()), "original").unwrap();
     let options = WriterOptions::like(reader.format().unwrap());
@@ -269,7 +268,7 @@ fn written_back(file: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Hands out a file in pieces of the given sizes, over and over; 0 stands for an interrupted call.
+/// Returns a file in pieces of the given sizes, over and over; 0 stands for an interrupted call.
 struct Pieces {
     rest: io::Cursor<Vec<u8>>,
     sizes: Vec<usize>,
@@ -356,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_writer_writes_is_read(
+    fn the_writers_output_is_read_back(
         format in prop_oneof![
             Just(OutputFormat::PcapMicroseconds), Just(OutputFormat::PcapNanoseconds), Just(OutputFormat::Pcapng),
         ],
@@ -440,7 +439,7 @@ proptest! {
         }
     }
 
-    /// Whatever a compressed file is damaged to, its records come before the error.
+    /// For any damage to a compressed file, its records come before the error.
     #[test]
     fn damaged_compressed_files_give_records_then_an_error(
         packets in prop::collection::vec(pcap_packet(), 1..8),
@@ -458,7 +457,7 @@ proptest! {
     }
 }
 
-/// A disk that has room for so many bytes and no more.
+/// A disk with room for this many bytes.
 struct Small {
     file: Vec<u8>,
     room: usize,

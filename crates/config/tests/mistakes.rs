@@ -961,7 +961,7 @@ error: `a b` is no name for a running network
 6 | name = "a b"
   |        ^^^^^ no such name
   |
-  = help: use letters, digits, `-`, `_` and `.`, at most 64 of them, the first one no `.`
+  = help: use at most 64 letters, digits, `-`, `_` and `.`, not beginning with `.`
 "#,
     );
 }

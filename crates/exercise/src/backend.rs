@@ -1,4 +1,4 @@
-//! A back end that is there all the time, beside an engine that runs whatever rings come of what is said to it.
+//! A vhost-user back end that runs all the time, with an engine that serves any rings that arbitrary messages set up.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use bellows_virtio::Features;
 use bellows_virtio::ring::{Direction, STEPS_PER_CALL, STEPS_PER_PACKET};
 use bellows_virtio::vhost::{Backend, BackendConfig, BackendStatus, Mode, PeerPolicy, Port};
 
-/// Packets that a call takes at most, and what it may look at for that.
+/// The maximum number of packets for a call, and of descriptors that it may visit for them.
 const BURST: usize = 32;
 const MAX_STEPS: u64 = (STEPS_PER_PACKET * BURST + STEPS_PER_CALL) as u64;
 
-/// Nothing takes longer.
+/// An upper limit on the duration of any step.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A back end and its engine, for the life of the process.
 pub struct Host {
     socket: PathBuf,
-    /// Where the socket lies, which nobody else cleans up.
+    /// The socket's folder, which this value removes.
     _folder: TempDir,
     backend: Option<Backend>,
     engine: Option<JoinHandle<()>>,
@@ -34,12 +34,12 @@ pub struct Host {
     /// Breaths in which a ring ran.
     rings: Arc<AtomicU64>,
     talks: u64,
-    /// Descriptors and mappings after the first talks.
+    /// Descriptors and mappings after the first conversations.
     baseline: Option<(usize, usize)>,
 }
 
 impl Host {
-    /// Starts both. The socket lies in a folder of its own.
+    /// Starts both. The socket is in a folder of its own.
     pub fn start() -> Host {
         let folder = scratch();
         let socket = folder.path().join("socket");
@@ -69,17 +69,17 @@ impl Host {
         }
     }
 
-    /// What the back end says of itself.
+    /// The state that the back end reports.
     pub fn status(&self) -> Arc<BackendStatus> {
         self.backend.as_ref().expect("there until the end").status()
     }
 
-    /// In how many breaths a ring ran.
+    /// The number of breaths in which a ring ran.
     pub fn rings(&self) -> u64 {
         self.rings.load(Ordering::Relaxed)
     }
 
-    /// Says what the bytes say, and sees that the back end comes to an end with it.
+    /// Sends these bytes as messages, and checks that the back end closes the connection.
     pub fn talk(&mut self, bytes: &[u8]) {
         let mut talker = ScriptedDriver::new(UnixStream::connect(&self.socket).unwrap(), bytes);
         while !talker.is_done() {
@@ -92,8 +92,8 @@ impl Host {
         }
     }
 
-    /// Descriptors and mappings do not become more and more. They are closed behind the connection's end, by a thread of
-    /// their own.
+    /// Checks that descriptors and mappings do not accumulate. A separate thread closes them after the end of a
+    /// connection.
     fn look_for_leaks(&mut self) {
         let status = self.status();
         let start = Instant::now();
@@ -119,7 +119,7 @@ impl Host {
     }
 }
 
-/// Descriptors that are open, and mappings of shared memory.
+/// The numbers of open descriptors and of mappings of shared memory.
 fn open() -> (usize, usize) {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -136,7 +136,7 @@ impl Drop for Host {
     }
 }
 
-/// The engine: takes packets from all rings, gives some to all, and sleeps while there are none.
+/// The engine: takes packets from all rings, delivers some to all, and sleeps while there are none.
 fn run(mut port: Port, ended: &AtomicBool, rings: &AtomicU64) {
     let bell = port.doorbell();
     let mut vector = Vector::new();

@@ -1,7 +1,7 @@
-//! What property tests and fuzz targets do alike with arbitrary bytes. It is in no program that users run.
+//! Drivers that feed arbitrary bytes to the code, shared by property tests and fuzz targets. Not part of any program
+//! that users run.
 //!
-//! Functions here panic where the code that they exercise breaks a promise: the test fails, or the fuzzer has found
-//! something.
+//! The functions panic if the code that they exercise breaks a promise: the test fails, or the fuzzer has found a bug.
 #![forbid(unsafe_code)]
 
 pub mod backend;

@@ -1,4 +1,4 @@
-//! Everything that can be done with bytes that may be a packet.
+//! All operations on bytes that may be a packet.
 
 use std::net::Ipv4Addr;
 
@@ -6,8 +6,8 @@ use bellows_wire::offload::{Checksums, GsoPacket, Kind, Transport, finish_checks
 use bellows_wire::summary::{LinkLayer, summarize};
 use bellows_wire::*;
 
-/// Makes each view of the bytes that can be made, reads through all accessors that compute a range, breaks the fields
-/// that they compute it from, and reads again.
+/// Makes every view that the bytes allow, reads through all accessors that compute a range, corrupts the fields that
+/// determine the range, and reads again.
 pub fn touch_all(bytes: Vec<u8>, value: u32) {
     let [high, .., low] = value.to_be_bytes();
     let short = value as u16;
@@ -66,7 +66,7 @@ pub fn touch_all(bytes: Vec<u8>, value: u32) {
     }
 }
 
-/// Cuts what may be a GSO packet, and looks at the first segments and the last: they are what they should be.
+/// Segments bytes that may be a GSO packet, and checks the first segments and the last.
 pub fn cut(frame: &[u8], size: u16) {
     for kind in [Kind::Tcp4, Kind::Tcp6] {
         let Ok(whole) = GsoPacket::new(frame, kind, size) else { continue };

@@ -1,4 +1,4 @@
-//! The network in Graphviz's language, for those who want its layouts and formats.
+//! The network in Graphviz's language, for users who want its layouts and formats.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -45,7 +45,7 @@ pub fn dot(graph: &Graph) -> String {
     out
 }
 
-/// An identifier for each app: the names, quoted, if all are simple and unlike.
+/// An identifier for each app: its name, quoted, if all names are simple and distinct.
 fn ids(graph: &Graph) -> Vec<String> {
     let simple = |name: &str| {
         !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ' '))

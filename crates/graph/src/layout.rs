@@ -1,7 +1,7 @@
 //! Columns, orders and heights: the layered layout from left to right.
 //!
-//! A link that closes a loop turns round behind its app, runs back in a lane of its own, and turns again before the
-//! app it leads to. A lane is a link's share of a column that it passes through.
+//! A link that closes a loop turns back behind its app, runs back in a lane of its own, and turns again before its
+//! destination. A lane is a link's share of a column that it passes through.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use crate::simplex::{self, Arc};
 use crate::{Link, Ports};
 
-/// What the layout knows of an app: its height, and how far below its top each port lies.
+/// The layout's view of an app: its height, and the distance of each port from its top.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub height: i32,
@@ -30,7 +30,7 @@ pub struct Spacing {
     pub lane: i32,
 }
 
-/// A layout: each part is connected, and has columns and heights of its own, both from 0.
+/// A layout. Each part is connected, and has columns and heights of its own, both from 0.
 #[derive(Debug)]
 pub struct Placement {
     /// Column of each app.
@@ -49,7 +49,7 @@ pub struct Part {
     pub wires: Vec<Wire>,
 }
 
-/// The way of a link.
+/// The path of a link.
 #[derive(Debug)]
 pub struct Wire {
     pub link: Link,
@@ -67,7 +67,7 @@ pub struct Wire {
 
 impl Part {
     /// For each gap between columns, the stretches of the part's wires in it. The first gap is left of all columns, the
-    /// last one right of them.
+    /// last one is right of them.
     pub fn stretches(&self, placement: &Placement) -> Vec<Vec<WireSpan>> {
         let mut gaps = vec![Vec::new(); self.columns + 1];
         for (index, wire) in self.wires.iter().enumerate() {
@@ -79,18 +79,18 @@ impl Part {
     }
 }
 
-/// What one gap between columns sees of a wire.
+/// The stretch of a wire in one gap between columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireSpan {
     /// Index in [`Part::wires`].
     pub wire: usize,
     pub shape: Turn,
-    /// The end that comes first along the wire, and the one that comes last.
+    /// Its first and last end along the wire.
     pub from: i32,
     pub to: i32,
 }
 
-/// How a stretch lies in its gap.
+/// The direction of a stretch in its gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// From the gap's left to its right.
@@ -104,7 +104,7 @@ pub enum Turn {
 }
 
 impl Wire {
-    /// The gaps that the wire runs through, from left to right; a gap has the number of the column on its right.
+    /// The gaps that the wire runs through, from left to right. A gap has the number of the column on its right.
     pub fn gaps(&self, placement: &Placement) -> RangeInclusive<usize> {
         let (start, end) = (placement.column[self.link.from.0], placement.column[self.link.to.0]);
         if self.back { end..=start + 1 } else { start + 1..=end }
@@ -137,13 +137,13 @@ impl Wire {
     }
 }
 
-/// What is known of a layout before anything has a height: it costs little, however large the network.
+/// The layout before heights are assigned: cheap for networks of any size.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// Column of each app.
     pub column: Vec<usize>,
     pub parts: Vec<DraftPart>,
-    /// Whether each loop has a link that closes it, so that all apps could get a column.
+    /// Whether each loop has a link that closes it, so that all apps have a column.
     is_ordered: bool,
 }
 
@@ -154,11 +154,11 @@ pub struct DraftPart {
     pub links: Vec<Link>,
 }
 
-/// A layout holds at most so many apps and lanes: some seconds' work, and more than anybody can follow.
+/// The maximum number of apps and lanes in a layout: some seconds of work, and more than anyone can follow.
 const MAX_ITEMS: usize = 100_000;
 
 impl Draft {
-    /// The columns of so many apps, and what is connected.
+    /// The columns of this many apps, and the connected parts.
     pub fn of(apps: usize, ports: &Ports) -> Draft {
         let column = columns(apps, &ports.links);
         let is_ordered = column.is_some();
@@ -224,8 +224,8 @@ fn parts(apps: usize, links: &[Link]) -> Vec<Vec<usize>> {
     parts
 }
 
-/// The column of each app: links are short in total, and lead to the right unless they close a loop. `None` if there is
-/// a loop without such a link, or with one that leads from the loop's beginning to its end.
+/// The column of each app: links are short in total, and lead to the right unless they close a loop. `None` if a loop
+/// has no such link, or if such a link leads from the loop's start to its end.
 fn columns(apps: usize, links: &[Link]) -> Option<Vec<usize>> {
     let mut arcs = Vec::new();
     for link in links {
@@ -233,7 +233,7 @@ fn columns(apps: usize, links: &[Link]) -> Option<Vec<usize>> {
         if !link.closes_loop {
             arcs.push(Arc { tail: from, head: to, distance: 1, weight: 2 });
         } else if from != to {
-            // The way round to its app leads right along other links, so this is no cycle.
+            // The rest of the loop leads right from `to` to `from`, so this arc closes no cycle.
             arcs.push(Arc { tail: to, head: from, distance: 1, weight: 1 });
         }
     }
@@ -246,11 +246,11 @@ enum Item {
     App(usize),
     /// A link, by its index in the part, in a column that it passes through.
     Lane(usize),
-    /// Where a link turns, in the column beyond: it takes no room, but lets crossings of the turn be counted.
+    /// The place where a link turns, in the column beyond: it takes no room, but makes crossings of the turn count.
     Hook(usize),
 }
 
-/// A link's stretch between neighbouring columns. The fractions tell how far down its item each end lies.
+/// A link's stretch between neighbouring columns. The fractions give the position of each end within its item.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     link: usize,
@@ -267,7 +267,7 @@ struct Order {
     on_left: Vec<Vec<usize>>,
     on_right: Vec<Vec<usize>>,
     columns: Vec<Vec<usize>>,
-    /// For each item, its place in its column.
+    /// For each item, its position in its column.
     place: Vec<usize>,
 }
 
@@ -275,11 +275,11 @@ struct Order {
 const ROUNDS: usize = 24;
 const IDLE_ROUNDS: usize = 6;
 
-/// How many items and segments may be looked at in all to reduce crossings; the best order so far is taken then.
-const LOOKS: usize = 30_000_000;
+/// The maximum number of items and segments to visit for reducing crossings. After that the best order so far is used.
+const MAX_VISITS: usize = 30_000_000;
 
-/// Items up to which shuffled starting orders are tried as well.
-const SHUFFLED: usize = 600;
+/// The maximum number of items for which shuffled starting orders are tried as well.
+const MAX_SHUFFLED: usize = 600;
 
 impl Order {
     fn new(shapes: &[Shape], apps: &[usize], links: &[Link], column: &[usize]) -> Self {
@@ -347,7 +347,7 @@ impl Order {
     /// Finds an order with few crossings: barycentre sweeps and exchanges of neighbours from several starts.
     fn improve(&mut self) {
         let mut starts = vec![self.searched(false), self.searched(true)];
-        if self.items.len() <= SHUFFLED {
+        if self.items.len() <= MAX_SHUFFLED {
             let mut random = 0x9e37_79b9_7f4a_7c15;
             for _ in 0..4 {
                 let mut start = starts[0].clone();
@@ -369,11 +369,11 @@ impl Order {
                 }
                 idle = if crossings < least { 0 } else { idle + 1 };
                 least = least.min(crossings);
-                if least == 0 || idle == IDLE_ROUNDS || looks > LOOKS {
+                if least == 0 || idle == IDLE_ROUNDS || looks > MAX_VISITS {
                     break;
                 }
             }
-            if best.as_ref().is_some_and(|(fewest, _)| *fewest == 0) || looks > LOOKS {
+            if best.as_ref().is_some_and(|(fewest, _)| *fewest == 0) || looks > MAX_VISITS {
                 break;
             }
         }
@@ -395,7 +395,7 @@ impl Order {
         }
     }
 
-    /// A starting order: items as a depth-first search along or against the links meets them.
+    /// A starting order: items in the order of a depth-first search along or against the links.
     fn searched(&self, against: bool) -> Vec<Vec<usize>> {
         let mut columns = vec![Vec::new(); self.columns.len()];
         let mut seen = vec![false; self.items.len()];
@@ -446,7 +446,7 @@ impl Order {
         }
     }
 
-    /// Exchanges neighbours in a column as long as that saves crossings. Returns how often it went through all columns.
+    /// Exchanges neighbours in a column as long as that saves crossings. Returns the number of passes over all columns.
     fn exchange_neighbours(&mut self) -> usize {
         const PASSES: usize = 8;
         for pass in 1..=PASSES {
@@ -506,7 +506,7 @@ impl Order {
         total
     }
 
-    /// Gives every item a height, such that links are straight where that is possible.
+    /// Assigns a height to every item so that as many links as possible are straight.
     fn heights(
         self,
         shapes: &[Shape],
@@ -534,7 +534,7 @@ impl Order {
         let ties = self.ties(shapes, links, &variable);
         let high = heights_towards(variables, &separations, &ties, false);
         let low = heights_towards(variables, &separations, &ties, true);
-        // The mean of two best solutions is a best one, and lies in the middle where there is a choice.
+        // The mean of two optimal solutions is optimal, and lies in the middle where there is a choice.
         let mut height: Vec<i32> = high.iter().zip(&low).map(|(high, low)| (high + low).div_euclid(2)).collect();
         straighten(&mut height, &separations, &ties);
         let extent = |item: usize| match self.items[item] {
@@ -566,7 +566,7 @@ impl Order {
         Part { columns: self.columns.len() - 2, height: bottom - top, wires: wires.collect(), apps }
     }
 
-    /// A variable for each item; lanes of a link share one, which keeps it straight, unless two such links cross.
+    /// A variable for each item. The lanes of a link share one, which keeps it straight, unless two such links cross.
     fn variables(&self, links: &[Link]) -> (Vec<usize>, usize) {
         let mut variable: Vec<usize> = (0..self.items.len()).collect();
         let mut inner: Vec<usize> = (0..self.segments.len())
@@ -589,7 +589,7 @@ impl Order {
                 joined[right] = Some(left);
             }
         }
-        // Left ends come before right ends in the list of items, so one pass carries a variable all along a link.
+        // Left ends come before right ends in the list of items, so one pass carries a variable along the whole link.
         for item in 0..self.items.len() {
             if let Some(left) = joined[item] {
                 variable[item] = variable[left];
@@ -630,14 +630,14 @@ impl Order {
     }
 }
 
-/// Two points, each a variable and an offset, and what each unit of the distance between their heights costs.
+/// Two points, each a variable and an offset, and the cost of each unit of distance between their heights.
 struct Tie {
     a: (usize, i32),
     b: (usize, i32),
     weight: i32,
 }
 
-/// A best solution for the heights. Upside down, the method tends to the other end of what is equally good.
+/// An optimal solution for the heights. Upside down, the method tends to the other end of equally good solutions.
 fn heights_towards(
     variables: usize,
     separations: &BTreeMap<(usize, usize), i32>,
@@ -652,7 +652,8 @@ fn heights_towards(
             Arc { tail, head, distance, weight: 0 }
         })
         .collect();
-    // A further variable for each tie lies at or before both its points; the sum of its distances is the tie's length.
+    // A further variable for each tie is at most the smaller of its two points; the sum of its distances is the tie's
+    // length.
     for (index, tie) in ties.iter().enumerate() {
         for (point, offset) in [tie.a, tie.b] {
             arcs.push(Arc { tail: variables + index, head: point, distance: -sign * offset, weight: tie.weight });
@@ -664,7 +665,7 @@ fn heights_towards(
     heights
 }
 
-/// Moves single items to where more of their ties are straight and the ties' total length is no greater.
+/// Moves single items so that more of their ties are straight, if the ties' total length does not grow.
 fn straighten(height: &mut [i32], separations: &BTreeMap<(usize, usize), i32>, ties: &[Tie]) {
     const ROUNDS: usize = 6;
     let mut bounds: Vec<Vec<(usize, i32, bool)>> = vec![Vec::new(); height.len()];
@@ -672,7 +673,7 @@ fn straighten(height: &mut [i32], separations: &BTreeMap<(usize, usize), i32>, t
         bounds[upper].push((lower, distance, false));
         bounds[lower].push((upper, distance, true));
     }
-    // For each variable, its ties: the other variable, how far above it this one is when the tie is straight, weight.
+    // For each variable, its ties: the other variable, the offset at which the tie is straight, and the weight.
     let mut tied: Vec<Vec<(usize, i32, i32)>> = vec![Vec::new(); height.len()];
     for &Tie { a, b, weight } in ties {
         if a.0 != b.0 {

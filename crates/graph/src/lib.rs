@@ -1,21 +1,20 @@
 //! An app network as a picture: SVG for documents, DOT for Graphviz, and box characters for the terminal.
 //!
 //! The caller fills a [`Graph`], from a network file or from the counters of a running engine; this crate neither reads
-//! a config nor knows an app. All three pictures are pure functions of the graph: the same graph gives the
-//! same bytes.
+//! a config nor knows an app. All three pictures are pure functions of the graph: the same graph gives the same bytes.
 //!
 //! The layers, from the bottom:
 //!
-//! - `simplex` solves the one optimisation problem the layout needs twice: integers that keep minimum distances
-//!   and make the weighted sum of all distances smallest.
+//! - `simplex` solves the one optimisation problem that the layout has twice: integers that keep minimum distances and
+//!   minimise the weighted sum of all distances.
 //! - `layout` is the layered method of Sugiyama, Tagawa and Toda (1981) with the network simplex of Gansner,
 //!   Koutsofios, North and Vo ("A Technique for Drawing Directed Graphs", 1993): loops are cut, apps get a column,
-//!   columns get an order with few crossings, and everything gets a height. It counts in the caller's units:
-//!   pixels for `svg`, character cells for `text`.
-//! - `svg` and `text` route the links through the space between the columns and draw. `dot` needs no layout.
+//!   columns get an order with few crossings, and everything gets a height. It counts in the caller's units: pixels for
+//!   `svg`, character cells for `text`.
+//! - `svg` and `text` route the links through the space between the columns, and draw. `dot` needs no layout.
 //!
-//! A layout takes some seconds at most. What would take longer, `text` lists and `svg` refuses, and likewise a network
-//! in which no link is said to close a loop that is there.
+//! A layout takes some seconds at most. For larger networks, `text` prints a list and `svg` returns `None`; likewise
+//! for a network with a loop in which no link is marked as closing it.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -54,11 +53,11 @@ pub use text::text;
 /// assert_eq!(text(&graph, 80, true), picture);
 /// ```
 ///
-/// Links that name an app beyond the end of `apps` are left out. A port that only a link names is drawn after the
-/// ports that the app declares.
+/// Links that name an app beyond the end of `apps` are left out. A port that only a link names is drawn after the ports
+/// that the app declares.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// A heading; none is drawn without it.
+    /// A heading; without it, none is drawn.
     pub title: Option<String>,
     /// The apps, in the order of the config, which breaks ties of the layout.
     pub apps: Vec<Node>,
@@ -77,7 +76,7 @@ pub struct Node {
     pub inputs: Vec<String>,
     /// Names of the output ports, from the top.
     pub outputs: Vec<String>,
-    /// A short remark, such as its rate or what it dropped.
+    /// A short remark, such as its rate or its drops.
     pub note: Option<String>,
     /// Draws the app in the warning colour.
     pub warn: bool,
@@ -90,12 +89,12 @@ pub struct Edge {
     pub from: (usize, String),
     /// Index of the app in [`Graph::apps`] and the name of its input port.
     pub to: (usize, String),
-    /// Whether it closes a loop: it leads back, to an app from which its own is reached. Each loop needs such a link, or
-    /// else [`text()`] lists the network, and [`svg()`] refuses it.
+    /// Whether it closes a loop: it leads back, to an app from which its own is reached. Each loop needs such a link;
+    /// otherwise [`text()`] lists the network, and [`svg()`] returns `None`.
     pub closes_loop: bool,
-    /// What the link carries, such as `1.2 Mpps 0.6 Gb/s`.
+    /// The link's traffic, such as `1.2 Mpps 0.6 Gb/s`.
     pub label: Option<String>,
-    /// What the link drops, such as `3.1 kpps`; drawn as `drops 3.1 kpps` in the warning colour.
+    /// The link's drops, such as `3.1 kpps`; drawn as `drops 3.1 kpps` in the warning colour.
     pub drops: Option<String>,
 }
 
@@ -117,7 +116,7 @@ struct Ports {
 /// A link between ports, both by index.
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// Where it stands in [`Graph::links`].
+    /// Its position in [`Graph::links`].
     edge: usize,
     /// App and output port.
     from: (usize, usize),
@@ -144,17 +143,17 @@ impl Ports {
         ports
     }
 
-    /// The input ports' names as they are drawn: empty where the name says nothing.
+    /// The input ports' labels: empty if the name adds nothing.
     fn shown_inputs(&self, app: usize) -> Vec<&str> {
         shown(&self.inputs[app], "input")
     }
 
-    /// The output ports' names as they are drawn: empty where the name says nothing.
+    /// The output ports' labels: empty if the name adds nothing.
     fn shown_outputs(&self, app: usize) -> Vec<&str> {
         shown(&self.outputs[app], "output")
     }
 
-    /// A link as the config writes it: `capture.output -> copy.input`.
+    /// A link in the config's notation: `capture.output -> copy.input`.
     fn describe(&self, graph: &Graph, link: Link, arrow: &str) -> String {
         format!(
             "{}.{} {arrow} {}.{}",
@@ -173,7 +172,7 @@ fn shown<'a>(ports: &'a [String], default: &str) -> Vec<&'a str> {
     }
 }
 
-/// Where each app's ports stand, by app and name: a `tee` may have thousands.
+/// The index of each app's ports, by app and name: a `tee` may have thousands.
 struct PortIndex(HashMap<(usize, String), usize>);
 
 impl PortIndex {
@@ -187,7 +186,7 @@ impl PortIndex {
         PortIndex(index)
     }
 
-    /// The index of a port, which becomes the app's last one if it is new.
+    /// The index of a port, which is appended to the app's ports if it is new.
     fn find_or_add(&mut self, ports: &mut [Vec<String>], (app, name): &(usize, String)) -> usize {
         let (names, name) = (&mut ports[*app], printable(name));
         *self.0.entry((*app, name)).or_insert_with_key(|(_, name)| {
@@ -197,7 +196,7 @@ impl PortIndex {
     }
 }
 
-/// `text` without characters that XML forbids or a terminal obeys.
+/// `text` without characters that XML forbids or a terminal interprets.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { '\u{fffd}' } else { c }).collect()
 }

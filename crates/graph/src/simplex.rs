@@ -1,8 +1,8 @@
-//! The network simplex method: integers that keep minimum distances at the least weighted length.
+//! The network simplex method: integers that keep minimum distances and minimise the weighted length.
 //!
-//! Source: Gansner, Koutsofios, North, Vo, "A Technique for Drawing Directed Graphs", IEEE TSE 19(3), 1993,
-//! section 2.3. Subtrees are told apart by the interval of their preorder numbers, and the cut values come from one
-//! pass over the tree, which is fast enough for the few thousand variables of a drawing.
+//! Source: Gansner, Koutsofios, North, Vo, "A Technique for Drawing Directed Graphs", IEEE TSE 19(3), 1993, section
+//! 2.3. Subtrees are identified by the interval of their preorder numbers, and the cut values come from one pass over
+//! the tree, which is fast enough for the few thousand variables of a drawing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,16 +16,16 @@ pub struct Arc {
     pub weight: i32,
 }
 
-/// How many elementary steps a solution may take; past them it is feasible still, if not the best.
-const STEPS: usize = 60_000_000;
+/// The limit on elementary steps. After it, the solution is still feasible, but perhaps not optimal.
+const MAX_STEPS: usize = 60_000_000;
 
-/// Finds `at` for `count` variables that satisfies every arc and makes the weighted sum of `at[head] - at[tail]`
-/// smallest. The arcs must not form a cycle; each connected part is solved for itself, its smallest value 0.
+/// Finds `at` for `count` variables that satisfies every arc and minimises the weighted sum of `at[head] - at[tail]`.
+/// The arcs must not form a cycle. Each connected part is solved separately, with its smallest value 0.
 pub fn solve(count: usize, arcs: &[Arc]) -> Vec<i32> {
     let mut tree = Tree::new(count, arcs);
     tree.span();
     let mut steps = 0;
-    while steps < STEPS
+    while steps < MAX_STEPS
         && let Some(leaving) = tree.leaving()
         && let Some(entering) = tree.entering(leaving)
     {
@@ -43,7 +43,7 @@ pub fn has_no_cycle(count: usize, arcs: &[Arc]) -> bool {
 struct Tree<'a> {
     arcs: &'a [Arc],
     at: Vec<i32>,
-    /// For each variable, the arcs at it that are in the tree.
+    /// For each variable, its arcs that are in the tree.
     branches: Vec<Vec<usize>>,
     in_tree: Vec<bool>,
     /// The variables in preorder, part by part.
@@ -53,12 +53,12 @@ struct Tree<'a> {
     last: Vec<usize>,
     /// The tree arc towards the root.
     up: Vec<Option<usize>>,
-    /// For each variable, the weights of the arcs that leave it less those that enter it.
+    /// For each variable, the weights of its outgoing arcs less those of its incoming arcs.
     pull: Vec<i64>,
 }
 
-/// The arcs between a growing tree and the variables outside. The tree moves as a whole; how far is noted here, and
-/// left out of its variables until it is complete. So the order by slack stays as it is among the arcs of a direction.
+/// The arcs between a growing tree and the variables outside. The tree moves as a whole; the distance is kept here and
+/// applied to its variables when the tree is complete. So the order by slack stays valid among the arcs of a direction.
 #[derive(Default)]
 struct Fringe {
     moved: i32,
@@ -120,7 +120,7 @@ impl<'a> Tree<'a> {
         self.arcs[arc].tail ^ self.arcs[arc].head ^ end
     }
 
-    /// Makes a tree of tight arcs for each connected part, moving variables where there is none yet.
+    /// Makes a tree of tight arcs for each connected part, moving variables that have none yet.
     fn span(&mut self) {
         let count = self.at.len();
         let mut at_variable = vec![Vec::new(); count];
@@ -137,7 +137,7 @@ impl<'a> Tree<'a> {
         self.number();
     }
 
-    /// Makes the tree of the part that `root` is in.
+    /// Makes the tree of the part that contains `root`.
     fn span_part(&mut self, root: usize, at_variable: &[Vec<usize>], inside: &mut [bool]) {
         inside[root] = true;
         let mut members = vec![root];
@@ -248,7 +248,7 @@ impl<'a> Tree<'a> {
         (self.first[top]..self.last[top]).contains(&self.first[variable])
     }
 
-    /// The arc with the least slack that crosses the cut against the arc that leaves.
+    /// The arc with the least slack that crosses the cut in the opposite direction of the leaving arc.
     fn entering(&self, top: usize) -> Option<usize> {
         let leaving = self.arcs[self.up[top]?];
         let subtree_is_tail = leaving.tail == top;
@@ -286,7 +286,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A feasible start: every variable as low as the arcs allow. Beside it, how many variables are in no cycle and behind none.
+/// A feasible start: every variable as low as the arcs allow, and the number of variables that are neither in a cycle
+/// nor after one.
 fn longest_paths(count: usize, arcs: &[Arc]) -> (Vec<i32>, usize) {
     let mut at = vec![0; count];
     let mut waiting = vec![0; count];

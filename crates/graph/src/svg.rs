@@ -1,6 +1,6 @@
-//! The picture for documents: a self-contained SVG with its own background, light or dark as the reader prefers.
+//! The picture for documents: a self-contained SVG with its own background, in the reader's light or dark scheme.
 //!
-//! [`Drawing`] is the geometry in whole pixels, which the tests look at; [`svg`] writes it down. A gap between columns
+//! [`Drawing`] is the geometry in whole pixels, which the tests check; [`svg`] writes it out. A gap between columns
 //! holds, from the left: the labels of the links that leave the column, the turns of links that run back, the curves
 //! from height to height, the turns before the next column, and the arrow heads. So no label lies on a link or an app.
 
@@ -13,22 +13,22 @@ use crate::{Graph, Link, Ports, escaped, printable, shortened};
 const SPACING: Spacing = Spacing { apps: 26, app_to_lane: 16, lanes: 16, lane: 0 };
 
 const MARGIN: i32 = 24;
-/// Between parts of the network that no link joins.
+/// The space between unconnected parts of the network.
 const PART_GAP: i32 = 40;
-/// Height of the line that the title takes.
+/// Height of the title line.
 const TITLE: i32 = 34;
-/// Between a box's edge and its text, and between its columns of text.
+/// The space between a box's edge and its text, and between its columns of text.
 const PADDING: i32 = 10;
-/// Half of what a port takes of its side, at least; a line of a label takes twice that.
+/// Half of the minimum height for a port; a line of a label takes twice that.
 const PORT: i32 = 8;
 const LABEL_LINE: i32 = 12;
-/// From an app's edge to the label of its link, and from there to where the link may bend.
+/// The space from an app's edge to the label of its link, and from there to the first possible bend.
 const LABEL_GAP: i32 = 8;
 const ARROW: i32 = 8;
-/// Between the parallel parts of links that turn.
+/// The space between the parallel parts of links that turn.
 const TURN_GAP: i32 = 9;
 const CORNER: i32 = 8;
-/// Characters of a name and of other text that are drawn at most; the tooltip has them all.
+/// The maximum number of characters drawn of a name and of other text; the tooltip has all of them.
 const NAME_LENGTH: usize = 44;
 const TEXT_LENGTH: usize = 36;
 
@@ -51,11 +51,11 @@ pub struct AppBox {
     pub outputs: Vec<i32>,
 }
 
-/// A stroke of a link from the point before.
+/// A stroke of a link, from the previous point.
 #[derive(Clone, Copy, Debug)]
 pub enum Stroke {
     Line(i32, i32),
-    /// A rounded corner: the corner itself, and where the stroke ends.
+    /// A rounded corner: the corner itself, and the end of the stroke.
     Corner((i32, i32), (i32, i32)),
     /// Level at both ends.
     Curve(i32, i32),
@@ -69,14 +69,14 @@ impl Stroke {
     }
 }
 
-/// A link's line. The arrow head's tip lies at the end.
+/// A link's line. The arrow head's tip is at the end.
 #[derive(Debug)]
 pub struct Path {
     pub link: Link,
     pub back: bool,
     pub start: (i32, i32),
     pub strokes: Vec<Stroke>,
-    /// Where an arrow head on a lane shows that the link runs back.
+    /// The place of an arrow head on a lane, which shows that the link runs back.
     chevron: Option<(i32, i32)>,
 }
 
@@ -87,7 +87,7 @@ pub struct Label {
     pub drops: bool,
 }
 
-/// What is where, in pixels.
+/// The positions of everything, in pixels.
 #[derive(Debug)]
 pub struct Drawing {
     pub width: i32,
@@ -97,7 +97,7 @@ pub struct Drawing {
     pub labels: Vec<Label>,
 }
 
-/// What a text takes at most: widths of the widest of the usual sans-serif fonts, DejaVu Sans.
+/// An upper limit on a text's width: that of DejaVu Sans, the widest of the usual sans-serif fonts.
 fn text_width(text: &str, size: i32, bold: bool) -> i32 {
     let thousandths = |c: char| match c {
         'i' | 'j' | 'l' | '\'' => 290,
@@ -156,7 +156,7 @@ impl<'a> Texts<'a> {
         self.lines().iter().map(|line| line.2).sum()
     }
 
-    /// What a column of port names takes, the space before the next column included.
+    /// The width of a column of port names, including the space before the next column.
     fn ports_width(names: &[&str]) -> i32 {
         let widest = names.iter().map(|name| text_width(&shortened(name, TEXT_LENGTH), 10, false)).max().unwrap_or(0);
         if widest == 0 { 0 } else { widest + PADDING }
@@ -168,7 +168,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// Label texts of each link, above its line and below it.
+/// Label texts of each link, above and below its line.
 struct LinkTexts {
     above: Option<String>,
     below: Option<String>,
@@ -208,14 +208,14 @@ fn shape(texts: &Texts, outputs: &[(i32, i32)]) -> Shape {
     Shape { height, inputs: spread(&vec![PORT; texts.inputs.len()]), outputs: spread(&half) }
 }
 
-/// What all parts of a drawing are made from.
+/// The inputs for all parts of a drawing.
 struct Plan<'a> {
     placement: Placement,
     shapes: Vec<Shape>,
     texts: Vec<Texts<'a>>,
-    /// What each app's texts take.
+    /// The sizes of each app's texts.
     widths: Vec<i32>,
-    /// By the place in [`Graph::links`]; none for links that are left out.
+    /// By the position in [`Graph::links`]; none for links that are left out.
     link_texts: Vec<Option<LinkTexts>>,
 }
 
@@ -329,7 +329,7 @@ impl Drawing {
     }
 }
 
-/// Where the columns and gaps of a part lie, from its left edge.
+/// The positions of the columns and gaps of a part, from its left edge.
 struct Columns {
     left: Vec<i32>,
     columns: Vec<i32>,
@@ -339,9 +339,9 @@ struct Columns {
 
 /// The gap left of a column, or right of the last one.
 struct Gap {
-    /// Where the curves begin and end.
+    /// The start and end of the curves.
     curves: (i32, i32),
-    /// For each turn: its stretch, and where it lies.
+    /// For each turn: its stretch, and its position.
     at: Vec<(WireSpan, i32)>,
 }
 
@@ -399,7 +399,7 @@ impl Columns {
         this
     }
 
-    /// How wide a box is drawn whose text takes `width`: as its column if that is not much wider.
+    /// The width of a box whose text takes `width`: that of its column unless that is much wider.
     fn box_width(&self, column: usize, width: i32) -> i32 {
         if self.columns[column] * 2 <= width * 3 {
             self.columns[column]
@@ -409,7 +409,7 @@ impl Columns {
     }
 }
 
-/// Gives each turn of the kind a lane, short turns nearest to the column, and counts the lanes.
+/// Assigns a lane to each turn of the kind, with short turns nearest to the column, and counts the lanes.
 fn nested(stretches: &[WireSpan], kind: Turn) -> (Vec<(WireSpan, i32)>, i32) {
     let mut turns: Vec<WireSpan> = stretches.iter().copied().filter(|stretch| stretch.shape == kind).collect();
     turns.sort_by_key(|turn| ((turn.to - turn.from).abs(), turn.from));
@@ -417,7 +417,7 @@ fn nested(stretches: &[WireSpan], kind: Turn) -> (Vec<(WireSpan, i32)>, i32) {
     let mut placed = Vec::new();
     for turn in turns {
         let span = (turn.from.min(turn.to) - 6, turn.from.max(turn.to) + 6);
-        // Outside of every turn that it shares heights with.
+        // Outside of every turn whose heights overlap with it.
         let lane = lanes
             .iter()
             .rposition(|taken| taken.iter().any(|other| span.0 <= other.1 && other.0 <= span.1))
@@ -445,7 +445,7 @@ impl Pen {
 
     fn stroke(&mut self, stroke: Stroke) {
         self.at = stroke.end();
-        // One line in place of two that follow each other on one height.
+        // One line instead of two consecutive ones on the same height.
         if let (Some(Stroke::Line(_, last)), Stroke::Line(_, y)) = (self.strokes.last(), stroke)
             && *last == y
         {
@@ -497,7 +497,7 @@ impl Pen {
 }
 
 impl Path {
-    /// The path's data, without the piece that the arrow head covers.
+    /// The path's data, without the piece under the arrow head.
     fn data(&self) -> String {
         let mut data = format!("M{} {}", self.start.0, self.start.1);
         let mut at = self.start;
@@ -573,10 +573,10 @@ impl Colours {
     }
 }
 
-/// What every rule begins with, so that an SVG that is put into a page leaves the page's style alone.
+/// The prefix of every rule, so that an SVG embedded in a page does not change the page's style.
 const ROOT: &str = ".bellows-graph";
 
-/// Draws the network as SVG; `None` if it has too many apps or links to be laid out.
+/// Draws the network as SVG; `None` if it has too many apps or links for a layout.
 pub fn svg(graph: &Graph) -> Option<String> {
     let ports = Ports::of(graph);
     let drawing = Drawing::of(graph, &ports)?;

@@ -1,4 +1,4 @@
-//! What every picture of every network must keep, shown on random networks, and some pictures to look at.
+//! Invariants of every picture, checked on random networks, and some example pictures.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ impl Random {
 const NAMES: [&str; 8] =
     ["in", "esp-decap", "a \"quoted\" <name> & more", "ümläute", "パケット", "x\u{1}\u{7f}y", "", "\\"];
 
-/// Up to 60 apps with loops, links from an app to itself, ports that several links share, and apps without links.
+/// Up to 60 apps with loops, self-links, ports shared by several links, and apps without links.
 fn anything(random: &mut Random) -> Graph {
     let apps = random.below(61);
     let maybe = |random: &mut Random, texts: &[&str]| (random.below(3) == 0).then(|| random.pick(texts));
@@ -54,7 +54,7 @@ fn anything(random: &mut Random) -> Graph {
     with_closed_loops(graph)
 }
 
-/// The network, in which each link is said to close a loop that does so with the links before it.
+/// The network with each link marked that closes a loop together with the links before it.
 fn with_closed_loops(mut graph: Graph) -> Graph {
     let mut leads_to = vec![Vec::new(); graph.apps.len()];
     for link in &mut graph.links {
@@ -231,8 +231,8 @@ fn links_to_apps_that_are_not_there_are_left_out() {
     assert!(svg(&Graph::default()).unwrap().contains("0 apps"));
 }
 
-/// The text of every element, or why the document is not well-formed. It knows what [`svg`] writes: elements,
-/// attributes in double quotes, and the five entities.
+/// The text of every element, or the reason why the document is not well-formed. It knows what [`svg`] writes:
+/// elements, attributes in double quotes, and the five entities.
 fn xml_texts(document: &str) -> Result<Vec<String>, String> {
     let mut open: Vec<String> = Vec::new();
     let mut texts = Vec::new();
@@ -311,7 +311,7 @@ fn the_svg_is_well_formed_and_has_every_name() {
     }
 }
 
-/// Runs `dot`, and gives what it wrote, or nothing and a visible note if it is not installed.
+/// Runs `dot` and returns its output, or prints a note if it is not installed.
 fn graphviz(test: &str, source: &str) -> Option<std::process::Output> {
     let child =
         Command::new("dot").arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -379,7 +379,7 @@ quickstart
 }
 
 #[test]
-fn what_is_too_wide_is_listed() {
+fn a_network_that_is_too_wide_is_listed() {
     let list = "\
 source  app
   └─ output ─► join.new
@@ -410,7 +410,7 @@ fn a_terminal_picture_keeps_to_its_width() {
     }
 }
 
-/// Follows the line that begins at `(x, y)` to the right, straight on where lines cross, to an arrow head.
+/// Follows the line that begins at `(x, y)` to the right, straight on at crossings, to an arrow head.
 fn followed(rows: &[Vec<char>], mut x: usize, mut y: usize) -> Result<(usize, usize), String> {
     let (mut dx, mut dy) = (1_isize, 0_isize);
     for _ in 0..1_000_000 {
@@ -475,7 +475,7 @@ fn two_hundred_apps_are_laid_out_at_once() {
 }
 
 #[test]
-fn a_loop_that_no_link_is_said_to_close_is_listed() {
+fn a_loop_without_a_marked_closing_link_is_listed() {
     let mut graph = looped();
     assert!(svg(&graph).is_some());
     graph.links[4].closes_loop = false;
@@ -483,7 +483,7 @@ fn a_loop_that_no_link_is_said_to_close_is_listed() {
     let list = text(&graph, 200, true);
     assert!(list.contains("retry  ─► join.again") && !list.contains(['┌', '↺']), "{list}");
     assert!(dot(&graph).contains("->"));
-    // One that does not lead back, but past another link.
+    // A link that does not lead back, but past another link.
     let mut past = network(&["a.output -> b.input", "b.output -> c.input", "a.past -> c.past"]);
     past.links[2].closes_loop = true;
     assert_eq!(svg(&past), None);
@@ -492,7 +492,7 @@ fn a_loop_that_no_link_is_said_to_close_is_listed() {
 }
 
 #[test]
-fn what_is_too_large_for_a_picture_is_listed() {
+fn a_network_too_large_for_a_picture_is_listed() {
     let mut graph = Graph::default();
     graph.apps.resize_with(500, Node::default);
     graph.apps.iter_mut().enumerate().for_each(|(index, app)| app.name = format!("app{index}"));
@@ -522,7 +522,7 @@ mod simplex_solutions {
         arcs.iter().all(|arc| at[arc.head] - at[arc.tail] >= arc.distance)
     }
 
-    /// The least cost of all solutions with values below `end`, by trying them.
+    /// The minimum cost of all solutions with values below `end`, by exhaustive search.
     fn least(count: usize, arcs: &[Arc], end: i32) -> i32 {
         let mut at = vec![0; count];
         let mut least = i32::MAX;
@@ -537,7 +537,7 @@ mod simplex_solutions {
     }
 
     #[test]
-    fn are_as_good_as_the_best_of_all() {
+    fn are_optimal() {
         let mut random = Random(3);
         for _ in 0..200 {
             let count = 2 + random.below(4);

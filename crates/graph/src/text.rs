@@ -1,8 +1,8 @@
-//! The picture for terminals, in box characters or plain ASCII, and a list where the picture would be too wide.
+//! The picture for terminals, in box characters or plain ASCII, or a list if the picture would be too wide.
 //!
-//! Links run level, and change their height in the gaps between columns, each in a track of its own. Of two links, one
-//! that leaves the left column at a height where the other enters the right one must turn first. Links for which this
-//! makes a circle take a detour through a free row.
+//! Links run level, and change their height in the gaps between columns, each in a track of its own. If one link leaves
+//! the left column at the height where another enters the right one, the former's track must lie further left. Links
+//! for which these constraints form a cycle take a detour through a free row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +10,23 @@ use crate::layout::{Draft, DraftPart, Part, Placement, Shape, Spacing, Turn, Wir
 use crate::{Graph, Link, Ports, printable, shortened};
 
 const SPACING: Spacing = Spacing { apps: 1, app_to_lane: 0, lanes: 0, lane: 1 };
-/// Between parts of the network that no link joins.
+/// The space between unconnected parts of the network.
 const PART_GAP: (usize, usize) = (4, 1);
 const NAME_LENGTH: usize = 44;
 
-/// How closely a picture is drawn.
+/// The spacing of a picture.
 #[derive(Clone, Copy)]
 struct Density {
-    /// From track to track.
+    /// The distance from track to track.
     track: usize,
-    /// Between a box's line and its text.
+    /// The space between a box's line and its text.
     padding: usize,
 }
 
 const DENSITIES: [Density; 2] = [Density { track: 2, padding: 1 }, Density { track: 1, padding: 0 }];
 
-/// Draws the network in at most `width` columns, with box characters or in ASCII. A network that is too wide for that
-/// is listed, app by app from left to right, in lines that may be longer.
+/// Draws the network in at most `width` columns, with box characters or in ASCII. A network that is too wide is listed,
+/// app by app from left to right, in lines that may be longer.
 pub fn text(graph: &Graph, width: usize, unicode: bool) -> String {
     let ports = Ports::of(graph);
     let shapes: Vec<Shape> = (0..graph.apps.len()).map(|app| Texts::of(graph, &ports, app).shape()).collect();
@@ -47,7 +47,7 @@ pub fn text(graph: &Graph, width: usize, unicode: bool) -> String {
     if unicode { whole } else { whole.replace('…', "~").replace('\u{fffd}', "?") }
 }
 
-/// Columns that a character takes in a terminal.
+/// The width of a character in a terminal.
 fn cells(c: char) -> usize {
     match u32::from(c) {
         0x300..=0x36f | 0x200b..=0x200f | 0xfe00..=0xfe0f => 0,
@@ -65,7 +65,7 @@ fn longest<'a>(texts: impl IntoIterator<Item = &'a str>) -> usize {
     texts.into_iter().map(length).max().unwrap_or(0)
 }
 
-/// Rows and columns are counted from 0; what the layout calls a height is a row.
+/// Rows and columns are counted from 0; a height in the layout is a row here.
 fn row(height: i32) -> usize {
     usize::try_from(height).unwrap_or(0)
 }
@@ -93,7 +93,7 @@ impl<'a> Texts<'a> {
         self.lines.len().max(self.inputs.len()).max(self.outputs.len())
     }
 
-    /// The row below the box's top line in which `count` rows in the middle begin.
+    /// The row below the box's top line at which `count` centred rows begin.
     fn first(&self, count: usize) -> usize {
         1 + (self.rows() - count) / 2
     }
@@ -110,7 +110,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Widths of the three columns of text, the space between them included.
+    /// Widths of the three columns of text, including the space between them.
     fn widths(&self) -> [usize; 3] {
         let side = |ports: &[&str]| match longest(ports.iter().copied()) {
             0 => 0,
@@ -132,14 +132,14 @@ struct Picture<'a> {
     density: Density,
 }
 
-/// Where the columns of a part lie.
+/// The positions of the columns of a part.
 struct Columns {
     /// First cell and number of cells of each column.
     columns: Vec<(usize, usize)>,
-    /// For each gap, what runs through it.
+    /// For each gap, the tracks through it.
     tracks: Vec<Vec<Track>>,
     width: usize,
-    /// Rows, detours below the last app included.
+    /// Rows, including detours below the last app.
     height: usize,
 }
 
@@ -320,17 +320,17 @@ enum Side {
     Detour,
 }
 
-/// What runs through a gap: an upright line between its two ends, or a level one if both have one height.
+/// A piece of a link in a gap: an upright line between its two ends, or a level one if both have one height.
 #[derive(Clone, Debug)]
 struct Track {
     ends: [(usize, Side); 2],
-    /// Which of the gap's tracks it takes; none for a level line.
+    /// Its track in the gap; `None` for a level line.
     lane: Option<usize>,
-    /// The other half of a link that takes a detour; the half on the right has the higher number.
+    /// The other half of a link that takes a detour. The half on the right has the higher number.
     other_half: Option<usize>,
     x: usize,
-    /// Links that turn at once lie left, those that turn before an app right, and between them those that run down
-    /// from below upwards, those that run up from above downwards, which spares crossings.
+    /// Links that turn at once lie left and those that turn before an app lie right. Between them are first those that
+    /// run down, lowest first, then those that run up, highest first, which saves crossings.
     rank: (u8, i64),
 }
 
@@ -369,11 +369,11 @@ impl Track {
     }
 }
 
-/// What is known of a row in which tracks begin on the left.
+/// The state of a row in which tracks begin on the left.
 #[derive(Default)]
 struct Row {
-    /// How many of them have no lane yet. Until all have, none that ends on the right in this row may have one: it must
-    /// turn right of them, or their level pieces would share cells.
+    /// The number of these tracks without a lane. Until it is 0, no track that ends on the right in this row may get
+    /// one: it must turn right of them, or their level pieces would share cells.
     waiting: usize,
     /// One past the last lane of those that have one.
     taken: usize,
@@ -381,16 +381,16 @@ struct Row {
     followers: Vec<usize>,
 }
 
-/// The tracks of a gap on their way to their lanes.
+/// The assignment of lanes to the tracks of a gap.
 struct Tracks<'h> {
     tracks: Vec<Track>,
-    /// Those without a lane that need one.
+    /// Tracks that need a lane and have none.
     waiting: BTreeSet<usize>,
-    /// Those among them that may have one now, by rank.
+    /// The tracks among them that may get one now, by rank.
     ready: BTreeSet<((u8, i64), usize)>,
     rows: BTreeMap<usize, Row>,
     lanes: Vec<Vec<(usize, usize)>>,
-    /// It grows if a detour needs a row below all others.
+    /// The number of rows. It grows if a detour needs a row below all others.
     height: &'h mut usize,
 }
 
@@ -413,7 +413,7 @@ impl<'h> Tracks<'h> {
         this
     }
 
-    /// Takes in a track.
+    /// Adds a track.
     fn enter(&mut self, index: usize) {
         let track = &self.tracks[index];
         for (row, side) in track.ends {
@@ -430,7 +430,7 @@ impl<'h> Tracks<'h> {
         }
     }
 
-    /// Notes that a track may have a lane, if it waits for one and nothing holds it back.
+    /// Makes a track ready for a lane, if it waits for one and nothing holds it back.
     fn make_ready(&mut self, index: usize) {
         let track = &self.tracks[index];
         let is_held = track.rows(Side::Right).any(|row| self.rows[&row].waiting > 0)
@@ -445,7 +445,7 @@ impl<'h> Tracks<'h> {
         self.tracks[index].other_half.filter(|&half| half < index)
     }
 
-    /// Finds a lane for every track; `None` if that takes a lane beyond `last`.
+    /// Assigns a lane to every track; `None` if that needs a lane beyond `last`.
     fn placed(mut self, last: usize) -> Option<Vec<Track>> {
         while !self.waiting.is_empty() {
             let Some((_, next)) = self.ready.pop_first() else {
@@ -461,7 +461,7 @@ impl<'h> Tracks<'h> {
         Some(self.tracks)
     }
 
-    /// The first lane that is free where a track runs, right of all that it must be right of.
+    /// The first lane that is free over the track's extent, right of all lanes that it must be right of.
     fn free_lane(&self, index: usize) -> usize {
         let track = &self.tracks[index];
         let half = self.half_before(index).and_then(|half| self.tracks[half].lane).map(|lane| lane + 1);
@@ -472,7 +472,7 @@ impl<'h> Tracks<'h> {
         free.unwrap_or(self.lanes.len().max(least))
     }
 
-    /// Gives a track its lane, which sets those free that waited for it.
+    /// Assigns a lane to the track, which releases those that waited for it.
     fn take(&mut self, index: usize, lane: usize) {
         let track = &mut self.tracks[index];
         track.lane = Some(lane);
@@ -491,11 +491,11 @@ impl<'h> Tracks<'h> {
         freed.into_iter().for_each(|track| self.make_ready(track));
     }
 
-    /// Splits the first waiting track that both follows and precedes others in two, which meet in a free row.
+    /// Splits the first waiting track that has both predecessors and successors in two, which meet in a free row.
     fn detour(&mut self) {
         let through = |track: &Track| track.ends[0].1 == Side::Left && track.ends[1].1 == Side::Right;
         let Some(&first) = self.waiting.iter().find(|&&index| through(&self.tracks[index])) else {
-            // Every other kind of track is free of constraints on one side, so that none of them waits for ever.
+            // Every other kind of track is unconstrained on one side, so none of them waits for ever.
             self.waiting.clear();
             return;
         };
@@ -522,7 +522,7 @@ const RIGHT: u8 = 2;
 const DOWN: u8 = 4;
 const LEFT: u8 = 8;
 
-/// Box characters by the directions in which lines leave a cell.
+/// Box characters by the directions of the lines in a cell.
 const LINES: [char; 16] = [' ', '│', '─', '└', '│', '│', '┌', '├', '─', '┘', '─', '┴', '┐', '┤', '┬', '┼'];
 const ASCII_LINES: [char; 16] = [' ', '|', '-', '+', '|', '|', '+', '+', '-', '+', '-', '+', '+', '+', '+', '+'];
 
@@ -581,7 +581,7 @@ impl Canvas {
         }
     }
 
-    /// Closes a box's left side, where an arrow head takes the place of a line that leads to it.
+    /// Closes a box's left side, where an arrow head replaces the line that leads to it.
     fn seal(&mut self, x: usize, y: usize) {
         if let Some(Cell::Lines(lines)) = self.rows.get_mut(y).and_then(|row| row.get_mut(x)) {
             *lines &= !LEFT;
@@ -624,7 +624,7 @@ impl Canvas {
     }
 }
 
-/// Where the apps stand, or would stand, in a picture.
+/// The positions of the apps in a picture, drawn or not.
 struct Ranked<'a> {
     column: &'a [usize],
     top: &'a [i32],

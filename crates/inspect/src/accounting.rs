@@ -1,7 +1,8 @@
-//! What each app of a network costs, from how its counters grew between two samples.
+//! The cost of each app of a network, from the growth of its counters between two samples.
 //!
-//! Calls are exact, and packets nearly always; clocks, and all else that takes time to read, are known of the sampled
-//! breaths alone, which stand for the others. The counters may be those of a process that crashed, so they may be anything.
+//! Calls are exact, and packets nearly always. Clocks, and everything else that takes time to read, come from the
+//! sampled breaths alone, which stand for the others. The counters may be those of a crashed process, so they may have
+//! any value.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +11,26 @@ use serde::Serialize;
 
 use crate::networks::{Change, Sample};
 
-/// Where the engine calls an app.
+/// The entries through which the engine calls an app.
 const ENTRIES: [&str; 3] = ["pull", "push", "tick"];
 
-/// Fewer sampled calls than this say too little to print.
-pub const ENOUGH: u64 = 16;
+/// The minimum number of sampled calls for which clocks are shown.
+pub const MIN_SAMPLED_CALLS: u64 = 16;
 
-/// What the sampled breaths recorded of some calls.
+/// The record of the sampled breaths for some calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sampled {
-    /// How many calls.
+    /// The number of calls.
     pub calls: u64,
-    /// Packets that they took from inputs, or, if they were pulls or ticks, sent.
+    /// Packets that these calls took from inputs or, for pulls and ticks, sent.
     pub packets: u64,
-    /// Clocks that they took.
+    /// Clocks that these calls took.
     pub clocks: u64,
-    /// Calls that took far longer than usual, which are not among these: interrupted, most likely.
+    /// Outliers: calls that took far longer than usual, probably interrupted. They are not included above.
     pub outlier_calls: u64,
-    /// Clocks that those took.
+    /// Clocks of the outliers.
     pub outlier_clocks: u64,
-    /// What the processor or the system counted meanwhile.
+    /// Event counts of the processor or the system for these calls.
     pub events: BTreeMap<String, u64>,
 }
 
@@ -38,7 +39,7 @@ fn ratio(count: u64, of: u64) -> Option<f64> {
 }
 
 impl Sampled {
-    /// What has grown from one account to a later one of the same app.
+    /// The growth from one account to a later one of the same app.
     fn of(before: &AppCounts, after: &AppCounts, entry: &str) -> Sampled {
         let mut sampled = Sampled::default();
         for (name, value) in &after.account {
@@ -57,7 +58,7 @@ impl Sampled {
     }
 
     fn is_enough(&self) -> bool {
-        self.calls >= ENOUGH
+        self.calls >= MIN_SAMPLED_CALLS
     }
 
     /// Clocks for each packet; `None` if there were too few calls, or no packets.
@@ -75,7 +76,7 @@ impl Sampled {
         ratio(self.packets, self.calls).filter(|_| self.is_enough())
     }
 
-    /// How often an event happened for each packet.
+    /// Occurrences of an event for each packet.
     pub fn per_packet(&self, event: &str) -> Option<f64> {
         ratio(*self.events.get(event)?, self.packets).filter(|_| self.is_enough())
     }
@@ -97,22 +98,22 @@ pub struct Row {
     pub state: String,
     /// `pull`, `push` or `tick`.
     pub entry: &'static str,
-    /// How often it was called.
+    /// The number of calls.
     pub calls: u64,
-    /// Packets that these calls took from inputs, or, if they are pulls or ticks, sent; `None` if that is not known.
+    /// Packets that these calls took from inputs or, for pulls and ticks, sent; `None` if unknown.
     pub packets: Option<u64>,
     /// Whether the packets are estimated from the samples.
     pub packets_estimated: bool,
     /// Sleeps that the app's descriptor ended; in its first row.
     pub sleeps: u64,
-    /// The calls' share of all clocks that were spent in apps, from 0 to 1; `None` if too little was sampled.
+    /// The calls' share of all clocks spent in apps, from 0 to 1; `None` if too little was sampled.
     pub share: Option<f64>,
-    /// What was recorded of them.
+    /// The record of the sampled calls.
     pub sampled: Sampled,
 }
 
 impl Row {
-    /// The clocks that all these calls took, as far as the samples tell.
+    /// The clocks of all these calls, estimated from the samples.
     fn clocks(&self) -> f64 {
         // Calls are written a little later than samples.
         ratio(self.sampled.clocks, self.sampled.calls).unwrap_or(0.0) * self.calls.max(self.sampled.calls) as f64
@@ -129,22 +130,22 @@ impl Row {
     }
 }
 
-/// Whether there were calls other than the tick that every app gets when a run begins.
+/// Whether there were calls besides the first tick, which every app gets when a run begins.
 fn is_used(entry: &str, calls: u64) -> bool {
     calls > u64::from(entry == "tick")
 }
 
-/// How much a counter has grown.
+/// The growth of a counter.
 fn grown(before: &BTreeMap<String, u64>, name: &str, after: u64) -> u64 {
     after.saturating_sub(before.get(name).copied().unwrap_or(0))
 }
 
-/// What all apps cost.
+/// The cost of all apps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Accounts {
-    /// Three rows for each app, one an entry, in the network's order.
+    /// Three rows for each app, one for each entry, in the network's order.
     pub rows: Vec<Row>,
-    /// Clocks that all calls took, as far as the samples tell.
+    /// Clocks of all calls, estimated from the samples.
     pub clocks: f64,
 }
 
@@ -154,30 +155,30 @@ impl Accounts {
         let nothing = AppCounts::default();
         let mut rows: Vec<Row> =
             change.apps().flat_map(|(before, after)| rows(before.unwrap_or(&nothing), after)).collect();
-        // The tick that every app gets when a run begins is no part of what it costs.
+        // The first tick, which every app gets when a run begins, is not part of the app's cost.
         let clocks: f64 = rows.iter().filter(|row| row.is_used()).map(Row::clocks).sum();
         let samples = rows.iter().map(|row| row.sampled.calls).fold(0, u64::saturating_add);
-        let are_enough = samples >= ENOUGH && clocks > 0.0;
+        let are_enough = samples >= MIN_SAMPLED_CALLS && clocks > 0.0;
         for row in rows.iter_mut().filter(|row| are_enough && row.is_used() && row.sampled.calls > 0) {
             row.share = Some(row.clocks() / clocks);
         }
         Accounts { rows, clocks }
     }
 
-    /// From the beginning of a run on.
+    /// From the start of a run.
     pub fn of_run(counters: &Snapshot) -> Accounts {
         let now = Sample { counters: counters.clone(), at: counters.engine("updated") };
         Accounts::of(&Change::between(now.beginning(), now))
     }
 
-    /// What an app costs as a whole.
+    /// The cost of an app over all its entries.
     pub fn app(&self, name: &str) -> Cost {
         let (ticks, others): (Vec<&Row>, Vec<&Row>) =
             self.rows.iter().filter(|row| row.app == name).partition(|row| row.entry == "tick");
         let sum = |rows: &[&Row], of: fn(&Sampled) -> u64| {
             rows.iter().map(|row| of(&row.sampled)).fold(0, u64::saturating_add)
         };
-        // What a tick sends was taken by a push before, or would else have been sent by a pull.
+        // Packets that a tick sends were taken by an earlier push, or would otherwise have been sent by a pull.
         let movers = if sum(&others, |sampled| sampled.packets) > 0 { &others } else { &ticks };
         let [calls, packets, clocks]: [fn(&Sampled) -> u64; 3] =
             [|sampled| sampled.calls, |sampled| sampled.packets, |sampled| sampled.clocks];
@@ -191,14 +192,14 @@ impl Accounts {
     }
 }
 
-/// What an app costs, all its entries together.
+/// The cost of an app over all its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Its share of all clocks that were spent in apps, from 0 to 1.
+    /// Its share of all clocks spent in apps, from 0 to 1.
     pub share: Option<f64>,
     /// Clocks for each packet that it took from a link or brought in.
     pub clocks_per_packet: Option<f64>,
-    /// Such packets for each call that takes or brings in packets.
+    /// The number of such packets for each call that takes or brings in packets.
     pub packets_per_call: Option<f64>,
 }
 
@@ -233,8 +234,8 @@ fn rows(before: &AppCounts, after: &AppCounts) -> Vec<Row> {
 /// The position of the push among the entries.
 const PUSH: usize = 1;
 
-/// What is known of the packets of an app: exactly, those that it took from links and sent in all; of the samples, those
-/// for each entry.
+/// The known packet counts of an app: exact totals of packets taken from links and sent, and the samples for each
+/// entry.
 struct Moved {
     taken: u64,
     sent: u64,
@@ -243,13 +244,14 @@ struct Moved {
 }
 
 impl Moved {
-    /// Whether the packets of an entry are known exactly: those that pushes took, and what was sent by the only calls.
+    /// Whether the packets of an entry are known exactly: those that pushes took, and all packets sent if only one
+    /// entry was called.
     fn are_exact(&self, entry: usize) -> bool {
         let is_used = |entry: usize| is_used(ENTRIES[entry], self.calls[entry]);
         self.calls[entry] == 0 || entry == PUSH || [0, 1, 2].into_iter().all(|other| is_used(other) == (other == entry))
     }
 
-    /// The packets of an entry, exactly or estimated.
+    /// The packets of an entry, exact or estimated.
     fn packets(&self, entry: usize) -> Option<u64> {
         match entry {
             _ if self.calls[entry] == 0 => Some(0),
@@ -257,7 +259,7 @@ impl Moved {
             _ if self.are_exact(entry) => Some(self.sent),
             _ => {
                 let own = self.estimates[entry]?;
-                // Without pushes, pulls and ticks sent all that was sent.
+                // Without pushes, pulls and ticks sent all packets.
                 let all: f64 = self.estimates.iter().flatten().sum();
                 let estimate = if self.calls[PUSH] == 0 && all > 0.0 { own / all * self.sent as f64 } else { own };
                 Some((estimate.round() as u64).min(self.sent))
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_does_not_count() {
+    fn earlier_counts_are_subtracted() {
         let before =
             app("sink", [100, 0], &[("push", 10)], &[("push_calls", 1), ("push_packets", 9), ("push_clocks", 50)]);
         let after = app("sink", [12_900, 0], &[("push", 110)], &SINK.map(|(name, value)| (name, value + 50)));
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_not_known_are_estimated() {
+    fn unknown_packet_counts_are_estimated() {
         let calls = [("pull", 1_000), ("tick", 1_000)];
         let sampled = [("pull_calls", 100), ("pull_packets", 600), ("tick_calls", 100), ("tick_packets", 200)];
         let accounts = Accounts::of(&second(vec![], vec![app("a", [0, 10_000], &calls, &sampled)]));
@@ -347,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn a_few_samples_say_nothing() {
-        let few = [("push_calls", ENOUGH - 1), ("push_packets", 100), ("push_clocks", 1_000)];
+    fn too_few_samples_give_no_figures() {
+        let few = [("push_calls", MIN_SAMPLED_CALLS - 1), ("push_packets", 100), ("push_clocks", 1_000)];
         let accounts = Accounts::of(&second(vec![], vec![app("sink", [100, 0], &[("push", 100)], &few)]));
         let sink = row(&accounts, "sink", "push");
         assert_eq!((sink.sampled.clocks_per_packet(), sink.sampled.clocks_per_call(), sink.share), (None, None, None));
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_processor_counts_is_told_per_packet() {
+    fn processor_events_are_given_per_packet() {
         let events = [("push_instructions", 25_600), ("push_cycles", 12_800), ("push_l3_misses", 1_280)];
         let accounts =
             Accounts::of(&second(vec![], vec![app("sink", [1, 0], &[("push", 100)], &[&SINK[..], &events].concat())]));
@@ -366,7 +368,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the counters are, shares add up to one if anything was sampled.
+        /// With any counters, shares add up to one if anything was sampled.
         #[test]
         fn shares_add_up(before in any_apps(), after in any_apps()) {
             let accounts = Accounts::of(&second(before, after));

@@ -1,7 +1,7 @@
-//! The ways of packets through a network, put together from the steps that a trace tells.
+//! The paths of packets through a network, assembled from the steps of a trace.
 //!
-//! A step tells what an app did with a packet, but not by which way it came there; that follows from the links. Copies
-//! are told under one number: where an app did more than one thing with what it was sent, the way branches.
+//! A step says what an app did with a packet, but not how the packet came there; the links tell that. Copies share one
+//! number: if an app did more than one thing with a packet that it received, the path branches.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,59 +12,59 @@ use serde_json::{Value, json};
 
 use crate::text::{nanos, time_of_day};
 
-/// What an app did with a packet.
+/// A step: an app's action on a packet.
 struct Step {
     hop: Hop,
-    /// The input that it was sent to.
+    /// The input that received the packet.
     to: Option<String>,
     /// The step that brought it to the app.
     before: Option<usize>,
 }
 
 impl Step {
-    /// The app that a packet was sent to.
+    /// The app that received a packet.
     fn destination(&self) -> Option<&str> {
         Some(self.to.as_deref()?.rsplit_once('.')?.0)
     }
 }
 
-/// The way of a packet and of its copies.
+/// The path of a packet and of its copies.
 #[derive(Default)]
 pub struct Journey {
     steps: Vec<Step>,
-    /// Steps that brought the packet to an app that has not done anything with it yet.
+    /// Steps that brought the packet to an app that has not yet acted on it.
     open: Vec<usize>,
     /// The last step to each app.
     last: HashMap<String, usize>,
 }
 
-/// The ways of packets, by their numbers.
+/// The paths of packets, by their numbers.
 #[derive(Default)]
 pub struct Journeys(BTreeMap<u32, Journey>);
 
 impl Journeys {
-    /// Takes a step in. Those of a packet come in the order in which they were made.
+    /// Adds a step. The steps of a packet arrive in order.
     pub fn add(&mut self, hop: Hop, to: Option<String>) {
         self.0.entry(hop.packet).or_default().add(hop, to);
     }
 
-    /// How many packets were seen.
+    /// The number of packets seen.
     pub fn packets(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no packet is on its way any more.
+    /// Whether all packets have ended.
     pub fn are_over(&self) -> bool {
         self.0.values().all(|journey| journey.open.is_empty())
     }
 
-    /// All ways, for people.
+    /// All paths, for people.
     pub fn render(&self) -> String {
         let journeys: Vec<String> = self.0.iter().map(|(packet, journey)| journey.render(*packet)).collect();
         journeys.join("\n")
     }
 
-    /// All ways, for programs.
+    /// All paths, as JSON.
     pub fn to_json(&self) -> Value {
         self.0.iter().map(|(packet, journey)| journey.to_json(*packet)).collect()
     }
@@ -74,9 +74,9 @@ impl Journey {
     fn add(&mut self, hop: Hop, to: Option<String>) {
         let waiting = self.open.iter().position(|&step| self.steps[step].destination() == Some(&hop.app));
         let before = match waiting {
-            // First come, first served.
+            // First in, first out.
             Some(at) => Some(self.open.remove(at)),
-            // The app has made a copy of what it got.
+            // The app has copied the packet that it received.
             None => self.last.get(&hop.app).copied(),
         };
         let step = Step { hop, to, before };
@@ -87,12 +87,12 @@ impl Journey {
         self.steps.push(step);
     }
 
-    /// When the first step was made.
+    /// The time of the first step.
     fn start(&self) -> u64 {
         self.steps.first().map_or(0, |step| step.hop.at)
     }
 
-    /// The steps that follow each step, and those that follow none.
+    /// The steps after each step, and the steps without a predecessor.
     fn branches(&self) -> (Vec<Vec<usize>>, Vec<usize>) {
         let (mut after, mut first) = (vec![Vec::new(); self.steps.len()], Vec::new());
         for (index, step) in self.steps.iter().enumerate() {
@@ -107,7 +107,7 @@ impl Journey {
     fn render(&self, packet: u32) -> String {
         let mut text = format!("packet {packet}, {}\n", time_of_day(self.start()));
         let (after, first) = self.branches();
-        // What is still to be written, the next one last: a step and how deep it is set in.
+        // The steps still to write, the next one last, each with its indentation.
         let mut stack: Vec<(usize, usize)> = first.into_iter().rev().map(|step| (step, 0)).collect();
         while let Some((index, depth)) = stack.pop() {
             let step = &self.steps[index];
@@ -139,7 +139,7 @@ impl Journey {
         }
     }
 
-    /// What is to be said of a packet that was sent: what has changed since the step before.
+    /// The description of a packet that was sent: its changes since the step before.
     fn contents(&self, step: &Step) -> Vec<String> {
         let HopKind::Sent { length, bytes, link_type, .. } = &step.hop.what else { return Vec::new() };
         let summary = |length: u32, bytes: &[u8]| summary(*link_type, bytes, length);
@@ -188,7 +188,7 @@ impl Journey {
     }
 }
 
-/// A packet in a line, as far as its link type is known.
+/// A packet on one line, decoded if its link type is known.
 pub fn summary(link_type: u32, bytes: &[u8], length: u32) -> String {
     match LinkLayer::from_number(link_type) {
         Some(layer) => summarize(layer, bytes, length as usize),
@@ -196,7 +196,7 @@ pub fn summary(link_type: u32, bytes: &[u8], length: u32) -> String {
     }
 }
 
-/// Who sends an Ethernet frame to whom, and in which VLANs; nothing of what is none.
+/// The addresses and VLANs of an Ethernet frame; empty for other bytes.
 fn addresses(frame: &[u8]) -> String {
     let Ok(ethernet) = EthernetFrame::new_checked(frame) else { return String::new() };
     let mut text = format!("{} > {}", ethernet.src(), ethernet.dst());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_branches_and_what_is_not_over_is_said_to_be_so() {
+    fn copies_are_branches_and_unfinished_packets_are_marked() {
         let frame = frame(1);
         let mut moved = frame.clone();
         moved[11] = 9;
@@ -269,7 +269,7 @@ packet 1, 22:13:20.000000000 UTC
     }
 
     #[test]
-    fn copies_that_follow_one_another_are_told_apart() {
+    fn consecutive_copies_are_distinguished() {
         let told = journeys(&[
             (0, "twice", sent("output", &frame(1)), Some("end.input")),
             (0, "twice", sent("output", &frame(1)), Some("end.input")),
@@ -283,14 +283,14 @@ packet 1, 22:13:20.000000000 UTC
     }
 
     #[test]
-    fn a_packet_that_goes_round_and_round_is_told_to_the_end() {
+    fn a_packet_in_a_loop_is_shown_to_its_end() {
         let steps: Vec<_> =
             (0..50_000).map(|round| (round, "loop", sent("output", &frame(round as u8)), Some("loop.input"))).collect();
         assert_eq!(journeys(&steps).render().matches("loop.output -> loop.input").count(), 50_000);
     }
 
     #[test]
-    fn what_a_summary_does_not_show_is_not_passed_over() {
+    fn changes_outside_the_summary_are_mentioned() {
         let mut long = frame(1);
         long.extend([0; 10]);
         let mut changed = long.clone();

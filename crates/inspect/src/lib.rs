@@ -1,20 +1,20 @@
-//! Networks seen from outside: what a program needs to watch those that run and to explain those that crashed.
+//! Networks seen from outside: models for watching running networks and explaining crashed ones.
 //!
-//! Everything here is a model and its computation. Nothing prints, reads arguments or knows a terminal; the command, a
-//! campaign of measurements or a web page shows what they find.
+//! Everything here is a model and its computation. Nothing prints, reads arguments or depends on a terminal, so the
+//! command, a measurement program or a web page can all use it.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`networks`] | which networks there are, how they stand, samples of their counters and what changed between two |
-//! | [`accounting`] | what each app costs |
-//! | [`timeline`] | what an engine recorded of its last breaths; the slow ones and what made them slow |
-//! | [`journey`] | the ways of packets, put together from a trace |
-//! | [`hot`] | in which function and for which app an engine spends its time |
-//! | [`slow_log`] | which slow breaths deserve a line in a log |
+//! | [`networks`] | running and crashed networks, their states, samples of their counters and the change between two |
+//! | [`accounting`] | the cost of each app |
+//! | [`timeline`] | the recording of an engine's last breaths; slow breaths and their causes |
+//! | [`journey`] | the paths of packets, assembled from a trace |
+//! | [`hot`] | the functions in which an engine spends its time, by app |
+//! | [`slow_log`] | log lines about slow breaths, with a rate limit |
 //! | [`times`] | percentiles of latency and of breaths |
-//! | [`control`] | asking a running engine over its control socket |
-//! | [`text`] | numbers in words |
-//! | [`InspectError`] | why a network cannot be inspected |
+//! | [`control`] | the client and the protocol of the control socket |
+//! | [`text`] | formatting of numbers |
+//! | [`InspectError`] | the error of all these |
 //!
 //! ```no_run
 //! use bellows_inspect::accounting::Accounts;

@@ -1,4 +1,4 @@
-//! Running engines and those that crashed, seen from outside.
+//! Running and crashed engines, seen from outside.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,17 +16,17 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::InspectError;
-use crate::text::{harmless, plural, span};
+use crate::text::{plural, sanitize, span};
 
-/// Whether an engine lives.
+/// The state of an engine's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Its process runs.
+    /// Its process is running.
     Running,
     /// Its process has been stopped, by a signal or a debugger, and may go on.
     Stopped,
-    /// Its process ended without clearing up.
+    /// Its process ended without removing its folder.
     Crashed,
 }
 
@@ -46,13 +46,13 @@ pub fn state(runtime_dir: &RuntimeDir) -> State {
     }
 }
 
-/// The apps that have panicked and are called no more.
+/// The apps that have panicked and are no longer called.
 pub fn failed(counters: &Snapshot) -> Vec<String> {
     counters.apps.iter().filter(|app| app.state == "failed").map(|app| app.name.clone()).collect()
 }
 
-/// Which networks can be seen at all, for messages that say that one cannot.
-pub fn where_looked() -> String {
+/// The places searched for networks, for messages about a network that was not found.
+pub fn searched_places() -> String {
     let SearchPath { own, is_fixed, others } = SearchPath::current();
     let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
     let own = list(&own).join(", ");
@@ -63,16 +63,18 @@ pub fn where_looked() -> String {
         [] => "only root sees those of other users".to_owned(),
         others => format!("for other users, in {}", others.join(" and ")),
     };
-    format!("looked in {own}; {others}; one with another XDG_RUNTIME_DIR or BELLOWS_RUNTIME_DIR is found with the same")
+    format!(
+        "looked in {own}; {others}; a network with another XDG_RUNTIME_DIR or BELLOWS_RUNTIME_DIR needs the same here"
+    )
 }
 
-/// What JSON says of every network: `name`, by which commands take it, `user` and `state`.
+/// The common JSON keys of every network: `name`, as commands accept it, `user` and `state`.
 pub fn identity(runtime_dir: &RuntimeDir) -> Value {
     json!({ "name": runtime_dir.name(), "user": runtime_dir.user(), "state": state(runtime_dir) })
 }
 
-/// The engine of this name; without a name, the one that runs, or the one that crashed if there is but one. Those of other
-/// users count only where this user has none.
+/// The engine of this name. Without a name, the only running one or, if none is running, the only crashed one. Networks
+/// of other users count only if this user has none.
 ///
 /// # Errors
 /// When there is none, or several to choose from.
@@ -101,28 +103,28 @@ pub fn pick(name: Option<&str>) -> Result<RuntimeDir, InspectError> {
         1 => Ok(runtime_dirs.swap_remove(0)),
         0 if names.is_empty() => Err(InspectError::Request(format!(
             "no network is running; start one with `bellows run NETWORK` ({})",
-            where_looked()
+            searched_places()
         ))),
         _ => Err(InspectError::Request(format!("there are several networks; name one of {}", names.join(", ")))),
     }
 }
 
-/// The engine of this name to stop or to change. Without a name, that of another user is never meant.
+/// The engine of this name, to stop or change it. Without a name, another user's network is never chosen.
 ///
 /// # Errors
-/// As [`pick`].
+/// Those of [`pick`].
 pub fn pick_to_change(name: Option<&str>) -> Result<RuntimeDir, InspectError> {
     let runtime_dir = pick(name)?;
     if name.is_none() && runtime_dir.is_foreign() {
         return Err(InspectError::Request(format!(
-            "no network of this user's is running, but `{0}` of another one's; give that name if it is meant",
+            "this user runs no network; another user runs `{0}`, which must be named explicitly",
             runtime_dir.name()
         )));
     }
     Ok(runtime_dir)
 }
 
-/// Refuses what only the network's own user should do, and says how.
+/// Rejects an action that only the network's own user may take, and names the command for that user.
 ///
 /// # Errors
 /// If it is another user's.
@@ -131,21 +133,21 @@ pub fn refuse_foreign(runtime_dir: &RuntimeDir, what: &str, why: &str) -> Result
         return Ok(());
     }
     let (name, user, bare) = (runtime_dir.name(), runtime_dir.user(), runtime_dir.bare_name());
-    // Of a user without a name it is the number.
+    // A user without a name is given by number.
     let user = if user.parse::<u32>().is_ok() { format!("'#{user}'") } else { user };
     Err(InspectError::Request(format!(
         "`{name}` is another user's: {why}; as that user: `sudo -u {user} bellows {what} {bare}`"
     )))
 }
 
-/// What is said to a name that no network has.
+/// The error for an unknown name.
 fn unknown(name: &str, names: &[String]) -> InspectError {
     let known = match nearest(name, names.iter().map(String::as_str)) {
         Some(near) => format!("; did you mean `{near}`?"),
         None if names.is_empty() => "; none is running".to_owned(),
         None => format!("; there are {}", names.join(", ")),
     };
-    InspectError::Request(format!("no network named `{name}` is running{known} ({})", where_looked()))
+    InspectError::Request(format!("no network named `{name}` is running{known} ({})", searched_places()))
 }
 
 /// Opens the counters of an engine.
@@ -158,7 +160,7 @@ pub fn open(runtime_dir: RuntimeDir) -> Result<Observer, InspectError> {
         .map_err(|error| InspectError::Failed(format!("the counters of `{name}` cannot be read: {error}")))
 }
 
-/// Counters and when they were read.
+/// Counters and the time at which they were read.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The counters.
@@ -173,8 +175,9 @@ impl Sample {
         Sample { counters: observer.snapshot(), at: clock::unix_ns() }
     }
 
-    /// Reads the counters when they fit one another best: of a busy engine, just after it has written its gauges, for the
-    /// others are exact at any moment; of a crashed one, as of the last time that it did.
+    /// Reads the counters when they are most consistent. For a busy engine this is just after it has written its
+    /// gauges, because the other counters are exact at any time. For a crashed engine they are those of the last time
+    /// that it wrote its gauges.
     pub fn settled(observer: &mut Observer) -> Sample {
         let first = Sample::take(observer);
         let updated = first.counters.engine("updated");
@@ -183,10 +186,10 @@ impl Sample {
             State::Stopped => return first,
             State::Crashed => return Sample { at: updated, ..first },
         }
-        let patience = Instant::now() + 2 * REFRESH;
+        let patience = Instant::now() + 2 * GAUGE_INTERVAL;
         let mut sample = first;
         while sample.counters.engine("updated") == updated
-            && sample.silence() <= MAX_SILENCE_NS
+            && sample.gauge_age() <= MAX_SILENCE_NS
             && Instant::now() < patience
         {
             thread::sleep(Duration::from_millis(1));
@@ -195,27 +198,28 @@ impl Sample {
         sample
     }
 
-    /// The beginning of the run that these counters are of, when all were 0.
+    /// The start of the run of these counters, when all were 0.
     pub fn beginning(&self) -> Sample {
         let at = self.counters.engine("started");
         let counters = Snapshot { engine: [("updated".to_owned(), at)].into(), ..Snapshot::default() };
         Sample { counters, at }
     }
 
-    /// Nanoseconds since the engine has written its gauges.
-    fn silence(&self) -> u64 {
+    /// Nanoseconds since the engine last wrote its gauges.
+    fn gauge_age(&self) -> u64 {
         self.at.saturating_sub(self.counters.engine("updated"))
     }
 
-    /// How long the engine has been running.
+    /// The time for which the engine has been running.
     pub fn uptime(&self) -> Duration {
         Duration::from_nanos(self.at.saturating_sub(self.counters.engine("started")))
     }
 
-    /// Nanoseconds that the engine has slept in all. It writes them down when it wakes; one that has not written
-    /// its gauges for a while sleeps since then, for its process asks a busy one to write them all the time.
+    /// Nanoseconds that the engine has slept in all. It records a sleep when it wakes. An engine that has not written
+    /// its gauges for a while has been asleep since then, because its process regularly asks a busy engine to write
+    /// them.
     fn asleep(&self) -> u64 {
-        let silent = Some(self.silence()).filter(|silence| *silence > MAX_SILENCE_NS);
+        let silent = Some(self.gauge_age()).filter(|gauge_age| *gauge_age > MAX_SILENCE_NS);
         self.counters.engine("sleep_ns").saturating_add(silent.unwrap_or(0))
     }
 }
@@ -223,29 +227,29 @@ impl Sample {
 /// An engine that has not been seen outside of its apps for a while.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hang {
-    /// The app in which it is; none if it is not in an app.
+    /// The app in which it is, if it is in one.
     pub app: Option<String>,
-    /// What the app was called for; none without an app.
+    /// The kind of call, if it is in an app.
     pub activity: Option<Activity>,
-    /// For how long.
+    /// The time since it was last seen outside of apps.
     pub seconds: f64,
 }
 
 impl Hang {
-    /// Whether the engine hangs by these counters. They may be those of a process that has been stopped or killed: then the
-    /// time counts from the last sign of life to when the sample was taken.
+    /// Whether the engine hangs according to these counters. For a stopped or dead process, the time runs from the last
+    /// sign of life to the time of the sample.
     pub fn of(sample: &Sample) -> Option<Hang> {
         Hang::at(sample.counters.pulse(), sample.at)
     }
 
     /// Whether the engine hangs at a time, in nanoseconds since the Unix epoch.
     pub fn at(pulse: Liveness, now: u64) -> Option<Hang> {
-        let silence = now.saturating_sub(pulse.alive);
-        if pulse.asleep || silence < MAX_CALL_NS {
+        let gauge_age = now.saturating_sub(pulse.alive);
+        if pulse.asleep || gauge_age < MAX_CALL_NS {
             return None;
         }
         let (app, activity) = pulse.doing.map(|doing| (doing.app, doing.activity)).unzip();
-        Some(Hang { app, activity, seconds: silence as f64 / 1e9 })
+        Some(Hang { app, activity, seconds: gauge_age as f64 / 1e9 })
     }
 }
 
@@ -261,11 +265,11 @@ impl fmt::Display for Hang {
             Some(Activity::Stop) => "stopping",
             Some(Activity::Call) | None => "moving packets",
         };
-        write!(formatter, "the engine has been in the app `{}` for {time} ({activity})", harmless(app))
+        write!(formatter, "the engine has been in the app `{}` for {time} ({activity})", sanitize(app))
     }
 }
 
-/// The breaths that took longer than they may, in words; `None` if there were none.
+/// The breaths that exceeded `breath_limit`, in words; `None` if there were none.
 pub fn slow(counters: &Snapshot) -> Option<String> {
     let part = |name: &str, what: &str| match counters.engine(name) {
         0 => None,
@@ -276,34 +280,34 @@ pub fn slow(counters: &Snapshot) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// What is wrong with a network, a line for each.
-pub fn trouble(sample: &Sample, state: State) -> String {
+/// The problems of a network, one on each line.
+pub fn problems(sample: &Sample, state: State) -> String {
     let hang = match (state, &sample.counters.doing) {
         (State::Running, _) => Hang::of(sample).map(|hang| format!("hung: {hang}\n")),
         (State::Stopped, _) => {
             Some(format!("{}; {}\n", Obstacle::Stopped, Obstacle::continuation(sample.counters.pid)))
         }
         (State::Crashed, doing) => {
-            doing.as_ref().map(|doing| format!("when it ended, the engine was in the app `{}`\n", harmless(&doing.app)))
+            doing.as_ref().map(|doing| format!("when it ended, the engine was in the app `{}`\n", sanitize(&doing.app)))
         }
     };
     let apps = failed(&sample.counters);
     let failed = apps.iter().map(|app| {
-        format!("degraded: the app `{}` has panicked and is called no more; a reload starts it again\n", harmless(app))
+        format!("degraded: the app `{}` has panicked and is no longer called; a reload restarts it\n", sanitize(app))
     });
     let imbalances = sample.counters.imbalances();
-    let imbalances = imbalances.iter().map(|imbalance| harmless(&format!("{imbalance}\n")));
+    let imbalances = imbalances.iter().map(|imbalance| sanitize(&format!("{imbalance}\n")));
     hang.into_iter().chain(failed).chain(imbalances).collect()
 }
 
 impl Hang {
-    /// Whether the app is being started or stopped, which may take long: it opens and closes files.
+    /// Whether the app is being started or stopped, which may take long because it opens and closes files.
     pub fn is_restart(&self) -> bool {
         matches!(self.activity, Some(Activity::Start | Activity::Stop))
     }
 }
 
-/// Why a network does not do what it is asked for.
+/// The reason why a network does not do what it was told.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Obstacle {
     /// Its process has been stopped, by a signal or a debugger.
@@ -313,7 +317,7 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// The obstacle, and how to remove it.
+    /// The obstacle, and the remedy.
     pub fn advice(&self, name: &str, pid: u32) -> String {
         match self {
             Obstacle::Stopped => {
@@ -323,7 +327,7 @@ impl Obstacle {
         }
     }
 
-    /// How a stopped process goes on.
+    /// How to continue a stopped process.
     pub fn continuation(pid: u32) -> String {
         format!("`kill -CONT {pid}` lets it go on")
     }
@@ -338,12 +342,12 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// What keeps a network from doing what it is asked for, if anything does.
+/// The obstacle of a network, if there is one.
 pub fn obstacle(runtime_dir: &RuntimeDir) -> Option<Obstacle> {
     if is_stopped(runtime_dir.process()?) {
         return Some(Obstacle::Stopped);
     }
-    let mut observer = Observer::open(runtime_dir.look()).ok()?;
+    let mut observer = Observer::open(runtime_dir.for_reading()).ok()?;
     Hang::of(&Sample::take(&mut observer)).map(Obstacle::Hang)
 }
 
@@ -352,21 +356,21 @@ fn is_stopped(pid: u32) -> bool {
     matches!(process_state(pid), Some('T' | 't'))
 }
 
-/// The state of a process as the kernel abbreviates it: `R` runs, `T` has been stopped, `Z` has ended.
+/// The state of a process as the kernel abbreviates it: `R` is running, `T` has been stopped, `Z` is a zombie.
 pub fn process_state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any characters.
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// No call of an app takes this long, in nanoseconds, unless the app hangs.
+/// The time after which a call of an app counts as hung, in nanoseconds.
 pub const MAX_CALL_NS: u64 = 2_000_000_000;
 
-/// A busy engine writes its gauges more often than this, in nanoseconds.
+/// The maximum time between two writes of a busy engine's gauges, in nanoseconds.
 const MAX_SILENCE_NS: u64 = 500_000_000;
 
-/// How often the process of an engine asks it to write its gauges.
-pub const REFRESH: Duration = Duration::from_millis(100);
+/// The interval at which an engine's process asks it to write its gauges.
+pub const GAUGE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Packets and bits a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -375,11 +379,11 @@ pub struct Rate {
     pub packets: f64,
     /// Bits a second, of the packets' data.
     pub bits: f64,
-    /// Packets a second that a full link did not take.
+    /// Packets a second that a full link rejected.
     pub dropped: f64,
 }
 
-/// What changed between two samples of an engine.
+/// The change between two samples of an engine.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The time between them, in seconds; never 0.
@@ -388,13 +392,13 @@ pub struct Change {
     pub before: Sample,
     /// The later sample.
     pub after: Sample,
-    /// Where each app of the later sample stands in the earlier one.
+    /// The position of each app of the later sample in the earlier one.
     apps: Vec<Option<usize>>,
-    /// Where each link of the later sample stands in the earlier one.
+    /// The position of each link of the later sample in the earlier one.
     links: Vec<Option<usize>>,
 }
 
-/// Where each item of a list stands in another one.
+/// The position of each item of a list in another one.
 fn positions<'a, T, K: Hash + Eq>(list: &'a [T], other: &'a [T], key: fn(&'a T) -> K) -> Vec<Option<usize>> {
     let mut first = HashMap::with_capacity(other.len());
     for (index, item) in other.iter().enumerate() {
@@ -403,9 +407,9 @@ fn positions<'a, T, K: Hash + Eq>(list: &'a [T], other: &'a [T], key: fn(&'a T) 
     list.iter().map(|item| first.get(&key(item)).copied()).collect()
 }
 
-/// Whether an app's counters can have become these. If not, another app has got its name.
+/// Whether an app's counters can have grown into these. If not, another app has taken its name.
 fn is_later(before: &AppCounts, after: &AppCounts) -> bool {
-    // Of an account only calls: what is extrapolated from a part may fall a little.
+    // Only the calls of the account: extrapolated counts may fall a little.
     let grew = |before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, ending: &str| {
         let mut counters = before.iter().filter(|(name, _)| name.ends_with(ending));
         counters.all(|(name, value)| after.get(name).is_none_or(|after| value <= after))
@@ -432,33 +436,33 @@ impl Change {
         self.seconds
     }
 
-    /// How often something happened in that time that the engine's counters count.
+    /// How often an event of the engine's counters happened in that time.
     pub fn engine_total(&self, name: &str) -> u64 {
         self.after.counters.engine(name).saturating_sub(self.before.counters.engine(name))
     }
 
-    /// How the times of a kind were spread that were measured meanwhile.
+    /// The distribution of the times of a kind measured between the samples.
     pub fn histogram(&self, name: &str) -> Histogram {
         let of = |sample: &Sample| sample.counters.histograms.get(name).cloned().unwrap_or_default();
         of(&self.after).since(&of(&self.before))
     }
 
-    /// How much a number has grown a second. A number that shrank belongs to something else by now.
+    /// The growth of a number per second. A number that shrank belongs to something else by now.
     pub fn per_second(&self, before: u64, after: u64) -> f64 {
         after.saturating_sub(before) as f64 / self.seconds
     }
 
-    /// The growth of a counter of the engine's.
+    /// The growth of a counter of the engine.
     pub fn engine(&self, name: &str) -> f64 {
         self.per_second(self.before.counters.engine(name), self.after.counters.engine(name))
     }
 
-    /// The links, and what goes through each.
+    /// The links, and the traffic of each.
     pub fn links(&self) -> impl Iterator<Item = (&LinkCounts, Rate)> {
         self.link_counts().map(|(before, link)| (link, self.rate(before, link)))
     }
 
-    /// The links' counts, each before (if it was there) and after.
+    /// The counts of each link: before (if it existed) and after.
     pub fn link_counts(&self) -> impl Iterator<Item = (Option<&LinkCounts>, &LinkCounts)> {
         let before = self.links.iter().map(|at| at.map(|index| &self.before.counters.links[index]));
         before.zip(&self.after.counters.links)
@@ -473,27 +477,27 @@ impl Change {
         }
     }
 
-    /// What goes through the link that the most packets go through.
+    /// The traffic of the busiest link.
     pub fn busiest_link(&self) -> Rate {
         let rates = self.links().map(|(_, rate)| rate);
-        // Of links with as many packets, the one with more bits: always the same one, look after look.
+        // Ties are broken by bits, so that the choice is the same at every update.
         let order =
             |one: &Rate, other: &Rate| one.packets.total_cmp(&other.packets).then(one.bits.total_cmp(&other.bits));
         rates.max_by(order).unwrap_or_default()
     }
 
-    /// The share of its time that the engine slept, from 0 to 1.
+    /// The share of the time that the engine slept, from 0 to 1.
     pub fn asleep(&self) -> f64 {
         (self.per_second(self.before.asleep(), self.after.asleep()) / 1e9).min(1.0)
     }
 
-    /// The share of its breaths in which nothing moved, from 0 to 1; `None` if it took none.
+    /// The share of breaths without any packet, from 0 to 1; `None` if there were no breaths.
     pub fn idle_breaths(&self) -> Option<f64> {
         let breaths = self.engine("breaths");
         (breaths > 0.0).then(|| (self.engine("idle_breaths") / breaths).min(1.0))
     }
 
-    /// The apps' counts, each before (if it was there) and after.
+    /// The counts of each app: before (if it existed) and after.
     pub fn apps(&self) -> impl Iterator<Item = (Option<&AppCounts>, &AppCounts)> {
         let before = self.apps.iter().map(|at| at.map(|index| &self.before.counters.apps[index]));
         before.zip(&self.after.counters.apps)

@@ -1,32 +1,32 @@
-//! The lines of the log about slow breaths: one in ten seconds, however many there are.
+//! Log lines about slow breaths, limited to one in ten seconds.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use bellows_observe::{Activity, SlowBreath, SlowBreaths};
 
-use crate::text::{harmless, nanos, plural};
+use crate::text::{nanos, plural, sanitize};
 
-/// From one line to the next, at least.
-const PAUSE: Duration = Duration::from_secs(10);
+/// The minimum time between two lines.
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Says which breaths were slow, and how many more than it has told of.
+/// Logs slow breaths, and counts those that it leaves out.
 pub struct SlowLog {
     limit: Duration,
-    /// When the next line may come; at once if there was none.
+    /// The earliest time of the next line; at once if there was none.
     next: Option<Instant>,
-    /// What was left out since the last line, and the worst of it.
+    /// The number of breaths left out since the last line, and the slowest of them.
     left_out: u64,
     worst: Option<SlowBreath>,
 }
 
 impl SlowLog {
-    /// For breaths that may take so long.
+    /// Creates the log for this limit on breaths.
     pub fn new(limit: Duration) -> SlowLog {
         SlowLog { limit, next: None, left_out: 0, worst: None }
     }
 
-    /// Takes in what has been found, and gives the lines to log.
+    /// Takes the slow breaths that were found, and returns the lines to log.
     pub fn take(&mut self, found: SlowBreaths, now: Instant) -> Option<String> {
         let mut line = None;
         for slow in found.first {
@@ -41,7 +41,7 @@ impl SlowLog {
             line = Some(self.describe_left_out());
         }
         if line.is_some() {
-            self.next = now.checked_add(PAUSE);
+            self.next = now.checked_add(MIN_INTERVAL);
         }
         line
     }
@@ -69,7 +69,7 @@ impl SlowLog {
         format!("slow: since the last such line: {}", self.take_left_out())
     }
 
-    /// What was left out, in words.
+    /// The breaths that were left out, in words.
     fn take_left_out(&mut self) -> String {
         let left_out = plural(std::mem::take(&mut self.left_out), "more breath");
         match self.worst.take() {
@@ -104,7 +104,7 @@ fn describe(slow: &SlowBreath, limit: Duration) -> String {
     text
 }
 
-/// In which app it was.
+/// The app in which it was, in words.
 fn whose(slow: &SlowBreath, limit: Duration) -> String {
     match &slow.doing {
         _ if slow.is_standstill(limit) => ", a standstill of the process".to_owned(),
@@ -115,9 +115,9 @@ fn whose(slow: &SlowBreath, limit: Duration) -> String {
                 Activity::Start => "starting",
                 Activity::Stop => "stopping",
             };
-            format!(", in the app `{}` ({activity})", harmless(&doing.app))
+            format!(", in the app `{}` ({activity})", sanitize(&doing.app))
         }
-        None => ", in none of the apps as far as was seen".to_owned(),
+        None => ", in no app as far as known".to_owned(),
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_breath_is_told_at_once_and_the_next_ones_together() {
+    fn a_slow_breath_is_logged_at_once_and_the_next_ones_together() {
         let mut log = SlowLog::new(LIMIT);
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standstill_is_told_without_an_app() {
+    fn a_standstill_is_logged_without_an_app() {
         let start = Instant::now();
         let line = SlowLog::new(LIMIT).take(found(&[slow(2_000, 1_950)], 0), start).unwrap();
         assert!(line.contains("no breath was taken for 2.00 s") && !line.contains("sieve"), "{line}");

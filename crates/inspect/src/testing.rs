@@ -13,7 +13,7 @@ fn map(entries: &[(&str, u64)]) -> BTreeMap<String, u64> {
     entries.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
-/// An app: packets in and out, calls at each entry, and what was sampled of them.
+/// An app: packets in and out, calls at each entry, and the samples.
 pub fn app(name: &str, packets: [u64; 2], calls: &[(&str, u64)], account: &[(&str, u64)]) -> AppCounts {
     let [in_packets, out_packets] = packets;
     AppCounts {
@@ -36,7 +36,7 @@ pub fn second(before: Vec<AppCounts>, after: Vec<AppCounts>) -> Change {
     Change::between(sample(0, before), sample(1_000_000_000, after))
 }
 
-/// What was sampled of a sink that takes 128 packets a call, 20 clocks each.
+/// The samples of a sink that takes 128 packets a call, 20 clocks each.
 pub const SINK: [(&str, u64); 3] = [("push_calls", 100), ("push_packets", 12_800), ("push_clocks", 256_000)];
 
 /// Counters as a damaged file may have them.
@@ -67,8 +67,8 @@ pub fn call(start: u64, duration: u64, app: &str, packets: u32) -> Event {
     event(start, duration, What::Call { app: app.into(), entry, packets })
 }
 
-/// A recording of breaths that took a microsecond, one every hundred microseconds: `source` takes 300 ns and
-/// `sink` 500 ns for 128 packets; `change` may make each something else.
+/// A recording of breaths that took a microsecond, one every hundred microseconds: `source` takes 300 ns and `sink` 500
+/// ns for 128 packets; `change` may modify each breath.
 pub fn recorded(breaths: u64, change: impl Fn(u64, &mut Vec<Event>)) -> Vec<Event> {
     let mut events = vec![event(0, 0, What::Sleep)];
     for number in 0..breaths {

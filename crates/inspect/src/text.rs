@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A count with its thousands apart: `1,234,567`.
+/// A count with thousands separators: `1,234,567`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,7 +15,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// A number with three digits that count and a decimal prefix: `1.23 M`, `45.6 k`, `7`.
+/// A number with three significant digits and a decimal prefix: `1.23 M`, `45.6 k`, `7`.
 pub fn scaled(value: f64) -> String {
     let (mut value, mut prefix) = (value, "");
     for next in [" k", " M", " G", " T"] {
@@ -33,7 +33,7 @@ pub fn scaled(value: f64) -> String {
     format!("{value:.decimals$}{prefix}")
 }
 
-/// A number with up to three digits that count: `0`, `2e-5`, `0.046`, `9.08`, `50.1`, `1,234`.
+/// A number with up to three significant digits: `0`, `2e-5`, `0.046`, `9.08`, `50.1`, `1,234`.
 pub fn figure(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -50,31 +50,31 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// What stands for a number that is not known.
+/// The placeholder for an unknown number.
 pub const UNKNOWN: &str = "–";
 
-/// A number that may not be known.
+/// A number that may be unknown.
 pub fn known(value: Option<f64>, write: fn(f64) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), write)
 }
 
-/// Packets a second as a network file has them: `960 kpps`, `7 pps`.
+/// Packets a second in the notation of network files: `960 kpps`, `7 pps`.
 pub fn packet_rate(value: f64) -> String {
     before_unit(value) + "pps"
 }
 
-/// Bits a second as a network file has them: `2.85 Gb/s`.
+/// Bits a second in the notation of network files: `2.85 Gb/s`.
 pub fn bit_rate(value: f64) -> String {
     before_unit(value) + "b/s"
 }
 
-/// As [`scaled`], ready for a unit behind it: `1.23 M`, `7 `.
+/// Like [`scaled`], ready for a unit after it: `1.23 M`, `7 `.
 fn before_unit(value: f64) -> String {
     let text = scaled(value);
     if text.contains(' ') { text } else { text + " " }
 }
 
-/// A time span in the unit that suits it: `1.20 s`, `2 h 03 min`.
+/// A time span in a suitable unit: `1.20 s`, `2 h 03 min`.
 pub fn span(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
@@ -86,7 +86,7 @@ pub fn span(duration: Duration) -> String {
     }
 }
 
-/// A short time with three digits that count: `640 ns`, `1.25 µs`, `12.5 ms`.
+/// A short time with three significant digits: `640 ns`, `1.25 µs`, `12.5 ms`.
 pub fn nanos(nanos: u64) -> String {
     let (mut value, mut unit) = (nanos as f64, "ns");
     for next in ["µs", "ms", "s"] {
@@ -104,17 +104,16 @@ pub fn nanos(nanos: u64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// The time of day in nanoseconds since the Unix epoch, as clocks that know no zone have it: `12:34:56.123456789 UTC`.
+/// The UTC time of day of a time in nanoseconds since the Unix epoch: `12:34:56.123456789 UTC`.
 pub fn time_of_day(nanos: u64) -> String {
     let (seconds, rest) = (nanos / 1_000_000_000 % 86_400, nanos % 1_000_000_000);
     format!("{:02}:{:02}:{:02}.{rest:09} UTC", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// A moment in nanoseconds since the Unix epoch as `tcpdump -tttt` prints it where the clock shows UTC:
-/// `2026-11-22 12:34:56.123456`.
+/// A time in nanoseconds since the Unix epoch as `tcpdump -tttt` prints it in UTC: `2026-11-22 12:34:56.123456`.
 pub fn date_and_time(nanos: u64) -> String {
     let seconds = nanos / 1_000_000_000;
-    // Years of the calendar that begin in March, so that the leap day is the last one: days since 0000-03-01.
+    // Calendar years begin in March here, so that the leap day is the last day: days since 0000-03-01.
     let days = seconds / 86_400 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -148,9 +147,9 @@ pub fn plural(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
 }
 
-/// Text from another process or file, made harmless for a terminal: control characters but line feeds and tabs
+/// Text from another process or file, made harmless for a terminal: control characters except line feeds and tabs
 /// become `�`.
-pub fn harmless(text: &str) -> String {
+pub fn sanitize(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
 }
 
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_others_cannot_drive_the_terminal() {
-        assert_eq!(harmless("a\tb\n\x1b[2Jc\r"), "a\tb\n\u{fffd}[2Jc\u{fffd}");
+    fn foreign_text_cannot_control_the_terminal() {
+        assert_eq!(sanitize("a\tb\n\x1b[2Jc\r"), "a\tb\n\u{fffd}[2Jc\u{fffd}");
     }
 }

@@ -5,14 +5,14 @@ use std::sync::atomic::AtomicU64;
 
 use bellows_sys::shared::SharedCells;
 
-/// Cells in memory of this process's own, or in a mapped file.
+/// Cells in memory of this process, or in a mapped file.
 pub(crate) enum Cells {
     Private(Vec<AtomicU64>),
     Shared(SharedCells),
 }
 
 impl Cells {
-    /// A copy of what was read from a file; what is no whole cell at its end is left out.
+    /// A copy of the bytes of a file. An incomplete cell at the end is left out.
     ///
     /// # Errors
     /// `UnexpectedEof` if there is not a single cell.

@@ -1,40 +1,40 @@
-//! What counters are called, and what they count.
+//! The names and descriptions of counters.
 
-/// A counter of an app's own: its name in reports, and what it counts.
+/// A counter of an app's own: its name in reports, and its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// Lower-case words joined by `_`.
     pub name: &'static str,
-    /// What it counts, in one line.
+    /// Its description, on one line.
     pub help: &'static str,
-    /// What it is a number of: packets, unless something else is named.
+    /// Its unit: packets by default.
     pub unit: &'static str,
-    /// Of a reason for drops: whether the network asks for these losses, as a rate limiter's. Others are losses that the
-    /// report of a run points out.
+    /// For a drop reason: whether the network asks for these drops, as a rate limiter's. All other drops are losses
+    /// that the report of a run points out.
     pub asked: bool,
 }
 
 impl Counter {
-    /// A counter of this name. As a reason for drops it is a loss that nobody has asked for.
+    /// A counter of this name. As a drop reason it stands for unintended drops.
     pub const fn new(name: &'static str, help: &'static str) -> Counter {
         Counter { name, help, unit: "packets", asked: false }
     }
 
-    /// A counter of something else than packets.
+    /// A counter with a unit other than packets.
     #[must_use]
     pub const fn in_unit(self, unit: &'static str) -> Counter {
         Counter { unit, ..self }
     }
 
-    /// A reason for drops that are what the network is for: whoever configured the app wants them.
+    /// A drop reason for intended drops: the configuration asks for them.
     #[must_use]
     pub const fn asked(self) -> Counter {
         Counter { asked: true, ..self }
     }
 }
 
-/// The counter that says how far an app has come through its work (bytes of a file, say).
+/// The counter for an app's progress (bytes of a file, for example).
 pub const PROGRESS: &str = "progress";
 
-/// The counter that says what [`PROGRESS`] will be at the end.
+/// The counter for the final value of [`PROGRESS`].
 pub const PROGRESS_TOTAL: &str = "progress_total";

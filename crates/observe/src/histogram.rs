@@ -1,7 +1,7 @@
-//! How times are spread, counted in cells of shared memory.
+//! Histograms of times, in cells of shared memory.
 //!
-//! A class is a sixteenth of an octave, so that a quantile is known to 6 percent, from 16 clocks up to an hour; counting a
-//! time takes a few instructions. The idea is that of HdrHistogram (Tene 2012).
+//! A class is a sixteenth of an octave, so a quantile is accurate to 6 percent, from 16 clocks up to an hour. Counting
+//! a time takes a few instructions. The idea is that of HdrHistogram (Tene 2012).
 
 use bellows_stats::nearest_rank;
 use serde::{Deserialize, Serialize};
@@ -18,23 +18,23 @@ pub fn record(slab: &Slab, first: usize, time: u64) {
     }
 }
 
-/// How many times lay in which class, in nanoseconds.
+/// The number of times in each class, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// The classes that are not empty, in rising order: the longest time of a class, and how many times lay in it.
+    /// The classes that are not empty, in ascending order: the longest time of a class, and the number of times in it.
     pub classes: Vec<(u64, u64)>,
     /// The longest time of all.
     pub maximum: u64,
 }
 
 impl Histogram {
-    /// Reads the cells from `first` on, which hold clocks; `nanos` says how long so many clocks are.
+    /// Reads the cells from `first` on, which hold clocks. `nanos` converts clocks to nanoseconds.
     pub(crate) fn read(slab: &Slab, first: usize, nanos: impl Fn(u64) -> u64) -> Histogram {
         let mut classes: Vec<(u64, u64)> = Vec::new();
         for class in 0..CLASSES {
             let (longest, count) = (nanos(longest_of(class)), slab.get(first + class));
             match classes.last_mut() {
-                // Classes of a few clocks may be the same nanosecond.
+                // Several of the lowest classes may be the same nanosecond.
                 Some(last) if last.0 == longest => last.1 = last.1.saturating_add(count),
                 _ => classes.push((longest, count)),
             }
@@ -43,7 +43,7 @@ impl Histogram {
         Histogram { classes, maximum: nanos(slab.get(first + CLASSES)) }
     }
 
-    /// How many times it holds.
+    /// The number of times that it holds.
     pub fn count(&self) -> u64 {
         self.classes.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count))
     }
@@ -61,8 +61,8 @@ impl Histogram {
         (!self.classes.is_empty()).then_some(self.maximum)
     }
 
-    /// What has been counted since an earlier reading. Its maximum is that of its longest class, or that of all if it is in
-    /// there.
+    /// The times counted since an earlier reading. The maximum is that of the highest class or, if the overall maximum
+    /// is in that class, the overall maximum.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut before = earlier.classes.iter().copied().peekable();
         let mut classes = Vec::new();
@@ -104,7 +104,7 @@ mod tests {
         }
 
         #[test]
-        fn what_came_since_is_what_came(
+        fn differences_of_histograms_are_exact(
             before in proptest::collection::vec(0u64..100_000, 0..50),
             after in proptest::collection::vec(0u64..100_000, 0..50),
         ) {

@@ -1,15 +1,15 @@
-//! Where which counter lies.
+//! The positions of all counters.
 //!
-//! A generation of counters begins with those of the engine; then come the histograms, and the cells of each app and link, where
-//! the [`Directory`](crate::Directory) says. What lies where among these is listed here, once: a list gives each counter's symbol,
-//! name and meaning.
+//! A generation of counters begins with those of the engine. The histograms and the cells of each app and link follow,
+//! at the positions in the [`Directory`](crate::Directory). The layout within these groups is listed here, once: a list
+//! gives each counter's symbol, name and description.
 
 use serde::{Deserialize, Serialize};
 
 use crate::counter::Counter;
 
-/// Counters that lie one behind the other: for each its symbol, which is its position, its name in reports, what it counts,
-/// and its unit if that is not packets.
+/// Consecutive counters: for each its symbol, which is its position, its name in reports, its description, and its unit
+/// if that is not packets.
 macro_rules! counters {
     ($list:ident: $($symbol:ident = $name:literal, $help:literal $(, in $unit:literal)? $(, [$asked:ident])?;)*) => {
         positions! { from 0; $($symbol, concat!("The counter `", $name, "`.");)* }
@@ -19,7 +19,7 @@ macro_rules! counters {
     };
 }
 
-/// Positions of cells that lie one behind the other, from the first on, and how many there are.
+/// Positions of consecutive cells, and their number.
 macro_rules! positions {
     (from $first:expr; $($symbol:ident, $help:expr;)*) => {
         #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "numbers the symbols")]
@@ -52,26 +52,26 @@ pub mod engine {
         BUFFERS_IN_USE = "buffers_in_use", "packet buffers that hold packets", in "buffers";
         SAMPLED = "sampled_breaths", "breaths in which the clocks of every call were recorded", in "breaths";
         ALIVE = "alive", "when the engine was last seen outside of apps, in nanoseconds since the Unix epoch", in "nanoseconds";
-        DOING = "doing", "what the engine is doing: see the module `doing`", in "activity and app";
+        DOING = "doing", "the engine's current activity: see the module `doing`", in "activity and app";
         SLOW_BREATHS = "slow_breaths",
-            "breaths, and what was done between two of them, that took longer than `breath_limit` in [engine]", in "breaths";
+            "breaths, and work between two of them, that took longer than `breath_limit` in [engine]", in "breaths";
         STANDSTILLS = "standstills",
             "times that no breath was taken for longer than that because the process or the machine stood still", in "times";
     }
 
-    /// The name of [`DOING`], which is no number for people: a snapshot tells it in words.
+    /// The name of [`DOING`], which is not a number for people: a snapshot shows it in words.
     pub const DOING_NAME: &str = COUNTERS[DOING].name;
 }
 
-/// What the engine's thread is doing, as one number: the activity in the upper half, one more than the app's position in the
-/// lower half, 0 between calls. It is written before and after each call, so that a reader finds the app in which an engine
-/// hangs, also when the process has been stopped or killed.
+/// The engine thread's current activity as one number: the activity in the upper half, one more than the app's position
+/// in the lower half, 0 between calls. It is written before and after each call, so that a reader finds the app in
+/// which an engine hangs, even if the process has been stopped or killed.
 pub mod doing {
     use super::Activity;
 
-    /// It is between two calls.
+    /// The engine is between two calls.
     pub const NOTHING: u64 = 0;
-    /// It waits until something is due.
+    /// The engine sleeps.
     pub const ASLEEP: u64 = 4 << 32;
 
     /// A call of an app's `pull`, `push` or `tick`, by the app's position.
@@ -85,13 +85,13 @@ pub mod doing {
     }
 }
 
-/// For what the engine has called an app.
+/// The reasons for which the engine calls an app.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Activity {
     /// To move packets: `pull`, `push` or `tick`.
     Call,
-    /// To ask it something: `held` or `is_finished`.
+    /// To query it: `held` or `is_finished`.
     Question,
     /// To start it or its successor in a reload.
     Start,
@@ -113,12 +113,12 @@ pub mod link {
     }
 }
 
-/// What is accounted for each app, from its accounting cell on: exact numbers first, then for each entry what the sampled
-/// breaths have recorded.
+/// The account of each app, from its accounting cell on: exact numbers first, then the record of the sampled breaths
+/// for each entry.
 pub mod account {
     /// The entries of an app by their positions in all tables.
     pub const NAMES: [&str; ENTRIES] = ["pull", "push", "tick"];
-    /// How many there are.
+    /// The number of entries.
     pub const ENTRIES: usize = 3;
     /// The position of `pull`.
     pub const PULL: usize = 0;
@@ -132,16 +132,16 @@ pub mod account {
 
     positions! { from ENTRIES;
         SLEEPS, "Sleeps that the app ended.";
-        FAILED, "Whether it has panicked and is called no more.";
+        FAILED, "Whether it has panicked and is no longer called.";
         PANICS, "How often it has panicked.";
         TAKEN, "Buffers that it took from the pool.";
         FREED, "Buffers that it gave back.";
         UNMADE, "Drops of packets that never had a buffer.";
-        BROUGHT_IN, "Packets that it got from others than links and the pool.";
-        HANDED_OFF, "Packets that it gave to others than links and the pool.";
+        BROUGHT_IN, "Packets that came in other than through links and the pool.";
+        HANDED_OFF, "Packets that went out other than through links and the pool.";
         HELD, "Packets inside it when the gauges were written.";
-        LEAKED, "Packets that were nowhere then, in two's complement.";
-        UNCOUNTED, "Freed packets that were in no count then, in two's complement.";
+        LEAKED, "Leaked packets at that time, in two's complement.";
+        UNCOUNTED, "Freed packets without a count at that time, in two's complement.";
         PAST_IN, "Packets received through links of the app that reloads removed.";
         PAST_IN_BYTES, "Bytes received through them.";
         PAST_OUT, "Packets sent through links of the app that reloads removed.";
@@ -150,25 +150,26 @@ pub mod account {
         EXACT, "The first cell behind the exact numbers.";
     }
 
-    /// What the sampled breaths record for each call, by name: calls, packets and clocks of those that took no longer than
-    /// could be expected, calls and clocks of the others. Then come the packets of calls in which events were counted.
+    /// The record of the sampled breaths for each call, by name: calls, packets and clocks of calls other than
+    /// outliers, then calls and clocks of the outliers. Packets of calls in which events were counted follow.
     pub const SAMPLE_NAMES: [&str; 5] = ["calls", "packets", "clocks", "outlier_calls", "outlier_clocks"];
-    /// The first of those of the others.
+    /// The first cell of the outliers.
     pub const OUTLIERS: usize = 3;
     /// Packets of calls in which events were counted.
     pub const COUNTED: usize = SAMPLE_NAMES.len();
 
-    /// What is recorded for each event: its count, for how long it was to be counted, and for how long it was.
-    const OF_AN_EVENT: usize = 3;
+    /// The record of each event: its count, the time for which it was to be counted, and the time for which it was
+    /// counted.
+    const CELLS_PER_EVENT: usize = 3;
 
-    /// Where the samples of an entry begin.
+    /// The first cell of an entry's samples.
     pub const fn samples(entry: usize, events: usize) -> usize {
-        EXACT + entry * (COUNTED + 1 + OF_AN_EVENT * events)
+        EXACT + entry * (COUNTED + 1 + CELLS_PER_EVENT * events)
     }
 
-    /// Where those of an event begin.
+    /// The first cell of an event.
     pub const fn event(entry: usize, events: usize, event: usize) -> usize {
-        samples(entry, events) + COUNTED + 1 + OF_AN_EVENT * event
+        samples(entry, events) + COUNTED + 1 + CELLS_PER_EVENT * event
     }
 
     /// Cells of an app.
@@ -179,22 +180,22 @@ pub mod account {
 
 /// The histograms, by position.
 pub mod histogram {
-    /// How long breaths took in which a packet moved.
+    /// The durations of breaths in which a packet moved.
     pub const BREATH: usize = 0;
-    /// How long packets lived.
+    /// The lifetimes of packets.
     pub const LATENCY: usize = 1;
     /// Their names.
     pub const NAMES: [&str; 2] = ["breath", "latency"];
 }
 
-/// Why packets are dropped in any app; these come before the app's own reasons, from its cell of drops on.
+/// Drop reasons of all apps. They precede the app's own reasons, from its cell of drops on.
 pub mod common {
     use super::Counter;
 
     counters! { DROPS:
         NO_BUFFER = "no_buffer", "the pool had no buffer for a packet or a copy";
         UNLINKED = "unlinked", "the output is not linked", [asked];
-        APP_FAILED = "app_failed", "the app has panicked: packets inside it, and those that came since";
+        APP_FAILED = "app_failed", "the app has panicked: packets inside it, and those received since";
         REMOVED = "removed", "packets inside the app when a reload removed or replaced it", [asked];
     }
 }

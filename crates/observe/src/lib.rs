@@ -1,26 +1,26 @@
-//! What engines leave for others to read: counters, histograms, timelines, and where they are.
+//! The published state of engines: counters, histograms, timelines, and how to find them.
 //!
-//! An engine writes into files of its own folder, its [`RuntimeDir`], and whoever may read the folder reads along, in another
-//! process or after a crash. Nobody asks the engine, which goes on at its pace: it owns each cell, and each has one writer.
+//! An engine writes into files of its own folder, its [`RuntimeDir`]. Every process that may read the folder can read
+//! them, also after a crash, without asking the engine. The engine does not wait for readers: each cell has one writer.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `counter` | what counters are called, and what they count |
+//! | `counter` | names and descriptions of counters |
 //! | `declared` | the counters that a type of app declares |
-//! | [`layout`] | where which counter lies |
+//! | [`layout`] | the positions of all counters |
 //! | `slab` | a generation of counters, in memory or in a file |
-//! | `classes`, `histogram` | how times are spread |
-//! | `snapshot` | all counters at one moment, by name |
-//! | [`timeline`] | what the engine did lately, event by event |
+//! | `classes`, `histogram` | histograms of times |
+//! | `snapshot` | all counters at one time, by name |
+//! | [`timeline`] | the engine's recent history, event by event |
 //! | [`listing`] | a breath, explained |
-//! | `trace` | what those see who watch single packets |
-//! | `succession` | how counters go over from one configuration to the next |
-//! | `report` | what a running engine answers when it is asked |
-//! | `usual` | what calls usually take, and which ones are out of the ordinary |
-//! | `slow` | breaths that took longer than they may |
-//! | `watchdog` | finds them, and says in which app they were |
+//! | `trace` | the data of traces and taps |
+//! | `succession` | the transfer of counters from one configuration to the next |
+//! | `report` | reports of a running engine |
+//! | `usual` | the usual duration of calls, and outliers |
+//! | `slow` | slow breaths |
+//! | `watchdog` | detects slow breaths, and names the app |
 //! | `runtime_dir` | the folders of engines, running and crashed |
-//! | `cells` | memory that one writes and others read |
+//! | `cells` | memory with one writer and many readers |
 
 mod cells;
 mod classes;
@@ -49,7 +49,7 @@ pub use layout::Activity;
 pub use report::{AppStatus, Reloaded};
 pub use runtime_dir::{POST_MORTEMS, RuntimeDir, RuntimeDirError, SearchPath};
 pub use slab::{
-    AppEntry, AppOutline, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, counter_help, drop_help,
+    AppDescription, AppEntry, CurrentCall, Directory, LinkEntry, Liveness, ReadError, Slab, counter_help, drop_help,
 };
 pub use slow::{SlowBreath, SlowBreaths};
 pub use snapshot::{AppCounts, Gone, Imbalance, LinkCounts, Observer, Snapshot};

@@ -1,4 +1,4 @@
-//! A breath, explained: its calls in order with what is tested before each, and its machine code.
+//! A breath, explained: its calls in order with the test before each, and its machine code.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,9 @@ pub struct Call {
     pub entry: String,
     /// The app's name in the network.
     pub app: String,
-    /// The function that is called: that which was made for the app's type.
+    /// The called function: the instance for the app's type.
     pub function: String,
-    /// What is tested before the call, one of which must hold: the app's slots, or the links that it empties. Empty if the
+    /// The tests before the call, one of which must hold: the app's slots, or the links that it empties. Empty if the
     /// call is made in every breath.
     pub tests: Vec<String>,
 }
@@ -19,28 +19,28 @@ pub struct Call {
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLine {
-    /// Where it lies in the process's memory.
+    /// Its address in the process's memory.
     pub address: u64,
     /// Its bytes, in hexadecimal.
     pub bytes: String,
-    /// The instruction, as NASM writes it.
+    /// The instruction in NASM's syntax.
     pub text: String,
-    /// What the stretch that begins here serves.
+    /// The purpose of the stretch that begins here.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub label: Option<String>,
 }
 
-/// How the breaths of a running network are taken.
+/// The listing of a running network's breath.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
     /// The schedule in use.
     pub schedule: String,
-    /// Why that is not the schedule that was asked for.
+    /// The fallback reason: why this is not the requested schedule.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fallback_reason: Option<String>,
     /// The calls, in order.
     pub calls: Vec<Call>,
-    /// How long assembling the code took, in nanoseconds; 0 without code.
+    /// The time taken to assemble the code, in nanoseconds; 0 without code.
     pub assembling_ns: u64,
     /// The machine code; empty without.
     pub code: Vec<CodeLine>,

@@ -1,44 +1,44 @@
-//! What a running engine answers when it is asked: what a reload did, and what apps tell of themselves.
+//! Reports of a running engine: the result of a reload, and the states of apps.
 
 use serde::{Deserialize, Serialize};
 
-/// What a reload did.
+/// The result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// Apps that run on as they were.
+    /// Apps that continue unchanged.
     pub kept: Vec<String>,
-    /// Apps that took the place of one of the same name and type.
+    /// Apps that replaced one of the same name and type.
     pub replaced: Vec<String>,
     /// Apps that had panicked and were started again.
     #[serde(default)]
     pub revived: Vec<String>,
     /// Apps that are new.
     pub added: Vec<String>,
-    /// Apps that are gone.
+    /// Apps that were removed.
     pub removed: Vec<String>,
     /// Links that are new.
     pub links_added: Vec<String>,
-    /// Links that are gone.
+    /// Links that were removed.
     pub links_removed: Vec<String>,
-    /// Packets that were in what is gone.
+    /// Packets in removed apps and links.
     pub dropped: u64,
-    /// From the request to the moment when the new configuration ran, in nanoseconds.
+    /// The time from the request to the swap, in nanoseconds.
     #[serde(default)]
     pub swap_ns: u64,
-    /// How long no breath was taken, in nanoseconds.
+    /// The time without a breath, in nanoseconds.
     pub pause_ns: u64,
-    /// Apps that could not finish, and why.
+    /// Apps that could not finish, and the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfinished: Vec<(String, String)>,
 }
 
-/// What an app tells of itself: its state in its own words.
+/// The state that an app reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppStatus {
     /// The app.
     pub app: String,
     /// Its type.
     pub kind: String,
-    /// What it says; null if it panicked over it.
+    /// Its state; null if it panicked.
     pub status: serde_json::Value,
 }

@@ -1,17 +1,17 @@
-//! Where a running engine can be found by other processes.
+//! The runtime directory, where other processes find a running engine.
 //!
-//! Each has a folder of its own name in a [runtime directory](search_path) of its user's, on tmpfs. In it lie the counters, the
-//! control socket, and a file with the process's identity. A run that ends removes its folder; one that crashes leaves it
-//! behind.
+//! Each engine has a folder of its own name in a [runtime directory](search_path) of its user, on tmpfs. It contains
+//! the counters, the control socket, and a file with the process's identity. A run removes its folder at the end; a
+//! crash leaves it behind.
 //!
-//! The next run of that name keeps it beside its own as a post-mortem: `NAME@1` is the newest, and there are at most
-//! [`POST_MORTEMS`] of a name. What goes when there are more: the oldest that was started within ten minutes of the run before
-//! it, which a supervisor does with one that crashes at once; so the first crash of such a series stays. If there is
-//! none, the oldest. The newest always stays.
+//! The next run of that name keeps the old folder beside its own as a post-mortem: `NAME@1` is the newest, and there
+//! are at most [`POST_MORTEMS`] of a name. If there are more, the oldest of those is removed that started within ten
+//! minutes of the run before it, as under a supervisor that restarts a crashing network at once. So the first crash of
+//! such a series stays. If there is none, the oldest is removed. The newest always stays.
 //!
-//! Root also sees the networks of other users, as `USER/NAME`. What is in their folders is untrusted: it is read into memory
-//! of our own and never mapped, links are not followed, sizes are limited, and a process counts only if it is its
-//! user's.
+//! Root also sees the networks of other users, as `USER/NAME`. The contents of their folders are untrusted: they are
+//! read into memory and never mapped, links are not followed, sizes are limited, and a process counts only if it
+//! belongs to the folder's user.
 
 mod name;
 mod post_mortems;
@@ -34,10 +34,10 @@ use post_mortems::{RESTARTED, archive, number, parse};
 pub use search_path::SearchPath;
 use search_path::{ForeignDir, foreign, user, user_name};
 
-/// The largest file of another user's network that is read: its counters are smaller with ten thousand apps.
+/// The maximum size of another user's file. Counters are smaller even with ten thousand apps.
 const MAX_FOREIGN_FILE: u64 = 16 << 20;
 
-/// How much of a runtime directory of another user's is looked at, in folders.
+/// The maximum number of folders to read in another user's runtime directory.
 const MAX_FOREIGN_FOLDERS: usize = 256;
 
 /// The file with the process's identity.
@@ -52,27 +52,27 @@ pub(crate) const TIMELINE: &str = "timeline";
 /// The control socket.
 const CONTROL: &str = "control";
 
-/// Why an engine cannot have its folder.
+/// The errors of creating an engine's folder.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeDirError {
-    /// The name is no name for a folder.
-    #[error("`{0}` is no name for a running network; {names}", names = RuntimeDir::NAMES)]
+    /// The name is not valid.
+    #[error("`{0}` is not a valid name for a running network; {names}", names = RuntimeDir::NAMES)]
     BadName(String),
     /// A live process has the name.
     #[error("a network named `{name}` is running already (process {pid}); stop it or pick another name with --name")]
     Taken {
         /// The name.
         name: String,
-        /// Its process.
+        /// The number of its process.
         pid: u32,
     },
-    /// The folder is not ours alone.
+    /// The folder belongs to another user, or is open to others.
     #[error(
-        "{0} belongs to somebody else or is open to others; close it with `chmod 700` if it is yours, or set \
+        "{0} belongs to another user or is open to others; close it with `chmod 700` if it is yours, or set \
          BELLOWS_RUNTIME_DIR to a folder of yours that nobody else can enter (mode 0700)"
     )]
     Unsafe(PathBuf),
-    /// The system refused.
+    /// A system call failed.
     #[error(
         "{0}, where running networks are found, cannot be used: {1}; \
          set BELLOWS_RUNTIME_DIR to a folder of yours that nobody else can enter (mode 0700)"
@@ -88,37 +88,39 @@ pub struct RuntimeDir {
     name: String,
     /// The number of a post-mortem; 0 for the newest run of the name.
     number: usize,
-    /// Whether this value made the folder and removes it.
+    /// Whether this value created the folder and removes it.
     owned: bool,
-    /// The directory of the other user whose network it is.
+    /// For another user's network, the directory of that user.
     foreign: Option<Arc<ForeignDir>>,
 }
 
-/// When a process started, in clock ticks since boot: with the pid, an identity that is not used twice.
+/// The start time of a process, in clock ticks since boot. Together with the pid it is a unique identity.
 ///
 /// `None` for a zombie, which has ended and only waits for its parent to notice.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; behind it are the state and, as the 20th field, the start time.
+    // The name, in parentheses, may contain any characters. The state follows it and, as the 20th field, the start
+    // time.
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
-    // The first thread of a process that has others may be a zombie while these work on.
+    // The first thread of a multithreaded process may be a zombie while the others run.
     let has_ended = matches!(state, "Z" | "X") && fs::read_dir(format!("/proc/{pid}/task")).ok()?.count() <= 1;
     if has_ended { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// The user as whom a process runs.
+/// The user of a process.
 fn user_of(pid: u32) -> Option<u32> {
     Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }
 
-/// The runtime directories of this user, locked, so that of two processes that want one name at a time one gets it.
+/// The runtime directories of this user, locked, so that only one of two processes that want a name at the same time
+/// gets it.
 ///
-/// All of them, because two processes may prefer different ones; always in the same order, so that none waits for another
-/// that waits for it. Those that are not there yet are made: else the other process could make one that this one does not
-/// know.
+/// All of them are locked, because two processes may prefer different ones, and always in the same order, so that there
+/// is no deadlock. Missing directories are created; otherwise another process could create one that this process does
+/// not know.
 struct Locked {
-    /// Those that can be used, the one that is preferred first.
+    /// The usable directories, in order of preference.
     directories: Vec<PathBuf>,
     _locks: Vec<fs::File>,
 }
@@ -130,7 +132,7 @@ impl Locked {
         let mut locks: Vec<((u64, u64), fs::File)> = Vec::new();
         for directory in own {
             match Locked::open(directory) {
-                // One that is there twice, by two paths, would wait for itself.
+                // A directory that is there twice, by two paths, would wait for itself.
                 Ok((place, _)) if locks.iter().any(|(known, _)| *known == place) => {}
                 Ok((place, lock)) => {
                     directories.push(directory.clone());
@@ -149,7 +151,7 @@ impl Locked {
         Ok(Locked { directories, _locks: locks.into_iter().map(|(_, lock)| lock).collect() })
     }
 
-    /// The lock of a directory, not yet taken, and where it is.
+    /// The lock of a directory, not yet taken, and its path.
     fn open(directory: &Path) -> Result<((u64, u64), fs::File), RuntimeDirError> {
         make_private_folder(directory)?;
         let failed = |error| RuntimeDirError::System(directory.to_owned(), error);
@@ -160,7 +162,8 @@ impl Locked {
 }
 
 impl RuntimeDir {
-    /// Makes the folder for an engine of this process. One that a process left behind becomes the post-mortem `NAME@1`.
+    /// Creates the folder for an engine of this process. A folder that a process left behind becomes the post-mortem
+    /// `NAME@1`.
     ///
     /// # Errors
     /// See [`RuntimeDirError`].
@@ -168,13 +171,13 @@ impl RuntimeDir {
         RuntimeDir::claim_in(&SearchPath::current().own, name)
     }
 
-    /// Makes the folder in the first of these directories that can be used.
+    /// Creates the folder in the first usable one of these directories.
     fn claim_in(own: &[PathBuf], name: &str) -> Result<RuntimeDir, RuntimeDirError> {
         if !RuntimeDir::is_name(name) {
             return Err(RuntimeDirError::BadName(name.to_owned()));
         }
         let Locked { directories, _locks } = Locked::lock(own)?;
-        // Also in one that can be read and not be written.
+        // This includes directories that can be read but not written.
         let readable = own.iter().filter(|directory| is_private(directory));
         if let Some(pid) = readable.filter_map(|directory| RuntimeDir::at(directory, name, 0).process()).next() {
             return Err(RuntimeDirError::Taken { name: name.to_owned(), pid });
@@ -195,44 +198,45 @@ impl RuntimeDir {
         Ok(runtime_dir)
     }
 
-    /// A folder of this user's, to look into.
+    /// A folder of this user, opened for reading.
     fn at(directory: &Path, name: &str, number: usize) -> RuntimeDir {
         let folder = if number == 0 { name.to_owned() } else { format!("{name}@{number}") };
         RuntimeDir { folder: directory.join(folder), name: name.to_owned(), number, owned: false, foreign: None }
     }
 
-    /// The same folder, to look into.
-    pub fn look(&self) -> RuntimeDir {
+    /// The same folder, opened for reading.
+    pub fn for_reading(&self) -> RuntimeDir {
         let RuntimeDir { folder, name, number, foreign, .. } = self;
         let (folder, name, foreign) = (folder.clone(), name.clone(), foreign.clone());
         RuntimeDir { folder, name, number: *number, owned: false, foreign }
     }
 
-    /// The folders of the engines that a name can mean; `NAME@1` is that of a post-mortem. There are several only if several
-    /// other users have one of this name, and this user has none.
+    /// The folders of the engines that match a name; `NAME@1` is a post-mortem. There are several only if several other
+    /// users have a network of this name and this user has none.
     pub fn called(name: &str) -> Vec<RuntimeDir> {
-        let search_path = RuntimeDir::all().into_iter().chain(RuntimeDir::post_mortems());
-        let mut search_path: Vec<RuntimeDir> = search_path.filter(|runtime_dir| runtime_dir.is_called(name)).collect();
-        if let Some(exact) = search_path.iter().position(|runtime_dir| runtime_dir.name() == name) {
-            search_path = vec![search_path.swap_remove(exact)];
+        let runs = RuntimeDir::all().into_iter().chain(RuntimeDir::post_mortems());
+        let mut runs: Vec<RuntimeDir> = runs.filter(|runtime_dir| runtime_dir.has_name(name)).collect();
+        if let Some(exact) = runs.iter().position(|runtime_dir| runtime_dir.name() == name) {
+            runs = vec![runs.swap_remove(exact)];
         }
-        search_path
+        runs
     }
 
-    /// The folders of all engines, those of this user by name and then those of others that it may see; also those that
-    /// crashed, if nobody has taken the name since.
+    /// The folders of all engines, those of this user by name and then the visible ones of other users. Crashed engines
+    /// are included if no newer run has the name.
     ///
-    /// None of a directory that others can enter, who may have put anything there.
+    /// A directory that others can enter is skipped: they could have put anything there.
     pub fn all() -> Vec<RuntimeDir> {
         every().into_iter().filter(|runtime_dir| runtime_dir.number == 0).collect()
     }
 
-    /// The folders of engines that crashed and whose name has been taken since, in the same order, the newest of a name first.
+    /// The post-mortem folders, in the same order, the newest of a name first.
     pub fn post_mortems() -> Vec<RuntimeDir> {
         every().into_iter().filter(|runtime_dir| runtime_dir.number > 0).collect()
     }
 
-    /// The engine's name: `NAME`; if it is another user's, `USER/NAME`; if it is a post-mortem, with `@` and its number.
+    /// The engine's name: `NAME`, or `USER/NAME` if it is another user's. A post-mortem's name ends with `@` and its
+    /// number.
     pub fn name(&self) -> String {
         match &self.foreign {
             Some(foreign) => format!("{}/{}", foreign.user, self.bare_name()),
@@ -240,14 +244,14 @@ impl RuntimeDir {
         }
     }
 
-    /// The name as its own user sees it.
+    /// The name without the user.
     pub fn bare_name(&self) -> String {
         let RuntimeDir { name, number, .. } = self;
         if *number == 0 { name.clone() } else { format!("{name}@{number}") }
     }
 
-    /// Whether it can be meant by this name: with its user or without.
-    pub fn is_called(&self, name: &str) -> bool {
+    /// Whether this name matches, with its user or without.
+    pub fn has_name(&self, name: &str) -> bool {
         match name.split_once('/') {
             Some((user, name)) => {
                 name == self.bare_name() && (user == self.user() || user.parse() == Ok(self.user_number()))
@@ -256,7 +260,7 @@ impl RuntimeDir {
         }
     }
 
-    /// The name of the user whose engine it is; the number of one without a name.
+    /// The name of the engine's user, or the number of a user without a name.
     pub fn user(&self) -> String {
         self.foreign.as_ref().map_or_else(|| user_name(user()), |foreign| foreign.user.clone())
     }
@@ -270,26 +274,26 @@ impl RuntimeDir {
         self.foreign.is_some()
     }
 
-    /// The process that made the folder, alive or not, and when that started.
+    /// The process that created the folder, alive or not, and its start time.
     fn identity(&self) -> Option<(u32, u64)> {
         let identity = String::from_utf8(self.read(IDENTITY).ok()?).ok()?;
         let (pid, start) = identity.trim().split_once(' ')?;
         Some((pid.parse().ok()?, start.parse().ok()?))
     }
 
-    /// The process that the folder belongs to, also if that has ended.
+    /// The folder's process, even if it has ended.
     pub fn pid(&self) -> Option<u32> {
         self.identity().map(|(pid, _)| pid)
     }
 
-    /// The live process that the folder belongs to; `None` if that has ended.
+    /// The folder's live process; `None` if it has ended.
     pub fn process(&self) -> Option<u32> {
         let (pid, start) = self.identity()?;
         // Another user could name a process that is not its own, to have it killed.
         (start_of(pid)? == start && user_of(pid)? == self.user_number()).then_some(pid)
     }
 
-    /// When the engine got its folder.
+    /// The time at which the engine got its folder.
     pub fn claimed(&self) -> Option<SystemTime> {
         let metadata = match &self.foreign {
             Some(foreign) => foreign.directory.file(&self.below(IDENTITY)).ok()?.metadata(),
@@ -303,10 +307,10 @@ impl RuntimeDir {
         Path::new(self.folder.file_name().unwrap_or_default()).join(file)
     }
 
-    /// What is in a file of the folder.
+    /// The contents of a file of the folder.
     ///
     /// # Errors
-    /// Those of reading a file; if it is another user's, also when it is very large, or lies elsewhere.
+    /// Those of reading a file. Another user's file is also rejected if it is very large, or lies elsewhere.
     pub fn read(&self, file: &str) -> io::Result<Vec<u8>> {
         match &self.foreign {
             Some(foreign) => foreign.directory.read(&self.below(file), MAX_FOREIGN_FILE),
@@ -314,10 +318,10 @@ impl RuntimeDir {
         }
     }
 
-    /// The cells in a file of the folder: the file itself, or what another user's holds at this moment.
+    /// The cells in a file of the folder: a mapping of it, or a copy if it is another user's.
     ///
     /// # Errors
-    /// As [`read`](RuntimeDir::read).
+    /// Those of [`read`](RuntimeDir::read).
     pub(crate) fn cells(&self, file: &str) -> io::Result<Cells> {
         match &self.foreign {
             Some(_) => Cells::copied(&self.read(file)?),
@@ -328,7 +332,7 @@ impl RuntimeDir {
     /// Connects to the control socket.
     ///
     /// # Errors
-    /// Those of connecting; if it is another user's, also when another process than one of that user listens.
+    /// Those of connecting. Another user's socket is also rejected if a process of a third user listens.
     pub fn connect(&self) -> io::Result<UnixStream> {
         match &self.foreign {
             Some(foreign) => foreign.directory.connect(&self.below(CONTROL)),
@@ -341,17 +345,17 @@ impl RuntimeDir {
         self.folder.join(COUNTERS)
     }
 
-    /// A file of this name in the folder, for what other programs keep with the run.
+    /// A file of this name in the folder, for the run's data of other programs.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The file with one generation of counters, before it is published.
+    /// The file of one generation of counters, before it is published.
     pub fn generation(&self, generation: u64) -> PathBuf {
         self.folder.join(format!("counters.{generation}"))
     }
 
-    /// Makes a generation of counters the one that readers find.
+    /// Publishes a generation of counters.
     pub fn publish(&self, generation: u64) -> io::Result<()> {
         fs::rename(self.generation(generation), self.counters())
     }
@@ -371,10 +375,10 @@ impl RuntimeDir {
         self.folder.join(CONTROL)
     }
 
-    /// Removes what a process that has ended left behind.
+    /// Removes the folder of a process that has ended.
     ///
     /// # Errors
-    /// Those of removing a folder; that of another user is not removed.
+    /// Those of removing a folder. Another user's folder is not removed.
     pub fn remove(&self) -> io::Result<()> {
         if self.is_foreign() {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -391,50 +395,50 @@ impl Drop for RuntimeDir {
     }
 }
 
-/// All folders: those of this user, then those of others that it may see, by user, name and number.
+/// All folders: those of this user, then the visible ones of other users, by user, name and number.
 fn every() -> Vec<RuntimeDir> {
     let own = SearchPath::current().own;
-    let mut search_path = number(own.iter().map(|directory| homes_in(directory)).collect());
+    let mut runs = number(own.iter().map(|directory| folders_in(directory)).collect());
     let mut others: BTreeMap<String, Vec<Vec<RuntimeDir>>> = BTreeMap::new();
     for directory in foreign() {
-        others.entry(directory.user.clone()).or_default().push(foreign_homes_in(&directory));
+        others.entry(directory.user.clone()).or_default().push(foreign_folders_in(&directory));
     }
-    search_path.extend(others.into_values().flat_map(number));
-    search_path
+    runs.extend(others.into_values().flat_map(number));
+    runs
 }
 
-/// The folders in a directory of this user's, in no particular order.
-fn homes_in(directory: &Path) -> Vec<RuntimeDir> {
+/// The folders in a directory of this user, in no particular order.
+fn folders_in(directory: &Path) -> Vec<RuntimeDir> {
     if !is_private(directory) {
         return Vec::new();
     }
     let entries = fs::read_dir(directory).into_iter().flatten();
-    let search_path = entries.filter_map(|entry| {
+    let runs = entries.filter_map(|entry| {
         let (name, number) = parse(entry.ok()?.file_name().to_str()?)?;
         Some(RuntimeDir::at(directory, &name, number))
     });
-    search_path.filter(|runtime_dir| runtime_dir.file(IDENTITY).is_file()).collect()
+    runs.filter(|runtime_dir| runtime_dir.file(IDENTITY).is_file()).collect()
 }
 
-/// The folders in a directory of another user's.
-fn foreign_homes_in(directory: &Arc<ForeignDir>) -> Vec<RuntimeDir> {
+/// The folders in a directory of another user.
+fn foreign_folders_in(directory: &Arc<ForeignDir>) -> Vec<RuntimeDir> {
     let names = directory.directory.names(MAX_FOREIGN_FOLDERS).unwrap_or_default().into_iter();
-    let search_path = names.filter_map(|folder| {
+    let runs = names.filter_map(|folder| {
         let (name, number) = parse(&folder)?;
         let foreign = Some(Arc::clone(directory));
         Some(RuntimeDir { folder: directory.path.join(folder), name, number, owned: false, foreign })
     });
-    search_path.filter(|runtime_dir| runtime_dir.claimed().is_some()).collect()
+    runs.filter(|runtime_dir| runtime_dir.claimed().is_some()).collect()
 }
 
-/// Whether a directory is there and ours alone.
+/// Whether a directory exists and is private to this user.
 fn is_private(directory: &Path) -> bool {
     fs::symlink_metadata(directory).is_ok_and(|metadata| {
         metadata.is_dir() && metadata.uid() == user() && metadata.permissions().mode() & 0o077 == 0
     })
 }
 
-/// Makes a folder of mode 0700, or checks that one that is there is ours alone.
+/// Creates a folder of mode 0700, or checks that an existing one is private to this user.
 fn make_private_folder(folder: &Path) -> Result<(), RuntimeDirError> {
     let failed = |error| RuntimeDirError::System(folder.to_owned(), error);
     match fs::DirBuilder::new().mode(0o700).create(folder) {
@@ -461,13 +465,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_would_leave_the_folder_are_refused() {
+    fn names_that_would_leave_the_folder_are_rejected() {
         for name in ["", "..", "a/b", ".hidden", "a b", &"x".repeat(65)] {
             assert!(matches!(RuntimeDir::claim(name), Err(RuntimeDirError::BadName(_))), "{name:?}");
         }
     }
 
-    /// A private directory, gone when dropped.
+    /// A private directory, removed when dropped.
     pub(super) struct Folder(pub(super) PathBuf, #[expect(dead_code, reason = "it is held")] TempDir);
 
     impl Folder {
@@ -484,9 +488,9 @@ mod tests {
         let folder = Folder::new("open");
         make_private_folder(&folder.0.join("engine")).unwrap();
         fs::write(folder.0.join("engine/identity"), "1 1\n").unwrap();
-        assert_eq!(homes_in(&folder.0).len(), 1);
+        assert_eq!(folders_in(&folder.0).len(), 1);
         fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(homes_in(&folder.0).len(), 0);
+        assert_eq!(folders_in(&folder.0).len(), 0);
     }
 
     #[test]
@@ -498,7 +502,7 @@ mod tests {
         assert!(
             matches!(RuntimeDir::claim_in(std::slice::from_ref(&link), "a"), Err(RuntimeDirError::Unsafe(path)) if path == link)
         );
-        assert_eq!(homes_in(&link).len(), 0);
+        assert_eq!(folders_in(&link).len(), 0);
     }
 
     #[test]
@@ -525,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_want_one_name_get_it_once() {
+    fn a_contested_name_is_claimed_once() {
         let folder = Folder::new("many");
         let directories = ["one", "two", "three"].map(|name| folder.0.join(name));
         let claimed: usize = std::thread::scope(|scope| {
@@ -546,7 +550,7 @@ mod tests {
         let folder = Folder::new("user");
         let runtime_dir = RuntimeDir::claim_in(&[folder.0.join("own")], "a").unwrap();
         assert_eq!(runtime_dir.process(), Some(std::process::id()));
-        // Root's first process; for root, one of somebody else's.
+        // PID 1 is root's; for root, a process of another user.
         let mut other = (user() == 0).then(|| Command::new("sleep").arg("60").uid(65_534).spawn().unwrap());
         let pid = other.as_ref().map_or(1, Child::id);
         assert_ne!(user_of(pid), Some(user()));

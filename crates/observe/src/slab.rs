@@ -33,20 +33,20 @@ const MAGIC: u64 = u64::from_be_bytes(*b"BELLOWS\x03");
 const HEADER: usize = 8;
 const SUPERSEDED: usize = 2;
 
-/// More bytes of JSON than any network needs; a reader takes no more.
+/// A limit on the JSON above the size for any network; a reader rejects more.
 const MAX_DIRECTORY: usize = 64 << 20;
 
-/// The app in which an engine is.
+/// The app that the engine is calling.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurrentCall {
     /// The app's name.
     pub app: String,
-    /// What it was called for.
+    /// The kind of call.
     pub activity: Activity,
 }
 
 impl CurrentCall {
-    /// What a number says. The position behind the last app stands for the one that [`Slab::name_newcomer`] has named.
+    /// Decodes a number. The position after the last app stands for the one that [`Slab::name_newcomer`] has named.
     fn read(number: u64, slab: &Slab) -> Option<CurrentCall> {
         let activity = match number >> 32 {
             0 => Activity::Call,
@@ -62,19 +62,19 @@ impl CurrentCall {
     }
 }
 
-/// What an engine's counters say of what it is doing.
+/// The engine's current activity, from its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Liveness {
-    /// The app in which the engine is, if it is in one.
+    /// The app that the engine is calling, if any.
     pub doing: Option<CurrentCall>,
     /// Whether it sleeps.
     pub asleep: bool,
-    /// When it was last seen outside of apps, in nanoseconds since the Unix epoch.
+    /// The time when it was last seen outside of apps, in nanoseconds since the Unix epoch.
     pub alive: u64,
 }
 
 impl Liveness {
-    /// What a block of counters says.
+    /// The contents of a block of counters.
     pub fn of(slab: &Slab) -> Liveness {
         let number = slab.get(engine::DOING);
         Liveness {
@@ -87,34 +87,34 @@ impl Liveness {
 
 /// The name of an app that a reload is about to add: its length in bytes, then its bytes.
 mod newcomer {
-    /// Bytes of a name; a longer one is cut.
+    /// The maximum length of this name in bytes; a longer one is cut.
     pub(super) const MAX_NAME: usize = 128;
     pub(super) const CELLS: usize = 1 + MAX_NAME / 8;
 }
 
-/// What one of the engine's own counters counts.
+/// The description of one of the engine's own counters.
 pub fn counter_help(name: &str) -> Option<&'static str> {
     engine::COUNTERS.iter().find(|counter| counter.name == name).map(|counter| counter.help)
 }
 
-/// What a reason means for which any app may drop packets.
+/// The description of a drop reason that every app has.
 pub fn drop_help(reason: &str) -> Option<&'static str> {
     let full = &link::COUNTERS[link::DROPS];
     std::iter::once(full).chain(common::DROPS).find(|counter| counter.name == reason).map(|counter| counter.help)
 }
 
-/// What a directory says of an app.
+/// An app's information in a directory.
 #[derive(Clone, Copy, Debug)]
-pub struct AppOutline<'a> {
+pub struct AppDescription<'a> {
     /// Its name in the network.
     pub name: &'a str,
     /// Its type's name in the catalogue.
     pub kind: &'a str,
     /// How it is called: `polling`, `slots` or `active`.
     pub state: &'static str,
-    /// Why it drops packets.
+    /// Its drop reasons.
     pub drops: &'a [Counter],
-    /// What else it counts.
+    /// Its other counters.
     pub counters: &'a [Counter],
     /// Whether packets end in it.
     pub ends: bool,
@@ -137,11 +137,11 @@ pub struct AppEntry {
     pub cell: usize,
     /// Names of its drop counters, from the first cell on.
     pub drops: Vec<String>,
-    /// Those of them that count losses which nobody has asked for, and what they count.
+    /// Drop counters of unintended losses, with their descriptions.
     pub losses: BTreeMap<String, String>,
     /// Whether packets end in the app.
     pub ends: bool,
-    /// Whether it only brings packets in: what it frees without a reason is a buffer that it did not need after all.
+    /// Whether it only brings packets in. A buffer that it frees without a reason is one that it did not need.
     pub brings_in: bool,
     /// Names of its other counters, in the cells that follow.
     pub counters: Vec<String>,
@@ -160,7 +160,7 @@ pub struct LinkEntry {
     pub counters: Vec<String>,
 }
 
-/// What a block of counters holds, and whose it is.
+/// The directory of a block of counters, and the process that owns it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Directory {
     /// Version of Bellows.
@@ -169,7 +169,7 @@ pub struct Directory {
     pub pid: u32,
     /// The schedule that runs the network.
     pub schedule: String,
-    /// Why that is not the schedule that was asked for; empty if it is.
+    /// The fallback reason: why that is not the requested schedule; empty if it is.
     pub fallback_reason: String,
     /// File that the network was read from; empty if none.
     pub source: String,
@@ -183,7 +183,7 @@ pub struct Directory {
     pub apps: Vec<AppEntry>,
     /// The links, in the network's order.
     pub links: Vec<LinkEntry>,
-    /// Apps that reloads have removed, those that were removed first first.
+    /// Apps that reloads have removed, oldest removal first.
     pub gone_apps: Vec<AppEntry>,
     /// Links that reloads have removed.
     pub gone_links: Vec<LinkEntry>,
@@ -199,13 +199,13 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Cells of all histograms together.
+    /// The number of cells of all histograms.
     pub const HISTOGRAM_CELLS: usize = histogram::NAMES.len() * CELLS;
 
-    /// Lays out the counters of a network: of its apps, its links, what reloads have removed from it, and the
-    /// events that are counted.
+    /// Lays out the counters of a network: its apps, its links, the rows that reloads have removed, and the counted
+    /// events.
     pub(crate) fn lay_out<'a>(
-        apps: impl Iterator<Item = AppOutline<'a>>,
+        apps: impl Iterator<Item = AppDescription<'a>>,
         links: impl Iterator<Item = (String, String)>,
         removed: &Removed<'_>,
         events: Vec<String>,
@@ -285,7 +285,7 @@ impl Directory {
     }
 }
 
-/// The apps and links that are no more in a configuration, as the directories of those before it describe them.
+/// The removed apps and links of a configuration, as described in earlier directories.
 #[derive(Default)]
 pub(crate) struct Removed<'a> {
     /// The apps.
@@ -299,7 +299,7 @@ pub struct Slab {
     memory: Cells,
     /// The counters, inside the memory.
     counters: NonNull<[AtomicU64]>,
-    /// What the counters are.
+    /// The directory of the counters.
     pub directory: Directory,
 }
 
@@ -308,19 +308,19 @@ unsafe impl Send for Slab {}
 // SAFETY: as above.
 unsafe impl Sync for Slab {}
 
-/// Why a file is not a block of counters.
+/// The errors of opening a file of counters.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be opened or mapped.
     #[error("{0}: {1}; {help}", help = way_out(.1, "`bellows ps` lists the networks that can be read"))]
     Unreadable(PathBuf, io::Error),
-    /// It is something else, or of another version of Bellows.
-    #[error("{0} is no counter file of this version of bellows ({1})")]
+    /// It is another kind of file, or of another version of Bellows.
+    #[error("{0} is not a counter file of this version of bellows ({1})")]
     Foreign(PathBuf, &'static str),
 }
 
 impl Slab {
-    /// Makes a generation, all counters at 0: in a file of the runtime directory if there is one.
+    /// Creates a generation with all counters at 0, in a file of the runtime directory if there is one.
     pub fn create(directory: Directory, generation: u64, runtime_dir: Option<&RuntimeDir>) -> io::Result<Slab> {
         let json = serde_json::to_vec(&directory).map_err(io::Error::other)?;
         let first = HEADER + json.len().div_ceil(8);
@@ -338,8 +338,8 @@ impl Slab {
         Slab::new(memory, first, directory).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
     }
 
-    /// Maps another process's generation; of another user's it takes a copy. Whatever the file holds, reading it is safe.
-    /// (Cutting it short while it is mapped is not: the reader gets SIGBUS. Engines never do that.)
+    /// Maps another process's generation, or copies it if it is another user's. Reading it is safe for any content.
+    /// (Truncating it while it is mapped is not: the reader gets SIGBUS. Engines never do that.)
     pub(crate) fn open(runtime_dir: &RuntimeDir) -> Result<Slab, ReadError> {
         match runtime_dir.cells(COUNTERS) {
             Ok(memory) => Slab::read(memory, runtime_dir.counters()),
@@ -352,7 +352,7 @@ impl Slab {
         let parse = |cells: &[AtomicU64]| {
             let header = |cell: usize| cells.get(cell).map_or(0, |cell| cell.load(Relaxed));
             if header(0) != MAGIC {
-                return Err("it does not begin as one");
+                return Err("its header is wrong");
             }
             let at = |cell: usize| usize::try_from(header(cell)).unwrap_or(usize::MAX);
             let (start, length, first) = (at(3), at(4), at(5));
@@ -361,7 +361,7 @@ impl Slab {
             }
             let json = cells.get(start..).and_then(|cells| cells.get(..length.div_ceil(8)));
             let json: Vec<u8> =
-                json.ok_or("it is cut short")?.iter().flat_map(|cell| cell.load(Relaxed).to_ne_bytes()).collect();
+                json.ok_or("it is truncated")?.iter().flat_map(|cell| cell.load(Relaxed).to_ne_bytes()).collect();
             let directory: Directory =
                 serde_json::from_slice(&json[..length.min(json.len())]).map_err(|_| "its directory cannot be read")?;
             if !directory.is_consistent() {
@@ -370,7 +370,7 @@ impl Slab {
             Ok((first, directory))
         };
         let parsed = parse(memory.cells());
-        let slab = parsed.and_then(|(first, directory)| Slab::new(memory, first, directory).ok_or("it is cut short"));
+        let slab = parsed.and_then(|(first, directory)| Slab::new(memory, first, directory).ok_or("it is truncated"));
         match slab {
             Ok(slab) => Ok(slab),
             Err(why) => Err(ReadError::Foreign(path, why)),
@@ -391,8 +391,8 @@ impl Slab {
         unsafe { self.counters.as_ref() }
     }
 
-    /// Writes down the name of an app that has no row here because a reload is about to add it. A reader that looks while
-    /// another name is written may see parts of both.
+    /// Writes the name of an app that has no row here because a reload is about to add it. A reader may see parts of
+    /// both names while another one is written.
     pub fn name_newcomer(&self, name: &str) {
         let name = &name.as_bytes()[..name.floor_char_boundary(newcomer::MAX_NAME)];
         let first = self.directory.newcomer;
@@ -404,7 +404,7 @@ impl Slab {
         }
     }
 
-    /// The name that was written down last.
+    /// The name that was written last.
     fn newcomer(&self) -> String {
         let first = self.directory.newcomer;
         let length = usize::try_from(self.get(first)).unwrap_or(usize::MAX).min(newcomer::MAX_NAME);
@@ -412,23 +412,23 @@ impl Slab {
         String::from_utf8_lossy(&words.take(length).collect::<Vec<u8>>()).into_owned()
     }
 
-    /// Tells readers that a newer generation is there.
+    /// Tells readers that there is a newer generation.
     pub fn supersede(&self) {
         self.memory.cells()[SUPERSEDED].store(1, Relaxed);
     }
 
-    /// Whether a newer generation is there.
+    /// Whether there is a newer generation.
     pub(crate) fn is_superseded(&self) -> bool {
         self.memory.cells()[SUPERSEDED].load(Relaxed) != 0
     }
 
-    /// What a cell says; 0 if there is none.
+    /// The value of a cell; 0 if there is none.
     #[inline(always)]
     pub fn get(&self, cell: usize) -> u64 {
         self.cells().get(cell).map_or(0, |cell| cell.load(Relaxed))
     }
 
-    /// Sets a cell. Only its writer may.
+    /// Sets a cell. Only the engine's thread may do this.
     ///
     /// # Panics
     /// If there is no such cell, here as in [`add`](Slab::add).
@@ -437,7 +437,7 @@ impl Slab {
         self.cells()[cell].store(value, Relaxed);
     }
 
-    /// Adds to a cell. Only its writer may.
+    /// Adds to a cell. Only the engine's thread may do this.
     #[inline(always)]
     pub fn add(&self, cell: usize, count: u64) {
         let cell = &self.cells()[cell];
@@ -473,7 +473,7 @@ mod tests {
 
     fn directory() -> Directory {
         let ends = [("a.o".to_owned(), "b.i".to_owned()), ("a.p".to_owned(), "b.j".to_owned())];
-        let app = |name, state| AppOutline {
+        let app = |name, state| AppDescription {
             name,
             kind: "k",
             state,
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_a_directory_places_outside_its_cells_are_refused() {
+    fn counters_outside_the_cells_are_rejected() {
         assert!(opened(&block(&directory())).is_ok());
         let spoilt: [fn(&mut Directory); 7] = [
             |directory| directory.apps[1].cell = usize::MAX,
@@ -520,7 +520,7 @@ mod tests {
             assert_eq!((doing.app.as_str(), doing.activity), (&name[..name.len().min(128)], Activity::Start));
         }
         assert_eq!(CurrentCall::read(number + 1, &slab), None);
-        // Whatever the cells hold, it is text.
+        // Whatever the cells hold, the result is text.
         slab.set(slab.directory.newcomer, u64::MAX);
         slab.set(slab.directory.newcomer + 1, u64::MAX);
         assert!(CurrentCall::read(number, &slab).unwrap().app.contains('\u{fffd}'));
@@ -529,7 +529,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever cells are overwritten or cut off, a file of counters is read or refused.
+        /// Whatever cells are overwritten or cut off, a file of counters is either read or rejected.
         #[test]
         fn a_damaged_file_is_read_or_refused(
             damage in proptest::collection::vec((0usize..80, prop_oneof![any::<u64>(), 0u64..100]), 0..6),

@@ -1,4 +1,4 @@
-//! All counters of an engine at one moment, by name.
+//! All counters of an engine at one time, by name.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,13 +22,13 @@ pub struct LinkCounts {
     pub packets: u64,
     /// Bytes sent.
     pub bytes: u64,
-    /// Packets that were not sent because the link was full.
+    /// Packets dropped because the link was full.
     pub txdrop: u64,
     /// Packets that were sent and wait to be received.
     pub waiting: u64,
     /// Bytes that were sent and wait to be received.
     pub waiting_bytes: u64,
-    /// Of a link that is gone: packets that waited in it when a reload removed it, and were dropped.
+    /// For a removed link: packets that waited in it when a reload removed it, and were dropped.
     pub removed: u64,
 }
 
@@ -61,15 +61,15 @@ impl LinkCounts {
     }
 }
 
-/// The name of what reloads drop.
+/// The name of drops at reloads.
 const REMOVED: &str = common::DROPS[common::REMOVED].name;
 
-/// The name of what full links drop among the drops of the app that sends.
+/// The name of drops at full links, among the drops of the app that sends.
 const TXDROP: &str = link::COUNTERS[link::DROPS].name;
 
-/// What passed through all links of an app.
+/// The traffic through all links of an app.
 #[derive(Clone, Copy, Default)]
-struct Passed {
+struct Traffic {
     in_packets: u64,
     in_bytes: u64,
     out_packets: u64,
@@ -77,10 +77,11 @@ struct Passed {
     dropped: u64,
 }
 
-impl Passed {
-    /// For each app that a link names, what passed. The counters of another process may be anything, so no sum wraps.
-    fn by_app(links: &[LinkCounts]) -> HashMap<&str, Passed> {
-        let mut apps: HashMap<&str, Passed> = HashMap::with_capacity(links.len());
+impl Traffic {
+    /// The traffic of each app that a link names. The counters of another process may have any value, so no sum may
+    /// overflow.
+    fn by_app(links: &[LinkCounts]) -> HashMap<&str, Traffic> {
+        let mut apps: HashMap<&str, Traffic> = HashMap::with_capacity(links.len());
         let add = |to: &mut u64, count: u64| *to = to.saturating_add(count);
         for link in links {
             let receiver = apps.entry(LinkCounts::app_of(&link.to)).or_default();
@@ -95,7 +96,7 @@ impl Passed {
     }
 }
 
-/// One app. What went in and out of it is summed over its links.
+/// One app. Its traffic is the sum over its links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AppCounts {
     /// Its name in the network.
@@ -110,50 +111,51 @@ pub struct AppCounts {
     pub out_packets: u64,
     /// Bytes sent on all outputs.
     pub out_bytes: u64,
-    /// Packets that it made or brought in, those included that were dropped before they had a buffer.
+    /// Packets that it made or brought in, including those that were dropped before they had a buffer.
     pub made: u64,
     /// Packets that ended in it: it consumed them.
     pub ended: u64,
     /// Packets inside it.
     pub held: u64,
-    /// Packets that are nowhere: `in_packets + made` less `out_packets`, those freed, and `held`. Not 0 in an app that has a bug.
+    /// Leaked packets: `in_packets + made` less `out_packets`, those freed, and `held`. Not 0 in an app that has a bug.
     pub leaked: i64,
-    /// Packets that were freed and are in no count; less than none if more were counted as dropped than were freed. Not 0 in an
-    /// app that has a bug.
+    /// Packets that were freed without being counted; negative if more were counted as dropped than were freed. Not 0
+    /// in an app that has a bug.
     pub uncounted: i64,
-    /// Packets dropped, by reason; full links, `txdrop`, included.
+    /// Packets dropped, by reason, including those at full links, `txdrop`.
     pub drops: BTreeMap<String, u64>,
-    /// Those of them that nobody has asked for.
+    /// The unintended ones of these drops.
     pub lost: BTreeMap<String, u64>,
-    /// What the reasons of such losses mean.
+    /// The descriptions of their reasons.
     #[serde(skip)]
     pub loss_helps: BTreeMap<String, String>,
-    /// What else it counts.
+    /// Its other counters.
     pub counters: BTreeMap<String, u64>,
-    /// How it is called: `polling` (pulled in every breath), `slots` (pulled when a slot says so), `active` (pushed when
-    /// packets wait for it); `failed` if it has panicked and is called no more; `gone` if a reload has removed it.
+    /// How it is called: `polling` (pulled in every breath), `slots` (pulled when a slot says so), `active` (pushed
+    /// when packets wait for it); `failed` if it has panicked and is no longer called; `gone` if a reload has removed
+    /// it.
     pub state: String,
-    /// How often it has panicked.
+    /// The number of panics.
     pub panics: u64,
-    /// How often it was called: `pull`, `push`, `tick`.
+    /// The number of calls: `pull`, `push`, `tick`.
     pub calls: BTreeMap<String, u64>,
     /// Sleeps of the engine that its descriptor ended.
     pub sleeps: u64,
-    /// What the sampled breaths recorded: for each entry (`pull`, `push`, `tick`) its calls, the packets taken (push) or
-    /// sent (pull, tick) in them, and the clocks that they took: `pull_calls`, `pull_packets`, `pull_clocks`, …; apart from these
-    /// the calls that took far longer than usual: `pull_outlier_calls`, `pull_outlier_clocks`; and what else
-    /// was counted, such as `pull_instructions`; nothing of an event that has not been.
+    /// The record of the sampled breaths. For each entry (`pull`, `push`, `tick`): its calls, the packets taken (push)
+    /// or sent (pull, tick) in them, and their clocks: `pull_calls`, `pull_packets`, `pull_clocks`, …. Separately, the
+    /// outliers: `pull_outlier_calls`, `pull_outlier_clocks`. Counted events follow, such as `pull_instructions`;
+    /// events that were not counted are absent.
     pub account: BTreeMap<String, u64>,
 }
 
 impl AppCounts {
-    fn read(slab: &Slab, entry: &AppEntry, passed: Passed, state: &str) -> AppCounts {
+    fn read(slab: &Slab, entry: &AppEntry, passed: Traffic, state: &str) -> AppCounts {
         let named = |names: &[String], first: usize| -> BTreeMap<String, u64> {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
         let account = |cell: usize| slab.get(entry.account + cell);
-        // Where an app has got a link from another, the past is less than none. A link's own counts are never less than that,
-        // but in a damaged file.
+        // If an app has taken over a link from another, its past traffic is negative. The link's own counts are at
+        // least as large, except in a damaged file.
         let past = |passed: u64, cell: usize| passed.saturating_add_signed(account(cell).cast_signed());
         let mut drops = named(&entry.drops, entry.cell);
         drops.insert(TXDROP.to_owned(), past(passed.dropped, account::PAST_TXDROP));
@@ -164,7 +166,7 @@ impl AppCounts {
         let unmade = account(account::UNMADE);
         let dropped = sum(drops.values().copied());
         let consumed = account(account::FREED).saturating_sub(dropped.saturating_sub(unmade));
-        // What an app gives back that only brings packets in has never become a packet.
+        // A buffer that an app without inputs gives back has never become a packet.
         let unused = if entry.brings_in { consumed } else { 0 };
         let made = sum([account(account::TAKEN), account(account::BROUGHT_IN), unmade].into_iter());
         AppCounts {
@@ -193,7 +195,7 @@ impl AppCounts {
         }
     }
 
-    /// What is wrong with its books, if anything is.
+    /// The imbalance of its books, if there is one.
     pub fn imbalance(&self) -> Option<Imbalance> {
         let Self { leaked, uncounted, .. } = *self;
         (leaked != 0 || uncounted != 0).then(|| Imbalance { app: self.name.clone(), leaked, uncounted })
@@ -205,9 +207,8 @@ impl AppCounts {
     }
 }
 
-/// Apps and links that are no more, with what they had counted when a reload removed them. Those that come and go under one
-/// name are one. The list is limited: what is missing was removed long ago, and its drops are in the engine's counter
-/// `forgotten_drops`.
+/// Apps and links that reloads have removed, with their counts at that time. Apps that come and go under one name are
+/// one row. The list is limited: older rows are dropped, and their drops are in the engine's counter `forgotten_drops`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Gone {
     /// The apps.
@@ -221,10 +222,10 @@ pub struct Gone {
 pub struct Imbalance {
     /// The app.
     pub app: String,
-    /// Packets that came in or were made, and were neither sent nor freed and are not held; less than none if there are more
+    /// Packets that came in or were made, and were neither sent nor freed and are not held; negative if there are more
     /// of these than came.
     pub leaked: i64,
-    /// Packets that were freed and are in no count; less than none if more were counted as dropped than were freed.
+    /// Packets that were freed without being counted; negative if more were counted as dropped than were freed.
     pub uncounted: i64,
 }
 
@@ -237,12 +238,11 @@ impl fmt::Display for Imbalance {
         let leaked = match self.leaked {
             0 => None,
             1.. => Some(format!(
-                "{} unaccounted for, which came in or were made and were neither sent nor freed, nor are they among those that \
-                 it says it holds",
+                "{} unaccounted for: they came in or were made, and were neither sent nor freed, nor does it report them as held",
                 packets(self.leaked)
             )),
             ..0 => Some(format!(
-                "{} too many, which it says it holds, or has sent or freed, and which never came to it",
+                "{} too many: it reports them as held, or has sent or freed them, but never received or made them",
                 packets(self.leaked)
             )),
         };
@@ -256,7 +256,7 @@ impl fmt::Display for Imbalance {
     }
 }
 
-/// All counters of an engine at one moment.
+/// All counters of an engine at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
     /// Version of Bellows.
@@ -265,13 +265,13 @@ pub struct Snapshot {
     pub pid: u32,
     /// The schedule that runs the network.
     pub schedule: String,
-    /// Why that is not the schedule that was asked for; empty if it is.
+    /// The fallback reason: why that is not the requested schedule; empty if it is.
     pub fallback_reason: String,
     /// File that the network was read from; empty if none.
     pub source: String,
     /// Frequency of the clock in which calls are timed, in Hz.
     pub ticks_per_second: u64,
-    /// The app in which the engine is, if it is in one: for longer than a moment if its counter `alive` is old.
+    /// The app that the engine is calling, if any. If the counter `alive` is old, the engine has been in it since then.
     pub doing: Option<CurrentCall>,
     /// Whether the engine sleeps.
     pub asleep: bool,
@@ -283,18 +283,18 @@ pub struct Snapshot {
     pub links: Vec<LinkCounts>,
     /// Apps and links that reloads have removed.
     pub gone: Gone,
-    /// How times are spread, in nanoseconds: `breath`, how long those sampled breaths took in which a packet moved;
-    /// `latency`, how long it took from a packet's coming into being to its end, for some packets.
+    /// Distributions of times, in nanoseconds: `breath`, the durations of sampled breaths in which a packet moved;
+    /// `latency`, the times from the creation of a packet to its end, for some packets.
     pub histograms: BTreeMap<String, Histogram>,
 }
 
-/// How often an app was called.
+/// The number of calls of an app.
 fn calls(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
     let names = account::NAMES.iter().enumerate();
     names.map(|(index, name)| ((*name).to_owned(), slab.get(entry.account + account::CALLS + index))).collect()
 }
 
-/// What the sampled breaths recorded for an app.
+/// The record of the sampled breaths for an app.
 fn accounts(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
     let events = &slab.directory.events;
     let mut accounts = BTreeMap::new();
@@ -307,7 +307,8 @@ fn accounts(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
         for (event, what) in events.iter().enumerate() {
             let cell = entry.account + account::event(index, events.len(), event);
             let [count, enabled, running] = [0, 1, 2].map(|offset| slab.get(cell + offset));
-            // Events are counted in some of the calls, and perhaps for a part of the time. A difference may be less than none.
+            // Events are counted in some of the calls, and perhaps for a part of the time. A difference may be
+            // negative.
             let count = count.cast_signed().max(0).cast_unsigned();
             let whole = scaled(count, enabled, running).and_then(|count| scaled(count, packets, counted));
             accounts.extend(whole.map(|count| (format!("{name}_{what}"), count)));
@@ -316,19 +317,19 @@ fn accounts(slab: &Slab, entry: &AppEntry) -> BTreeMap<String, u64> {
     accounts
 }
 
-/// What was counted in a part, extrapolated to the whole; unknown if the part is nothing.
+/// A count over a part, extrapolated to the whole; unknown if the part is empty.
 fn scaled(count: u64, whole: u64, part: u64) -> Option<u64> {
     let scaled = (u128::from(count) * u128::from(whole)).checked_div(u128::from(part))?;
     Some(scaled.try_into().unwrap_or(u64::MAX))
 }
 
-/// The counters of another process may be anything.
+/// The counters of another process may have any value.
 fn sum(counters: impl Iterator<Item = u64>) -> u64 {
     counters.fold(0, u64::saturating_add)
 }
 
 impl Snapshot {
-    /// What a block of counters says.
+    /// The snapshot of a block of counters.
     pub fn of(slab: &Slab) -> Snapshot {
         let directory = &slab.directory;
         let Directory {
@@ -339,14 +340,14 @@ impl Snapshot {
             names.iter().enumerate().map(|(index, name)| (name.clone(), slab.get(first + index))).collect()
         };
         let links: Vec<LinkCounts> = links.iter().map(|entry| LinkCounts::read(slab, entry)).collect();
-        let passed = Passed::by_app(&links);
+        let passed = Traffic::by_app(&links);
         let apps = apps.iter().map(|entry| {
             let passed = passed.get(entry.name.as_str()).copied().unwrap_or_default();
             let state = if slab.get(entry.account + account::FAILED) > 0 { "failed" } else { &entry.state };
             AppCounts::read(slab, entry, passed, state)
         });
         let gone = Gone {
-            apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, Passed::default(), "gone")).collect(),
+            apps: gone_apps.iter().map(|entry| AppCounts::read(slab, entry, Traffic::default(), "gone")).collect(),
             links: gone_links.iter().map(|entry| LinkCounts::read(slab, entry)).collect(),
         };
         let nanos = |clocks: u64| {
@@ -374,7 +375,7 @@ impl Snapshot {
         }
     }
 
-    /// What the engine was doing.
+    /// The engine's activity.
     pub fn pulse(&self) -> Liveness {
         Liveness { doing: self.doing.clone(), asleep: self.asleep, alive: self.engine("alive") }
     }
@@ -384,27 +385,27 @@ impl Snapshot {
         self.engine.get(name).copied().unwrap_or(0)
     }
 
-    /// All drops: those of the apps and links, those that are gone included.
+    /// All drops of the apps and links, including removed ones.
     pub fn dropped(&self) -> u64 {
         let apps = self.apps.iter().chain(&self.gone.apps).map(AppCounts::dropped);
         let links = self.gone.links.iter().map(|link| link.removed);
         sum(apps.chain(links).chain([self.engine("forgotten_drops")]))
     }
 
-    /// Packets that were dropped because reloads removed or replaced what they were in, as far as it is still listed.
+    /// Packets dropped because reloads removed or replaced their apps or links, as far as these are still listed.
     pub fn removed(&self) -> u64 {
         let apps = self.apps.iter().chain(&self.gone.apps).filter_map(|app| app.drops.get(REMOVED).copied());
         sum(apps.chain(self.gone.links.iter().map(|link| link.removed)))
     }
 
-    /// The apps whose books do not balance, those that are gone included: they have a bug. The books are those of the moment
-    /// when the gauges were last written, when nothing was on its way.
+    /// The apps whose books do not balance, including removed ones: they have a bug. The books are those of the last
+    /// write of the gauges, when no packet was on its way.
     pub fn imbalances(&self) -> Vec<Imbalance> {
         self.apps.iter().chain(&self.gone.apps).filter_map(AppCounts::imbalance).collect()
     }
 }
 
-/// A look at an engine's counters from outside its process, alive or dead.
+/// A view of an engine's counters from outside its process, alive or dead.
 pub struct Observer {
     runtime_dir: RuntimeDir,
     slab: Arc<Slab>,
@@ -420,9 +421,9 @@ impl Observer {
         Ok(Observer { runtime_dir, slab })
     }
 
-    /// The counters as they are now. After a reload they are those of the new configuration.
+    /// The current counters. After a reload they are those of the new configuration.
     pub fn snapshot(&mut self) -> Snapshot {
-        // What was read of another user's is a copy.
+        // The counters of another user's engine are a copy.
         if (self.runtime_dir.is_foreign() || self.slab.is_superseded())
             && let Ok(newer) = Slab::open(&self.runtime_dir)
         {
@@ -431,7 +432,7 @@ impl Observer {
         Snapshot::of(&self.slab)
     }
 
-    /// What the counters are of.
+    /// The directory of the counters.
     pub fn directory(&self) -> &Directory {
         &self.slab.directory
     }
@@ -447,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passed_an_app_is_summed_over_its_links() {
+    fn an_apps_traffic_is_the_sum_over_its_links() {
         let link = |from: &str, to: &str, packets, waiting| LinkCounts {
             from: from.to_owned(),
             to: to.to_owned(),
@@ -462,7 +463,7 @@ mod tests {
             link("a.y", "b.c.other", 5, 0),
             link("b.c.output", "a.z", u64::MAX / 10, 0),
         ];
-        let passed = Passed::by_app(&links);
+        let passed = Traffic::by_app(&links);
         let (a, b) = (passed["a"], passed["b.c"]);
         assert_eq!((a.out_packets, a.out_bytes, a.dropped), (12, 120, 2));
         assert_eq!((b.in_packets, b.in_bytes), (10, 120));
@@ -471,6 +472,6 @@ mod tests {
             link.packets = u64::MAX;
             link
         });
-        assert_eq!(Passed::by_app(&most)["a"].out_packets, u64::MAX, "a damaged file's counters do not wrap");
+        assert_eq!(Traffic::by_app(&most)["a"].out_packets, u64::MAX, "a damaged file's counters do not wrap");
     }
 }

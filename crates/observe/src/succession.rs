@@ -1,21 +1,21 @@
-//! How counters go over from one configuration to the next.
+//! The transfer of counters from one configuration to the next.
 //!
-//! A reload lays out a new generation of counters. What stays takes its counts along; what is removed keeps a row, as long
-//! as no more than [`MAX_REMOVED`] others were removed after it; and what has passed through links that go is from then on
-//! in the accounts of the apps at their ends, so that the books of those balance.
+//! A reload lays out a new generation of counters. Apps and links that stay keep their counts. Removed ones keep a row
+//! until more than [`MAX_REMOVED`] others have been removed after them. The traffic of removed links is moved to the
+//! accounts of the apps at their ends, so that their books balance.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use crate::layout::{account, common, engine, link};
-use crate::slab::{AppEntry, AppOutline, Directory, LinkEntry, Removed, Slab};
+use crate::slab::{AppDescription, AppEntry, Directory, LinkEntry, Removed, Slab};
 
-/// How many apps and how many links that are gone a directory lists.
+/// The maximum number of removed apps and of removed links that a directory lists.
 const MAX_REMOVED: usize = 128;
 
-/// Where the counters of an app or a link go that does not stay.
+/// The destination of the counters of an app or link that is removed.
 struct CounterSuccessor {
-    /// Its position in the old directory: in the lists of what runs, or in those of what is gone.
+    /// Its position in the old directory: in the lists of active rows, or in those of removed ones.
     from: usize,
     /// The cells of its row in the new directory (those of an app's account, and the others), if it still has one.
     to: Option<(usize, usize)>,
@@ -28,36 +28,36 @@ enum End {
     Receiver,
 }
 
-/// A link that stays, of which another app of the same name has got an end: what has passed through it so far is the gone
-/// app's and not the new one's.
+/// A link that stays while another app of the same name takes over an end of it. Its traffic so far belongs to the
+/// removed app, not to the new one.
 struct NewEnd {
     /// The link, as a position in the old directory.
     link: usize,
     end: End,
-    /// The account of the app that is gone, if it is listed.
+    /// The account of the removed app, if it is listed.
     gone: Option<usize>,
     new: usize,
 }
 
-/// Where each counter of a configuration goes when another one takes its place. Accounts and cells are those of the new
-/// directory.
+/// The destination of each counter of a configuration when another one replaces it. Accounts and cells are those of the
+/// new directory.
 #[derive(Default)]
 pub struct Succession {
-    /// For each app, and each link, of the new directory the one of the old directory that it continues.
+    /// For each app and each link of the new directory, its predecessor in the old one.
     apps: Vec<Option<usize>>,
     links: Vec<Option<usize>>,
-    /// Apps that the new configuration removes, and those that were gone before.
+    /// Apps that the new configuration removes, and those removed before.
     removed_apps: Vec<CounterSuccessor>,
     gone_apps: Vec<CounterSuccessor>,
     /// The same of links.
     removed_links: Vec<CounterSuccessor>,
     gone_links: Vec<CounterSuccessor>,
-    /// For each link that it removes the accounts of the apps that sent and received.
+    /// For each link that it removes, the accounts of the apps that sent and received.
     ends: Vec<[Option<usize>; 2]>,
     new_ends: Vec<NewEnd>,
 }
 
-/// What tells one app that is gone from another: one that comes and goes under a name is the same.
+/// The identity of a removed app: apps that come and go under one name are the same.
 fn app_key(entry: &AppEntry) -> (&str, &str, &[String], &[String]) {
     (&entry.name, &entry.kind, &entry.drops, &entry.counters)
 }
@@ -66,12 +66,12 @@ fn link_key(entry: &LinkEntry) -> (&str, &str) {
     (&entry.from, &entry.to)
 }
 
-/// The app of a link's end: names may hold dots, the port is what follows the last.
+/// The app of a link's end: names may contain dots, and the port follows the last one.
 fn app_of(end: &str) -> &str {
     end.rsplit_once('.').map_or(end, |(app, _)| app)
 }
 
-/// Each item once, the last of them if there are more than are listed.
+/// Each item once. If there are more than the limit, the last ones.
 fn last<'a, T, K: Hash + Eq>(items: impl Iterator<Item = &'a T>, key: impl Fn(&'a T) -> K) -> Vec<&'a T> {
     let mut known = HashSet::new();
     let mut items: Vec<&T> = items.filter(|item| known.insert(key(item))).collect();
@@ -79,7 +79,7 @@ fn last<'a, T, K: Hash + Eq>(items: impl Iterator<Item = &'a T>, key: impl Fn(&'
     items
 }
 
-/// Which of so many old items no new one continues.
+/// The old items, by position, that no new one continues.
 fn removed(old: usize, origins: &[Option<usize>]) -> Vec<usize> {
     let mut stays = vec![false; old];
     origins.iter().flatten().for_each(|&index| stays[index] = true);
@@ -87,12 +87,11 @@ fn removed(old: usize, origins: &[Option<usize>]) -> Vec<usize> {
 }
 
 impl Directory {
-    /// Lays out the counters of a network that takes the place of another one: of its apps, its links, what reloads have
-    /// removed, and the events that are counted. For each app and link there is the position of the one in the `old`
-    /// directory that it continues.
+    /// Lays out the counters of a network that replaces another one: its apps, its links, the removed rows, and the
+    /// counted events. For each app and link there is the position of the one in the `old` directory that it continues.
     pub fn lay_out_after<'a>(
         old: &Directory,
-        apps: impl Iterator<Item = (AppOutline<'a>, Option<usize>)>,
+        apps: impl Iterator<Item = (AppDescription<'a>, Option<usize>)>,
         links: impl Iterator<Item = ((String, String), Option<usize>)>,
         events: Vec<String>,
     ) -> (Directory, Succession) {
@@ -127,7 +126,8 @@ impl Succession {
             to: link_rows.get(&link_key(entry)).copied(),
         };
 
-        // Where the account of each app of the old configuration goes, and those of apps that only take over its name.
+        // The account of each app of the old configuration in the new one, without those of apps that only take over a
+        // name.
         let mut accounts: HashMap<&str, usize> = HashMap::new();
         let mut new_accounts: HashMap<&str, usize> = HashMap::new();
         for entry in apps.iter().map(|&app| &old.apps[app]) {
@@ -159,19 +159,19 @@ impl Succession {
         }
     }
 
-    /// The apps that go, as positions in the old directory, each with the first cell of drops of the row that it has in the
-    /// new one, if it has one.
+    /// The removed apps, as positions in the old directory, each with the first cell of drops of its row in the new
+    /// one, if it has one.
     pub fn removed_apps(&self) -> impl Iterator<Item = (usize, Option<usize>)> {
         self.removed_apps.iter().map(|&CounterSuccessor { from, to }| (from, to.map(|(_, cell)| cell)))
     }
 
-    /// The links that go, as positions in the old directory.
+    /// The removed links, as positions in the old directory.
     pub fn removed_links(&self) -> impl Iterator<Item = usize> {
         self.removed_links.iter().map(|heir| heir.from)
     }
 
-    /// Writes all counts where they belong in the new generation. `waiting` says how many packets and bytes wait in a link
-    /// of the old one; those that wait in links that go count as removed.
+    /// Copies all counts to the new generation. `waiting` returns the number of packets and bytes that wait in a link
+    /// of the old one; those that wait in removed links count as removed.
     pub fn carry_over(&self, from: &Slab, to: &Slab, waiting: impl Fn(usize) -> (u64, u64)) {
         let copy = |first: usize, target: usize, count: usize| {
             (0..count).for_each(|index| to.set(target + index, from.get(first + index)));
@@ -201,21 +201,21 @@ impl Succession {
         }
         for (origin, after) in self.apps.iter().zip(&new.apps) {
             let Some(before) = origin.map(|origin| &old.apps[origin]) else { continue };
-            // What was dropped while it started is there already.
+            // Its drops during the start are there already.
             let removed = to.get(after.cell + common::REMOVED);
             copy(before.cell, after.cell, after.drops.len() + after.counters.len());
             to.add(after.cell + common::REMOVED, removed);
             copy(before.account, after.account, account_cells);
         }
 
-        // What passed through links that go stays with the apps at their ends.
+        // The traffic of removed links stays with the apps at their ends.
         for (heir, [sender, receiver]) in self.removed_links.iter().zip(&self.ends) {
             let cell = old.links[heir.from].cell;
             let waiting = waiting(heir.from);
-            let passed = PassedThrough::of(from, cell, waiting);
+            let passed = LinkTraffic::of(from, cell, waiting);
             match sender {
                 Some(sender) => passed.add_to_sender(to, *sender),
-                None => forget(passed.refused),
+                None => forget(passed.txdrop),
             }
             if let Some(receiver) = receiver {
                 passed.add_to_receiver(to, *receiver);
@@ -232,11 +232,11 @@ impl Succession {
             }
         }
         for &NewEnd { link, end, gone, new } in &self.new_ends {
-            let passed = PassedThrough::of(from, old.links[link].cell, waiting(link));
+            let passed = LinkTraffic::of(from, old.links[link].cell, waiting(link));
             match (end, gone) {
                 (End::Sender, Some(gone)) => passed.add_to_sender(to, gone),
                 (End::Receiver, Some(gone)) => passed.add_to_receiver(to, gone),
-                (End::Sender, None) => forget(passed.refused),
+                (End::Sender, None) => forget(passed.txdrop),
                 (End::Receiver, None) => {}
             }
             match end {
@@ -252,27 +252,27 @@ impl Succession {
     }
 }
 
-/// What has passed through a link. Sums wrap, so that it can be taken off as well.
-struct PassedThrough {
+/// The traffic of a link. Sums wrap, so that it can be subtracted as well.
+struct LinkTraffic {
     packets: u64,
     bytes: u64,
-    refused: u64,
+    txdrop: u64,
     received: u64,
     received_bytes: u64,
 }
 
-impl PassedThrough {
-    fn of(slab: &Slab, cell: usize, (waiting, waiting_bytes): (u64, u64)) -> PassedThrough {
-        let [packets, bytes, refused] = [link::PACKETS, link::BYTES, link::DROPS].map(|count| slab.get(cell + count));
+impl LinkTraffic {
+    fn of(slab: &Slab, cell: usize, (waiting, waiting_bytes): (u64, u64)) -> LinkTraffic {
+        let [packets, bytes, txdrop] = [link::PACKETS, link::BYTES, link::DROPS].map(|count| slab.get(cell + count));
         let (received, received_bytes) = (packets.wrapping_sub(waiting), bytes.wrapping_sub(waiting_bytes));
-        PassedThrough { packets, bytes, refused, received, received_bytes }
+        LinkTraffic { packets, bytes, txdrop, received, received_bytes }
     }
 
-    fn negative(&self) -> PassedThrough {
-        PassedThrough {
+    fn negative(&self) -> LinkTraffic {
+        LinkTraffic {
             packets: self.packets.wrapping_neg(),
             bytes: self.bytes.wrapping_neg(),
-            refused: self.refused.wrapping_neg(),
+            txdrop: self.txdrop.wrapping_neg(),
             received: self.received.wrapping_neg(),
             received_bytes: self.received_bytes.wrapping_neg(),
         }
@@ -281,7 +281,7 @@ impl PassedThrough {
     fn add_to_sender(&self, slab: &Slab, app: usize) {
         slab.add(app + account::PAST_OUT, self.packets);
         slab.add(app + account::PAST_OUT_BYTES, self.bytes);
-        slab.add(app + account::PAST_TXDROP, self.refused);
+        slab.add(app + account::PAST_TXDROP, self.txdrop);
     }
 
     fn add_to_receiver(&self, slab: &Slab, app: usize) {

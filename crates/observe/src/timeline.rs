@@ -1,10 +1,9 @@
-//! The timeline: what the engine did lately, event by event.
+//! The timeline: the engine's recent history, event by event.
 //!
-//! A ring of events of one size in shared memory, written by the engine's thread and read by anyone, while it runs or
-//! after a crash. Whole breaths are recorded, with every call in them: some of the sampled ones, at a rate that
-//! adapts so that the ring holds some seconds, and those that were unusually slow. Reloads, sleeps, panics and breaths
-//! that took longer than they may (`breath_limit`) are always recorded. The idea is that of Snabb's timeline
-//! (`src/core/timeline.lua`).
+//! A ring of fixed-size events in shared memory, written by the engine's thread and read by any process, while it runs
+//! or after a crash. Whole breaths are recorded with every call: some of the sampled ones, at a rate that adapts so
+//! that the ring holds some seconds, and those that were unusually slow. Reloads, sleeps, panics and breaths that
+//! exceed `breath_limit` are always recorded. The idea is that of Snabb's timeline (`src/core/timeline.lua`).
 //!
 //! ```text
 //!  cell 0       magic number, "BELLOWT" and the layout's version
@@ -48,19 +47,19 @@ const NAMES: usize = 8;
 /// Cells for names: 10,000 of a usual length.
 const NAME_CELLS: usize = 1 << 15;
 
-/// Events that the ring holds: 4 MiB.
+/// The capacity of the ring in events: 4 MiB.
 const CAPACITY: usize = 1 << 17;
 
 /// Cells of an event.
 const EVENT: usize = 4;
 
-/// Events a second that are to be recorded at most: the ring then holds eight seconds.
+/// The maximum rate of recorded events a second: the ring then holds eight seconds.
 const MAX_PER_SECOND: u64 = CAPACITY as u64 / 8;
 
-/// Events between two looks at whether they come too fast or too slowly.
+/// The number of events between two adjustments of the rate.
 const ADAPT_AFTER: u64 = 2_048;
 
-/// Stands for a name that did not fit.
+/// The placeholder for a name that did not fit.
 const NAMELESS: u32 = u32::MAX;
 
 mod kind {
@@ -81,10 +80,10 @@ const SLOW: u64 = 1;
 /// Flag of a breath that was late because the process stood still.
 const STANDSTILL: u64 = 1;
 
-/// Stands for a time on the processor that is not known.
+/// The value for an unknown time on the processor.
 const UNKNOWN: u64 = u32::MAX as u64;
 
-/// The names of apps, in the file of one timeline. Any thread may add some.
+/// The names of apps in the file of one timeline. Any thread may add names.
 pub struct Names {
     cells: Arc<SharedCells>,
     known: Mutex<HashMap<String, u32>>,
@@ -116,26 +115,26 @@ impl Names {
     }
 }
 
-/// What the engine's thread writes.
+/// The writer of a timeline, on the engine's thread.
 pub struct Timeline {
     cells: Arc<SharedCells>,
     names: Arc<Names>,
-    /// Events that readers may see, and those written after them: of a breath that may still be given up.
+    /// Events that readers may see, and those written after them, of a breath that may still be discarded.
     written: u64,
     pending: u64,
-    /// One sampled breath in so many is recorded.
+    /// The recording interval: one sampled breath in this many.
     every: u32,
     until_recorded: u32,
-    /// How many events were written when the rate was looked at last, and when that was.
+    /// The number of events at the last adjustment of the rate, and its time.
     looked_at: (u64, u64),
-    /// A breath that takes longer is recorded in any case.
+    /// A breath that takes longer than this is always recorded.
     slow: u64,
-    /// Whether this breath is, because something was written in it that must not be lost.
+    /// Whether this breath is always recorded, because it contains an event that must not be lost.
     must_keep: bool,
 }
 
 impl Timeline {
-    /// Makes the file in an engine's folder.
+    /// Creates the file in an engine's folder.
     pub fn create(runtime_dir: &RuntimeDir) -> io::Result<Timeline> {
         let mut content = vec![0u8; (NAMES + NAME_CELLS + EVENT * CAPACITY) * 8];
         let mut set = |cell: usize, value: u64| content[cell * 8..][..8].copy_from_slice(&value.to_ne_bytes());
@@ -165,7 +164,7 @@ impl Timeline {
         Arc::clone(&self.names)
     }
 
-    /// Writes an event behind those that readers see.
+    /// Writes an event after those that readers see.
     #[inline]
     fn write(&mut self, start: u64, word: u64, duration: u64, name: u32) {
         let cells = self.cells.cells();
@@ -173,7 +172,7 @@ impl Timeline {
         if claimed > cells[CLAIMED].load(Relaxed) {
             cells[CLAIMED].store(claimed, Relaxed);
         }
-        // Who reads a cell of this event sees that it is being written.
+        // A reader of a cell of this event sees that it is being written.
         fence(Release);
         let at = NAMES + NAME_CELLS + (claimed - 1) as usize % CAPACITY * EVENT;
         let event = &cells[at..][..EVENT];
@@ -184,39 +183,39 @@ impl Timeline {
         self.pending += 1;
     }
 
-    /// Lets readers see what has been written.
+    /// Publishes the written events to readers.
     fn publish(&mut self) {
         self.written += std::mem::take(&mut self.pending);
         self.cells.cells()[WRITTEN].store(self.written, Release);
     }
 
-    /// A call in the breath that is being taken. `entry` counts from 0: pull, push, tick.
+    /// Records a call in the current breath. `entry` counts from 0: pull, push, tick.
     #[inline]
     pub fn call(&mut self, app: u32, entry: usize, start: u64, duration: u64, packets: u64) {
         self.write(start, (kind::PULL + entry as u64) | packets.min(u32::MAX.into()) << 32, duration, app);
     }
 
-    /// Packets that an app dropped in the breath that is being taken.
+    /// Records packets that an app dropped in the current breath.
     #[inline]
     pub fn drops(&mut self, app: u32, at: u64, packets: u64) {
         self.write(at, kind::DROPS | packets.min(u32::MAX.into()) << 32, 0, app);
     }
 
-    /// The end of a breath: keeps it or gives it up. `sampled_every` says how rare sampled breaths are, `counts` whether
-    /// this one took as long as others do.
+    /// Ends a breath: keeps or discards it. `sampled_every` is the sampling interval, `counts` says whether its
+    /// duration is representative.
     pub fn end_breath(&mut self, start: u64, duration: u64, counts: bool, sampled_every: u64) {
-        let is_drawn = self.until_recorded == 0;
-        self.until_recorded = if is_drawn { self.every } else { self.until_recorded.min(self.every) } - 1;
-        // About one breath in sixty is slower than this comes to be.
+        let is_chosen = self.until_recorded == 0;
+        self.until_recorded = if is_chosen { self.every } else { self.until_recorded.min(self.every) } - 1;
+        // This threshold settles so that about one breath in sixty is slower.
         let is_slow = counts && duration > self.slow;
         if is_slow {
             self.slow = if self.slow == 0 { duration } else { self.slow + self.slow / 4 + 1 };
         } else if counts {
             self.slow -= self.slow >> 8;
         }
-        if is_drawn || is_slow || std::mem::take(&mut self.must_keep) {
+        if is_chosen || is_slow || std::mem::take(&mut self.must_keep) {
             let every = (sampled_every * u64::from(self.every)).min(u32::MAX.into());
-            let flags = if is_slow && !is_drawn { SLOW } else { 0 };
+            let flags = if is_slow && !is_chosen { SLOW } else { 0 };
             self.write(start, kind::BREATH | flags << 8 | every << 32, duration, NAMELESS);
             self.publish();
         } else {
@@ -242,24 +241,24 @@ impl Timeline {
         self.looked_at = (self.written, now);
     }
 
-    /// The engine slept.
+    /// Records a sleep.
     pub fn sleep(&mut self, start: u64, duration: u64) {
         self.write(start, kind::NAP, duration, NAMELESS);
         self.publish();
     }
 
-    /// The network was swapped.
+    /// Records a reload.
     pub fn reload(&mut self, start: u64, duration: u64, dropped: u64) {
         self.write(start, kind::RELOAD | dropped.min(u32::MAX.into()) << 32, duration, NAMELESS);
         self.publish();
     }
 
-    /// An app panicked.
+    /// Records a panic of an app.
     pub fn panic(&mut self, app: u32, at: u64) {
         self.write_kept(at, kind::PANIC, 0, app);
     }
 
-    /// A breath that took longer than it may and has ended now.
+    /// Records a slow breath that has ended now.
     pub fn slow(&mut self, now: u64, slow: &SlowBreath, is_standstill: bool) {
         let ticks = u128::from(slow.nanos) * u128::from(clock::ticks_per_second()) / 1_000_000_000;
         let ticks = u64::try_from(ticks).unwrap_or(u64::MAX);
@@ -270,7 +269,7 @@ impl Timeline {
         self.write_kept(now.saturating_sub(ticks), kind::LATE | flags << 8 | micros << 32, ticks, app);
     }
 
-    /// Writes an event that is not lost if the breath is given up that is being taken.
+    /// Writes an event that is kept even if the current breath is discarded.
     fn write_kept(&mut self, start: u64, word: u64, duration: u64, name: u32) {
         let within_breath = self.pending > 0;
         self.write(start, word, duration, name);
@@ -282,13 +281,13 @@ impl Timeline {
     }
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum What {
     /// A breath, after its calls and drops.
     Breath {
-        /// One breath in so many is recorded at this time.
+        /// The recording interval at that time: one breath in this many.
         every: u32,
         /// Whether it was recorded because it was slow, not because it was sampled.
         slow: bool,
@@ -306,14 +305,14 @@ pub enum What {
     Drops {
         /// The app.
         app: Arc<str>,
-        /// How many.
+        /// The number of packets.
         packets: u32,
     },
     /// The engine slept.
     Sleep,
     /// The network was swapped.
     Reload {
-        /// Packets that were in what is gone.
+        /// Packets in removed apps and links.
         dropped: u32,
     },
     /// An app panicked.
@@ -321,11 +320,11 @@ pub enum What {
         /// The app.
         app: Arc<str>,
     },
-    /// A breath, or what was done between two, took longer than it may (`breath_limit` in the engine's settings).
+    /// A slow breath: a breath, or work between two, that exceeded `breath_limit` in the engine's settings.
     Late {
-        /// The app in which the engine was most of the time; none if it was in none, or nobody saw it.
+        /// The app in which the engine was most of the time; `None` if it was in none, or the watchdog did not see it.
         app: Option<Arc<str>>,
-        /// For how long the engine's thread was on a processor, in microseconds, as far as it is known.
+        /// The time that the engine's thread was on a processor, in microseconds, if known.
         on_processor_micros: Option<u32>,
         /// Whether it was late because the process, or the machine, stood still.
         standstill: bool,
@@ -335,16 +334,16 @@ pub enum What {
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
-    /// When it began: nanoseconds since the Unix epoch.
+    /// Its start, in nanoseconds since the Unix epoch.
     pub start: u64,
-    /// How long it lasted, in nanoseconds.
+    /// Its duration, in nanoseconds.
     pub duration: u64,
-    /// What it was.
+    /// Its kind.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// A timeline, seen by a reader.
+/// A timeline, opened by a reader.
 pub struct Recording {
     cells: Cells,
 }
@@ -362,11 +361,11 @@ impl Recording {
         };
         let header = |cell: usize| cells.cells().get(cell).map_or(0, |cell| cell.load(Relaxed));
         if header(0) != MAGIC {
-            return Err(ReadError::Foreign(path, "it does not begin as a timeline"));
+            return Err(ReadError::Foreign(path, "its header is not that of a timeline"));
         }
         let is_long_enough = cells.cells().len() >= NAMES + NAME_CELLS + EVENT * CAPACITY;
         if header(CAPACITY_AT) != CAPACITY as u64 || !is_long_enough {
-            return Err(ReadError::Foreign(path, "it is cut short"));
+            return Err(ReadError::Foreign(path, "it is truncated"));
         }
         Ok(Recording { cells })
     }
@@ -375,7 +374,7 @@ impl Recording {
         self.cells.cells()[cell].load(Relaxed)
     }
 
-    /// The events that the ring holds, in the order in which they were written.
+    /// The events in the ring, in the order in which they were written.
     pub fn events(&self) -> Vec<Event> {
         let cells = self.cells.cells();
         let written = cells[WRITTEN].load(Acquire);
@@ -386,7 +385,7 @@ impl Recording {
                 std::array::from_fn(|word| cells[at + word].load(Relaxed))
             })
             .collect();
-        // Those that have been overwritten meanwhile, or are being, are left out.
+        // Events that have been overwritten meanwhile, or are being overwritten, are left out.
         fence(Acquire);
         let lost = cells[CLAIMED].load(Relaxed).saturating_sub(CAPACITY as u64).saturating_sub(first);
         let names = self.names();
@@ -410,7 +409,7 @@ impl Recording {
     }
 }
 
-/// How the clock of a timeline goes.
+/// The clock of a timeline.
 struct Clock {
     hz: u64,
     origin: u64,
@@ -430,7 +429,7 @@ impl Clock {
     }
 }
 
-/// The event of some cells; `None` if it is of no known kind.
+/// The event in some cells; `None` if its kind is unknown.
 fn event([start, word, duration, name]: [u64; EVENT], names: &HashMap<u64, Arc<str>>, clock: &Clock) -> Option<Event> {
     let value = (word >> 32) as u32;
     let app = || names.get(&name).cloned().unwrap_or_else(|| "?".into());
@@ -491,7 +490,7 @@ mod tests {
         assert_eq!(
             calls(&events),
             [("source".to_owned(), 1), (sink.clone(), 1), ("source".to_owned(), 3), (sink, 3)],
-            "the first is drawn, the third is slow, and one that has not ended is not seen"
+            "the first is chosen, the third is slow, and one that has not ended is not seen"
         );
         let breaths: Vec<&What> =
             events.iter().map(|event| &event.what).filter(|what| matches!(what, What::Breath { .. })).collect();
@@ -532,7 +531,7 @@ mod tests {
         let slow = SlowBreath { nanos: 300_000_000, stood_still: 0, on_processor: Some(250_000_999), doing };
         timeline.slow(clock::ticks(), &slow, false);
         let still = SlowBreath { stood_still: 300_000_000, on_processor: None, ..slow };
-        // Within a breath that would be given up.
+        // Within a breath that would be discarded.
         timeline.end_breath(clock::ticks(), 1_000, true, 128);
         timeline.every = 1_000;
         timeline.call(0, 0, clock::ticks(), 10, 1);
@@ -572,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_ring_that_went_round_the_last_events_are_left() {
+    fn a_ring_that_wrapped_keeps_the_last_events() {
         let runtime_dir = runtime_dir();
         let mut timeline = Timeline::create(&runtime_dir).unwrap();
         let now = clock::ticks();
@@ -588,7 +587,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever a file holds, it is read or refused.
+        /// Whatever a file holds, it is either read or rejected.
         #[test]
         fn a_damaged_timeline_is_read_or_refused(
             damage in proptest::collection::vec((0usize..40, prop_oneof![any::<u64>(), 0u64..50]), 0..20),

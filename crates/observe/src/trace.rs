@@ -1,20 +1,20 @@
-//! What those see who watch single packets: the hops of traced packets, and the packets that pass a tapped link.
+//! Data about single packets: the hops of traced packets, and the packets that pass a tapped link.
 
 use serde::{Deserialize, Serialize};
 
-/// The most packets that one trace follows.
+/// The maximum number of packets that one trace follows.
 pub const MAX_TRACED: usize = 10_000;
 
-/// Which packets to follow.
+/// The packets to follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceOrder {
-    /// How many.
+    /// The number of packets.
     pub count: usize,
-    /// From where on: the next ones that this app sends; by default those that any app brings in.
+    /// The app whose next sent packets are followed; by default the packets that any app brings in.
     pub app: Option<String>,
 }
 
-/// What happened to a packet at an app.
+/// An app's action on a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum HopKind {
@@ -33,23 +33,23 @@ pub enum HopKind {
     },
     /// The app dropped it.
     Dropped {
-        /// The counter that counted it.
+        /// The drop counter.
         reason: String,
     },
-    /// It came to its end in the app.
+    /// It ended in the app.
     Ended,
 }
 
-/// One step on the way of a packet.
+/// One step on the path of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hop {
     /// The packet's number, from 1. Copies keep it.
     pub packet: u32,
-    /// When: nanoseconds since the Unix epoch.
+    /// The time, in nanoseconds since the Unix epoch.
     pub at: u64,
     /// The app.
     pub app: String,
-    /// What it did.
+    /// The app's action.
     #[serde(flatten)]
     pub what: HopKind,
 }
@@ -57,7 +57,7 @@ pub struct Hop {
 /// A packet that passed a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapRecord {
-    /// When: nanoseconds since the Unix epoch.
+    /// The time, in nanoseconds since the Unix epoch.
     pub at: u64,
     /// Its length in bytes.
     pub length: u32,

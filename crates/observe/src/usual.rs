@@ -1,20 +1,20 @@
-//! What calls usually take, and which ones are out of the ordinary.
+//! The usual duration of calls, and the detection of outliers.
 
 use std::cell::Cell;
 
 use bellows_sys::clock;
 
-/// What a call usually takes: clocks for each packet and the call itself, in 16ths; 0 before the first one.
+/// The usual duration of a call: clocks for each packet and for the call itself, in 16ths; 0 before the first one.
 #[derive(Default)]
 pub struct Usual(Cell<u64>);
 
-/// A call that takes so many times what is usual, and more than so many nanoseconds, is an outlier.
-const UNUSUAL: u64 = 16;
-const MIN_UNUSUAL: u64 = 5_000;
+/// An outlier takes this many times the usual, and more than this many nanoseconds.
+const OUTLIER_FACTOR: u64 = 16;
+const MIN_OUTLIER_NS: u64 = 5_000;
 
 impl Usual {
-    /// Takes a call in. True if it is an outlier: the system has interrupted it, most likely, and one such call would hide
-    /// what thousands of others cost.
+    /// Adds a call. Returns true if it is an outlier: most likely the system has interrupted it, and one such call
+    /// would hide the cost of thousands of others.
     pub fn is_exceeded_by(&self, clocks: u64, packets: u64) -> bool {
         let usual = self.0.get();
         let weight = packets + 1;
@@ -23,9 +23,9 @@ impl Usual {
             self.0.set(each.max(1));
             return false;
         }
-        // Whatever happens is usual once it happens often.
+        // A duration that occurs often becomes the usual one.
         self.0.set(usual - usual / 16 + each.min(2 * usual) / 16 + 1);
-        each > UNUSUAL * usual && clock::ticks_to_ns(clocks) > MIN_UNUSUAL
+        each > OUTLIER_FACTOR * usual && clock::ticks_to_ns(clocks) > MIN_OUTLIER_NS
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_slow_from_now_on_is_soon_usual() {
+    fn a_lasting_slowdown_soon_becomes_usual() {
         clock::calibrate();
         let usual = Usual::default();
         assert!(!usual.is_exceeded_by(100, 0));

@@ -1,15 +1,15 @@
-//! Slow breaths: finds them, says in which app they were, and tells a process that stood still from slow work.
+//! Slow breaths: detects them, names the app, and tells slow work from a process that stood still.
 //!
-//! A breath that takes long cannot be timed by itself: reading the clock before and after each would cost as much as a
-//! dozen packets. So two look at it. The *engine* compares two moments that it knows anyway (it reads the clock when
-//! nothing moves, in sampled breaths, and when it wakes up): if more time has passed than a breath may take, one
-//! of the breaths between may have been slow. The *watchdog*, a thread of its own, asks the engine four times in the
-//! time that a breath may take for a sign, by a bit of the word that each breath tests as it is. While it waits for the
-//! sign, the same breath is being taken, and it notes what the engine is doing. A breath without a question pays
-//! nothing; one that is asked returns to the engine's loop and reads the clock, forty times a second by default.
+//! A breath cannot be timed directly: reading the clock before and after each would cost as much as a dozen packets. So
+//! there are two checks. The *engine* compares two times that it reads anyway (when nothing moves, in sampled breaths,
+//! and when it wakes up): if more than `breath_limit` has passed, one of the breaths in between may have been slow. The
+//! *watchdog*, a thread of its own, requests a sign of life from the engine four times in each `breath_limit`, by a bit
+//! of the word that each breath tests anyway. While it waits for the sign, the same breath is running, and the watchdog
+//! records the engine's activity. A breath without a request costs nothing extra; a breath with one returns to the
+//! engine's loop and reads the clock, forty times a second by default.
 //!
-//! Time in which the whole process stood still (it was stopped, or the machine was) is known from the watchdog, which
-//! did not run either, and from the engine's thread, which did not use the processor. No app is blamed for it.
+//! There are two signs that the whole process stood still (it was stopped, or the machine was): the watchdog did not
+//! run either, and the engine's thread did not use the processor. No app is blamed for this time.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -22,36 +22,37 @@ use bellows_sys::{clock, cpu};
 use crate::slab::{CurrentCall, Liveness};
 use crate::slow::{SlowBreath, SlowBreaths};
 
-/// Slow breaths that wait to be [taken](Watchdog::take); more are counted only.
+/// The maximum number of slow breaths that wait to be [taken](Watchdog::take); further ones are only counted.
 const MAX_UNREPORTED: usize = 16;
 
-/// What breaths usually take may at least grow by this at once, in nanoseconds.
+/// The minimum step by which the usual duration of a breath can grow, in nanoseconds.
 const MIN_GROWTH: u64 = 1_000;
 
-/// Stands for a time that is about to be known, and is later than any.
+/// The placeholder for a time that is about to be set, later than any other.
 const JUST_NOW: u64 = u64::MAX;
 
-/// The watchdog looks no more often than this, in nanoseconds.
+/// The minimum interval of the watchdog, in nanoseconds.
 const MIN_INTERVAL: u64 = 1_000_000;
 
-/// What the watchdog has seen since it asked.
+/// The watchdog's observations since its last request.
 #[derive(Default)]
 struct Seen {
-    /// What the engine was doing, and how often it was seen so.
+    /// The engine's activities, and how often each was seen.
     doing: Vec<(Option<CurrentCall>, u32)>,
     closed: bool,
     untold: VecDeque<SlowBreath>,
     more: u64,
 }
 
-/// What the engine and the watchdog share. Times are those of [`clock::now`].
+/// The state shared by the engine and the watchdog. Times are those of [`clock::now`].
 pub struct Watchdog {
     limit: u64,
-    /// When the engine was asked for a sign; 0 if it has given it, [`JUST_NOW`] if that is not known yet.
+    /// The time of the request for a sign of life; 0 if the engine has given it, [`JUST_NOW`] if the time is not set
+    /// yet.
     asked: AtomicU64,
-    /// When the watchdog wants to look next; 0 if there is none.
+    /// The time of the watchdog's next check; 0 if there is none.
     next: AtomicU64,
-    /// How much later than it wanted to it looked when it was last late, and when that was.
+    /// The delay of the watchdog's last late check, and the time of that check.
     late: AtomicU64,
     late_at: AtomicU64,
     seen: Mutex<Seen>,
@@ -59,7 +60,7 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// One that watches for breaths longer than this; for none if it is no time at all.
+    /// Creates a watchdog for breaths longer than this; a limit of zero disables it.
     pub fn new(limit: Duration) -> Watchdog {
         Watchdog {
             limit: limit.as_nanos().try_into().unwrap_or(u64::MAX),
@@ -72,7 +73,7 @@ impl Watchdog {
         }
     }
 
-    /// The longest that a breath may take, in nanoseconds; `u64::MAX` if nobody wants to know.
+    /// The limit on the duration of a breath, in nanoseconds; `u64::MAX` if disabled.
     #[inline]
     pub fn limit(&self) -> u64 {
         if self.limit == 0 { u64::MAX } else { self.limit }
@@ -86,8 +87,8 @@ impl Watchdog {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the engine until the run is over. `ask` has it give a sign between two breaths, `pulse` says what it
-    /// does.
+    /// Checks the engine until the run is over. `ask` requests a sign of life between two breaths, `pulse` returns its
+    /// activity.
     pub fn watch(&self, ask: impl Fn(), pulse: impl Fn() -> Option<Liveness>) {
         if self.limit == 0 {
             return;
@@ -106,16 +107,17 @@ impl Watchdog {
                 ask();
                 clock::now()
             };
-            let is_asleep = self.look(next, now, &ask, &pulse);
-            // One that sleeps is looked at less often, but not so rarely that a slow breath is over before.
+            let is_asleep = self.check(next, now, &ask, &pulse);
+            // A sleeping engine is checked less often, but often enough to catch a slow breath before it is over.
             wait = if is_asleep { (2 * wait).min(self.limit.max(MIN_INTERVAL)) } else { self.interval() };
             next = now.saturating_add(wait);
             self.next.store(next, Release);
         }
     }
 
-    /// One look, by the watchdog's thread, which wanted to look then. `ask` returns the time. Whether the engine sleeps.
-    fn look(&self, wanted: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Liveness>) -> bool {
+    /// One check, due at this time, on the watchdog's thread. `ask` returns the time. Returns whether the engine
+    /// sleeps.
+    fn check(&self, wanted: u64, now: u64, ask: &impl Fn() -> u64, pulse: &impl Fn() -> Option<Liveness>) -> bool {
         let late = now.saturating_sub(wanted);
         if late > self.limit / 2 {
             self.late.store(late, Relaxed);
@@ -124,13 +126,13 @@ impl Watchdog {
         self.next.store(now.saturating_add(self.interval()), Release);
         if self.asked.load(Acquire) == 0 {
             self.lock().doing.clear();
-            // Before it has been asked the engine may begin another breath, so the time is taken when it has been.
+            // The engine may begin another breath before the request, so the time is taken after it.
             self.asked.store(JUST_NOW, Release);
             let asked = ask();
             let _ = self.asked.compare_exchange(JUST_NOW, asked, AcqRel, Relaxed);
             return false;
         }
-        // Somebody who exchanges the configuration is seen at the next look.
+        // If the configuration is being exchanged, the next check sees it.
         let Some(pulse) = pulse() else { return false };
         let seen = &mut self.lock().doing;
         if pulse.asleep {
@@ -150,7 +152,7 @@ impl Watchdog {
         self.close.notify_all();
     }
 
-    /// Keeps a slow breath for whoever tells of it.
+    /// Keeps a slow breath until it is reported.
     pub fn keep(&self, slow: SlowBreath) {
         let mut seen = self.lock();
         if seen.untold.len() < MAX_UNREPORTED {
@@ -160,22 +162,22 @@ impl Watchdog {
         }
     }
 
-    /// What nobody has told of yet.
+    /// Takes the slow breaths that have not been reported yet.
     pub fn take(&self) -> SlowBreaths {
         let mut seen = self.lock();
         SlowBreaths { first: seen.untold.drain(..).collect(), more: std::mem::take(&mut seen.more) }
     }
 
-    /// In which app the engine was most often seen since it was asked.
+    /// The app in which the engine was seen most often since the request.
     fn culprit(&self) -> Option<CurrentCall> {
         let seen = self.lock();
         seen.doing.iter().max_by_key(|(_, times)| *times).and_then(|(doing, _)| doing.clone())
     }
 
-    /// For how long of the time from `then` to `now` the watchdog did not run although it wanted to.
+    /// The time between `then` and `now` for which the watchdog did not run although it was due.
     fn standstill(&self, then: u64, now: u64) -> u64 {
-        // First: a look that has been noted has said before whether it was late, and one that has not is about to find
-        // out.
+        // This must be read first: a recorded check has already stored whether it was late, and an outstanding one is
+        // about to.
         let next = self.next.load(Acquire);
         let late_at = self.late_at.load(Acquire);
         let late = self.late.load(Relaxed);
@@ -185,49 +187,49 @@ impl Watchdog {
     }
 }
 
-/// What the engine's thread knows of its own time. Times are those of [`clock::now`].
+/// The engine thread's own timing. Times are those of [`clock::now`].
 #[derive(Default)]
 pub struct Pace {
-    /// A moment at which the engine was between two breaths, and awake; and how many breaths it had taken by then.
+    /// The last time at which the engine was known to be between two breaths and awake, and the number of breaths by
+    /// then.
     since: u64,
     breaths: u64,
-    /// How long a breath usually takes, by such moments between which none was slow.
+    /// The usual duration of a breath, measured between such times without a slow breath.
     usual: u64,
-    /// When the thread's use of the processor was looked at last, how much that was, and how long the engine has slept
-    /// since.
-    looked: u64,
+    /// The last reading of the thread's processor time, its result, and the time slept since.
+    read_at: u64,
     on_processor: u64,
     slept: u64,
 }
 
 impl Pace {
-    /// One that begins now.
+    /// Creates one that begins now.
     pub fn begin(now: u64, breaths: u64) -> Pace {
-        Pace { since: now, breaths, usual: 0, looked: now, on_processor: cpu::thread_time(), slept: 0 }
+        Pace { since: now, breaths, usual: 0, read_at: now, on_processor: cpu::thread_time(), slept: 0 }
     }
 
-    /// The engine has slept from one moment to another, between two breaths.
+    /// Records a sleep between two breaths.
     pub fn slept(&mut self, from: u64, to: u64, breaths: u64) {
         self.slept += to.saturating_sub(from);
         (self.since, self.breaths) = (to, breaths);
     }
 
-    /// It is now, and so many breaths have been taken. Whether one of those since the last such moment may have been
-    /// slow.
+    /// Records the time and the number of breaths. Returns whether one of the breaths since the last such record may
+    /// have been slow.
     #[inline]
     pub fn is_late(&self, now: u64, watchdog: &Watchdog) -> bool {
         now.saturating_sub(self.since) > watchdog.limit()
     }
 
-    /// It is now, and no breath was slow.
+    /// Records the time. No breath was slow.
     #[inline]
     pub fn go_on(&mut self, now: u64, breaths: u64) {
-        // A sampled breath may have begun with calls long before it was taken.
+        // A sampled breath may have begun with calls long before it was counted.
         if now < self.since {
             return;
         }
         let each = now.saturating_sub(self.since).checked_div(breaths - self.breaths);
-        // One that was interrupted is not usual; if all take longer, that is soon known.
+        // An interrupted breath is not usual; if all take longer, the estimate soon follows.
         self.usual = each.unwrap_or(self.usual).min(2 * self.usual + MIN_GROWTH);
         (self.since, self.breaths) = (now, breaths);
     }
@@ -239,13 +241,13 @@ impl Pace {
         let gap = now.saturating_sub(then);
         let asked = watchdog.asked.load(Acquire);
         let is_watched = watchdog.next.load(Relaxed) > 0;
-        // The breath that was being taken when the watchdog asked has lasted until now, if it has.
+        // A breath that was running at the watchdog's request and is still unanswered has lasted until now.
         let certain = if asked == 0 { 0 } else { now.saturating_sub(asked.max(then)) };
         let nanos = match taken {
             0 | 1 => gap,
-            // Without a watchdog nobody knows whether one was slow or all of them.
+            // Without a watchdog, one slow breath cannot be told from many slower ones.
             _ if !is_watched => 0,
-            // All others took what they usually do.
+            // All others took their usual time.
             _ => gap.saturating_sub((taken - 1).saturating_mul(self.usual)).max(certain),
         };
         let slow = (nanos > watchdog.limit()).then(|| {
@@ -254,7 +256,7 @@ impl Pace {
             let stood_still = if is_watched { watchdog.standstill(then, now).min(idle).min(nanos) } else { 0 };
             SlowBreath {
                 nanos,
-                // Less than a quarter of what is slow is how the system schedules threads, and no standstill.
+                // Less than a quarter of the limit is normal scheduling, not a standstill.
                 stood_still: if stood_still > watchdog.limit() / 4 { stood_still } else { 0 },
                 on_processor: is_watched.then(|| nanos - idle.min(nanos)),
                 doing: watchdog.culprit(),
@@ -268,16 +270,16 @@ impl Pace {
         slow
     }
 
-    /// How long the thread was neither on a processor nor meant to sleep since that was looked at last.
+    /// The time for which the thread was neither on a processor nor meant to sleep since the last reading.
     fn off_processor(&self, now: u64) -> u64 {
-        let awake = now.saturating_sub(self.looked).saturating_sub(self.slept);
+        let awake = now.saturating_sub(self.read_at).saturating_sub(self.slept);
         awake.saturating_sub(cpu::thread_time().saturating_sub(self.on_processor))
     }
 
-    /// Gives the watchdog its sign.
+    /// Gives the watchdog its sign of life.
     pub fn sign(&mut self, now: u64, watchdog: &Watchdog) {
         watchdog.asked.store(0, Release);
-        (self.looked, self.on_processor, self.slept) = (now, cpu::thread_time(), 0);
+        (self.read_at, self.on_processor, self.slept) = (now, cpu::thread_time(), 0);
     }
 }
 
@@ -298,22 +300,22 @@ mod tests {
         Some(Liveness { doing, asleep: app == "asleep", alive: 0 })
     }
 
-    /// Looks as the watchdog does every 25 ms, from one moment to another.
-    fn looks(watchdog: &Watchdog, from: u64, to: u64, app: &str) {
+    /// Runs the watchdog's checks every 25 ms, from one time to another.
+    fn check_until(watchdog: &Watchdog, from: u64, to: u64, app: &str) {
         let mut last = from;
         while last + 25 * MS <= to {
             last += 25 * MS;
-            watchdog.look(last, last, &|| last, &|| pulse(app));
+            watchdog.check(last, last, &|| last, &|| pulse(app));
         }
     }
 
     #[test]
-    fn a_slow_breath_is_told_with_the_app_that_was_seen() {
+    fn a_slow_breath_is_reported_with_its_app() {
         let watchdog = watchdog();
         let start = clock::now();
         let mut pace = Pace::begin(start, 0);
         pace.go_on(start + MS, 1_000);
-        looks(&watchdog, start, start + 300 * MS, "slow");
+        check_until(&watchdog, start, start + 300 * MS, "slow");
         let now = start + 301 * MS;
         assert!(pace.is_late(now, &watchdog));
         let slow = pace.judge(now, 1_010, &watchdog).unwrap();
@@ -328,9 +330,9 @@ mod tests {
         let watchdog = watchdog();
         let start = clock::now();
         let mut pace = Pace::begin(start, 0);
-        // Breaths of 2 ms, after breaths that took nothing; the watchdog asks in the middle of one.
+        // Breaths of 2 ms, after breaths that took no time; the watchdog's request comes in the middle of one.
         pace.go_on(start + MS, 100_000);
-        looks(&watchdog, start, start + 25 * MS, "");
+        check_until(&watchdog, start, start + 25 * MS, "");
         let (mut now, mut breaths) = (start + MS, 100_000);
         for _ in 0..20 {
             (now, breaths) = (now + 26 * MS, breaths + 13);
@@ -341,7 +343,7 @@ mod tests {
         let late = now + 200 * MS;
         assert!(pace.is_late(late, &watchdog));
         assert_eq!(pace.judge(late, breaths + 100, &watchdog), None);
-        // Nobody watches: one breath is known by itself, one among others is not.
+        // Without a watchdog: a single breath can be timed, one among others cannot.
         let watchdog = Watchdog::new(Duration::from_millis(100));
         let mut pace = Pace::begin(start, 0);
         assert_eq!(pace.judge(start + 200 * MS, 2, &watchdog), None);
@@ -355,7 +357,7 @@ mod tests {
         let mut pace = Pace::begin(start, 0);
         pace.go_on(start + MS, 1_000);
         pace.go_on(start + 90 * MS, 1_001);
-        looks(&watchdog, start, start + 90 * MS, "");
+        check_until(&watchdog, start, start + 90 * MS, "");
         pace.sign(start + 90 * MS, &watchdog);
         let slow = pace.judge(start + 390 * MS, 1_065, &watchdog).unwrap();
         assert!(slow.nanos > 299 * MS, "{slow:?}");
@@ -366,32 +368,32 @@ mod tests {
         let watchdog = watchdog();
         let start = clock::now();
         let mut pace = Pace::begin(start, 0);
-        looks(&watchdog, start, start + 500 * MS, "asleep");
+        check_until(&watchdog, start, start + 500 * MS, "asleep");
         pace.slept(start, start + 500 * MS, 64);
         let now = start + 501 * MS;
         assert!(!pace.is_late(now, &watchdog));
         pace.sign(now, &watchdog);
-        // The engine sleeps when it is asked, and is slow when it has woken up.
-        looks(&watchdog, now, now + 200 * MS, "asleep");
+        // The engine sleeps at the request, and is slow after it has woken up.
+        check_until(&watchdog, now, now + 200 * MS, "asleep");
         pace.slept(now, now + 200 * MS, 64);
-        looks(&watchdog, now + 200 * MS, now + 400 * MS, "slow");
+        check_until(&watchdog, now + 200 * MS, now + 400 * MS, "slow");
         let slow = pace.judge(now + 400 * MS, 70, &watchdog).unwrap();
         assert_eq!((slow.nanos, slow.doing.unwrap().app), (200 * MS, "slow".to_owned()));
     }
 
     /// The engine's thread is this one, which does not get the time that passes here: off the processor.
     #[test]
-    fn a_standstill_is_nobodys_fault() {
+    fn a_standstill_is_no_apps_fault() {
         for watchdog_is_first in [false, true] {
             let watchdog = watchdog();
             let start = clock::now();
             let mut pace = Pace::begin(start, 0);
-            looks(&watchdog, start, start + 50 * MS, "busy");
+            check_until(&watchdog, start, start + 50 * MS, "busy");
             pace.sign(start + 50 * MS, &watchdog);
             pace.go_on(start + 50 * MS, 1_000);
             let now = start + 2_050 * MS;
             if watchdog_is_first {
-                watchdog.look(start + 75 * MS, now - MS, &|| now - MS, &|| pulse("busy"));
+                watchdog.check(start + 75 * MS, now - MS, &|| now - MS, &|| pulse("busy"));
             }
             let still = pace.judge(now, 1_100, &watchdog).unwrap();
             assert!(still.is_standstill(Duration::from_millis(100)), "{still:?}");
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_is_slow_on_the_processor_even_if_nobody_could_watch() {
+    fn an_app_is_slow_on_the_processor_even_without_a_watchdog() {
         let watchdog = watchdog();
         // The clock begins with the process.
         while clock::now() < 25 * MS {
@@ -408,7 +410,7 @@ mod tests {
         }
         let start = clock::now();
         let mut pace = Pace::begin(start, 0);
-        looks(&watchdog, start - 25 * MS, start, "busy");
+        check_until(&watchdog, start - 25 * MS, start, "busy");
         pace.sign(start, &watchdog);
         let before = cpu::thread_time();
         while cpu::thread_time() - before < 60 * MS {
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_counted() {
+    fn slow_breaths_beyond_the_queue_are_counted() {
         let watchdog = watchdog();
         let slow = |nanos| SlowBreath { nanos, stood_still: 0, on_processor: None, doing: None };
         (0..20).for_each(|number| watchdog.keep(slow(number)));

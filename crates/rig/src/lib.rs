@@ -1,4 +1,4 @@
-//! A rig for testing one app by itself: packets in by hand, packets out by hand, time by hand.
+//! A rig for testing one app by itself: the test supplies the packets, takes the packets and sets the time.
 //!
 //! ```
 //! use bellows_engine::{App, Io, Port, Ports};
@@ -37,7 +37,7 @@ fn with_queue<T>(queue: &Queue, work: impl FnOnce(&mut VecDeque<Packet>) -> T) -
     work(&mut queue.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Sends what a test puts into its queue.
+/// Sends the packets that a test puts into its queue.
 struct Feed(Queue);
 
 impl App for Feed {
@@ -58,7 +58,7 @@ impl App for Feed {
     }
 }
 
-/// Keeps what it receives for the test.
+/// Keeps the packets that it receives for the test.
 struct Collect(Queue);
 
 impl App for Collect {
@@ -73,7 +73,8 @@ impl App for Collect {
 
 /// One app in a network of its own.
 ///
-/// It checks the app's books at its end: every packet that came in or was made has been sent, dropped for a reason, or is held.
+/// At its end it checks the app's books: every packet that came in or was made has been sent, dropped for a reason, or
+/// is held.
 pub struct Rig {
     /// `None` once it is finished.
     engine: Option<Engine>,
@@ -85,12 +86,12 @@ impl Rig {
     /// Links these ports of an app, and starts it. The time is 1 second.
     ///
     /// # Panics
-    /// If the app cannot be linked so, or cannot start.
+    /// If the ports cannot be linked, or the app cannot start.
     pub fn new<A: App>(app: A, inputs: &[&str], outputs: &[&str]) -> Rig {
         Rig::with_settings(app, inputs, outputs, Settings::default())
     }
 
-    /// As [`Rig::new`], with other settings of the engine.
+    /// Like [`Rig::new`], with other settings of the engine.
     ///
     /// # Panics
     /// As [`Rig::new`].
@@ -117,7 +118,7 @@ impl Rig {
         &queues.iter().find(|(name, _)| name == port).unwrap_or_else(|| panic!("port `{port}` is not linked")).1
     }
 
-    /// Puts packets in line for an input.
+    /// Queues packets for an input.
     ///
     /// # Panics
     /// If the input is not linked, or the pool is empty.
@@ -126,7 +127,7 @@ impl Rig {
         self.send_packets(input, packets);
     }
 
-    /// Puts packets with all that they carry in line for an input.
+    /// Queues packets for an input, with all their metadata.
     ///
     /// # Panics
     /// If the input is not linked.
@@ -147,7 +148,7 @@ impl Rig {
     /// Breathes until no packet moves, at most a million times.
     ///
     /// # Panics
-    /// If packets still move then.
+    /// If packets still move after that.
     pub fn settle(&mut self) {
         assert!((0..1_000_000).any(|_| !self.breathe()), "packets move without end");
     }
@@ -178,17 +179,17 @@ impl Rig {
         self.snapshot().apps.swap_remove(0)
     }
 
-    /// What the app tells of itself, if it does.
+    /// The state that the app reports, if it does.
     pub fn status(&self) -> Option<serde_json::Value> {
         self.engine().control().statuses().into_iter().find(|status| status.app == "app").map(|status| status.status)
     }
 
-    /// Whether the app says that it will bring in nothing more and holds nothing.
+    /// Whether the app is finished and holds no packets.
     pub fn is_done(&self) -> bool {
         self.engine().is_done()
     }
 
-    /// Ends the run with what is wrong with the books, for an app that loses count of its packets on purpose.
+    /// Ends the run and returns the imbalances of the books, for an app that miscounts its packets on purpose.
     pub fn imbalances(mut self) -> Vec<Imbalance> {
         let engine = self.engine.take().expect("the engine is there until here");
         engine.finish(End::Done).snapshot.imbalances()
@@ -197,7 +198,7 @@ impl Rig {
     /// Ends the run: stops the app.
     ///
     /// # Panics
-    /// If the app has lost count of its packets.
+    /// If the app's books do not balance.
     pub fn finish(mut self) -> Outcome {
         let engine = self.engine.take().expect("the engine is there until here");
         let outcome = engine.finish(End::Done);
@@ -211,7 +212,7 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// Fails the test if the app has lost count of its packets.
+    /// Fails the test if the app's books do not balance.
     fn drop(&mut self) {
         if let Some(engine) = &self.engine
             && !std::thread::panicking()

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::skips::skip_here;
 
-/// The project's own captures, which are in the tree, by name.
+/// The project's own captures, by name.
 pub fn own() -> Vec<PathBuf> {
     let folder = own_folder();
     files(&folder).unwrap_or_else(|| panic!("no folder {}", folder.display()))
 }
 
-/// The folder in which they are.
+/// Their folder.
 pub fn own_folder() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../capture/tests/captures")).to_owned()
 }
@@ -25,7 +25,7 @@ pub fn real(test: &str) -> Option<Vec<PathBuf>> {
     files
 }
 
-/// The files of a folder, if it is there.
+/// The files of a folder, if it exists.
 fn files(folder: &Path) -> Option<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).ok()?;
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a folder entry can be read").path()).collect();

@@ -11,8 +11,8 @@ pub fn random(count: usize, lengths: impl Fn(usize) -> usize, seed: u64) -> Fram
     let mut random = Random(seed | 1);
     let frame = |number: usize| {
         let mut frame: Vec<u8> = (0..lengths(number)).map(|_| random.next() as u8).collect();
-        // Locally administered addresses, and a type for experiments: nobody takes such frames for anything else. That
-        // they come from many makes them many flows.
+        // Locally administered addresses and an experimental EtherType, so that nothing else claims the frames. Many
+        // addresses make many flows.
         frame[..8].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0]);
         frame[12..14].copy_from_slice(&[0x88, 0xb5]);
         frame[14..22].copy_from_slice(&(number as u64).to_be_bytes());
@@ -49,7 +49,7 @@ pub fn write(path: &Path, frames: &Frames) {
     fs::write(path, file).unwrap();
 }
 
-/// Reads the frames of a pcap file that this machine wrote.
+/// Reads the frames of a pcap file written on this machine.
 pub fn read(path: &Path) -> Frames {
     let file = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
@@ -65,7 +65,7 @@ pub fn read(path: &Path) -> Frames {
     frames
 }
 
-/// Fails unless both are the same, and names the first difference.
+/// Fails unless both lists are equal, and names the first difference.
 pub fn assert_same(what: &str, found: &Frames, expected: &Frames) {
     for (number, (found, expected)) in found.iter().zip(expected).enumerate() {
         if found != expected {

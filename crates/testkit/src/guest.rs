@@ -1,6 +1,8 @@
-//! A Linux guest under QEMU with two network cards at vhost-user sockets, whose shell a test uses over the serial console.
+//! A Linux guest under QEMU with two network cards at vhost-user sockets. A test uses its shell over the serial
+//! console.
 //!
-//! Each card is in a network namespace of its own, so that the guest talks to itself through whatever is between the sockets.
+//! Each card is in a network namespace of its own, so the guest talks to itself through the network between the
+//! sockets.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,7 +19,7 @@ use crate::programs;
 /// Longer than any command in an emulated guest takes on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The modules in the order in which they can be loaded: each needs some before it.
+/// The modules in the order in which they are loaded: each may need earlier ones.
 const MODULES: [&str; 8] = [
     "drivers/virtio/virtio_ring.ko",
     "drivers/virtio/virtio.ko",
@@ -29,7 +31,7 @@ const MODULES: [&str; 8] = [
     "drivers/net/virtio_net.ko",
 ];
 
-/// The first process of the guest: it sets up the system and then carries out what comes over the serial line.
+/// The init process of the guest: it sets up the system and then executes commands from the serial line.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin:/usr/bin
@@ -89,7 +91,7 @@ done
 poweroff -f
 "#;
 
-/// What is needed and missing, if anything.
+/// The missing prerequisite, if any.
 pub fn missing() -> Option<String> {
     if let Err(why) = kernel() {
         return Some(why);
@@ -97,7 +99,7 @@ pub fn missing() -> Option<String> {
     programs::missing(&["qemu-system-x86_64", "iperf3", "busybox", "ldd"])
 }
 
-/// The folder in which `cargo xtask test` unpacks the package of a kernel.
+/// The folder in which `cargo xtask test` unpacks a kernel package.
 fn kernel() -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|error| format!("no path of this program: {error}"))?;
     let folders = test.ancestors().map(|folder| folder.join("peers/kernel"));
@@ -114,7 +116,7 @@ fn entry(folder: &Path, prefix: &str) -> PathBuf {
     entries.find(is_it).unwrap_or_else(|| panic!("no {prefix}* in {}", folder.display()))
 }
 
-/// A file system for the guest: an archive in the format that `cpio` calls newc.
+/// A file system for the guest: an archive in `cpio`'s newc format.
 struct Archive {
     bytes: Vec<u8>,
     names: BTreeSet<String>,
@@ -146,7 +148,7 @@ impl Archive {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// The folders that lead to a file, and itself.
+    /// The parent folders of a file, and the file itself.
     fn file(&mut self, name: &str, mode: u32, content: &[u8]) {
         for (place, _) in name.match_indices('/') {
             self.folder(&name[..place]);
@@ -158,7 +160,7 @@ impl Archive {
         self.add(name, 0o040_755, (0, 0), &[]);
     }
 
-    /// A program, and the libraries that it needs at their own paths.
+    /// A program, and its libraries at their own paths.
     fn program(&mut self, name: &str) {
         let program = programs::find_program(name).unwrap();
         let listed = Command::new("ldd").arg(&program).output().unwrap();
@@ -189,7 +191,7 @@ fn initial_files(kernel: &Path) -> Vec<u8> {
     }
     let modules = entry(&kernel.join("lib/modules"), "").join("kernel");
     for module in MODULES {
-        // What is not a module of this kernel is built into it.
+        // A module that is not in this kernel's folder is built in.
         if let Ok(content) = fs::read(modules.join(module)) {
             files.file(&format!("modules/{}", module.rsplit('/').next().unwrap()), 0o644, &content);
         }
@@ -197,29 +199,29 @@ fn initial_files(kernel: &Path) -> Vec<u8> {
     files.finish()
 }
 
-/// A card of the guest.
+/// A network card of the guest.
 pub struct Card<'a> {
-    /// Where the device is.
+    /// The socket of the device.
     pub socket: &'a Path,
     /// Whether QEMU listens at the socket.
     pub server: bool,
     /// Pairs of rings.
     pub queues: usize,
-    /// More properties of the device, as on QEMU's command line: `,packed=on`.
+    /// More properties of the device, in QEMU's syntax: `,packed=on`.
     pub properties: &'a str,
 }
 
-/// A guest that runs. It is killed when it is dropped.
+/// A running guest. It is killed when it is dropped.
 pub struct Guest {
     qemu: Child,
     shell: ChildStdin,
     lines: Receiver<String>,
-    /// What it has said, to be shown when something fails.
+    /// Its output, shown when something fails.
     said: String,
 }
 
 impl Guest {
-    /// Boots a guest; `folder` is where its files may be.
+    /// Boots a guest that keeps its files in `folder`.
     pub fn boot(folder: &Path, cards: [Card<'_>; 2]) -> Guest {
         let mut guest = Guest::start(folder, cards);
         guest.until_mark("ready");
@@ -235,7 +237,7 @@ impl Guest {
         let files = folder.join("initramfs");
         fs::write(&files, initial_files(&kernel)).unwrap();
         let mut qemu = Command::new("qemu-system-x86_64");
-        // Interrupts by messages make this QEMU crash when it emulates the processor and has vhost-user devices.
+        // Message-signalled interrupts make this QEMU crash when it emulates the processor and has vhost-user devices.
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2", "-m", "256"]);
         qemu.args(["-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio"]);
         qemu.args(["-object", "memory-backend-memfd,id=memory,size=256M,share=on", "-numa", "node,memdev=memory"]);
@@ -265,14 +267,14 @@ impl Guest {
         Guest { qemu, shell, lines, said: String::new() }
     }
 
-    /// Runs a line of shell in the guest and returns what it prints. The test fails if the line does.
+    /// Runs a line of shell in the guest and returns its output. The test fails if the line does.
     pub fn run(&mut self, line: &str) -> String {
         let (status, said) = self.try_run(line);
         assert_eq!(status, "0", "in the guest, `{line}` ended with {status}:\n{said}");
         said
     }
 
-    /// Runs a line of shell in the guest, and returns its exit status and what it prints.
+    /// Runs a line of shell in the guest, and returns its exit status and output.
     pub fn try_run(&mut self, line: &str) -> (String, String) {
         assert!(!line.contains('\n'));
         writeln!(self.shell, "{line}").unwrap_or_else(|error| panic!("{error}; the guest has said:\n{}", self.said));
@@ -280,7 +282,7 @@ impl Guest {
         self.until_mark("")
     }
 
-    /// Runs a line again and again until it succeeds.
+    /// Repeats a line until it succeeds.
     pub fn eventually(&mut self, line: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.try_run(line).0 != "0" {
@@ -288,7 +290,7 @@ impl Guest {
         }
     }
 
-    /// Reads until the first process of the guest says that it is done.
+    /// Reads until the init process of the guest reports the end of a command.
     fn until_mark(&mut self, mark: &str) -> (String, String) {
         let deadline = Instant::now() + PATIENCE;
         let mut printed = String::new();

@@ -1,22 +1,22 @@
-//! Hugepages for a test or a measurement, given back when it is over.
+//! Hugepages for a test or a measurement, returned when it is over.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard};
 
 const FILE: &str = "/proc/sys/vm/nr_hugepages";
 
-/// Pages of 2 MiB that the system has set aside.
+/// Reserved pages of 2 MiB.
 pub struct Hugepages {
     before: usize,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Hugepages {
-    /// Has the system set some aside, of which at least `count` are free. One caller of a process has them at a time.
+    /// Reserves hugepages so that at least `count` are free. Only one caller in a process has them at a time.
     ///
     /// # Errors
     ///
-    /// What to do where this process may not set them aside, or where there is no memory for them.
+    /// The remedy, if this process may not reserve them or there is no memory for them.
     pub fn reserve(count: usize) -> Result<Hugepages, String> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -1,6 +1,6 @@
-//! What the tests of several crates share.
+//! Helpers shared by the tests of several crates.
 //!
-//! Functions here panic when something goes wrong that is not the subject of the test: the test then fails with that
+//! Functions here panic when something other than the subject of the test goes wrong: the test then fails with that
 //! message. [`testpmd`] alone returns errors, because `xtask` measures with it, too.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Other programs that tests compare with: whether they are installed, and what they print.
+//! Other programs that tests compare with: whether they are installed, and their output.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub fn missing(programs: &[&str]) -> Option<String> {
     Some(format!("{missing} is not installed"))
 }
 
-/// Whether a test can run this program. If not, it is skipped.
+/// Whether a test can run this program. If not, the test is skipped.
 pub fn has_program(test: &str, program: &str) -> bool {
     !is_skipped(test, missing(&[program]))
 }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_prints_comes_back() {
+    fn the_output_of_a_program_is_returned() {
         let output = output("prints", Command::new("sh").args(["-c", "echo one; exit 3"])).unwrap();
         assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"one\n"[..], Some(3)));
     }

@@ -1,4 +1,4 @@
-//! A terminal in which a command runs, and what can be seen on it.
+//! A pseudoterminal in which a command runs, and the picture on it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::wait::eventually;
 
-/// A terminal of some columns and rows. Dropping it kills the command.
+/// A terminal of this size. Dropping it kills the command.
 pub struct Pty {
     side: File,
     child: Child,
@@ -20,7 +20,7 @@ pub struct Pty {
 }
 
 impl Pty {
-    /// Runs a command in a session of its own, of which this is the terminal.
+    /// Runs a command in a session of its own with this controlling terminal.
     pub fn run(command: &Command, columns: u16, rows: u16) -> Pty {
         let side = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&side).unwrap();
@@ -65,12 +65,12 @@ impl Pty {
         self.side.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// All that was written to the terminal.
+    /// Everything that was written to the terminal.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
-    /// The lines of the last whole picture: from the top left corner to where the rest is cleared.
+    /// The lines of the last complete picture: from the top left corner to the point where the rest is cleared.
     pub fn screen(&self) -> Vec<String> {
         let text = self.text();
         let whole = text.rsplit_once("\x1b[J").map_or("", |(whole, _)| whole);
@@ -78,15 +78,15 @@ impl Pty {
         picture.split('\n').map(without_escapes).collect()
     }
 
-    /// Waits until the picture is as it should be.
+    /// Waits until the picture satisfies a condition.
     pub fn wait_for_screen(&self, what: &str, is_so: impl Fn(&[String]) -> bool) {
         eventually(&format!("{what}; the last picture: {:#?}", self.screen()), || is_so(&self.screen()));
     }
 
-    /// Waits for the command's end: its exit code.
+    /// Waits for the command's end and returns its exit code.
     pub fn wait(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
-        // What was written last may not have been read yet.
+        // The last output may not have been read yet.
         self.reader.take().unwrap().join().unwrap();
         (code, self.text())
     }
@@ -106,7 +106,7 @@ fn without_escapes(line: &str) -> String {
         match (in_escape, c) {
             (true, c) => in_escape = !c.is_ascii_alphabetic(),
             (false, '\x1b') => in_escape = true,
-            // The terminal puts some before line feeds.
+            // The terminal inserts some before line feeds.
             (false, '\r') => {}
             (false, c) => plain.push(c),
         }

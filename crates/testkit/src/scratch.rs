@@ -1,31 +1,31 @@
-//! Folders of a test's own.
+//! Temporary folders for tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use tempfile::TempDir;
 
-/// A new and empty folder below the system's folder for temporary files. It is removed with all that is in it when the
-/// value is dropped, also by a test that fails.
+/// A new and empty folder below the system's folder for temporary files. It is removed with its contents when the value
+/// is dropped, even if the test fails.
 ///
 /// # Panics
 ///
-/// With the message of [`make`], where that fails.
+/// With the message of [`make`], if that fails.
 pub fn scratch() -> TempDir {
     make().unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// The same for those who are no test.
+/// The same for callers that are not tests.
 ///
 /// # Errors
 ///
-/// The folder in which none can be made, and why.
+/// The parent folder, and why no folder can be made in it.
 pub fn make() -> Result<TempDir, String> {
     let folder = tempfile::Builder::new().prefix("bellows-").tempdir();
     folder.map_err(|error| format!("cannot make a folder in {}: {error}", std::env::temp_dir().display()))
 }
 
-/// Writes a file into a folder: its path.
+/// Writes a file into a folder and returns its path.
 pub fn write(folder: &TempDir, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
     let path = folder.path().join(name);
     fs::write(&path, content).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

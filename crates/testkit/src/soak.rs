@@ -1,31 +1,30 @@
 //! The long forms of tests, which `cargo xtask soak` runs.
 //!
-//! A test that needs minutes to see what it looks for has a short form that runs every time, or leaves itself out and is
-//! run by the soak alone.
+//! A test that needs minutes to find its bug has a short form that runs every time, or is run by the soak alone.
 
 use std::env;
 
 use crate::skips;
 
-/// The variable that, set to 1, asks for the long forms.
+/// The variable that, set to 1, selects the long forms.
 pub const SOAK: &str = "BELLOWS_SOAK";
 
-/// How many times as many cases the long form of a property test tries.
+/// The factor by which the long form of a property test tries more cases.
 const FACTOR: u32 = 16;
 
-/// Whether tests are to run in their long forms.
+/// Whether to run tests in their long forms.
 pub fn is_soaking() -> bool {
     env::var_os(SOAK).is_some_and(|value| value == "1")
 }
 
-/// Cases of a property test that usually tries `usual`: 16 times as many in a soak. The variable `PROPTEST_CASES` decides,
-/// if it is set.
+/// Cases of a property test: usually `usual`, and 16 times as many in a soak. The variable `PROPTEST_CASES` overrides
+/// this.
 pub fn cases(usual: u32) -> u32 {
     let wanted = env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
     wanted.unwrap_or(if is_soaking() { FACTOR * usual } else { usual })
 }
 
-/// Whether a test that only a soak runs is to leave itself out.
+/// Whether to leave out a test that only a soak runs.
 pub fn is_for_soak(test: &str) -> bool {
     let is_left_out = !is_soaking();
     if is_left_out {

@@ -1,4 +1,4 @@
-//! A TCP stream for tests: cut into frames, and put together again with every header and checksum looked at.
+//! A TCP stream for tests: cut into frames, and reassembled with all headers and checksums verified.
 
 use crate::frames::Frames;
 
@@ -9,7 +9,7 @@ const TCP: usize = 20;
 const SOURCE: [u8; 4] = [192, 0, 2, 1];
 const DESTINATION: [u8; 4] = [198, 51, 100, 2];
 
-/// Frames of a stream, each with so many bytes of it, and the TCP checksum missing.
+/// Frames of a stream, each with this many bytes of it, and without the TCP checksum.
 pub fn cut(stream: &[u8], length: usize) -> Frames {
     let frame = |(number, payload): (usize, &[u8])| {
         let sequence = (number * length) as u32;
@@ -29,7 +29,7 @@ pub fn cut(stream: &[u8], length: usize) -> Frames {
     stream.chunks(length).enumerate().map(frame).collect()
 }
 
-/// The stream in these frames, each of which must be whole and right, and the largest payload.
+/// The stream in these frames, each of which must be complete and correct, and the largest payload.
 pub fn join(frames: &Frames) -> (Vec<u8>, usize) {
     let mut parts: Vec<(u32, &[u8])> = frames.iter().map(|frame| payload_of(frame)).collect();
     parts.sort();

@@ -1,5 +1,5 @@
-//! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine, and a vhost back end
-//! to compare with.
+//! DPDK's `dpdk-testpmd`, driven through its prompt: a real virtio driver without a virtual machine, and a vhost back
+//! end to compare with.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 /// Longer than any command takes on a slow and busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the prompt says to a word that is no command: the sign that all commands before it are done.
+/// The prompt's answer to an unknown command: a mark that all commands before it are done.
 const UNKNOWN: &str = "Command not found";
 
-/// How to start a testpmd.
+/// The options for starting a testpmd.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// The program that runs it, with arguments, if any.
+    /// The program that wraps it, with arguments, if any.
     pub wrapper: Vec<String>,
-    /// The processors that its threads may use, as in a list of `taskset`.
+    /// The processors for its threads, in the syntax of `taskset`.
     pub cpus: String,
-    /// Whether its memory is hugepages, or else a plain memory file.
+    /// Whether its memory is hugepages; otherwise it is a plain memory file.
     pub hugepages: bool,
-    /// How much of it.
+    /// The size of its memory.
     pub megabytes: usize,
-    /// One for each port: a driver with its arguments.
+    /// One device for each port: a driver with its arguments.
     pub devices: Vec<String>,
-    /// More options of the environment layer.
+    /// More options of the EAL.
     pub environment: Vec<String>,
     /// More options of testpmd itself.
     pub options: Vec<String>,
 }
 
 impl Launch {
-    /// The words of its command line.
+    /// Its command line.
     pub fn words(&self) -> Vec<String> {
         // Two threads: one at the prompt, one that forwards.
         let mut words = vec!["--lcores".to_owned(), format!("(0,1)@({})", self.cpus)];
@@ -52,26 +52,26 @@ impl Launch {
         words
     }
 
-    /// Starts it, and waits until it takes commands: a port that listens must find its peer by then.
+    /// Starts it, and waits until it accepts commands: a port that listens must find its peer by then.
     pub fn start(&self) -> Result<Testpmd, String> {
         let mut testpmd = self.spawn()?;
         testpmd.ready()?;
         Ok(testpmd)
     }
 
-    /// Starts it, and does not wait.
+    /// Starts it without waiting.
     pub fn spawn(&self) -> Result<Testpmd, String> {
         let describe = |error: std::io::Error| format!("cannot run dpdk-testpmd: {error}");
         let (output, for_stdout) = std::io::pipe().map_err(describe)?;
         let for_stderr = for_stdout.try_clone().map_err(describe)?;
-        // It must see a pipe that stays open, and would keep its words to itself until a block of them is full.
+        // Standard input must stay open. `stdbuf -oL` makes it write each line at once, not whole blocks.
         let words = self.wrapper.iter().cloned().chain(["stdbuf", "-oL", "dpdk-testpmd"].map(String::from));
         let words: Vec<String> = words.chain(self.words()).collect();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         let mut child =
             command.stdin(Stdio::piped()).stdout(for_stdout).stderr(for_stderr).spawn().map_err(describe)?;
-        // The writing ends in the command would keep the pipe open when the child has ended.
+        // A write end in the command would keep the pipe open after the child's end.
         drop(command);
         let prompt = child.stdin.take().ok_or("no standard input")?;
         let said = Arc::new(Said::default());
@@ -81,7 +81,7 @@ impl Launch {
     }
 }
 
-/// All that a process has said so far.
+/// The output of a process so far.
 #[derive(Default)]
 struct Said {
     text: Mutex<Text>,
@@ -113,7 +113,7 @@ impl Said {
         self.text.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits until `wanted` was said behind `from`, and returns where it ends.
+    /// Waits until `wanted` appears after `from`, and returns its end.
     fn wait(&self, from: usize, wanted: &str, patience: Duration) -> Result<usize, String> {
         let deadline = Instant::now() + patience;
         let mut said = self.lock();
@@ -139,13 +139,13 @@ pub struct Testpmd {
     child: Child,
     prompt: ChildStdin,
     said: Arc<Said>,
-    /// How much of what it said belongs to earlier commands.
+    /// The length of the output of earlier commands.
     read: usize,
     commands: usize,
 }
 
 impl Testpmd {
-    /// Waits until it takes commands.
+    /// Waits until it accepts commands.
     pub fn ready(&mut self) -> Result<(), String> {
         self.command("").map(drop)
     }
@@ -155,7 +155,7 @@ impl Testpmd {
         self.child.id()
     }
 
-    /// Gives a command, waits until it is done and returns what was said meanwhile.
+    /// Sends a command, waits until it is done and returns the output meanwhile.
     pub fn command(&mut self, command: &str) -> Result<String, String> {
         let from = self.read;
         let write = |prompt: &mut ChildStdin, line: &str| writeln!(prompt, "{line}").and_then(|()| prompt.flush());
@@ -166,8 +166,8 @@ impl Testpmd {
             self.commands += 1;
             let mark = format!("done{}", self.commands);
             write(&mut self.prompt, &mark).map_err(complain)?;
-            // The prompt repeats what it reads, and ends the line in its own way. What its drivers say may stand in the middle of
-            // a mark; then the next one is waited for.
+            // The prompt echoes its input, and ends the line in its own way. Output of its drivers may appear in the
+            // middle of a mark; then the next one is awaited.
             match self.said.wait(from, &format!("{mark}\r"), Duration::from_secs(5)) {
                 Ok(echo) => break echo,
                 Err(why) if start.elapsed() > PATIENCE => return Err(format!("{why}\nafter the command `{command}`")),
@@ -178,22 +178,22 @@ impl Testpmd {
         Ok(self.said.lock().text[from..echo].to_owned())
     }
 
-    /// Gives several commands.
+    /// Sends several commands.
     pub fn commands(&mut self, commands: &[&str]) -> Result<(), String> {
         commands.iter().try_for_each(|command| self.command(command).map(drop))
     }
 
-    /// What its ports have forwarded since `start`.
+    /// The forwarding statistics since `start`.
     pub fn forwarded(&mut self) -> Result<Forwarded, String> {
         Ok(Forwarded::read(&self.command("show fwd stats all")?))
     }
 
-    /// All that it has said.
+    /// All its output.
     pub fn said(&self) -> String {
         self.said.lock().text.clone()
     }
 
-    /// Ends it in good order, so that the captures that it writes are whole.
+    /// Ends it cleanly, so that the captures that it writes are complete.
     pub fn quit(mut self) -> Result<String, String> {
         let told = writeln!(self.prompt, "quit").and_then(|()| self.prompt.flush());
         told.map_err(|error| format!("cannot write to dpdk-testpmd: {error}"))?;
@@ -202,7 +202,7 @@ impl Testpmd {
         Ok(self.said())
     }
 
-    /// Ends it as a crash would.
+    /// Kills it, like a crash.
     pub fn kill(mut self) {
         self.end();
     }
@@ -222,7 +222,7 @@ impl Drop for Testpmd {
 /// Counters of a testpmd.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Forwarded {
-    /// Of each port that has moved anything: its number, packets received, sent, and dropped because a ring was full.
+    /// For each port with traffic: its number, packets received, sent, and dropped because a ring was full.
     pub ports: Vec<(usize, u64, u64, u64)>,
     /// Clocks of iterations that moved packets, and these packets, if it counts them.
     pub cycles: Option<(u64, u64)>,
@@ -260,29 +260,29 @@ impl Forwarded {
         forwarded
     }
 
-    /// What a port has received, sent and dropped.
+    /// The packets that a port has received, sent and dropped.
     pub fn port(&self, number: usize) -> (u64, u64, u64) {
         let port = self.ports.iter().find(|port| port.0 == number);
         port.map_or((0, 0, 0), |&(_, received, sent, dropped)| (received, sent, dropped))
     }
 }
 
-/// The arguments of a port of DPDK's virtio driver that finds its device at a socket.
+/// The arguments of a port of DPDK's virtio driver that connects to a device at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Driver {
-    /// Whether its rings are packed, or else split.
+    /// Whether its rings are packed; otherwise they are split.
     pub packed: bool,
-    /// Whether a packet may lie in several receive buffers.
+    /// Whether a packet may span several receive buffers (mergeable).
     pub mergeable: bool,
-    /// Whether buffers are used in the order in which they are made available.
+    /// Whether buffers are used in order.
     pub in_order: bool,
-    /// Whether it may use its loops with vector instructions.
+    /// Whether it may use its vectorised loops.
     pub vectorized: bool,
     /// Pairs of rings.
     pub queues: usize,
     /// Descriptors of each ring.
     pub queue_size: usize,
-    /// Whether it is the driver that listens.
+    /// Whether the driver is the side that listens.
     pub server: bool,
 }
 
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_read_from_what_testpmd_prints() {
+    fn counters_are_parsed_from_testpmds_output() {
         let text = "
   ---------------------- Forward statistics for port 0  ----------------------
   RX-packets: 7              RX-dropped: 0             RX-total: 7

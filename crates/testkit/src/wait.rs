@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Longer than anything that a test waits for takes on a slow and busy machine.
+/// Longer than any condition of a test takes on a slow and busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longer than any program runs that a test starts.
+/// Longer than any program of a test runs.
 pub const LIFE: Duration = Duration::from_secs(600);
 
-/// Waits until something is so, and looks a hundred times a second.
+/// Waits until a condition holds, checking a hundred times a second.
 ///
 /// # Panics
 ///
-/// With `what`, if it is not so within [`PATIENCE`].
+/// With `what`, if it does not hold within [`PATIENCE`].
 pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
     within(PATIENCE, what, is_so);
 }
 
-/// As [`eventually`], with a patience of the test's own.
+/// Like [`eventually`], with a given patience.
 pub fn within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !is_so() {
@@ -33,7 +33,8 @@ pub fn within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A bound for a loop that has to end by itself, or that waits without the sleep of [`eventually`]: ask it in each round.
+/// A limit for a loop that must end by itself, or that waits without the sleep of [`eventually`]. Check it in each
+/// round.
 pub struct Deadline {
     what: &'static str,
     at: Instant,
@@ -56,12 +57,12 @@ impl Deadline {
     }
 }
 
-/// Does `work` on a thread of its own again and again while `during` runs, and ends it in any case: a test that panics
-/// must fail, and not wait for a thread that nobody stops.
+/// Repeats `work` on a separate thread while `during` runs, and always ends it: a test that panics must fail, and not
+/// wait for a thread that nobody stops.
 ///
 /// # Panics
 ///
-/// If one of both does.
+/// If one of the two does.
 pub fn meanwhile<T>(mut work: impl FnMut() + Send, during: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -75,7 +76,8 @@ pub fn meanwhile<T>(mut work: impl FnMut() + Send, during: impl FnOnce() -> T) -
     })
 }
 
-/// Does something when it is dropped, also by a panic: lets a thread go that waits, before its scope waits for it.
+/// Runs a function when it is dropped, even by a panic: for example, to release a waiting thread before its scope joins
+/// it.
 pub struct Defer<F: FnMut()>(pub F);
 
 impl<F: FnMut()> Drop for Defer<F> {
@@ -84,19 +86,19 @@ impl<F: FnMut()> Drop for Defer<F> {
     }
 }
 
-/// Kills a program that takes too long: a test that waits for its end, or for what it says, then fails instead of
-/// waiting for ever. It lets the program be when it is dropped.
+/// Kills a program that takes too long, so that a test that waits for its end or its output fails instead of waiting
+/// for ever. Dropping it leaves the program alone.
 pub struct Watchdog(#[expect(dead_code, reason = "dropping it ends the thread")] Sender<()>);
 
 impl Watchdog {
-    /// Watches over a program for as long as [`LIFE`] lasts.
+    /// Watches a program for at most [`LIFE`].
     pub fn new(child: &Child) -> Watchdog {
         Watchdog::after(LIFE, child)
     }
 
     /// The same for another time.
     pub fn after(life: Duration, child: &Child) -> Watchdog {
-        // Its number may be another program's by then; this names the program itself.
+        // Its number may be another program's by then; this identifies the program itself.
         let program = pidfd_open(Pid::from_child(child), PidfdFlags::empty());
         let program = program.unwrap_or_else(|error| panic!("process {} cannot be watched: {error}", child.id()));
         let (watchdog, dropped) = mpsc::channel();
@@ -129,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// What a panic says.
+    /// The message of a panic.
     fn panic_of(work: impl FnOnce()) -> String {
         let panic = catch_unwind(AssertUnwindSafe(work)).expect_err("it panics");
         panic
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_when_it_is_so_or_with_a_message() {
+    fn waiting_ends_with_the_condition_or_a_message() {
         let mut looks = 0;
         within(PATIENCE, "three looks", || {
             looks += 1;
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn work_in_the_background_ends_with_what_it_accompanies() {
+    fn background_work_ends_with_its_main_task() {
         let rounds = AtomicUsize::new(0);
         let work = || {
             rounds.fetch_add(1, Relaxed);

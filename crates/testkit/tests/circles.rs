@@ -1,8 +1,8 @@
-//! In no crate do modules import one another in a circle: each can be read with those that it uses, and without those that
-//! use it.
+//! The modules of a crate do not import one another in a circle: each can be read with those that it uses, and without
+//! those that use it.
 //!
-//! A module here is what lies directly in the source's folder: a file, or a folder with all that is in it. What a module
-//! imports from the crate's root counts as imported from where the root has it from.
+//! A module here is an entry of the source folder: a file, or a folder with its contents. An import from the crate's
+//! root counts as an import from the module that the root re-exports it from.
 
 mod source;
 
@@ -11,10 +11,10 @@ use std::path::{Component, Path, PathBuf};
 
 use source::{Crate, File, Token};
 
-/// For each module those that it uses, with a place where it does.
+/// For each module those that it uses, with one place of the use.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
-/// A path as it is written: `crate::a::b` or `super::c`.
+/// A path in the source: `crate::a::b` or `super::c`.
 type Words<'t> = Vec<&'t str>;
 
 /// The modules of a path.
@@ -27,7 +27,7 @@ fn names(path: &Path) -> Vec<&str> {
         .collect()
 }
 
-/// All paths that begin with one of the words, each with its line. Braces are taken apart.
+/// All paths that begin with one of the words, each with its line. Braces are expanded.
 fn paths<'t>(tokens: &'t [Token], starts: &[&str]) -> Vec<(Words<'t>, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -42,7 +42,7 @@ fn paths<'t>(tokens: &'t [Token], starts: &[&str]) -> Vec<(Words<'t>, usize)> {
     found
 }
 
-/// Reads a path behind a prefix, or a tree of them, and leaves `at` at its last token.
+/// Reads a path after a prefix, or a tree of them, and leaves `at` at its last token.
 fn spread<'t>(tokens: &'t [Token], at: &mut usize, before: &mut Words<'t>, found: &mut Vec<(Words<'t>, usize)>) {
     let depth = before.len();
     while let Some(word) = tokens.get(*at).and_then(Token::word) {
@@ -76,7 +76,7 @@ fn spread<'t>(tokens: &'t [Token], at: &mut usize, before: &mut Words<'t>, found
     before.truncate(depth);
 }
 
-/// What the crate's root has from its modules and shows under a name of its own.
+/// The items that the crate's root re-exports from its modules.
 fn shown_by_root(root: &File, modules: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut shown = BTreeMap::new();
     for (at, token) in root.tokens.iter().enumerate() {
@@ -98,7 +98,7 @@ fn shown_by_root(root: &File, modules: &BTreeSet<String>) -> BTreeMap<String, St
     shown
 }
 
-/// What the modules of a crate use.
+/// The modules that each module of a crate uses.
 fn uses(one: &Crate) -> Uses {
     let is_root = |file: &&File| file.path == Path::new("lib.rs") || file.path == Path::new("main.rs");
     let of = |file: &File| names(&source::module_path(&file.path)).first().map(|&name| name.to_owned());
@@ -110,7 +110,7 @@ fn uses(one: &Crate) -> Uses {
         let path = source::module_path(&file.path);
         let here = names(&path);
         for (words, line) in paths(&file.tokens, &["crate", "super"]) {
-            // Inside of a file there may be a module that is no file: one `super` more than there are folders.
+            // An inline module has one more `super` than there are folders.
             let supers = words.iter().take_while(|&&word| word == "super").count();
             let from_root: Vec<&str> = match words[0] {
                 "crate" => words[1..].to_vec(),
@@ -127,7 +127,7 @@ fn uses(one: &Crate) -> Uses {
     uses
 }
 
-/// All that can be reached.
+/// Everything reachable.
 fn reached(uses: &Uses, from: &str) -> BTreeSet<String> {
     let next = |module: &str| uses.get(module).into_iter().flat_map(BTreeMap::keys).cloned().collect::<Vec<String>>();
     let mut reached = BTreeSet::new();
@@ -140,7 +140,7 @@ fn reached(uses: &Uses, from: &str) -> BTreeSet<String> {
     reached
 }
 
-/// The groups of modules each of which can be reached from each, with the uses inside.
+/// The strongly connected groups of modules, with the uses inside.
 fn circles(uses: &Uses) -> Vec<String> {
     let mut circles = BTreeSet::new();
     for module in uses.keys() {
@@ -210,7 +210,7 @@ fn a_circle_is_found_however_it_is_written() {
 }
 
 #[test]
-fn what_only_tests_use_is_no_circle() {
+fn uses_in_tests_are_not_circles() {
     for way in [
         "#[cfg(test)] mod tests { use crate::b::Thing; }",
         "#[cfg(all(test, unix))] use crate::b::{Thing, Other}; fn f() {}",

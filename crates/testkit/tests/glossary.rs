@@ -1,5 +1,4 @@
-//! The glossary defines the words that the documentation uses, in a few sentences each, and is found from where readers
-//! begin.
+//! The glossary defines the words of the documentation in a few sentences each, and is linked from the starting pages.
 
 mod source;
 
@@ -22,7 +21,7 @@ fn entries() -> Vec<(String, String)> {
     parts.map(entry).collect()
 }
 
-/// How often a word stands in a text, also in the plural.
+/// The number of occurrences of a word in a text, including plurals.
 fn count(text: &str, word: &str) -> usize {
     let is_letter = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
     let places = text.match_indices(word).map(|(at, _)| (&text[..at], &text[at + word.len()..]));
@@ -45,7 +44,7 @@ fn twenty_words_have_a_definition_of_two_or_three_sentences() {
 }
 
 #[test]
-fn the_words_are_those_that_pages_and_code_use() {
+fn the_glossary_words_are_used_in_pages_and_code() {
     let mut text = String::new();
     let mut folders = ["", "docs", "crates"].map(|folder| root().join(folder)).to_vec();
     while let Some(folder) = folders.pop() {

@@ -1,8 +1,7 @@
-//! No ten statements in a row stand twice, the same but for names, numbers and texts: what is done in two places is written
-//! once.
+//! No ten consecutive statements appear twice, apart from names, numbers and texts: shared code is written once.
 //!
-//! A statement here is what lies between two of `;`, `{` and `}`. Imports, constants, the tables
-//! of macros, and tests do not count.
+//! A statement here is the text between two of `;`, `{` and `}`. Imports, constants, the tables of macros, and tests do
+//! not count.
 
 mod source;
 
@@ -10,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use source::{Kind, Token};
 
-/// As many in a row as may not stand twice.
+/// The number of consecutive statements that may not be repeated.
 const RUN: usize = 10;
 
 /// A statement: its shape, and its first line.
@@ -20,7 +19,7 @@ struct Statement {
     line: usize,
 }
 
-/// Words that say what a statement does; all others are names.
+/// Words that determine a statement's shape; all others are names.
 const KEYWORDS: [&str; 33] = [
     "as", "async", "await", "break", "const", "continue", "crate", "dyn", "else", "enum", "extern", "false", "fn",
     "for", "if", "impl", "in", "let", "loop", "match", "mod", "move", "mut", "ref", "return", "self", "static",
@@ -63,7 +62,7 @@ fn statements(tokens: &[Token]) -> Vec<Statement> {
     statements
 }
 
-/// Behind the import, the constant, the table for a macro or the module in another file that begins at a place.
+/// The end of the import, constant, macro table or module declaration that begins at a place.
 fn declaration_end(tokens: &[Token], start: usize) -> Option<usize> {
     let mut at = start;
     if let [name, mark, brace, ..] = &tokens[start..]
@@ -95,16 +94,16 @@ fn declaration_end(tokens: &[Token], start: usize) -> Option<usize> {
     None
 }
 
-/// A run that stands twice.
+/// A repeated run of statements.
 struct Repeat {
     places: [(String, usize); 2],
     statements: usize,
 }
 
-/// The runs that stand twice, each as long as it goes.
+/// The repeated runs, each at its full length.
 fn repeats(files: &[(String, Vec<Statement>)]) -> Vec<Repeat> {
     let mut seen: HashMap<Vec<&str>, Vec<(usize, usize)>> = HashMap::new();
-    // Where a run goes on that has been found: its two files, and where the next would begin in each.
+    // Continuation of a run already found: its two files, and the next position in each.
     let mut going: BTreeMap<(usize, usize, usize, usize), usize> = BTreeMap::new();
     let mut found: Vec<Repeat> = Vec::new();
     for (number, (name, statements)) in files.iter().enumerate() {
@@ -149,7 +148,7 @@ fn no_ten_statements_stand_twice() {
     assert!(wrong.is_empty(), "these stand twice:\n{}", wrong.join("\n"));
 }
 
-/// A function of so many statements that differ in shape, with names that begin with a letter.
+/// A function of this many statements of different shapes, with names that begin with a letter.
 fn function(letter: char, statements: usize) -> String {
     let body: Vec<String> = (1..=statements).map(|count| format!("{letter}{};", ".f(1)".repeat(count))).collect();
     format!("#[inline] fn {letter}() {{ {} }}", body.join("\n"))

@@ -1,4 +1,4 @@
-//! What a test that skips itself leaves behind, seen from outside: this program runs itself with the variables set.
+//! The traces of a skipped test, seen from outside: this program runs itself with the variables set.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use bellows_testkit::scratch;
 use bellows_testkit::skips::{self, FOR_SOAK, LEFT_OUT, QUICK, REQUIRE_PEERS, SKIPS};
 use bellows_testkit::soak::{self, SOAK};
 
-/// Says which way to skip the process that is run takes.
+/// The variable that selects the way in which the child process skips.
 const WAY: &str = "BELLOWS_TESTKIT_WAY";
 
 /// Runs `test` again in a process of its own that skips in the given way.
@@ -19,7 +19,7 @@ fn run(test: &str, way: &str, skips: &Path, variables: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// In the process that [`run`] started: skips, and says so.
+/// In the process that [`run`] started: skips, and reports the result.
 fn skips_itself() -> bool {
     match std::env::var(WAY).as_deref() {
         Ok("missing") => skips::skip("pings", "ping is not installed"),
@@ -57,8 +57,8 @@ fn a_skipped_test_is_printed_and_collected() {
 }
 
 #[test]
-fn what_is_required_must_not_be_skipped() {
-    const TEST: &str = "what_is_required_must_not_be_skipped";
+fn required_tests_must_not_be_skipped() {
+    const TEST: &str = "required_tests_must_not_be_skipped";
     if skips_itself() {
         return;
     }
@@ -69,15 +69,15 @@ fn what_is_required_must_not_be_skipped() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("pings: ping is not installed, but BELLOWS_REQUIRE_PEERS=1 asks for it"), "{said}");
     assert!(!file.exists(), "it failed, so that it was not skipped");
-    // What nobody can mend is no reason to fail.
+    // A reason that cannot be removed does not fail the test.
     assert!(run(TEST, "machine", &file, &[REQUIRE_PEERS]).status.success());
     assert!(run(TEST, "quick", &file, &[REQUIRE_PEERS, QUICK]).status.success());
     assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), 2);
 }
 
 #[test]
-fn a_test_is_only_left_out_where_that_is_asked_for() {
-    const TEST: &str = "a_test_is_only_left_out_where_that_is_asked_for";
+fn a_test_is_only_left_out_on_request() {
+    const TEST: &str = "a_test_is_only_left_out_on_request";
     if skips_itself() {
         return;
     }
@@ -112,7 +112,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whoever skips in a way of their own would be left out of the list, or skip what is required.
+/// A test that skips in its own way would be missing from the list, or skip although it is required.
 #[test]
 fn every_other_test_skips_through_this_crate() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,15 +1,16 @@
-//! Watching single packets: traces, which follow some through the network, and taps, which copy all that pass a link.
+//! Watching single packets: traces, which follow some through the network, and taps, which copy all packets that pass a
+//! link.
 //!
-//! While somebody watches, every breath is sampled: before each call the engine notes how many packets the links
-//! behind the app have been sent, and looks after it at those that came. While nobody does, nothing of this costs anything.
+//! While something is watched, every breath is sampled: before each call the engine records how many packets the app's
+//! output links have been sent, and afterwards it reads the new ones. Without a watcher, this costs nothing.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `listener` | the end of a trace or tap on another thread |
-//! | `network` | what is watched |
+//! | `listener` | the receiving end of a trace or tap on another thread |
+//! | `network` | the watched network |
 //! | `tap` | copies of the packets that pass a link |
-//! | `trace` | packets that are followed |
-//! | `watch` | all that is watched, in the hands of the engine's thread |
+//! | `trace` | traces of packets |
+//! | `watch` | all traces and taps, on the engine's thread |
 #![forbid(unsafe_code)]
 
 mod listener;

@@ -1,13 +1,13 @@
-//! The end of a trace or a tap on another thread.
+//! The receiving end of a trace or a tap on another thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Has the engine look again at what is watched.
+/// Makes the engine check its traces and taps.
 pub(crate) type Wake = Box<dyn Fn() + Send + Sync>;
 
-/// Tells the engine, when it is dropped, that nobody listens any more.
+/// Tells the engine, when dropped, that the receiver is gone.
 pub(crate) struct Listener {
     over: Arc<AtomicBool>,
     wake: Wake,
@@ -26,7 +26,7 @@ impl Drop for Listener {
     }
 }
 
-/// How long it is until a deadline.
+/// The time left until a deadline.
 pub(crate) fn until(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }

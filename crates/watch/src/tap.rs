@@ -11,14 +11,14 @@ use bellows_packet::Packet;
 use crate::listener::{Listener, until};
 use crate::network::{Network, link_type};
 
-/// Bytes that may wait in a tap's queue; what comes then is missed.
+/// The capacity of a tap's queue in bytes. Packets that do not fit are missed.
 const MAX_QUEUE: usize = 32 << 20;
 
-/// What a batch takes in the queue beside the packets' bytes, and what each packet takes.
-const BATCH: usize = 128;
-const RECORD: usize = size_of::<Shape>();
+/// The overhead of a batch in the queue, and of each packet.
+const BATCH_OVERHEAD: usize = 128;
+const RECORD_OVERHEAD: usize = size_of::<Shape>();
 
-/// A tap that is open. Dropping it closes it.
+/// An open tap. Dropping it closes it.
 pub struct Tap {
     batches: Receiver<Batch>,
     backlog: Arc<Backlog>,
@@ -26,10 +26,11 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Packets that passed; `None` at the deadline, or before if the link is gone or the run is over: see [`Tap::is_over`].
+    /// The next packets; `None` at the deadline, or earlier if the link is gone or the run is over: see
+    /// [`Tap::is_over`].
     pub fn next(&mut self, deadline: Instant) -> Option<Vec<TapRecord>> {
         let Batch { at, bytes, shapes } = self.batches.recv_timeout(until(deadline)).ok()?;
-        self.backlog.bytes.fetch_sub(BATCH + RECORD * shapes.len() + bytes.len(), Relaxed);
+        self.backlog.bytes.fetch_sub(BATCH_OVERHEAD + RECORD_OVERHEAD * shapes.len() + bytes.len(), Relaxed);
         let mut rest = &bytes[..];
         let record = |Shape { length, kept, link_type }| {
             let (bytes, others) = rest.split_at(kept as usize);
@@ -39,12 +40,12 @@ impl Tap {
         Some(shapes.into_iter().map(record).collect())
     }
 
-    /// Whether nothing more will come.
+    /// Whether the tap has ended.
     pub fn is_over(&self) -> bool {
         self.backlog.over.load(Relaxed)
     }
 
-    /// How many packets passed that were not copied because too many waited here.
+    /// The number of packets that were not copied because the queue was full.
     pub fn missed(&self) -> u64 {
         self.backlog.missed.load(Relaxed)
     }
@@ -57,14 +58,14 @@ struct Batch {
     shapes: Vec<Shape>,
 }
 
-/// A packet's length, how many of its bytes are here, and its link type.
+/// A packet's length, its number of copied bytes, and its link type.
 struct Shape {
     length: u32,
     kept: u32,
     link_type: u32,
 }
 
-/// What waits in a tap's queue, and what never came there.
+/// A tap's queue, and the count of missed packets.
 #[derive(Default)]
 struct Backlog {
     bytes: AtomicUsize,
@@ -74,13 +75,13 @@ struct Backlog {
 
 /// The engine's side of a tap.
 pub struct TapWatch {
-    /// The link, as a network file has it.
+    /// The link, as written in a network file.
     link: String,
     snap: usize,
     batches: Sender<Batch>,
     backlog: Arc<Backlog>,
     over: Arc<AtomicBool>,
-    /// The link's number, if it is there.
+    /// The link's number, if it exists.
     number: Option<u32>,
 }
 
@@ -91,8 +92,8 @@ impl Drop for TapWatch {
 }
 
 impl TapWatch {
-    /// A tap of a link, `a.output -> b.input`, that copies the first `snap` bytes of each packet; and its end for the one who
-    /// reads. `wake` has the engine look again at what is watched.
+    /// A tap of a link, `a.output -> b.input`, that copies the first `snap` bytes of each packet, and its receiving
+    /// end. `wake` makes the engine check its traces and taps.
     pub fn new(link: String, snap: usize, wake: impl Fn() + Send + Sync + 'static) -> (TapWatch, Tap) {
         let (sender, batches) = channel();
         let over = Arc::new(AtomicBool::new(false));
@@ -102,7 +103,7 @@ impl TapWatch {
         (TapWatch { link, snap, batches: sender, backlog, over, number: None }, tap)
     }
 
-    /// Finds the link in the network that runs now. False if it is not there, or nobody listens any more.
+    /// Finds the link in the current network. Returns false if it does not exist, or the receiver is gone.
     pub(crate) fn find(&mut self, network: &impl Network) -> bool {
         self.number = network.link(&self.link);
         self.number.is_some() && !self.over.load(Relaxed)
@@ -115,7 +116,7 @@ impl TapWatch {
     pub(crate) fn copy(&self, packets: &[Packet], at: u64) {
         let kept = |packet: &Packet| packet.len().min(self.snap);
         let size: usize = packets.iter().map(kept).sum();
-        let taken = BATCH + RECORD * packets.len() + size;
+        let taken = BATCH_OVERHEAD + RECORD_OVERHEAD * packets.len() + size;
         if self.backlog.bytes.load(Relaxed) + taken > MAX_QUEUE {
             self.backlog.missed.fetch_add(packets.len() as u64, Relaxed);
             return;
@@ -128,7 +129,7 @@ impl TapWatch {
         };
         let shapes = packets.iter().map(shape).collect();
         self.backlog.bytes.fetch_add(taken, Relaxed);
-        // Nobody to send it to: the tap is about to be closed.
+        // The receiver is gone, and the tap is about to be closed.
         let _ = self.batches.send(Batch { at, bytes, shapes });
     }
 }

@@ -1,4 +1,4 @@
-//! Packets that are followed.
+//! Traces of packets.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -12,17 +12,17 @@ use bellows_packet::{Mark, MarkedEvent, MarkedEventKind, Packet};
 use crate::listener::{Listener, until};
 use crate::network::{Call, Network, link_type};
 
-/// Bytes of a packet that a hop shows.
-const SHOWN: usize = 256;
+/// The number of bytes of a packet in a hop.
+const SNAP_LENGTH: usize = 256;
 
-/// Hops that a trace tells at most: a thousand, and so many for each packet. One in a loop, or one that is copied without
-/// end, does not fill the memory.
+/// Limit on the hops of a trace: a thousand, and this many for each packet. A packet in a loop, or one that is copied
+/// without end, does not fill the memory.
 const HOPS_PER_PACKET: usize = 64;
 
-/// The number of the next packet that is followed, by any engine of the process.
+/// The number of the next packet to follow, for all engines of the process.
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-/// A trace that is going on. Dropping it ends it.
+/// A trace in progress. Dropping it ends it.
 pub struct Trace {
     hops: Receiver<Hop>,
     is_over: bool,
@@ -30,15 +30,15 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The next hop; `None` at the deadline, or before if nothing more will come: see [`Trace::is_over`].
+    /// The next hop; `None` at the deadline, or earlier if the trace has ended: see [`Trace::is_over`].
     pub fn next(&mut self, deadline: Instant) -> Option<Hop> {
         let hop = self.hops.recv_timeout(until(deadline));
         self.is_over |= hop == Err(RecvTimeoutError::Disconnected);
         hop.ok()
     }
 
-    /// Whether nothing more will come: all packets have ended; or the run has, a reload removed what packets were in, or
-    /// there were more hops than a trace tells.
+    /// Whether the trace has ended: all packets have ended, the run is over, a reload removed links or apps with
+    /// packets, or the limit on hops was reached.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
@@ -49,19 +49,19 @@ pub struct TraceWatch {
     order: TraceOrder,
     hops: Sender<Hop>,
     over: Arc<AtomicBool>,
-    /// The app's position, if one was named and is there.
+    /// The app's position, if one was named and exists.
     app: Option<usize>,
-    /// The numbers of the packets, by position, and for each how many copies of it there are.
+    /// The numbers of the packets, by position, and the number of copies of each.
     numbers: HashMap<u32, usize>,
     alive: Vec<u64>,
-    /// How many packets have not ended, and how many hops may still be told.
+    /// The number of packets that have not ended, and of hops left.
     living: usize,
     hops_left: usize,
 }
 
 impl TraceWatch {
-    /// A trace of the packets that an order names; and its end for the one who reads. `wake` has the engine look again at what
-    /// is watched.
+    /// A trace of the packets that an order selects, and its receiving end. `wake` makes the engine check its traces
+    /// and taps.
     pub fn new(order: TraceOrder, wake: impl Fn() + Send + Sync + 'static) -> (TraceWatch, Trace) {
         let (sender, hops) = channel();
         let over = Arc::new(AtomicBool::new(false));
@@ -72,7 +72,7 @@ impl TraceWatch {
         (watch, Trace { hops, is_over: false, _listener: listener })
     }
 
-    /// Finds the app in the network that runs now. False if one was named that is not there, or nobody listens any more.
+    /// Finds the app in the current network. Returns false if the named app does not exist, or the receiver is gone.
     pub(crate) fn find(&mut self, network: &impl Network) -> bool {
         self.app = self.order.app.as_ref().and_then(|app| network.app(app));
         self.app.is_some() == self.order.app.is_some() && !self.over.load(Relaxed)
@@ -83,7 +83,7 @@ impl TraceWatch {
         Arc::downgrade(&self.over)
     }
 
-    /// The packet's position among those that are followed.
+    /// The packet's position among the followed ones.
     fn position(&self, mark: Mark) -> Option<usize> {
         self.numbers.get(&mark.id).copied()
     }
@@ -95,11 +95,11 @@ impl TraceWatch {
 
     fn send(&mut self, position: usize, at: u64, app: &str, what: HopKind) {
         self.hops_left = self.hops_left.saturating_sub(1);
-        // Nobody to send it to: the trace is about to be ended.
+        // The receiver is gone, and the trace is about to be ended.
         let _ = self.hops.send(Hop { packet: position as u32 + 1, at, app: app.to_owned(), what });
     }
 
-    /// Looks at packets that an app has sent to an output.
+    /// Processes packets that an app has sent to an output.
     pub(crate) fn follow(
         &mut self,
         packets: &mut [Packet],
@@ -113,7 +113,7 @@ impl TraceWatch {
             let mut position = packet.marked().and_then(|mark| self.position(mark));
             if position.is_none() && begins && self.alive.len() < self.order.count {
                 let born = packet.marked().map_or(start, |mark| mark.born);
-                // After four billion packets, numbers begin again; 0 is none.
+                // After four billion packets, numbers begin again; 0 means none.
                 let id = NEXT.fetch_add(1, Relaxed).max(1);
                 packet.mark(Mark { born, id });
                 position = Some(self.alive.len());
@@ -126,7 +126,7 @@ impl TraceWatch {
             let sent = HopKind::Sent {
                 port: network.output_name(link).to_owned(),
                 length: bytes.len() as u32,
-                bytes: bytes[..bytes.len().min(SHOWN)].to_vec(),
+                bytes: bytes[..bytes.len().min(SNAP_LENGTH)].to_vec(),
                 tag: packet.tag(),
                 link_type: link_type(packet),
             };
@@ -134,7 +134,7 @@ impl TraceWatch {
         }
     }
 
-    /// Takes in what became of packets in a call. An app that frees a packet after it has copied it has not ended it.
+    /// Processes the ends of packets in a call. An app that frees a packet after it has copied it has not ended it.
     pub(crate) fn note(&mut self, network: &impl Network, app: usize, at: u64, marked_events: &[MarkedEvent]) {
         let name = network.app_name(app);
         let mut copies: Vec<usize> = Vec::new();
@@ -159,7 +159,7 @@ impl TraceWatch {
         }
     }
 
-    /// Takes in what became of packets outside of the calls of apps.
+    /// Processes the ends of packets outside of the calls of apps.
     pub(crate) fn note_elsewhere(&mut self, marked_events: &[MarkedEvent]) {
         for event in marked_events {
             let Some(position) = self.position(event.mark) else { continue };
@@ -170,7 +170,7 @@ impl TraceWatch {
         }
     }
 
-    /// One copy of a packet has come to its end.
+    /// Counts the end of one copy of a packet.
     fn end_one(&mut self, position: usize) {
         let alive = &mut self.alive[position];
         if *alive == 1 {

@@ -1,4 +1,4 @@
-//! All that is watched, in the hands of the engine's thread.
+//! All traces and taps, on the engine's thread.
 
 use bellows_observe::MAX_TRACED;
 use bellows_packet::MarkedEvent;
@@ -8,7 +8,7 @@ use crate::network::{Call, Network};
 use crate::tap::TapWatch;
 use crate::trace::TraceWatch;
 
-/// Why packets cannot be watched.
+/// The reasons why packets cannot be watched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
     /// Packets end at the app, so none can be followed from there.
@@ -21,7 +21,7 @@ pub enum WatchError {
     SendsNothing {
         /// The app.
         app: String,
-        /// Those that send packets to it.
+        /// The apps that send packets to it.
         before: Vec<String>,
     },
     /// There is no such app.
@@ -30,32 +30,32 @@ pub enum WatchError {
     /// There is no such link.
     #[error("there is no link `{0}` in the running network")]
     NoLink(String),
-    /// One trace at a time.
+    /// Only one trace is possible at a time.
     #[error("another trace is going on; wait for its end")]
     Busy,
     /// A trace of too many packets.
     #[error("{0} packets are too many for a trace; follow at most {MAX_TRACED}")]
     TooMany(usize),
-    /// There is nothing to watch any more.
+    /// The run is over.
     #[error("the run is over")]
     Over,
 }
 
-/// What somebody wants to see, on its way to the engine.
+/// A new trace or tap, on its way to the engine.
 pub enum Order {
-    /// Packets that are to be followed.
+    /// Packets to follow.
     Trace(TraceWatch),
-    /// A link whose packets are to be copied.
+    /// A link whose packets to copy.
     Tap(TapWatch),
 }
 
-/// All that is watched.
+/// All traces and taps.
 pub struct Watch {
     trace: Option<TraceWatch>,
     taps: Vec<TapWatch>,
-    /// For each output of the app that is being called, how many packets it had been sent before.
+    /// For each output of the app that is being called, the number of packets sent before the call.
     sent: Vec<u64>,
-    /// A moment by the clock, and in nanoseconds since the Unix epoch.
+    /// The same time by the clock, and in nanoseconds since the Unix epoch.
     origin: (u64, u64),
 }
 
@@ -66,7 +66,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Takes orders in, and drops what nobody waits for any more. True if there is anything left to watch.
+    /// Accepts new orders, and drops those whose receiver is gone. Returns true if anything is left to watch.
     pub fn take(&mut self, orders: Vec<Order>, network: &impl Network) -> bool {
         for order in orders {
             match order {
@@ -78,23 +78,23 @@ impl Watch {
         !self.is_empty()
     }
 
-    /// Finds what is watched in the network that runs now; what is not there is no longer watched.
+    /// Finds the watched apps and links in the current network; those that do not exist are no longer watched.
     pub fn find(&mut self, network: &impl Network) {
         self.trace.take_if(|trace| !trace.find(network));
         self.taps.retain_mut(|tap| tap.find(network));
     }
 
-    /// Packets were in what a reload has removed: whether they were followed nobody will know.
+    /// A reload has removed packets. Whether they were followed is unknown.
     pub fn end_trace(&mut self) {
         self.trace = None;
     }
 
-    /// Whether nobody watches anything.
+    /// Whether there are no traces and taps.
     pub fn is_empty(&self) -> bool {
         self.trace.is_none() && self.taps.is_empty()
     }
 
-    /// Notes what the outputs of an app have been sent before it is called, and that packets were freed outside of calls.
+    /// Records the packet counts of an app's outputs before a call, and that packets were freed outside of calls.
     pub fn before(&mut self, network: &impl Network, call: &Call<'_>, marked_events: &[MarkedEvent]) {
         if let Some(trace) = &mut self.trace {
             trace.note_elsewhere(marked_events);
@@ -103,7 +103,7 @@ impl Watch {
         self.sent.extend(call.outputs.iter().map(|&link| network.sent(link)));
     }
 
-    /// Looks at what an app has done in a call that took from `start` to `end`, by the clock.
+    /// Processes the packets of a call that took from `start` to `end`, by the clock.
     pub fn after(
         &mut self,
         network: &impl Network,
@@ -133,7 +133,7 @@ impl Watch {
         self.note(network, call.app, at, marked_events);
     }
 
-    /// Looks at what became of the packets in an app that has failed.
+    /// Processes the ends of packets in an app that has failed.
     pub fn failed(&mut self, network: &impl Network, app: usize, marked_events: &[MarkedEvent]) {
         self.note(network, app, self.moment(clock::ticks()), marked_events);
     }

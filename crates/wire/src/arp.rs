@@ -7,14 +7,14 @@ use crate::{EtherType, MacAddr};
 
 const HARDWARE_TYPE_ETHERNET: u16 = 1;
 
-/// What an ARP packet asks or says.
+/// The operation of an ARP packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArpOperation(pub u16);
 
 impl ArpOperation {
-    /// Asks who has the target's IPv4 address.
+    /// Asks for the Ethernet address of the target's IPv4 address.
     pub const REQUEST: Self = Self(1);
-    /// Says that the sender has its IPv4 address.
+    /// Announces the sender's address.
     pub const REPLY: Self = Self(2);
 }
 
@@ -23,7 +23,7 @@ crate::view::impl_field! {
 }
 
 view! {
-    /// An ARP packet whose addresses are Ethernet's and IPv4's; others are refused.
+    /// An ARP packet for Ethernet and IPv4 addresses; others are rejected.
     ArpPacket: "ARP", 28 bytes, ranges in field, checked by check {
         /// The link layer: 1 for Ethernet.
         hardware_type, set_hardware_type: u16 = HARDWARE_TYPE 0..2;
@@ -39,7 +39,7 @@ view! {
         sender_mac, set_sender_mac: MacAddr = SENDER_MAC 8..14;
         /// The sender's IPv4 address.
         sender_ip, set_sender_ip: Ipv4Addr = SENDER_IP 14..18;
-        /// The target's Ethernet address; of no meaning in a request.
+        /// The target's Ethernet address; meaningless in a request.
         target_mac, set_target_mac: MacAddr = TARGET_MAC 18..24;
         /// The target's IPv4 address.
         target_ip, set_target_ip: Ipv4Addr = TARGET_IP 24..28;
@@ -55,7 +55,7 @@ fn check(bytes: &[u8]) -> Result<(), Error> {
     expect(view.protocol_len() == 4, "ARP", "protocol address length", view.protocol_len(), "4")
 }
 
-/// An ARP packet to be written.
+/// The fields of an ARP packet, to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArpHeader {
     /// Request or reply.
@@ -74,7 +74,7 @@ impl ArpHeader {
     /// Writes the packet's 28 bytes.
     ///
     /// # Errors
-    /// There are fewer bytes.
+    /// If there are fewer bytes.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<(), Error> {
         need("ARP", bytes, field::HEADER_LEN)?;
         let mut view = ArpPacket(bytes);

@@ -1,10 +1,10 @@
-//! The Internet checksum: RFC 1071 over whole slices, RFC 1624 for changes.
+//! The Internet checksum: RFC 1071 over whole slices, RFC 1624 for incremental updates.
 //!
-//! The checksum is the complement of the ones' complement sum of big-endian 16-bit words. Ones' complement addition
-//! does not care for byte order nor word width as long as the carries come back in, so [`Sum`] adds 32-bit words in
-//! the machine's order into 64 bits, a loop that compilers turn into vector code, and folds at the end.
+//! The checksum is the complement of the ones' complement sum of big-endian 16-bit words. Ones' complement addition is
+//! independent of byte order and word width as long as carries are added back. So [`Sum`] adds 32-bit words in the
+//! machine's byte order into 64 bits, a loop that compilers vectorise, and folds at the end.
 
-/// A ones' complement sum that grows piece by piece. Each piece but the last must have an even length.
+/// A ones' complement sum of several pieces. Each piece but the last must have an even length.
 ///
 /// ```
 /// # use bellows_wire::Sum;
@@ -43,23 +43,23 @@ impl Sum {
         Sum(fold_to_33_bits(self.0 + value.to_be() as u64))
     }
 
-    /// Adds a 64-bit field that lies at an even offset. Hot.
+    /// Adds a 64-bit field at an even offset. Hot.
     pub const fn add_u64(self, value: u64) -> Self {
         let value = value.to_be();
         Sum(fold_to_33_bits(self.0 + (value >> 32) + (value & 0xffff_ffff)))
     }
 
-    /// Takes back what was added: adds the other's complement.
+    /// Subtracts another sum: adds its complement.
     pub const fn subtract(self, other: Sum) -> Self {
         Sum(fold_to_33_bits(self.0 + !other.fold() as u64))
     }
 
-    /// The checksum of what was added. Over data that holds its own right checksum, this is 0.
+    /// The checksum of the sum. Over data that includes its own correct checksum, this is 0.
     pub const fn finish(self) -> u16 {
         !u16::from_be(self.fold())
     }
 
-    /// The checksum as UDP writes it: 0 would mean "none", so its other form 0xffff stands in (RFC 768).
+    /// The checksum in UDP's form: 0xffff instead of 0, which means "no checksum" (RFC 768).
     pub const fn finish_udp(self) -> u16 {
         match self.finish() {
             0 => 0xffff,
@@ -67,7 +67,7 @@ impl Sum {
         }
     }
 
-    /// The sum in 16 bits, in the machine's byte order. 0 only if all that was added is 0.
+    /// The sum in 16 bits, in the machine's byte order. 0 only if everything added is 0.
     const fn fold(self) -> u16 {
         let sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
         let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
@@ -79,14 +79,14 @@ const fn fold_to_33_bits(sum: u64) -> u64 {
     (sum & 0xffff_ffff) + (sum >> 32)
 }
 
-/// The checksum after `old`, at an even offset of the data that it covers, became `new` (RFC 1624, equation 3).
+/// The checksum after `old`, at an even offset of the covered data, has become `new` (RFC 1624, equation 3).
 ///
-/// If one of them is shorter, zero bytes stand for what it lacks. For IPv4 headers, TCP and ICMP; not for UDP.
+/// The shorter of the two is extended with zero bytes. For IPv4 headers, TCP and ICMP; not for UDP.
 pub fn update(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     updated_sum(checksum, old, new).finish()
 }
 
-/// As [`update`] for UDP: a datagram without a checksum (0) stays without, and none becomes 0.
+/// Like [`update`], for UDP: a datagram without a checksum (0) stays without one, and a checksum never becomes 0.
 pub fn update_udp(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
     if checksum == 0 { 0 } else { updated_sum(checksum, old, new).finish_udp() }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::MacAddr;
 use crate::view::{Error, expect, view};
 
-/// What an Ethernet frame carries. Values under 0x0600 are lengths of IEEE 802.3 frames.
+/// The protocol in an Ethernet frame. Values below 0x0600 are lengths of IEEE 802.3 frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EtherType(pub u16);
 
@@ -16,7 +16,7 @@ impl EtherType {
     pub const ARP: Self = Self(0x0806);
     /// A customer's VLAN tag (802.1Q C-tag).
     pub const VLAN: Self = Self(0x8100);
-    /// A provider's VLAN tag (802.1ad S-tag), the same in layout.
+    /// A provider's VLAN tag (802.1ad S-tag), with the same layout.
     pub const SERVICE_VLAN: Self = Self(0x88a8);
     /// Internet Protocol version 6.
     pub const IPV6: Self = Self(0x86dd);
@@ -29,11 +29,11 @@ crate::view::impl_field! {
 view! {
     /// An Ethernet II frame, without its frame check sequence.
     EthernetFrame: "Ethernet", 14 bytes, ranges in field, payload at payload {
-        /// Who is to receive it.
+        /// The destination address.
         dst, set_dst: MacAddr = DST 0..6;
-        /// Who sent it.
+        /// The source address.
         src, set_src: MacAddr = SRC 6..12;
-        /// What it carries.
+        /// The protocol of the payload.
         ether_type, set_ether_type: EtherType = ETHER_TYPE 12..14;
     }
 }
@@ -42,14 +42,14 @@ fn payload(bytes: &[u8]) -> Range<usize> {
     field::HEADER_LEN..bytes.len()
 }
 
-/// An Ethernet II header to be written.
+/// The fields of an Ethernet II header, to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EthernetHeader {
-    /// Who is to receive the frame.
+    /// The destination address.
     pub dst: MacAddr,
-    /// Who sends it.
+    /// The source address.
     pub src: MacAddr,
-    /// What it carries.
+    /// The protocol of the payload.
     pub ether_type: EtherType,
 }
 
@@ -57,7 +57,7 @@ impl EthernetHeader {
     /// Writes the header's 14 bytes to the start of the frame.
     ///
     /// # Errors
-    /// The frame is shorter than the header.
+    /// If the frame is shorter than the header.
     pub fn emit(&self, frame: &mut [u8]) -> Result<(), Error> {
         let mut view = EthernetFrame::new_checked(frame)?;
         view.set_dst(self.dst);
@@ -73,7 +73,7 @@ view! {
     VlanTag: "VLAN tag", 4 bytes, ranges in vlan_field, payload at vlan_payload {
         /// The tag control information: priority, drop eligibility and VLAN identifier.
         control, set_control: u16 = CONTROL 0..2;
-        /// What the tag carries.
+        /// The protocol of the payload.
         ether_type, set_ether_type: EtherType = ETHER_TYPE 2..4;
     }
 }
@@ -83,7 +83,7 @@ fn vlan_payload(bytes: &[u8]) -> Range<usize> {
 }
 
 impl<T: AsRef<[u8]>> VlanTag<T> {
-    /// The VLAN identifier, 0 to 4095; 0 tags a priority alone.
+    /// The VLAN identifier, 0 to 4095; 0 means priority only.
     pub fn id(&self) -> u16 {
         self.control() & 0x0fff
     }
@@ -99,24 +99,24 @@ impl<T: AsRef<[u8]>> VlanTag<T> {
     }
 }
 
-/// A VLAN tag to be written.
+/// The fields of a VLAN tag, to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VlanHeader {
-    /// The VLAN identifier; its low 12 bits count.
+    /// The VLAN identifier (low 12 bits).
     pub id: u16,
-    /// The priority code point; its low 3 bits count.
+    /// The priority code point (low 3 bits).
     pub priority: u8,
     /// Whether the frame may be dropped first.
     pub drop_eligible: bool,
-    /// What the tag carries.
+    /// The protocol of the payload.
     pub ether_type: EtherType,
 }
 
 impl VlanHeader {
-    /// Writes the 4 bytes that follow the EtherType that announces the tag.
+    /// Writes the tag's 4 bytes after its EtherType.
     ///
     /// # Errors
-    /// There are fewer bytes.
+    /// If there are fewer bytes.
     pub fn emit(&self, bytes: &mut [u8]) -> Result<(), Error> {
         let mut view = VlanTag::new_checked(bytes)?;
         let priority = u16::from(self.priority) << 13;
@@ -126,13 +126,13 @@ impl VlanHeader {
     }
 }
 
-/// VLAN tags that [`skip_vlan_tags`] passes; a frame with more is refused.
+/// The maximum number of VLAN tags that [`skip_vlan_tags`] skips; a frame with more is rejected.
 pub const MAX_VLAN_TAGS: usize = 8;
 
-/// The EtherType and payload behind all VLAN tags of a frame.
+/// The EtherType and payload after all VLAN tags of a frame.
 ///
 /// # Errors
-/// The frame ends within its headers, or has more than [`MAX_VLAN_TAGS`] tags.
+/// If the frame ends within its headers, or has more than [`MAX_VLAN_TAGS`] tags.
 pub fn skip_vlan_tags(frame: &[u8]) -> Result<(EtherType, &[u8]), Error> {
     let mut ether_type = EthernetFrame::new_checked(frame)?.ether_type();
     let mut payload = &frame[payload(frame)];

@@ -1,17 +1,17 @@
-//! Which flow a frame belongs to.
+//! The flow of a frame.
 //!
-//! A flow has two IP addresses, a protocol, and for TCP and UDP two ports; fragments go by addresses and protocol alone. Frames
-//! without IP go by their Ethernet addresses and EtherType. VLAN tags make no difference.
+//! A flow has two IP addresses, a protocol, and for TCP and UDP two ports; for fragments, addresses and protocol only.
+//! Frames without IP are classified by Ethernet addresses and EtherType. VLAN tags are ignored.
 
 use crate::{EtherType, EthernetFrame, IpProtocol, Ipv4Packet, Ipv6Packet, ethernet};
 
-/// Which of `count` places a hash falls on. Hot.
+/// Maps a hash to one of `count` places. Hot.
 #[inline]
 pub fn share(hash: u64, count: usize) -> usize {
     ((u128::from(hash) * count as u128) >> 64) as usize
 }
 
-/// A number that the packets of one flow share in both directions; `None` for what is no Ethernet frame. Hot.
+/// A number that is the same for all packets of a flow in both directions; `None` if it is not an Ethernet frame. Hot.
 pub fn hash(frame: &[u8]) -> Option<u64> {
     let (ether_type, payload) = ethernet::skip_vlan_tags(frame).ok()?;
     let of_ip = match ether_type {
@@ -49,7 +49,7 @@ fn ipv6_hash(bytes: &[u8]) -> Option<u64> {
     Some(symmetric(src, dst, u64::from(protocol.0)))
 }
 
-/// The ports of TCP and UDP; zeros for the rest.
+/// The ports of TCP and UDP; zeros for other protocols.
 fn ports(protocol: IpProtocol, bytes: &[u8], fragment: bool) -> (u16, u16) {
     match *bytes {
         [a, b, c, d, ..] if !fragment && matches!(protocol, IpProtocol::TCP | IpProtocol::UDP) => {

@@ -1,4 +1,4 @@
-//! UDP frames of a given size: templates that a traffic source copies, and the stamp that numbers the copies.
+//! UDP frames of a given size: templates for a traffic source, and the stamp that numbers the copies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,13 +7,13 @@ use crate::checksum::Sum;
 use crate::{EtherType, EthernetHeader, IpPair, IpProtocol, Ipv4Header, Ipv6Header, MacAddr, UdpHeader, VlanHeader};
 use crate::{ethernet, ipv4, ipv6, udp};
 
-/// The longest IPv4 packet, and the longest payload of an IPv6 packet.
+/// The maximum length of an IPv4 packet, and of the payload of an IPv6 packet.
 const MAX_LEN: usize = u16::MAX as usize;
 
-/// The VLAN identifiers that IEEE 802.1Q gives to users end here; 4095 is reserved.
+/// The largest VLAN identifier; IEEE 802.1Q reserves 4095.
 const MAX_VLAN_ID: u16 = 4094;
 
-/// What the headers of a UDP frame say: Ethernet, an optional VLAN tag, IPv4 or IPv6, UDP.
+/// The header fields of a UDP frame: Ethernet, an optional VLAN tag, IPv4 or IPv6, UDP.
 ///
 /// IPv4 packets have the "don't fragment" flag, so their identification may stay 0 (RFC 6864).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct UdpFrame {
     pub src_mac: MacAddr,
     /// The receiver's Ethernet address.
     pub dst_mac: MacAddr,
-    /// The VLAN identifier, 0 to 4094, of a frame with a tag.
+    /// The VLAN identifier, 0 to 4094, if the frame has a tag.
     pub vlan: Option<u16>,
     /// The sender's IP address.
     pub src: IpAddr,
@@ -36,16 +36,16 @@ pub struct UdpFrame {
     pub ttl: u8,
 }
 
-/// Why a frame cannot be built.
+/// The reasons why a frame cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameError {
     /// The frame cannot have this length, in bytes without the frame check sequence.
     Length {
-        /// What was asked for.
+        /// The requested length.
         len: usize,
-        /// The headers, and 8 bytes more if the frame is to have a number.
+        /// The minimum: the headers, and 8 bytes more if the frame is to have a number.
         minimum: usize,
-        /// What the 16-bit length field of IP allows.
+        /// The maximum of IP's 16-bit length field.
         maximum: usize,
     },
     /// One address is IPv4, the other IPv6.
@@ -79,13 +79,13 @@ impl fmt::Display for FrameError {
 impl std::error::Error for FrameError {}
 
 impl UdpFrame {
-    /// Length of all headers, bytes: where the UDP payload starts, and the shortest frame.
+    /// Length of all headers in bytes: the offset of the UDP payload, and the minimum frame length.
     pub fn header_len(&self) -> usize {
         let ip_header = if self.src.is_ipv4() { ipv4::field::HEADER_LEN } else { ipv6::field::HEADER_LEN };
         self.link_header_len() + ip_header + udp::field::HEADER_LEN
     }
 
-    /// The longest frame that these headers can describe, bytes.
+    /// The maximum length of a frame with these headers, in bytes.
     pub fn max_len(&self) -> usize {
         let uncounted = if self.src.is_ipv4() { 0 } else { ipv6::field::HEADER_LEN };
         self.link_header_len() + uncounted + MAX_LEN
@@ -96,11 +96,11 @@ impl UdpFrame {
         ethernet::field::HEADER_LEN + tag
     }
 
-    /// A frame of `len` bytes, frame check sequence not counted, with all lengths and checksums right. `fill` gets the
-    /// payload, all zero, to write what it is to hold.
+    /// A frame of `len` bytes, without the frame check sequence, with correct lengths and checksums. `fill` receives
+    /// the zeroed payload to fill it.
     ///
     /// # Errors
-    /// The headers contradict each other, or do not go with this length.
+    /// If the headers contradict each other, or do not allow this length.
     pub fn build(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<Vec<u8>, FrameError> {
         self.check(len, self.header_len())?;
         let mut frame = vec![0; len];
@@ -109,15 +109,15 @@ impl UdpFrame {
         Ok(frame)
     }
 
-    /// Writes the headers in front of a payload that is in place: [`Self::build`] without a vector of its own. Each
-    /// byte before [`Self::header_len`] is written.
+    /// Writes the headers in front of an existing payload: [`Self::build`] without a vector of its own. Every byte
+    /// before [`Self::header_len`] is written.
     ///
     /// # Errors
-    /// As [`Self::build`], the length being the frame's.
+    /// Like [`Self::build`], with the frame's length.
     pub fn emit(&self, frame: &mut [u8]) -> Result<(), FrameError> {
         let len = frame.len();
         let addresses = self.check(len, self.header_len())?;
-        // Lengths are all that a header can object to.
+        // The headers can only fail over lengths.
         self.emit_headers(frame, &addresses).map_err(|_| self.length_error(len, self.header_len()))
     }
 
@@ -161,24 +161,24 @@ impl UdpFrame {
     }
 }
 
-/// Numbers the copies of one template: writes a 64-bit big-endian number to the start of the UDP payload and the
-/// checksum that goes with it, without reading the rest of the frame again.
+/// Numbers the copies of a template: writes a 64-bit big-endian number to the start of the UDP payload and updates the
+/// checksum, without reading the rest of the frame again.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {
-    /// Where the UDP checksum lies, right before the payload.
+    /// The offset of the UDP checksum, right before the payload.
     checksum_at: usize,
-    /// The sum of all that the UDP checksum covers but the number.
+    /// The sum over everything that the UDP checksum covers except the number.
     rest: Sum,
 }
 
 impl Stamp {
-    /// Bytes of the payload that the number takes.
+    /// The length of the number in bytes.
     pub const LEN: usize = 8;
 
     /// The stamp for copies of `template`, which `headers` built.
     ///
     /// # Errors
-    /// The payload is shorter than [`Self::LEN`], or `headers` cannot have built the template.
+    /// If the payload is shorter than [`Self::LEN`], or `headers` cannot have built the template.
     pub fn new(headers: &UdpFrame, template: &[u8]) -> Result<Self, FrameError> {
         let payload_at = headers.header_len();
         headers.check(template.len(), payload_at + Self::LEN)?;
@@ -187,8 +187,8 @@ impl Stamp {
         Ok(Stamp { checksum_at: payload_at - 2, rest: Sum::new().add_u16(!checksum).subtract(number) })
     }
 
-    /// Numbers a copy of the template, whatever number it has. A frame that ends before the number's place is no copy
-    /// and stays as it is. Hot.
+    /// Numbers a copy of the template, replacing any earlier number. A frame that is too short for the number is not a
+    /// copy and stays unchanged. Hot.
     pub fn write(&self, frame: &mut [u8], number: u64) {
         if let Some(place) = frame.get_mut(self.checksum_at..self.checksum_at + 2 + Self::LEN) {
             let checksum = self.rest.add_u64(number).finish_udp();
@@ -197,7 +197,7 @@ impl Stamp {
         }
     }
 
-    /// The number that a copy carries; `None` if the frame ends before its place.
+    /// The number of a copy; `None` if the frame is too short for it.
     pub fn read(&self, frame: &[u8]) -> Option<u64> {
         let place = frame.get(self.checksum_at + 2..self.checksum_at + 2 + Self::LEN)?;
         place.try_into().map(u64::from_be_bytes).ok()

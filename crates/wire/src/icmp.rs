@@ -1,4 +1,4 @@
-//! ICMP (RFC 792) and ICMPv6 (RFC 4443): the common start of all messages, and echo.
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443): the common header of all messages, and echo.
 
 use std::ops::Range;
 
@@ -17,15 +17,15 @@ pub mod message_type {
 view! {
     /// An ICMP or ICMPv6 message, which ends where the IP payload ends.
     IcmpMessage: "ICMP", 8 bytes, ranges in field, payload at payload {
-        /// What kind of message; ICMP and ICMPv6 number them apart.
+        /// The type of message; ICMP and ICMPv6 have different numbers.
         message_type, set_message_type: u8 = TYPE 0..1;
-        /// What kind within the type.
+        /// The code within the type.
         code, set_code: u8 = CODE 1..2;
         /// The checksum; in ICMPv6 it covers a pseudo-header too.
         checksum, set_checksum: u16 = CHECKSUM 2..4;
-        /// Of an echo message: what its sender tells its echoes by.
+        /// For echo messages: the identifier.
         identifier, set_identifier: u16 = IDENTIFIER 4..6;
-        /// Of an echo message: its number.
+        /// For echo messages: the sequence number.
         sequence, set_sequence: u16 = SEQUENCE 6..8;
     }
 }
@@ -35,7 +35,7 @@ fn payload(bytes: &[u8]) -> Range<usize> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> IcmpMessage<T> {
-    /// Computes and writes the checksum: ICMP's between IPv4 addresses, ICMPv6's between IPv6 addresses.
+    /// Computes and writes the checksum: ICMP's for IPv4 addresses, ICMPv6's for IPv6 addresses.
     pub fn fill_checksum(&mut self, addresses: &IpPair) {
         self.set_checksum(0);
         let pseudo_header = match addresses {
@@ -47,23 +47,23 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> IcmpMessage<T> {
     }
 }
 
-/// An echo message to be written.
+/// The fields of an echo message, to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Echo {
-    /// Whether it is a reply, else a request.
+    /// Whether it is a reply; otherwise a request.
     pub reply: bool,
-    /// What the requester tells its echoes by.
+    /// The requester's identifier.
     pub identifier: u16,
-    /// The number of the echo.
+    /// The sequence number.
     pub sequence: u16,
 }
 
 impl Echo {
-    /// Writes the header's 8 bytes to the start of the message: ICMP's between IPv4 addresses, ICMPv6's between IPv6
-    /// addresses. The payload must be in place, for the checksum covers it.
+    /// Writes the header's 8 bytes to the start of the message: ICMP's for IPv4 addresses, ICMPv6's for IPv6 addresses.
+    /// The payload must be in place, because the checksum covers it.
     ///
     /// # Errors
-    /// The message is shorter than the header.
+    /// If the message is shorter than the header.
     pub fn emit(&self, message: &mut [u8], addresses: &IpPair) -> Result<(), Error> {
         let mut view = IcmpMessage::new_checked(message)?;
         view.set_message_type(match (addresses, self.reply) {

@@ -1,4 +1,4 @@
-//! What IPv4 and IPv6 share: protocol numbers and pairs of addresses.
+//! The shared parts of IPv4 and IPv6: protocol numbers and pairs of addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +23,7 @@ impl IpProtocol {
 
 crate::view::impl_field! { IpProtocol: 1, |[number]: [u8; 1]| IpProtocol(number), |protocol: IpProtocol| [protocol.0]; }
 
-/// Source and destination of a packet, both of one family.
+/// Source and destination of a packet, of the same family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum IpPair {
@@ -41,8 +41,8 @@ impl IpPair {
         }
     }
 
-    /// The sum of the pseudo-header of RFC 768 and RFC 9293 (IPv4) or RFC 8200, section 8.1 (IPv6), to which a
-    /// checksum adds the `len` bytes of the upper layer's header and payload.
+    /// The sum of the pseudo-header of RFC 768 and RFC 9293 (IPv4) or RFC 8200, section 8.1 (IPv6). A checksum adds the
+    /// `len` bytes of the upper layer's header and payload to it.
     pub fn pseudo_header(&self, protocol: IpProtocol, len: usize) -> Sum {
         let addresses = match self {
             IpPair::V4 { src, dst } => Sum::new().add_bytes(&src.octets()).add_bytes(&dst.octets()),

@@ -10,7 +10,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 
 view! {
-    /// An IPv4 packet; what follows its total length (Ethernet's padding) is not part of it.
+    /// An IPv4 packet, without bytes after its total length (Ethernet's padding).
     Ipv4Packet: "IPv4", 20 bytes, ranges in field, checked by check, payload at payload {
         /// Version (4) and header length in units of 4 bytes.
         version_ihl, set_version_ihl: u8 = VERSION_IHL 0..1;
@@ -18,19 +18,19 @@ view! {
         traffic_class, set_traffic_class: u8 = TRAFFIC_CLASS 1..2;
         /// Length of header and payload, bytes.
         total_len, set_total_len: u16 = TOTAL_LEN 2..4;
-        /// What the fragments of one packet share.
+        /// Identification, the same in all fragments of a packet.
         identification, set_identification: u16 = IDENTIFICATION 4..6;
         /// Three flags, and the fragment's offset in units of 8 bytes.
         flags_fragment, set_flags_fragment: u16 = FLAGS_FRAGMENT 6..8;
-        /// Hops left.
+        /// Time to live.
         ttl, set_ttl: u8 = TTL 8..9;
-        /// What the packet carries.
+        /// The protocol of the payload.
         protocol, set_protocol: IpProtocol = PROTOCOL 9..10;
         /// The header's checksum.
         checksum, set_checksum: u16 = CHECKSUM 10..12;
-        /// Who sent it.
+        /// The source address.
         src, set_src: Ipv4Addr = SRC 12..16;
-        /// Who is to receive it.
+        /// The destination address.
         dst, set_dst: Ipv4Addr = DST 16..20;
     }
 }
@@ -49,7 +49,7 @@ fn payload(bytes: &[u8]) -> Range<usize> {
 }
 
 impl<T: AsRef<[u8]>> Ipv4Packet<T> {
-    /// The header with its options, bytes.
+    /// The header with its options, in bytes.
     pub fn header(&self) -> &[u8] {
         let bytes = self.bytes();
         bytes.get(..payload(bytes).start).unwrap_or_default()
@@ -65,7 +65,7 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
         self.flags_fragment() & MORE_FRAGMENTS != 0
     }
 
-    /// Where this fragment's payload lies in the whole packet's, bytes.
+    /// The offset of this fragment's payload in the original packet's payload, in bytes.
     pub fn fragment_offset(&self) -> u16 {
         self.flags_fragment() << 3
     }
@@ -85,20 +85,20 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
     }
 }
 
-/// An IPv4 header without options, of a packet that is no fragment, to be written.
+/// The fields of an IPv4 header without options, to write it for a packet that is not a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv4Header {
-    /// Who sends the packet.
+    /// The source address.
     pub src: Ipv4Addr,
-    /// Who is to receive it.
+    /// The destination address.
     pub dst: Ipv4Addr,
-    /// What it carries.
+    /// The protocol of the payload.
     pub protocol: IpProtocol,
-    /// Hops that it may go.
+    /// Time to live.
     pub ttl: u8,
     /// Differentiated services and congestion notification.
     pub traffic_class: u8,
-    /// What its fragments would share.
+    /// Identification, the same in all fragments of a packet.
     pub identification: u16,
     /// Whether routers must not fragment it.
     pub dont_fragment: bool,
@@ -108,7 +108,7 @@ impl Ipv4Header {
     /// Writes the header's 20 bytes to the start of the packet, whose length becomes the total length.
     ///
     /// # Errors
-    /// The packet is shorter than the header or longer than 65,535 bytes.
+    /// If the packet is shorter than the header or longer than 65,535 bytes.
     pub fn emit(&self, packet: &mut [u8]) -> Result<(), Error> {
         need("IPv4", packet, field::HEADER_LEN)?;
         let total_len = len_u16("IPv4", "total length", packet.len())?;

@@ -7,20 +7,19 @@ use crate::view::{Error, Field, expect, len_u16, need, view};
 use crate::{IpPair, IpProtocol};
 
 view! {
-    /// An IPv6 packet; what follows its payload length (Ethernet's padding) is not part of it. Jumbograms (RFC 2675)
-    /// look empty.
+    /// An IPv6 packet, without bytes after its payload length (Ethernet's padding). Jumbograms (RFC 2675) look empty.
     Ipv6Packet: "IPv6", 40 bytes, ranges in field, checked by check, payload at payload {
         /// Version (6), traffic class and flow label.
         version_class_flow, set_version_class_flow: u32 = VERSION_CLASS_FLOW 0..4;
-        /// Length of what follows this header, extension headers included, bytes.
+        /// Length of everything after this header, including extension headers, in bytes.
         payload_len, set_payload_len: u16 = PAYLOAD_LEN 4..6;
-        /// What follows this header: an extension header or the upper layer.
+        /// The next header: an extension header or the upper layer.
         next_header, set_next_header: IpProtocol = NEXT_HEADER 6..7;
-        /// Hops left.
+        /// Hop limit.
         hop_limit, set_hop_limit: u8 = HOP_LIMIT 7..8;
-        /// Who sent it.
+        /// The source address.
         src, set_src: Ipv6Addr = SRC 8..24;
-        /// Who is to receive it next.
+        /// The next destination address.
         dst, set_dst: Ipv6Addr = DST 24..40;
     }
 }
@@ -35,29 +34,30 @@ fn payload(bytes: &[u8]) -> Range<usize> {
     field::HEADER_LEN..field::HEADER_LEN + usize::from(Ipv6Packet(bytes).payload_len())
 }
 
-/// Extension headers that [`Ipv6Packet::upper_layer`] passes; a packet with more is refused.
+/// The maximum number of extension headers that [`Ipv6Packet::upper_layer`] skips; a packet with more is rejected.
 pub const MAX_EXTENSION_HEADERS: usize = 16;
 
-/// What an IPv6 packet carries behind its extension headers.
+/// The payload of an IPv6 packet after its extension headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpperLayer<'a> {
-    /// The first protocol that is no extension header that can be passed.
+    /// The first protocol that is not an extension header that can be skipped.
     pub protocol: IpProtocol,
     /// Its bytes; those of one fragment if the packet is one.
     pub payload: &'a [u8],
-    /// From the fragment header, if there is one. Behind a fragment that is not the first, no header is sought.
+    /// From the fragment header, if there is one. After a fragment header that is not the first fragment's, no further
+    /// header is searched.
     pub fragment: Option<Fragment>,
-    /// The address that checksums cover: the last of a source route (routing types 0, 2 and 4) that is not at its
-    /// end yet, else the packet's destination. `None` if a routing header of another type hides it.
+    /// The address that checksums cover: the last of a source route (routing types 0, 2 and 4) that is not complete
+    /// yet, else the packet's destination. `None` if a routing header of another type hides it.
     pub final_dst: Option<Ipv6Addr>,
-    /// Whether an authentication header, which covers the rest of the packet, was passed.
+    /// Whether an authentication header, which covers the rest of the packet, was skipped.
     pub authenticated: bool,
 }
 
-/// Where a fragment lies in its packet.
+/// The position of a fragment in its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
-    /// In the fragmentable part of the packet, bytes.
+    /// The offset in the fragmentable part of the packet, in bytes.
     pub offset: u16,
     /// Whether fragments follow this one.
     pub more: bool,
@@ -79,10 +79,10 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
         IpPair::V6 { src: self.src(), dst: self.dst() }
     }
 
-    /// Walks over the extension headers: hop-by-hop options, routing, fragment, authentication, destination options.
+    /// Walks the extension headers: hop-by-hop options, routing, fragment, authentication, destination options.
     ///
     /// # Errors
-    /// An extension header reaches past the payload, or there are more than [`MAX_EXTENSION_HEADERS`].
+    /// If an extension header extends past the payload, or there are more than [`MAX_EXTENSION_HEADERS`].
     pub fn upper_layer(&self) -> Result<UpperLayer<'_>, Error> {
         let mut upper = UpperLayer {
             protocol: self.next_header(),
@@ -129,44 +129,44 @@ impl<T: AsRef<[u8]>> Ipv6Packet<T> {
     }
 }
 
-/// Where a routing header of at least 8 bytes leads, `dst` being the destination in the packet's header.
+/// The final destination of a routing header of at least 8 bytes; `dst` is the destination in the packet's header.
 fn final_dst(routing: &[u8], dst: Option<Ipv6Addr>) -> Option<Ipv6Addr> {
     let (route_type, segments_left) = (routing[2], routing[3]);
     if segments_left == 0 {
         return dst;
     }
     let last = match route_type {
-        // RFC 2460, section 4.4, and RFC 6275, section 6.4: the addresses to come in their order.
+        // RFC 2460, section 4.4, and RFC 6275, section 6.4: the next addresses in order.
         0 | 2 => routing.len().checked_sub(16).filter(|start| *start >= 8)?,
-        // RFC 8754, section 2: the segment list lies in reverse.
+        // RFC 8754, section 2: the segment list is in reverse order.
         4 => 8,
         _ => return None,
     };
     routing.get(last..last + 16).map(Ipv6Addr::read)
 }
 
-/// An IPv6 header to be written.
+/// The fields of an IPv6 header, to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6Header {
-    /// Who sends the packet.
+    /// The source address.
     pub src: Ipv6Addr,
-    /// Who is to receive it.
+    /// The destination address.
     pub dst: Ipv6Addr,
-    /// What follows the header.
+    /// The next header.
     pub next_header: IpProtocol,
-    /// Hops that it may go.
+    /// Hop limit.
     pub hop_limit: u8,
     /// Differentiated services and congestion notification.
     pub traffic_class: u8,
-    /// The flow label; its low 20 bits count.
+    /// The flow label (low 20 bits).
     pub flow_label: u32,
 }
 
 impl Ipv6Header {
-    /// Writes the header's 40 bytes to the start of the packet, whose other bytes become the payload.
+    /// Writes the header's 40 bytes to the start of the packet. The other bytes become the payload.
     ///
     /// # Errors
-    /// The packet is shorter than the header or its payload longer than 65,535 bytes.
+    /// If the packet is shorter than the header or its payload longer than 65,535 bytes.
     pub fn emit(&self, packet: &mut [u8]) -> Result<(), Error> {
         need("IPv6", packet, field::HEADER_LEN)?;
         let payload_len = len_u16("IPv6", "payload length", packet.len() - field::HEADER_LEN)?;

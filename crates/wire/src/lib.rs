@@ -3,16 +3,17 @@
 //! The crate has three layers, and each uses only those before it:
 //!
 //! 1. [`checksum`]: sums over byte slices, whole and incremental.
-//! 2. One module for each protocol: [`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`udp`], [`tcp`], [`icmp`]; what IPv4
-//!    and IPv6 share is in [`ip`]. All have the same shape: a `field` module that names the byte ranges of the header
-//!    as its RFC draws them, a view such as [`UdpDatagram`] that reads and writes these fields in place, and a plain
-//!    struct such as [`UdpHeader`] whose `emit` writes a whole header, lengths and checksum included.
-//! 3. Whole frames: [`verify`] checks every checksum in a frame, [`frame`] builds UDP frames of a given size, [`summary`]
-//!    describes a packet in a line, as tcpdump does, [`offload`] finishes checksums and cuts TCP GSO packets into segments, [`flow`] tells which flow a frame belongs to.
+//! 2. One module for each protocol: [`ethernet`], [`arp`], [`ipv4`], [`ipv6`], [`udp`], [`tcp`], [`icmp`]; [`ip`] has
+//!    the shared parts of IPv4 and IPv6. All have the same shape: a `field` module that names the byte ranges of the
+//!    header as its RFC draws them, a view such as [`UdpDatagram`] that reads and writes these fields in place, and a
+//!    plain struct such as [`UdpHeader`] whose `emit` writes a whole header, including lengths and checksum.
+//! 3. Whole frames: [`verify`] checks every checksum in a frame, [`frame`] builds UDP frames of a given size,
+//!    [`summary`] describes a packet on one line, like tcpdump, [`offload`] finishes checksums and segments TCP GSO
+//!    packets, [`flow`] computes the flow of a frame.
 //!
-//! A view's `new_checked` tests once that the header lies within the bytes; from then on no accessor panics, whatever
-//! the bytes say and whatever the setters wrote: a payload whose bounds make no sense is empty. Lengths are in bytes,
-//! values in host byte order. Frames carry no frame check sequence.
+//! A view's `new_checked` checks once that the header lies within the bytes. After that no accessor panics, for any
+//! bytes and anything that the setters wrote: a payload with invalid bounds is empty. Lengths are in bytes, values in
+//! host byte order. Frames have no frame check sequence.
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

@@ -31,7 +31,7 @@ impl fmt::Display for MacAddr {
 impl FromStr for MacAddr {
     type Err = MacAddrError;
 
-    /// Reads six bytes of two hexadecimal digits, all parted by colons or all by hyphens.
+    /// Parses six bytes of two hexadecimal digits each, separated by colons or by hyphens.
     fn from_str(text: &str) -> Result<Self, MacAddrError> {
         let error = || MacAddrError { text: text.to_owned() };
         let separator = if text.contains('-') { '-' } else { ':' };
@@ -51,7 +51,7 @@ impl FromStr for MacAddr {
 /// The text is not a MAC address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MacAddrError {
-    /// What was to be read.
+    /// The text.
     pub text: String,
 }
 

@@ -1,13 +1,13 @@
-//! Work that a sender has left to others: partial checksums, and TCP GSO packets to be cut into segments.
+//! Offloads: partial checksums, and TCP GSO packets to be segmented.
 //!
-//! A guest that may leaves the checksum of a TCP or UDP packet unfinished, and hands over up to 64 KiB of a TCP stream as one
-//! frame. Whoever sends such a packet to somebody who does not take it so does the rest here: [`Transport::finish`], or
-//! [`GsoPacket`], which cuts as Linux's software segmentation does. Every frame that comes from elsewhere is checked in
-//! full; what is not well formed is an error that names the field.
+//! A guest with these features leaves the checksum of a TCP or UDP packet partial, and sends up to 64 KiB of a TCP
+//! stream as one frame. For a receiver without the features, this module does the rest: [`Transport::finish`], or
+//! [`GsoPacket`], which segments like Linux's software segmentation. Every frame from outside is validated completely;
+//! errors name the malformed field.
 //!
-//! What a sender says about a frame is a claim. Whoever passes it on asks the frame itself: [`Transport::find`] tells
-//! where the checksum lies and what it covers, [`GsoPacket::new`] whether the frame can be cut, within
-//! [limits](MAX_SEGMENTS) that keep one frame from costing as much as thousands.
+//! A sender's offload metadata is untrusted, so forwarders derive it from the frame itself: [`Transport::find`] returns
+//! the position of the checksum and the bytes that it covers, [`GsoPacket::new`] checks that the frame can be
+//! segmented, within [limits](MAX_SEGMENTS) that keep one frame from costing as much as thousands.
 //!
 //! ```
 //! # use bellows_wire::{*, offload::*};
@@ -36,13 +36,13 @@ use crate::{
     EtherType, IpPair, IpProtocol, Ipv4Packet, Ipv6Packet, Sum, TcpSegment, UdpDatagram, ethernet, ipv4, ipv6, tcp, udp,
 };
 
-/// Finishes a checksum: the field at `start + offset` holds the sum of the pseudo-header, to which the bytes from `start` to the
-/// packet's end are added.
+/// Finishes a partial checksum: the field at `start + offset` holds the sum of the pseudo-header, to which the bytes
+/// from `start` to the packet's end are added.
 ///
-/// Never writes 0, which UDP takes for "no checksum"; 0xffff is the same number to all other protocols.
+/// Never writes 0, which UDP takes for "no checksum"; 0xffff is equivalent for all other protocols.
 ///
 /// # Errors
-/// The field lies outside the packet, which stays as it is.
+/// If the field lies outside the packet, which stays unchanged.
 ///
 /// ```
 /// # use bellows_wire::offload::finish_checksum;
@@ -54,16 +54,16 @@ use crate::{
 pub fn finish_checksum(packet: &mut [u8], start: usize, offset: usize) -> Result<(), Error> {
     let field = start.saturating_add(offset);
     need("partial checksum", packet, field.saturating_add(2))?;
-    // At an odd distance from the start the field's bytes would change places in the sum.
+    // At an odd distance from the start, the field's bytes would swap places in the sum.
     expect(offset.is_multiple_of(2), "partial checksum", "offset", offset, "even")?;
     let checksum = Sum::new().add_bytes(&packet[start..]).finish_udp();
     packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
     Ok(())
 }
 
-/// The TCP or UDP header of an Ethernet frame, and what its checksum covers.
+/// The TCP or UDP header of an Ethernet frame, and the range of its checksum.
 ///
-/// It is the first one behind the IP header: tunnels are not entered. No checksum is read or verified.
+/// It is the first one after the IP header: tunnels are not entered. No checksum is read or verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transport {
     /// [`IpProtocol::TCP`] or [`IpProtocol::UDP`].
@@ -73,11 +73,12 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Finds the header behind VLAN tags and IPv4 with options, or IPv6 with extension headers.
+    /// Finds the header after VLAN tags and IPv4 with options, or IPv6 with extension headers.
     ///
     /// # Errors
-    /// The frame has no such header, or is cut short or malformed. A fragment's checksum covers other fragments, too,
-    /// and what lies behind an authentication header cannot change, so neither is found.
+    /// If the frame has no such header, or is truncated or malformed. Fragments are rejected, because their checksum
+    /// covers other fragments, too. So are packets with an authentication header, because bytes after it cannot be
+    /// changed.
     ///
     /// ```
     /// # use bellows_wire::{*, offload::Transport};
@@ -109,46 +110,46 @@ impl Transport {
         Ok(Transport { protocol: carried.protocol, start, end: start + len })
     }
 
-    /// Where the header begins in the frame, and with it what the checksum covers beside the pseudo-header.
+    /// The offset of the header in the frame, where the checksummed bytes begin (besides the pseudo-header).
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// Where the checksum lies, counted from [`Transport::start`]: 16 for TCP, 6 for UDP.
+    /// The offset of the checksum from [`Transport::start`]: 16 for TCP, 6 for UDP.
     pub fn checksum_offset(&self) -> usize {
         if self.protocol == IpProtocol::TCP { tcp::field::CHECKSUM.start } else { udp::field::CHECKSUM.start }
     }
 
-    /// Where in the frame ends what the checksum covers. What lies behind is padding.
+    /// The end of the checksummed bytes in the frame. Padding may follow.
     pub fn end(&self) -> usize {
         self.end
     }
 
-    /// Finishes the checksum of the frame in which this header was found, as [`finish_checksum`] does, padding left
-    /// out.
+    /// Finishes the checksum of the frame in which this header was found, like [`finish_checksum`], without the
+    /// padding.
     ///
     /// # Errors
-    /// The frame is shorter than the one in which the header was found, and stays as it is.
+    /// If the frame is shorter than the one in which the header was found. It stays unchanged.
     pub fn finish(&self, frame: &mut [u8]) -> Result<(), Error> {
         need("partial checksum", frame, self.end)?;
         finish_checksum(&mut frame[..self.end], self.start, self.checksum_offset())
     }
 }
 
-/// The smallest maximum segment size, with TCP's options, in bytes: the least to which Linux lets a peer or a path
-/// reduce its own (`TCP_MIN_SND_MSS` in its `include/net/tcp.h`). A sender takes its options off this size, so that
-/// with 40 bytes of them, the most that there can be, 8 bytes of payload are left.
+/// The smallest maximum segment size, with TCP's options, in bytes: the lowest value to which Linux lets a peer or a
+/// path reduce its own (`TCP_MIN_SND_MSS` in its `include/net/tcp.h`). A sender subtracts its options from this size,
+/// so 8 bytes of payload are left with the maximum of 40 bytes of options.
 pub const MIN_SEGMENT_SIZE: usize = 48;
 
-/// The longest headers of a frame that is cut, in bytes: Ethernet (14), two VLAN tags (8), IPv6 (40), TCP with all
-/// its options (60) make 122; the rest is room for extension headers, such as a segment routing header of seven
+/// The maximum length of the headers of a GSO packet, in bytes: Ethernet (14), two VLAN tags (8), IPv6 (40), TCP with
+/// all its options (60) make 122; the rest is room for extension headers, such as a segment routing header of seven
 /// addresses.
 pub const MAX_HEADER_LEN: usize = 256;
 
-/// The most segments of one frame: 64 KiB in segments of 64 bytes.
+/// The maximum number of segments of one packet: 64 KiB in segments of 64 bytes.
 pub const MAX_SEGMENTS: usize = 1_024;
 
-/// What a GSO packet is said to be.
+/// The declared type of a GSO packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// TCP over IPv4.
@@ -157,16 +158,16 @@ pub enum Kind {
     Tcp6,
 }
 
-/// What the TCP checksums of segments are to be.
+/// The form of the TCP checksums of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksums {
-    /// Right.
+    /// Complete.
     Whole,
-    /// Unfinished: the sum of the pseudo-header, for somebody who does what [`finish_checksum`] does.
+    /// Partial: the sum of the pseudo-header, for a receiver that does the rest like [`finish_checksum`].
     Partial,
 }
 
-/// An Ethernet frame with more of a TCP stream than goes into one segment, found well formed.
+/// A validated Ethernet frame with more of a TCP stream than fits into one segment.
 #[derive(Debug, Clone, Copy)]
 pub struct GsoPacket<'a> {
     /// All headers: Ethernet with VLAN tags, IP with options or extension headers, TCP with options.
@@ -177,22 +178,22 @@ pub struct GsoPacket<'a> {
     ip_at: usize,
     tcp_at: usize,
     segment_size: usize,
-    /// The sum of what the segments' IPv4 headers have in common, and of what their TCP checksums cover in common.
+    /// The sums over the common bytes of the segments' IPv4 headers, and of their TCP checksums.
     ip_sum: Sum,
     tcp_sum: Sum,
-    /// The sum of the pseudo-header but for the length.
+    /// The sum of the pseudo-header without the length.
     pseudo_header: Sum,
 }
 
 impl<'a> GsoPacket<'a> {
-    /// Reads a GSO packet that is to be cut into segments of `segment_size` bytes of the stream each.
+    /// Reads a GSO packet that is to be segmented into `segment_size` bytes of the stream each.
     ///
-    /// Padding behind the IP packet is not sent on. A frame that has no more than one segment's bytes becomes that one.
+    /// Padding after the IP packet is not sent on. A frame with at most one segment's bytes becomes one segment.
     ///
     /// # Errors
-    /// The frame is not TCP of this kind, or is cut short or malformed. Its headers are longer than
-    /// [`MAX_HEADER_LEN`], its segments smaller than [`MIN_SEGMENT_SIZE`] or more than [`MAX_SEGMENTS`]. Fragments,
-    /// and packets whose segments would need an authentication header of their own, cannot be cut.
+    /// If the frame is not TCP of this type, or is truncated or malformed; if its headers are longer than
+    /// [`MAX_HEADER_LEN`], or its segments smaller than [`MIN_SEGMENT_SIZE`] or more than [`MAX_SEGMENTS`]. Fragments,
+    /// and packets whose segments would each need an authentication header, cannot be segmented.
     pub fn new(frame: &'a [u8], kind: Kind, segment_size: u16) -> Result<Self, Error> {
         let (ether_type, packet) = ethernet::skip_vlan_tags(frame)?;
         let ip_at = frame.len() - packet.len();
@@ -245,51 +246,51 @@ impl<'a> GsoPacket<'a> {
         })
     }
 
-    /// Length of the headers that each segment begins with, bytes.
+    /// Length of the headers of each segment, in bytes.
     pub fn header_len(&self) -> usize {
         self.headers.len()
     }
 
-    /// Where the TCP header begins: what a checksum that is to be finished starts from.
+    /// The offset of the TCP header: the start of the bytes of a partial checksum.
     pub fn tcp_start(&self) -> usize {
         self.tcp_at
     }
 
-    /// Length of the frame without padding, bytes.
+    /// Length of the frame without padding, in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a frame has headers")]
     pub fn len(&self) -> usize {
         self.headers.len() + self.payload.len()
     }
 
-    /// How many segments it makes: 1 to [`MAX_SEGMENTS`].
+    /// The number of segments: 1 to [`MAX_SEGMENTS`].
     pub fn count(&self) -> usize {
         self.payload.len().div_ceil(self.segment_size).max(1)
     }
 
-    /// Cuts the frame.
+    /// Segments the packet.
     pub fn segments(&self, checksums: Checksums) -> Segments<'_> {
         Segments { whole: self, checksums, next: 0 }
     }
 }
 
-/// The pieces of an IPv4 header that are the same in all segments: all but length, identification and checksum.
+/// The ranges of an IPv4 header that are the same in all segments: all but length, identification and checksum.
 const IPV4_CONSTANT: [(usize, usize); 3] = [(0, 2), (6, 10), (12, usize::MAX)];
 
-/// The pieces of a TCP header that are the same: all but sequence number, flags and checksum.
+/// The ranges of a TCP header that are the same: all but sequence number, flags and checksum.
 const TCP_CONSTANT: [(usize, usize); 4] = [(0, 4), (8, 12), (14, 16), (18, usize::MAX)];
 
 fn sum_of_pieces<const N: usize>(sum: Sum, header: &[u8], pieces: [(usize, usize); N]) -> Sum {
     pieces.iter().fold(sum, |sum, &(start, end)| sum.add_bytes(&header[start..end.min(header.len())]))
 }
 
-/// What an IP packet says of what it carries.
+/// The payload of an IP packet.
 struct Carried {
     protocol: IpProtocol,
-    /// Where it lies in the packet.
+    /// Its position in the packet.
     segment: Range<usize>,
     /// The addresses that its checksum covers; `None` if a routing header hides one.
     addresses: Option<IpPair>,
-    /// The sum of what the segments' IPv4 headers have in common.
+    /// The sum over the common bytes of the segments' IPv4 headers.
     header_sum: Sum,
 }
 
@@ -348,7 +349,7 @@ impl<'a> Iterator for Segments<'a> {
         Some(Segment { whole, checksums: self.checksums, index, start, payload })
     }
 
-    /// Goes on behind `count` further segments, in one step.
+    /// Skips `count` segments in one step.
     fn nth(&mut self, count: usize) -> Option<Segment<'a>> {
         self.next = self.whole.count().min(self.next.saturating_add(count));
         self.next()
@@ -362,25 +363,25 @@ impl<'a> Iterator for Segments<'a> {
 
 impl ExactSizeIterator for Segments<'_> {}
 
-/// One frame to be written.
+/// One segment to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'a> {
     whole: &'a GsoPacket<'a>,
     checksums: Checksums,
     index: usize,
-    /// Where its payload begins in the whole payload.
+    /// The offset of its payload in the whole payload.
     start: usize,
     payload: &'a [u8],
 }
 
 impl<'a> Segment<'a> {
-    /// Length of the frame, bytes.
+    /// Length of the frame, in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a frame has headers")]
     pub fn len(&self) -> usize {
         self.whole.headers.len() + self.payload.len()
     }
 
-    /// The bytes of the stream that it carries, behind [`GsoPacket::header_len`] bytes of headers.
+    /// The bytes of the stream in it, after [`GsoPacket::header_len`] bytes of headers.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -395,7 +396,7 @@ impl<'a> Segment<'a> {
         self.write_headers(headers);
     }
 
-    /// Writes the headers alone, checksums included, for callers that bring the payload behind them by other means. Hot.
+    /// Writes the headers alone, including checksums, for callers that add the payload themselves. Hot.
     ///
     /// # Panics
     /// If `headers` is not [`GsoPacket::header_len`] bytes long.
@@ -405,8 +406,8 @@ impl<'a> Segment<'a> {
         let (link_and_ip, tcp) = headers.split_at_mut(whole.tcp_at);
         self.patch_tcp(tcp);
         let ip = &mut link_and_ip[whole.ip_at..];
-        // No segment is longer than the whole packet, whose length such a field holds. IPv6 does not count its own
-        // header in it, so that with it the packet can be longer than 65,535 bytes.
+        // No segment is longer than the whole packet, whose length fits into such a field. IPv6 does not include its
+        // own header in it, so with the header the packet can be longer than 65,535 bytes.
         let ip_len = self.len() - whole.ip_at;
         match whole.kind {
             Kind::Tcp4 => self.patch_ipv4(ip, ip_len as u16),
@@ -414,7 +415,7 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Numbers the packets one after the other, as their sender would have if it had sent them one by one.
+    /// Numbers the packets consecutively, as if their sender had sent them one by one.
     fn patch_ipv4(&self, header: &mut [u8], total_len: u16) {
         let first = u16::from_be_bytes([header[4], header[5]]);
         let identification = first.wrapping_add(self.index as u16);
@@ -441,7 +442,7 @@ impl<'a> Segment<'a> {
         put(header, tcp::field::CHECKSUM, checksum);
     }
 
-    /// The flags that belong to the first segment or to the last one alone, and this is not it.
+    /// The flags that this segment must not have: those of the first or the last segment alone, if it is another one.
     fn flags_of_others(&self) -> u8 {
         let is_last = self.start + self.payload.len() == self.whole.payload.len();
         (if self.index > 0 { CWR } else { 0 }) | if is_last { 0 } else { FIN | PSH }

@@ -1,4 +1,4 @@
-//! TCP segments (RFC 9293): the fixed header; options are passed over.
+//! TCP segments (RFC 9293): the fixed header; options are skipped.
 
 use std::ops::Range;
 
@@ -21,23 +21,23 @@ pub mod flags {
 view! {
     /// A TCP segment, which ends where the IP payload ends.
     TcpSegment: "TCP", 20 bytes, ranges in field, checked by check, payload at payload {
-        /// The sender's port.
+        /// The source port.
         src_port, set_src_port: u16 = SRC_PORT 0..2;
-        /// The receiver's port.
+        /// The destination port.
         dst_port, set_dst_port: u16 = DST_PORT 2..4;
         /// The sequence number of the first byte.
         sequence, set_sequence: u32 = SEQUENCE 4..8;
-        /// The next sequence number that the sender awaits.
+        /// The acknowledgment number: the next sequence number that the sender expects.
         acknowledgment, set_acknowledgment: u32 = ACKNOWLEDGMENT 8..12;
         /// Four bits of header length in units of 4 bytes, four reserved bits.
         data_offset, set_data_offset: u8 = DATA_OFFSET 12..13;
         /// The control bits, see [`crate::tcp::flags`].
         flags, set_flags: u8 = FLAGS 13..14;
-        /// Bytes that the sender will take, before scaling.
+        /// The receive window, before scaling.
         window, set_window: u16 = WINDOW 14..16;
         /// The checksum over pseudo-header, header and payload.
         checksum, set_checksum: u16 = CHECKSUM 16..18;
-        /// Where urgent data ends, from the sequence number.
+        /// The urgent pointer: the end of urgent data, relative to the sequence number.
         urgent, set_urgent: u16 = URGENT 18..20;
     }
 }
@@ -62,29 +62,29 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> TcpSegment<T> {
     }
 }
 
-/// A TCP header without options to be written.
+/// The fields of a TCP header without options, to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpHeader {
-    /// The sender's port.
+    /// The source port.
     pub src_port: u16,
-    /// The receiver's port.
+    /// The destination port.
     pub dst_port: u16,
     /// The sequence number of the first byte.
     pub sequence: u32,
-    /// The next sequence number that the sender awaits.
+    /// The acknowledgment number: the next sequence number that the sender expects.
     pub acknowledgment: u32,
     /// The control bits, see [`crate::tcp::flags`].
     pub flags: u8,
-    /// Bytes that the sender will take, before scaling.
+    /// The receive window, before scaling.
     pub window: u16,
 }
 
 impl TcpHeader {
-    /// Writes the header's 20 bytes to the start of the segment. The payload must be in place, for the checksum covers
-    /// it.
+    /// Writes the header's 20 bytes to the start of the segment. The payload must be in place, because the checksum
+    /// covers it.
     ///
     /// # Errors
-    /// The segment is shorter than the header.
+    /// If the segment is shorter than the header.
     pub fn emit(&self, segment: &mut [u8], addresses: &IpPair) -> Result<(), Error> {
         need("TCP", segment, field::HEADER_LEN)?;
         let mut view = TcpSegment(segment);

@@ -6,15 +6,15 @@ use crate::view::{Error, expect, len_u16, need, view};
 use crate::{IpPair, IpProtocol};
 
 view! {
-    /// A UDP datagram; what follows its length is not part of it.
+    /// A UDP datagram, without bytes after its length.
     UdpDatagram: "UDP", 8 bytes, ranges in field, checked by check, payload at payload {
-        /// The sender's port.
+        /// The source port.
         src_port, set_src_port: u16 = SRC_PORT 0..2;
-        /// The receiver's port.
+        /// The destination port.
         dst_port, set_dst_port: u16 = DST_PORT 2..4;
-        /// Length of header and payload, bytes.
+        /// Length of header and payload, in bytes.
         datagram_len, set_datagram_len: u16 = LEN 4..6;
-        /// The checksum over pseudo-header, header and payload; 0 if the sender made none.
+        /// The checksum over pseudo-header, header and payload; 0 for none.
         checksum, set_checksum: u16 = CHECKSUM 6..8;
     }
 }
@@ -30,7 +30,7 @@ fn payload(bytes: &[u8]) -> Range<usize> {
 }
 
 impl<T: AsRef<[u8]>> UdpDatagram<T> {
-    /// Header and payload: what the checksum covers behind the pseudo-header.
+    /// Header and payload: the bytes that the checksum covers after the pseudo-header.
     pub fn datagram(&self) -> &[u8] {
         self.bytes().get(..self.datagram_len().into()).unwrap_or_default()
     }
@@ -46,21 +46,21 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> UdpDatagram<T> {
     }
 }
 
-/// A UDP header to be written.
+/// The fields of a UDP header, to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpHeader {
-    /// The sender's port.
+    /// The source port.
     pub src_port: u16,
-    /// The receiver's port.
+    /// The destination port.
     pub dst_port: u16,
 }
 
 impl UdpHeader {
     /// Writes the header's 8 bytes to the start of the datagram, whose length becomes the UDP length. The payload must
-    /// be in place, for the checksum covers it.
+    /// be in place, because the checksum covers it.
     ///
     /// # Errors
-    /// The datagram is shorter than the header or longer than 65,535 bytes.
+    /// If the datagram is shorter than the header or longer than 65,535 bytes.
     pub fn emit(&self, datagram: &mut [u8], addresses: &IpPair) -> Result<(), Error> {
         need("UDP", datagram, field::HEADER_LEN)?;
         let len = len_u16("UDP", "length", datagram.len())?;

@@ -1,4 +1,4 @@
-//! Checks every checksum of a frame, as a test of generated or captured traffic wants it.
+//! Verifies every checksum of a frame, for tests of generated or captured traffic.
 
 use std::fmt;
 
@@ -30,31 +30,31 @@ impl fmt::Display for Layer {
     }
 }
 
-/// Which checksums were there and right.
+/// The checksums that were present and correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// Whether there was an IPv4 header, whose checksum was right.
+    /// Whether there was an IPv4 header, with a correct checksum.
     pub ipv4_header: bool,
-    /// The upper layer whose checksum was right. `None` if there was nothing to check: another protocol, a fragment, a
-    /// UDP datagram over IPv4 without a checksum, or a final destination that a routing header hides.
+    /// The upper layer with a correct checksum. `None` if there was nothing to verify: another protocol, a fragment, a
+    /// UDP datagram over IPv4 without a checksum, or a final destination hidden by a routing header.
     pub upper: Option<Layer>,
 }
 
-/// A checksum is wrong, missing, or not to be found.
+/// A checksum is wrong or missing, or cannot be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChecksumError {
-    /// A header is cut short or malformed; capture whole packets to check them.
+    /// A header is truncated or malformed; capture whole packets to verify them.
     Header(Error),
     /// The checksum does not match the bytes that it covers.
     Wrong {
-        /// Whose checksum.
+        /// The layer.
         layer: Layer,
-        /// What the header says.
+        /// The checksum in the header.
         found: u16,
-        /// What it should say.
+        /// The correct checksum.
         expected: u16,
     },
-    /// UDP over IPv6 must have a checksum (RFC 8200, section 8.1) and has none.
+    /// UDP over IPv6 must have a checksum (RFC 8200, section 8.1), and this datagram has none.
     MissingUdp,
 }
 
@@ -78,11 +78,11 @@ impl From<Error> for ChecksumError {
     }
 }
 
-/// Checks the checksums in an Ethernet frame, VLAN tags passed: IPv4 header, UDP, TCP, ICMP and ICMPv6. Tunnels are not
-/// entered. A frame without any of them is right, and the answer says that nothing was there.
+/// Verifies the checksums in an Ethernet frame, after any VLAN tags: IPv4 header, UDP, TCP, ICMP and ICMPv6. Tunnels
+/// are not entered. A frame without any of them is correct, and the result says that there were none.
 ///
 /// # Errors
-/// A checksum is wrong or missing, or a header on the way to it is cut short or malformed.
+/// If a checksum is wrong or missing, or a header before it is truncated or malformed.
 pub fn verify_checksums(frame: &[u8]) -> Result<Verified, ChecksumError> {
     match ethernet::skip_vlan_tags(frame)? {
         (EtherType::IPV4, packet) => verify_ipv4(packet),
@@ -91,10 +91,10 @@ pub fn verify_checksums(frame: &[u8]) -> Result<Verified, ChecksumError> {
     }
 }
 
-/// As [`verify_checksums`] for an IPv4 or IPv6 packet without a link layer; its first bits tell which.
+/// Like [`verify_checksums`], for an IPv4 or IPv6 packet without a link layer; its first bits give the version.
 ///
 /// # Errors
-/// As [`verify_checksums`].
+/// Like [`verify_checksums`].
 pub fn verify_ip_checksums(packet: &[u8]) -> Result<Verified, ChecksumError> {
     if packet.first().is_some_and(|byte| byte >> 4 == 6) { verify_ipv6(packet) } else { verify_ipv4(packet) }
 }
@@ -146,7 +146,7 @@ fn verify_udp(bytes: &[u8], addresses: &IpPair) -> Result<Option<Layer>, Checksu
     }
 }
 
-/// Passes the layer if `sum`, over all that the checksum covers and the checksum itself, is the one of right data.
+/// Accepts the layer if `sum`, over all that the checksum covers and the checksum itself, is correct.
 fn compare(layer: Layer, found: u16, sum: Sum) -> Result<Layer, ChecksumError> {
     if sum.finish() == 0 {
         return Ok(layer);

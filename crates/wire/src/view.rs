@@ -1,29 +1,30 @@
-//! What all views share: their error, how a field is read and written, and the macro that spells out the accessors.
+//! The shared parts of all views: their error, reading and writing of fields, and the macro that generates the
+//! accessors.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Why bytes are not the header they should be, or why a header does not fit into them.
+/// The reason why bytes are not the expected header, or why a header does not fit into them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Error {
-    /// The header, or the length that it declares, reaches past the end of the bytes.
+    /// The header, or the length that it declares, extends past the end of the bytes.
     Truncated {
-        /// The protocol, as people write it.
+        /// The usual name of the protocol.
         header: &'static str,
-        /// Bytes that are needed, from the start of the header.
+        /// The needed bytes, from the start of the header.
         need: usize,
-        /// Bytes that are there.
+        /// The available bytes.
         have: usize,
     },
-    /// A field has a value that this header cannot have.
+    /// A field has an invalid value.
     Malformed {
-        /// The protocol, as people write it.
+        /// The usual name of the protocol.
         header: &'static str,
-        /// The field, as its RFC names it.
+        /// The field's name in its RFC.
         field: &'static str,
-        /// The value found, in the field's own unit.
+        /// The value, in the field's own unit.
         value: usize,
-        /// What it must be.
+        /// The requirement.
         must: &'static str,
     },
 }
@@ -43,12 +44,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Refuses bytes that end before `need`.
+/// Rejects bytes that end before `need`.
 pub(crate) fn need(header: &'static str, bytes: &[u8], need: usize) -> Result<(), Error> {
     if bytes.len() < need { Err(Error::Truncated { header, need, have: bytes.len() }) } else { Ok(()) }
 }
 
-/// Refuses a field's value unless `ok`.
+/// Rejects a field's value unless `ok`.
 pub(crate) fn expect(
     ok: bool,
     header: &'static str,
@@ -59,12 +60,12 @@ pub(crate) fn expect(
     if ok { Ok(()) } else { Err(Error::Malformed { header, field, value: value.into(), must }) }
 }
 
-/// A length as it goes into a 16-bit field.
+/// A length for a 16-bit field.
 pub(crate) fn len_u16(header: &'static str, field: &'static str, len: usize) -> Result<u16, Error> {
     u16::try_from(len).map_err(|_| Error::Malformed { header, field, value: len, must: "65535 bytes at most" })
 }
 
-/// A value as it lies in a header, in network byte order; `bytes` has exactly the value's width.
+/// A value as encoded in a header, in network byte order; `bytes` has exactly the value's width.
 pub(crate) trait Field {
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
@@ -95,9 +96,9 @@ impl_field! {
     Ipv6Addr: 16, Ipv6Addr::from, |address: Ipv6Addr| address.octets();
 }
 
-/// Defines a view: the struct; a module with the fields' ranges; `new_checked`, which tests that the header's bytes are
-/// there and then asks the function after `checked by`; a getter and a setter for each plain field; and, where a
-/// function gives its range, the payload.
+/// Defines a view: the struct; a module with the fields' ranges; `new_checked`, which checks that the header's bytes
+/// are there and then calls the function after `checked by`; a getter and a setter for each plain field; and the
+/// payload, if a function gives its range.
 macro_rules! view {
     (
         $(#[$doc:meta])*
@@ -109,7 +110,7 @@ macro_rules! view {
         #[doc = concat!("Byte ranges of the fields of [`", stringify!($name), "`](super::", stringify!($name), ").")]
         pub mod $ranges {
             use std::ops::Range;
-            /// The header without options, bytes.
+            /// The length of the header without options, in bytes.
             pub const HEADER_LEN: usize = $len;
             $($(#[$field_doc])* pub const $constant: Range<usize> = $range;)*
         }
@@ -119,17 +120,17 @@ macro_rules! view {
         pub struct $name<T>(T);
 
         impl<T: AsRef<[u8]>> $name<T> {
-            /// A view of bytes that start with this header and may go on after its payload.
+            /// A view of bytes that start with this header and may continue after its payload.
             ///
             /// # Errors
-            /// The header is cut short, or a length or fixed field in it cannot be right.
+            /// If the header is truncated, or a length or fixed field in it is invalid.
             pub fn new_checked(bytes: T) -> Result<Self, $crate::Error> {
                 $crate::view::need($header, bytes.as_ref(), $len)?;
                 $($check(bytes.as_ref())?;)?
                 Ok(Self(bytes))
             }
 
-            /// The bytes again.
+            /// Returns the bytes.
             pub fn into_inner(self) -> T {
                 self.0
             }
@@ -146,7 +147,7 @@ macro_rules! view {
             )*
 
             $(
-                /// What the header carries.
+                /// The payload.
                 pub fn payload(&self) -> &[u8] {
                     let range = $payload(self.bytes());
                     self.bytes().get(range).unwrap_or_default()
@@ -163,7 +164,7 @@ macro_rules! view {
             )*
 
             $(
-                /// What the header carries, to be changed in place.
+                /// The payload, mutable.
                 pub fn payload_mut(&mut self) -> &mut [u8] {
                     let range = $payload(self.bytes());
                     self.0.as_mut().get_mut(range).unwrap_or_default()

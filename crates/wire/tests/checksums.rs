@@ -4,7 +4,7 @@ use bellows_wire::checksum::{Sum, update, update_udp};
 use bellows_wire::{IpPair, IpProtocol};
 use proptest::prelude::*;
 
-/// RFC 1071 as its text says it: add 16-bit words, bring each carry back in, complement.
+/// RFC 1071 to the letter: add 16-bit words, add each carry back, complement.
 fn model(data: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for (index, byte) in data.iter().enumerate() {
@@ -20,7 +20,7 @@ fn checksum(data: &[u8]) -> u16 {
     Sum::new().add_bytes(data).finish()
 }
 
-/// Random bytes, and the runs of 0x00 and 0xff where the two zeros of ones' complement meet.
+/// Random bytes, and runs of 0x00 and 0xff, where the two zeros of ones' complement meet.
 fn bytes(len: impl Into<proptest::collection::SizeRange>) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![any::<u8>(), Just(0), Just(0xff)];
     proptest::collection::vec(byte, len)
@@ -53,7 +53,7 @@ proptest! {
 
     #[test]
     fn an_update_equals_a_new_sum(mut data in bytes(2..200), at in 0_usize..100, new in bytes(0..16)) {
-        data.push(1); // RFC 1624 holds for data that is not all zero, as every IP header is not.
+        data.push(1); // RFC 1624 holds for data that is not all zero, like every IP header.
         data.push(0);
         let at = (at * 2).min(data.len() - 2) & !1;
         let len = new.len().min(data.len() - 2 - at);
@@ -74,7 +74,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pseudo_header_sums_as_it_is_drawn(src: [u8; 16], dst: [u8; 16], protocol: u8, len: u16) {
+    fn a_pseudo_header_sums_like_its_bytes(src: [u8; 16], dst: [u8; 16], protocol: u8, len: u16) {
         let [len_high, len_low] = len.to_be_bytes();
         let drawn = [&src[..], &dst, &[0, 0, len_high, len_low, 0, 0, 0, protocol]].concat();
         let pair = IpPair::V6 { src: src.into(), dst: dst.into() };

@@ -39,7 +39,7 @@ fn headers(vlan: Option<u16>, src: &str, dst: &str) -> UdpFrame {
 
 proptest! {
     #[test]
-    fn a_frame_reads_as_ordered(headers in udp_frame(), room in 0_usize..9000, seed: u8) {
+    fn a_frame_has_the_requested_fields(headers in udp_frame(), room in 0_usize..9000, seed: u8) {
         let len = headers.header_len() + room;
         let pattern = |index: usize| (index as u8).wrapping_mul(31).wrapping_add(seed);
         let payload: Vec<u8> = (0..room).map(pattern).collect();
@@ -127,7 +127,7 @@ fn the_shortest_and_longest_frames() {
 }
 
 #[test]
-fn headers_that_contradict_each_other_are_refused() {
+fn contradictory_headers_are_rejected() {
     let mixed = headers(None, "192.0.2.1", "2001:db8::2").build(100, |_| {}).unwrap_err();
     assert_eq!(
         mixed.to_string(),

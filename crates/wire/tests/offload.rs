@@ -1,4 +1,4 @@
-//! GSO packets cut into segments: against a naive model, put together again, and checked by the code that checks traffic.
+//! GSO packets segmented: compared with a naive model, reassembled, and verified by the code that verifies traffic.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use bellows_wire::tcp::flags::{ACK, CWR, FIN, PSH};
 use bellows_wire::*;
 use proptest::prelude::*;
 
-/// A GSO packet as a guest makes it, taken apart.
+/// A guest's GSO packet, in parts.
 #[derive(Clone, Debug)]
 struct Parts {
-    /// Addresses, VLAN tags, and the type of what follows.
+    /// Addresses, VLAN tags, and the EtherType.
     link: Vec<u8>,
     kind: Kind,
     /// With options or extension headers.
@@ -27,7 +27,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// The frame with this payload, all lengths and checksums right. The model: everything is computed anew.
+    /// The frame with this payload, with correct lengths and checksums. The model: everything is computed anew.
     fn frame(&self, payload: &[u8]) -> Vec<u8> {
         let mut segment = [&self.tcp, payload].concat();
         match self.tcp.len() {
@@ -46,12 +46,12 @@ impl Parts {
         [&self.link, &packet[..]].concat()
     }
 
-    /// Exchanges the TCP header for one of UDP. Its checksum and length are wrong.
+    /// Replaces the TCP header by one of UDP with a wrong checksum and length.
     fn become_udp(&mut self) {
         self.tcp.truncate(8);
         match self.kind {
             Kind::Tcp4 => self.ip[9] = 17,
-            // Without extension headers the main header says what follows, and with them the last one.
+            // Without extension headers the main header gives the next protocol, with them the last one does.
             Kind::Tcp6 if self.ip.len() == 40 => self.ip[6] = 17,
             Kind::Tcp6 => {
                 let last = self.ip.len() - 24;
@@ -98,7 +98,7 @@ fn link(ether_type: EtherType) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A header of 20 bytes and up to 40 of options, of which only the fields that matter here are set.
+/// A header of 20 bytes and up to 40 bytes of options, of which only the relevant fields are set.
 fn ipv4_header() -> impl Strategy<Value = (Vec<u8>, IpPair)> {
     let options = (0usize..=10).prop_flat_map(|words| proptest::collection::vec(any::<u8>(), words * 4));
     (any::<[u8; 20]>(), options).prop_map(|(fixed, options)| {
@@ -114,7 +114,7 @@ fn ipv4_header() -> impl Strategy<Value = (Vec<u8>, IpPair)> {
     })
 }
 
-/// A header and extension headers: options of both kinds, and a source route of one address that is at its end or not.
+/// A header and extension headers: options of both kinds, and a source route of one address, complete or not.
 fn ipv6_header() -> impl Strategy<Value = (Vec<u8>, IpPair)> {
     let extension = (prop_oneof![Just(60u8), Just(43), Just(0)], any::<[u8; 22]>(), any::<bool>());
     (any::<[u8; 40]>(), proptest::collection::vec(extension, 0..4)).prop_map(|(mut fixed, extensions)| {
@@ -184,7 +184,7 @@ fn written(whole: &GsoPacket, checksums: Checksums) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Puts segments together again.
+/// Reassembles segments.
 fn joined(frames: &[Vec<u8>], whole: &GsoPacket, kind: Kind, addresses: &IpPair) -> Vec<u8> {
     let (first, last) = (&frames[0], &frames[frames.len() - 1]);
     let flags = whole.tcp_start() + 13;
@@ -247,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_damaged_super_frame_gives_is_an_error_or_segments(
+    fn a_damaged_gso_packet_yields_an_error_or_segments(
         parts in parts(), damage in proptest::collection::vec((0usize..200, any::<u8>()), 1..6), length in any::<usize>(), size: u16, value: u32,
     ) {
         let mut frame = parts.frame(&parts.payload);
@@ -262,7 +262,7 @@ proptest! {
         bellows_exercise::wire::touch_all(frame, value);
     }
 
-    /// What is cut keeps to the limits, and what keeps to them is cut.
+    /// Segmented packets are within the limits, and packets within the limits are segmented.
     #[test]
     fn the_limits_are_the_same_for_every_frame(parts in parts(), size in prop_oneof![0u16..200, any::<u16>()]) {
         let frame = parts.frame(&parts.payload);
@@ -281,7 +281,7 @@ proptest! {
     }
 
     /// The header lies where the model put it, its checksum covers what the model says, and finishing it makes it
-    /// right. What follows the IP packet is padding.
+    /// correct. Bytes after the IP packet are padding.
     #[test]
     fn a_transport_header_is_found_behind_all_others(
         parts in parts(), udp: bool, spare in 0usize..9, padding in 0usize..20,
@@ -316,9 +316,9 @@ proptest! {
         prop_assert!(found.finish(&mut short).is_err() && short == frame[..end - 1]);
     }
 
-    /// Whatever the bytes are: what is found lies in them, and what can be cut begins there, too.
+    /// For any bytes, a header that is found lies within them, and a GSO packet has its header at the same place.
     #[test]
-    fn what_is_found_in_a_damaged_frame_lies_in_it(
+    fn headers_found_in_a_damaged_frame_lie_within_it(
         parts in parts(),
         udp: bool,
         damage in proptest::collection::vec((0usize..200, any::<u8>()), 0..6),
@@ -357,7 +357,7 @@ proptest! {
         let is_inside = offset % 2 == 0 && start + offset + 2 <= packet.len();
         prop_assert_eq!(finish_checksum(&mut packet, start, offset).is_ok(), is_inside);
         if is_inside {
-            // The field's old content, taken for the pseudo-header, makes the sum whole.
+            // The field's old content, taken for the pseudo-header, makes the sum complete.
             let pseudo_header = u16::from_be_bytes([before[start + offset], before[start + offset + 1]]);
             prop_assert_eq!(Sum::new().add_u16(pseudo_header).add_bytes(&packet[start..]).finish(), 0);
             packet[start + offset..][..2].copy_from_slice(&before[start + offset..][..2]);
@@ -382,7 +382,7 @@ fn plain(payload: usize) -> Parts {
 }
 
 #[test]
-fn what_cannot_be_cut_is_refused_by_name() {
+fn frames_that_cannot_be_segmented_are_rejected_by_field() {
     let frame = plain(100).frame(&[1; 100]);
     let refused = |kind, size, change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = frame.clone();
@@ -436,7 +436,7 @@ fn a_segment_as_long_as_an_ipv6_packet_can_be_has_the_right_length() {
 }
 
 #[test]
-fn frames_without_a_checksum_to_finish_are_refused_by_name() {
+fn frames_without_a_checksum_to_finish_are_rejected_by_field() {
     let refused = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = plain(100).frame(&[1; 100]);
         change(&mut frame);
@@ -461,7 +461,7 @@ fn frames_without_a_checksum_to_finish_are_refused_by_name() {
 }
 
 #[test]
-fn ipv6_headers_that_forbid_it_are_refused_by_name() {
+fn ipv6_headers_that_forbid_segmentation_are_rejected_by_field() {
     let refused = |next: u8, extension: [u8; 24]| {
         let mut packet = [&[0x60, 0, 0, 0, 0, 44, next, 64][..], &[1; 32], &extension, &[0; 20]].concat();
         packet[40 + 24 + 12] = 0x50;
@@ -496,7 +496,7 @@ fn segments_of_own_captures_survive_being_cut_and_joined() {
     assert!(cut > 20 && gso_packets > 0, "{cut} packets, {gso_packets} GSO packets");
 }
 
-/// Cuts the segments of these files; how many, and how many of them are longer than what a line takes.
+/// Segments the packets of these files; returns the number of packets, and of those longer than a usual frame.
 fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
     let (mut cut, mut gso_packets) = (0, 0);
     for file in files {
@@ -521,7 +521,7 @@ fn survive_being_cut_and_joined(files: Vec<PathBuf>) -> (usize, usize) {
                 let mut expected = frame
                     [..whole.header_len() + frames.iter().map(|one| one.len() - whole.header_len()).sum::<usize>()]
                     .to_vec();
-                // Captures hold wrong checksums of both headers, and the sender's own hold unfinished ones.
+                // Captures contain wrong checksums of both headers, and the sender's own contain partial ones.
                 if kind == Kind::Tcp4 {
                     let ip = &mut expected[whole.tcp_start() - 20..];
                     Ipv4Packet::new_checked(ip).unwrap().fill_checksum();

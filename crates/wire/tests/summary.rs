@@ -1,5 +1,5 @@
-//! Summaries of packets: those that tcpdump prints, of real captures and of packets made for the purpose; and some of any
-//! bytes at all.
+//! Summaries of packets: compared with tcpdump's, for real captures and for generated packets; and summaries of
+//! arbitrary bytes.
 
 mod packets;
 
@@ -12,14 +12,14 @@ use bellows_testkit::{captures, programs, scratch};
 use bellows_wire::summary::{LinkLayer, summarize, write_summary};
 use proptest::prelude::*;
 
-/// What tcpdump prints of each packet of a file: the first line, without the space at its end. `None` after saying that
-/// `test` is skipped for want of it.
+/// tcpdump's output for each packet of a file: the first line, without trailing space. `None`, after reporting that
+/// `test` is skipped, without tcpdump.
 fn tcpdump(test: &str, options: &[&str], file: &Path) -> Option<Vec<String>> {
     let options = [&["-n", "-t", "-S", "--number"], options].concat();
     let output = programs::output(test, Command::new("tcpdump").args(options).arg("-r").arg(file))?;
     let mut packets = Vec::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        // Other lines go on with the packet before.
+        // Other lines continue the packet before.
         if let Some(text) = line.strip_prefix(&format!("{:5}  ", packets.len() + 1)) {
             packets.push(text.trim_end().to_owned());
         }
@@ -27,7 +27,7 @@ fn tcpdump(test: &str, options: &[&str], file: &Path) -> Option<Vec<String>> {
     Some(packets)
 }
 
-/// Our summaries of a file's packets, up to where it is damaged or of a link layer that is not known.
+/// Our summaries of a file's packets, up to damage or an unknown link layer.
 fn summaries(file: &Path) -> Vec<String> {
     let mut summaries = Vec::new();
     let Ok(mut reader) = Reader::open(file) else { return summaries };
@@ -35,14 +35,14 @@ fn summaries(file: &Path) -> Vec<String> {
         let (data, index, length) = (record.data.to_vec(), record.interface as usize, record.original_length as usize);
         let interface = &reader.interfaces()[index];
         let Some(link) = LinkLayer::from_number(interface.link_type.0) else { break };
-        // tcpdump cuts packets that are longer than the file's own snap length.
+        // tcpdump truncates packets that are longer than the file's own snap length.
         let most = if interface.snap_length == 0 { usize::MAX } else { interface.snap_length as usize };
         summaries.push(summarize(link, &data[..data.len().min(most)], length));
     }
     summaries
 }
 
-/// Lines that were compared, by what they are about: how many, and those that differ.
+/// Compared lines by class: their number, and those that differ.
 #[derive(Default)]
 struct Comparison(BTreeMap<&'static str, (usize, Vec<String>)>);
 
@@ -55,7 +55,7 @@ impl Comparison {
         }
     }
 
-    /// Requires that so many lines of each class were compared, and all are equal.
+    /// Requires that this many lines of each class were compared, and that all are equal.
     fn require(&self, classes: &[(&str, usize)]) {
         let mut report = String::new();
         for (class, least) in classes {
@@ -71,10 +71,10 @@ impl Comparison {
     }
 }
 
-/// What tcpdump's line is about, if it is something that summaries are to have in the same words: the protocol in which
-/// the line ends, but for the applications' own.
+/// The class of tcpdump's line, if summaries must have the same words: the protocol in which the line ends, other than
+/// applications.
 fn class(theirs: &str) -> Option<&'static str> {
-    // Options and messages that tcpdump looks into and summaries do not.
+    // Options and messages that tcpdump decodes and summaries do not.
     let foreign = [
         "mptcp",
         "tcp-ao",
@@ -120,7 +120,7 @@ fn class(theirs: &str) -> Option<&'static str> {
     classes.iter().rfind(|(word, _)| theirs.contains(word)).map(|(_, class)| *class)
 }
 
-/// A line up to the length that TCP ends with: what the application says comes behind it.
+/// A line up to the length at which TCP ends: the application's part follows.
 fn without_application(line: &str) -> &str {
     let Some(at) = line.find(", length ").filter(|_| line.contains(": Flags [")) else { return line };
     let digits = line[at + 9..].bytes().take_while(u8::is_ascii_digit).count();
@@ -171,17 +171,16 @@ fn packets_of_own_captures_are_summarized_as_tcpdump_does() {
     ]);
 }
 
-/// The packets of these files as tcpdump and as summaries have them; `None` after saying that `test` is skipped
-/// without tcpdump.
+/// tcpdump's lines and the summaries of these files; `None`, after reporting that `test` is skipped, without tcpdump.
 fn compare_files(test: &str, files: Vec<PathBuf>) -> Option<Comparison> {
     let mut comparison = Comparison::default();
     for file in files {
         let ours = summaries(&file);
-        // Quiet, it does not look into what UDP carries.
+        // With -q, it does not decode the payload of UDP.
         let (usual, quiet) = (tcpdump(test, &[], &file)?, tcpdump(test, &["-q"], &file)?);
         for (number, ((ours, usual), quiet)) in ours.iter().zip(&usual).zip(&quiet).enumerate() {
             let theirs = if quiet.contains(": UDP, ") { quiet } else { usual };
-            // It looks into MACsec, of which summaries know the name.
+            // It decodes MACsec, of which summaries know only the name.
             let class = class(theirs).filter(|_| !ours.contains("ethertype Unknown (0x88e5)"));
             if let Some(class) = class {
                 let place = format!("{}, packet {}", file.display(), number + 1);
@@ -192,7 +191,7 @@ fn compare_files(test: &str, files: Vec<PathBuf>) -> Option<Comparison> {
     Some(comparison)
 }
 
-/// Summaries of frames of which so many bytes are there, beside tcpdump's.
+/// Summaries of frames truncated to this many bytes, beside tcpdump's.
 fn compare(test: &str, link: LinkType, frames: &[(packets::Made, usize)]) -> Option<Comparison> {
     let folder = scratch();
     let file = folder.path().join("made.pcap");
@@ -210,7 +209,7 @@ fn compare(test: &str, link: LinkType, frames: &[(packets::Made, usize)]) -> Opt
     let mut comparison = Comparison::default();
     for ((((class, frame), kept), ours), theirs) in frames.iter().zip(&ours).zip(&theirs) {
         let hex: String = frame[..*kept].iter().map(|byte| format!("{byte:02x}")).collect();
-        // Some options that are cut short end in a bracket that tcpdump has not opened.
+        // Some truncated options end with a bracket that tcpdump has not opened.
         let theirs = if theirs.ends_with("[|tcp]>") { &theirs[..theirs.len() - 1] } else { theirs };
         comparison.add(class, &format!("{hex} of {} bytes", frame.len()), ours, theirs);
     }
@@ -235,7 +234,7 @@ fn packets_cut_anywhere_are_summarized_as_tcpdump_does() {
     let mut seen = BTreeMap::<&str, usize>::new();
     let mut frames = Vec::new();
     for made in packets::all() {
-        // Some of each class, as different as they come.
+        // Some of each class, as different as possible.
         let count = seen.entry(made.0).or_default();
         *count += 1;
         if *count % 23 == 1 {
@@ -254,7 +253,7 @@ fn every_link_layer_is_summarized_as_tcpdump_does() {
     const TEST: &str = "every_link_layer_is_summarized_as_tcpdump_does";
     let family = |family: u32| family.to_be_bytes().to_vec();
     let cooked = |ether_type: u16| packets::words(&[4, 1, 6, 0x0200, 0, 1, 0, ether_type]);
-    // The interface's number is one that no interface of this machine has.
+    // No interface of this machine has this number.
     let cooked_2 = |ether_type: u16| packets::words(&[ether_type, 0, 0x7fff, 7, 1, 0x0406, 0x0200, 0, 1, 0]);
     let numbers = |header: &dyn Fn(u16) -> Vec<u8>| [4, 0x0800, 0x86dd, 0x0806, 0x8100, 0x1234, 3].map(header).to_vec();
     let headers = [
@@ -279,7 +278,7 @@ fn any_link() -> impl Strategy<Value = LinkLayer> {
     prop_oneof![Just(Ethernet), Just(Ip), Just(LinuxCooked), Just(LinuxCooked2), Just(Loopback)]
 }
 
-/// Bytes of no kind, or a packet of some kind with bytes changed.
+/// Arbitrary bytes, or a packet of some class with bytes changed.
 fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     let made = packets::all();
     let changes = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8);
@@ -309,7 +308,7 @@ proptest! {
 
 #[test]
 fn packets_in_packets_come_to_an_end() {
-    // As deep as 64 KiB allow, and then what is no packet.
+    // As deep as 64 KiB allow, and then no packet.
     let mut packet = vec![0xff; 4];
     while let Ok(total_len) = u16::try_from(packet.len() + 20) {
         let len = total_len.to_be_bytes();
@@ -319,7 +318,7 @@ fn packets_in_packets_come_to_an_end() {
     let summary = summarize(LinkLayer::Ip, &packet, packet.len());
     assert!(summary.ends_with(": [nested more than 16 times]"), "{summary}");
 
-    // Authentication headers of authentication headers.
+    // Authentication headers nested in authentication headers.
     let mut packet = vec![0x60, 0, 0, 0, 0xff, 0xff, 51, 64];
     packet.resize(40, 0);
     packet.extend([51, 0, 0, 0, 0, 0, 0, 0].repeat(8_000));

@@ -74,7 +74,7 @@ proptest! {
         let mut bytes = [&[0xaa; 20], &payload[..]].concat();
         let protocol = IpProtocol(protocol);
         Ipv4Header { src, dst, protocol, ttl, traffic_class, identification, dont_fragment }.emit(&mut bytes).unwrap();
-        bytes.extend([0; 6]); // what follows the total length is padding
+        bytes.extend([0; 6]); // padding after the total length
         let packet = Ipv4Packet::new_checked(&bytes).unwrap();
         prop_assert_eq!((packet.addresses(), packet.protocol()), (IpPair::V4 { src, dst }, protocol));
         prop_assert_eq!((packet.ttl(), packet.traffic_class()), (ttl, traffic_class));
@@ -233,7 +233,7 @@ fn a_source_route_names_the_destination_that_checksums_cover() {
 }
 
 #[test]
-fn what_cannot_be_checked_passes_and_says_so() {
+fn unverifiable_frames_pass_as_unchecked() {
     let pair = IpPair::V6 { src: Ipv6Addr::LOCALHOST, dst: Ipv6Addr::LOCALHOST };
     let later_fragment = [&[17, 0, 0, 9, 0, 0, 0, 1], &[0xaa; 16][..]].concat();
     let packet = ip_packet(&pair, IpProtocol::IPV6_FRAGMENT, &later_fragment);

@@ -22,12 +22,12 @@ pub struct Arguments {
     json: bool,
 }
 
-/// The widest that a manual is set: longer lines are hard to read.
-const WIDEST: usize = 100;
+/// The maximum width of a manual. Longer lines are hard to read.
+const MAX_WIDTH: usize = 100;
 
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
-        let width = terminal::size().map_or(WIDEST, |(columns, _)| columns.min(WIDEST));
+        let width = terminal::size().map_or(MAX_WIDTH, |(columns, _)| columns.min(MAX_WIDTH));
         let text = match self.name.as_deref() {
             None if self.json => json(&program.registry.entries().map(Entry::manual_json).collect()),
             None => list(&program.registry),
@@ -51,7 +51,7 @@ fn json(value: &Value) -> String {
 fn list(registry: &Registry) -> String {
     let mut table = Table::new(&[("APP", Align::Left), ("WHAT IT DOES", Align::Left)]);
     let names = registry.entries().map(|entry| entry.name().chars().count()).max().unwrap_or(0);
-    // Programs that read the list want an app a line.
+    // Programs that read the list expect one app on each line.
     let room = terminal::size().map_or(usize::MAX, |(columns, _)| columns.saturating_sub(names + 2).max(20));
     for entry in registry.entries() {
         let lines = wrapped(&entry.summary(), room);
@@ -63,7 +63,7 @@ fn list(registry: &Registry) -> String {
     table.render(terminal::stdout_is_rich())
 }
 
-/// Text in lines of at most so many characters, if its words are no longer.
+/// Wraps text to this many columns. Longer words are not broken.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -11,10 +11,10 @@ use crate::subcommand::{Execute, Program};
 
 /// Run a benchmark of the engine, the apps or the virtio rings
 ///
-/// Figures that are compared come from processes that live at the same time and take turns of about a millisecond, so
-/// that whatever disturbs the machine disturbs all of them. Where it was too disturbed to tell, the report says
-/// `undecided` in place of the figure, and the exit code is 3. Rows appear as they are finished. Ctrl-C ends a benchmark
-/// with a report of what has been measured, and exit code 130; a second one ends it at once.
+/// Figures that are compared come from processes that run at the same time and take turns of about a millisecond, so
+/// that a disturbance of the machine affects all of them. If the machine was too noisy for a result, the report says
+/// `undecided` in place of the figure, and the exit code is 3. Rows appear as they are finished. Ctrl-C ends a
+/// benchmark with a report of what has been measured, and exit code 130; a second Ctrl-C ends it at once.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(subcommand)]

@@ -13,14 +13,14 @@ use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::plural;
 
-/// Find all mistakes in network files
+/// Find all errors in network files
 ///
-/// That is everything that would keep a network from starting: mistakes in the files, files that cannot be read or
-/// written, and what two apps cannot both use. What another process uses at the moment is a warning. Nothing is started
-/// or touched.
+/// Reports everything that would keep a network from starting: errors in the files, files that cannot be read or
+/// written, and files or sockets that two apps cannot share. A resource that another process uses at the moment is a
+/// warning. Nothing is started or changed.
 #[derive(Debug, Args)]
 #[command(visible_alias = "validate")]
-#[command(after_help = "Exit codes:\n  0  all networks can run\n  2  something is wrong with one or more of them")]
+#[command(after_help = "Exit codes:\n  0  all networks can run\n  2  at least one of them has errors")]
 pub struct Arguments {
     /// Network files (TOML), each a network of its own
     #[arg(value_name = "NETWORK", required = true)]

@@ -12,8 +12,8 @@ use crate::terminal;
 
 /// Print the completion script of a shell
 ///
-/// It completes subcommands and options, and what exists at that moment: running networks, their apps and links, app types
-/// and the parts of `show`.
+/// The script completes subcommands and options, and the names that exist at that moment: running networks, their apps
+/// and links, app types and the parts of `show`.
 ///
 /// For bash: `bellows completions bash > ~/.local/share/bash-completion/completions/bellows`
 ///

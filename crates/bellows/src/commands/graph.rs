@@ -43,7 +43,7 @@ pub struct Arguments {
     output: Option<PathBuf>,
 }
 
-/// The form of a picture.
+/// The formats of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Box characters, for the terminal
@@ -55,7 +55,7 @@ enum Format {
 }
 
 impl Format {
-    /// The format that a file's extension stands for. A file without one gets text.
+    /// The format for a file's extension. A file without an extension gets text.
     fn of_file(path: &Path) -> Result<Format, CommandError> {
         let Some(extension) = path.extension() else { return Ok(Format::Text) };
         let extension = extension.to_string_lossy().to_lowercase();
@@ -68,7 +68,7 @@ impl Format {
     }
 }
 
-/// What is said to a file whose extension stands for no format, with the commands that make one of the usual ones.
+/// The error for an extension without a format. It suggests commands that make the usual formats.
 fn unknown_extension(path: &Path, extension: &str) -> String {
     let path = path.display();
     let way_out = match extension {
@@ -82,19 +82,19 @@ fn unknown_extension(path: &Path, extension: &str) -> String {
                 _ => format!("{dot} draws it"),
             }
         }
-        _ => "--format chooses one whatever the file's name".to_owned(),
+        _ => "--format overrides the file's extension".to_owned(),
     };
     format!("cannot draw {path}: the formats are .svg, .dot (or .gv) and .txt; {way_out}")
 }
 
-/// The name of a file that stands for standard output.
+/// The file name that stands for standard output.
 const STDOUT: &str = "-";
 
-/// How long rates are measured.
-const MEASURED: Duration = Duration::from_secs(1);
+/// The time over which rates are measured.
+const RATE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How wide a picture in text may be where there is no terminal.
-const WIDTH: usize = 120;
+/// The maximum width of a text picture without a terminal.
+const DEFAULT_WIDTH: usize = 120;
 
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
@@ -111,7 +111,7 @@ impl Execute for Arguments {
                 let mut observer = networks::open(networks::pick(Some(name))?)?;
                 let before = Sample::take(&mut observer);
                 if networks::state(observer.runtime_dir()).is_alive() {
-                    thread::sleep(MEASURED);
+                    thread::sleep(RATE_INTERVAL);
                 }
                 let change = Change::between(before, Sample::take(&mut observer));
                 let mut graph = from_file.unwrap_or_else(|| of_counters(&change.after.counters));
@@ -136,15 +136,15 @@ impl Execute for Arguments {
             Format::Svg => bellows_graph::svg(&graph).ok_or_else(|| too_large(&graph))?,
             Format::Dot => bellows_graph::dot(&graph),
             Format::Text => {
-                let width = terminal::size().filter(|_| output.is_none()).map_or(WIDTH, |(columns, _)| columns);
+                let width = terminal::size().filter(|_| output.is_none()).map_or(DEFAULT_WIDTH, |(columns, _)| columns);
                 bellows_graph::text(&graph, width, charset::is_unicode())
             }
         };
         let picture = if picture.ends_with('\n') { picture } else { picture + "\n" };
         match (output, format) {
-            // SVG and DOT are UTF-8 by definition, wherever they are stored.
+            // SVG and DOT are always UTF-8, wherever they are stored.
             (Some(path), Format::Svg | Format::Dot) => write(path, &picture)?,
-            (Some(path), Format::Text) => write(path, &charset::shown(&picture))?,
+            (Some(path), Format::Text) => write(path, &charset::localized(&picture))?,
             (None, Format::Svg | Format::Dot) => terminal::print(&charset::shown_markup(&picture))?,
             (None, Format::Text) => terminal::print(&picture)?,
         }
@@ -174,7 +174,7 @@ fn draft(path: &Path, overrides: &[String], registry: &Registry) -> Result<Graph
     }
 }
 
-/// Where each name stands in a list, for the first time.
+/// The first position of each name in a list.
 fn indexes<'a>(names: impl Iterator<Item = &'a str>) -> HashMap<&'a str, usize> {
     let mut indexes = HashMap::new();
     for (index, name) in names.enumerate() {
@@ -220,12 +220,12 @@ fn of_counters(counters: &Snapshot) -> Graph {
         Some(Edge { from: end(&link.from)?, to: end(&link.to)?, ..Edge::default() })
     };
     let mut links: Vec<Edge> = counters.links.iter().filter_map(edge).collect();
-    // Of an app that has failed it is not known any more how it was called.
+    // How a failed app was called is no longer known.
     mark_loops(&mut links, counters.apps.iter().map(|app| matches!(&*app.state, "polling" | "slots")));
     Graph { title: None, apps: counters.apps.iter().map(node).collect(), links }
 }
 
-/// Marks the links that close a loop, as the engine decides it; of each app it is told whether it is pulled.
+/// Marks the links that close a loop, as the engine does. `pulled` says of each app whether it is pulled.
 fn mark_loops(links: &mut [Edge], pulls: impl Iterator<Item = bool>) {
     let pulls: Vec<bool> = pulls.collect();
     let sources: Vec<usize> = (0..pulls.len()).filter(|&app| pulls[app]).collect();
@@ -235,7 +235,7 @@ fn mark_loops(links: &mut [Edge], pulls: impl Iterator<Item = bool>) {
     }
 }
 
-/// Writes what went through a running network to the links and apps that it has in common with a picture.
+/// Adds the rates of a running network to the links and apps that it shares with a picture.
 fn add_rates(graph: &mut Graph, change: &Change) {
     let mut rates = HashMap::new();
     for (link, rate) in change.links() {
@@ -252,7 +252,7 @@ fn add_rates(graph: &mut Graph, change: &Change) {
     let names: Vec<String> = apps.iter().map(|node| node.name.clone()).collect();
     let index = indexes(names.iter().map(String::as_str));
     for (before, app) in change.apps() {
-        // What full links drop is written beside them.
+        // Drops at full links are written beside them.
         let own = |app: &bellows_observe::AppCounts| app.dropped() - app.drops.get("txdrop").copied().unwrap_or(0);
         let drops = change.per_second(before.map_or(0, own), own(app));
         if let Some(&index) = index.get(app.name.as_str())

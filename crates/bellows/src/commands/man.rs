@@ -21,7 +21,7 @@ pub struct Arguments {
 
 impl Execute for Arguments {
     fn execute(self, program: &Program) -> Result<ExitCode, CommandError> {
-        // Its pages would say what the others say.
+        // The page of `help` would repeat the others.
         let definition = program.definition.clone().disable_help_subcommand(true);
         match &self.output {
             None => {

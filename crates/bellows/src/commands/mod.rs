@@ -1,9 +1,9 @@
-//! The subcommands, a file each: what each takes, and what it does.
+//! The subcommands, one file each: arguments and action.
 
 use crate::subcommand::subcommands;
 
 subcommands! {
-    /// What to do.
+    /// The subcommand to run.
     pub enum Subcommand {
         Run(run),
         Check(check),

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use bellows_inspect::networks::{self, Change, Hang, Obstacle, Sample, State, failed};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::{Observer, RuntimeDir};
 use clap::Args;
 use serde::Serialize;
@@ -17,21 +17,22 @@ use crate::text::{Align, Table, packet_rate, span};
 
 /// List running and crashed networks
 ///
-/// When a network that crashed is started again, what it left is kept as NAME@1, older ones as NAME@2 and so on, five at
-/// most; every command that reads crashed networks takes these names. The newest is always kept, and as long as there is
-/// room, all are. Beyond that, restarts within ten minutes of the start before go first, the oldest of them before the
-/// others, so that the first crash of a series is still there after a supervisor has restarted the network a hundred times.
+/// When a crashed network is started again, its remains are kept as NAME@1, older ones as NAME@2 and so on, five at
+/// most; every command that reads crashed networks accepts these names. The newest crash is always kept, and all
+/// crashes are kept while there is room. After that, restarts within ten minutes of the previous start are removed
+/// first, the oldest of them before the others, so that the first crash of a series is still there after a supervisor
+/// has restarted the network a hundred times.
 ///
 /// A user's networks are found wherever they were started: in $XDG_RUNTIME_DIR/bellows, /dev/shm/bellows-UID and
-/// /run/user/UID/bellows. If BELLOWS_RUNTIME_DIR is set, they are started and found in that directory alone. Root also sees the
-/// networks of other users, as USER/NAME, and the other commands take these names.
+/// /run/user/UID/bellows. If BELLOWS_RUNTIME_DIR is set, they are started and found in that directory alone. Root also
+/// sees the networks of other users, as USER/NAME, and the other commands accept these names.
 #[derive(Debug, Args)]
 #[command(visible_alias = "list", alias = "ls")]
 pub struct Arguments {
     /// List kept crashes of restarted networks, too
     #[arg(long, short)]
     all: bool,
-    /// Remove what this user's crashed networks have left, also what was kept of earlier crashes
+    /// Remove the remains of this user's crashed networks, kept crashes included
     #[arg(long)]
     clean: bool,
     /// Print the list as JSON (see docs/json.md)
@@ -42,7 +43,7 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Row {
     name: String,
-    /// Whose it is.
+    /// The user who owns it.
     user: String,
     state: State,
     pid: Option<u32>,
@@ -50,14 +51,14 @@ struct Row {
     packets_per_second: Option<f64>,
     network: String,
     schedule: String,
-    /// Apps that have panicked and are called no more.
+    /// Apps that have panicked and are no longer called.
     failed: Vec<String>,
-    /// In which app the engine hangs, if it does.
+    /// The app in which the engine hangs, if it does.
     hang: Option<Hang>,
 }
 
 impl Row {
-    /// The state, and what is wrong with it.
+    /// The state, and any problem.
     fn condition(&self) -> &'static str {
         match self.state {
             State::Crashed => "crashed",
@@ -68,20 +69,20 @@ impl Row {
         }
     }
 
-    /// What there is to be said of it beyond its line.
+    /// The notes below its line.
     fn remark(&self) -> Option<String> {
         let stopped = self.pid.filter(|_| self.state == State::Stopped);
         let stopped = stopped.map(|pid| Obstacle::Stopped.advice(&self.name, pid));
         let hang = self.hang.as_ref().map(Hang::to_string);
-        let failed = self.failed.iter().map(|app| format!("`{}`", harmless(app))).collect::<Vec<_>>().join(", ");
-        let failed = (!failed.is_empty()).then(|| format!("failed and called no more: {failed}"));
+        let failed = self.failed.iter().map(|app| format!("`{}`", sanitize(app))).collect::<Vec<_>>().join(", ");
+        let failed = (!failed.is_empty()).then(|| format!("failed and no longer called: {failed}"));
         let remarks: Vec<String> = stopped.into_iter().chain(hang).chain(failed).collect();
         (!remarks.is_empty()).then(|| format!("{}: {}\n", self.name, remarks.join("; ")))
     }
 }
 
-/// How long the rates are measured.
-const MEASURED: Duration = Duration::from_millis(200);
+/// The time over which rates are measured.
+const RATE_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
@@ -99,7 +100,7 @@ impl Execute for Arguments {
             return Ok(ExitCode::SUCCESS);
         }
         if lines.is_empty() {
-            terminal::complain(&format!("no network is running; {}\n", networks::where_looked()));
+            terminal::notice(&format!("no network is running; {}\n", networks::searched_places()));
         }
         let mut table = Table::new(&[
             ("NAME", Align::Left),
@@ -137,10 +138,8 @@ fn clean() -> Result<(), CommandError> {
     let own = runtime_dirs.filter(|runtime_dir| !runtime_dir.is_foreign());
     for runtime_dir in own.filter(|runtime_dir| networks::state(runtime_dir) == State::Crashed) {
         let name = runtime_dir.name();
-        runtime_dir
-            .remove()
-            .map_err(|error| CommandError::Failed(format!("cannot remove what `{name}` left: {error}")))?;
-        terminal::complain(&format!("removed what `{name}` left\n"));
+        runtime_dir.remove().map_err(|error| CommandError::Failed(format!("cannot remove `{name}`: {error}")))?;
+        terminal::notice(&format!("removed the remains of `{name}`\n"));
     }
     Ok(())
 }
@@ -154,7 +153,7 @@ struct Engine {
     observer: Option<Observer>,
 }
 
-/// The engines of these folders, the rates of those that run measured at the same time.
+/// The engines of these folders. The rates of all running ones are measured at the same time.
 fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
     let engine = |runtime_dir: RuntimeDir| Engine {
         name: runtime_dir.name(),
@@ -169,7 +168,7 @@ fn lines(runtime_dirs: Vec<RuntimeDir>) -> Vec<Row> {
     };
     let before = sample(&mut engines);
     if engines.iter().any(|engine| engine.state.is_alive()) {
-        thread::sleep(MEASURED);
+        thread::sleep(RATE_INTERVAL);
     }
     let after = sample(&mut engines);
     let changes = before.into_iter().zip(after).map(|(before, after)| Some(Change::between(before?, after?)));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use clap::Args;
 
@@ -16,9 +16,9 @@ use crate::terminal;
 
 /// Reload a running network from its file, or from another one
 ///
-/// What did not change keeps its state and its packets. If the new network is wrong, it is reported and the old one
-/// runs on. The settings in `[engine]` are fixed when the process starts. If one network runs, neither its name nor a file need
-/// be given: `bellows reload`, `bellows reload other.toml`.
+/// Unchanged apps and links keep their state and their packets. If the new network has errors, they are reported and
+/// the old network runs on. The settings in `[engine]` are fixed when the process starts. If only one network runs,
+/// `bellows reload` and `bellows reload other.toml` need no name.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The running network's name; needed if several run
@@ -27,17 +27,17 @@ pub struct Arguments {
     /// Network file to use from now on [default: the same file]
     #[arg(value_name = "NETWORK")]
     network: Option<PathBuf>,
-    /// An app that is to be started again though it has not changed; can be given several times. Apps that have panicked are
-    /// started again by every reload
+    /// Restart this app even if it has not changed (repeatable). Every reload restarts apps that have panicked
     #[arg(long, value_name = "APP")]
     restart: Vec<String>,
-    /// Print what was done as JSON (see docs/json.md)
+    /// Print the changes as JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
 }
 
 impl Arguments {
-    /// Which network, and the file to read in place of its own. A single word that names no network and is a file is the file.
+    /// The network to reload, and the file to read in place of its own. A single word is a file if it names no network
+    /// and the file exists.
     fn read(&self) -> Result<(RuntimeDir, Option<PathBuf>), CommandError> {
         let named = networks::pick_to_change(self.name.as_deref());
         match (named, &self.name, &self.network) {
@@ -47,7 +47,7 @@ impl Arguments {
     }
 }
 
-/// Whether a word is a file's path, or can be nothing else.
+/// Whether a word can only be a file's path.
 fn is_file(word: &str) -> bool {
     word.contains('/') || Path::new(word).is_file()
 }
@@ -55,7 +55,7 @@ fn is_file(word: &str) -> bool {
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
         let (runtime_dir, network) = self.read()?;
-        // The engine's process may be in another folder than this one.
+        // The engine's process may have another working directory.
         let absolute = |path: &PathBuf| {
             std::path::absolute(path).map_err(|error| CommandError::Usage(format!("{}: {error}", path.display())))
         };
@@ -64,8 +64,8 @@ impl Execute for Arguments {
             Reply::Reloaded(report) if self.json => {
                 terminal::print(&format!("{:#}\n", serde_json::json!(report)))?;
             }
-            Reply::Reloaded(report) => terminal::print(&harmless(&report::reload(&report)))?,
-            other => return Err(CommandError::Failed(format!("an answer to something else came: {other:?}"))),
+            Reply::Reloaded(report) => terminal::print(&sanitize(&report::reload(&report)))?,
+            other => return Err(CommandError::Failed(format!("unexpected reply: {other:?}"))),
         }
         Ok(ExitCode::SUCCESS)
     }

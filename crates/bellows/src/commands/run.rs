@@ -22,10 +22,10 @@ use crate::terminal::{self, ControllingTerminal};
 /// Run a network to its end and report where its packets went
 ///
 /// The run ends when all sources are finished, all links are empty and no app holds a packet; after --duration; or on
-/// SIGINT or SIGTERM, which flush and report as a normal end does (a second one ends it at once). SIGHUP reads the
-/// network file again; that of a terminal that goes away ends the run as SIGTERM does, unless it was started with
-/// `nohup`. The report goes to standard output, all else to standard error; where a capture goes to standard output, the
-/// report goes to standard error, too.
+/// SIGINT or SIGTERM, which flush and report like a normal end (a second signal ends the run at once). SIGHUP reloads
+/// the network file. If the terminal goes away, its SIGHUP ends the run like SIGTERM, unless the run was started with
+/// `nohup`. The report goes to standard output and everything else to standard error; if a capture goes to standard
+/// output, the report goes to standard error, too.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Arguments {
@@ -34,10 +34,10 @@ pub struct Arguments {
     /// Stop after this time, such as `10s` or `500ms`
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     duration: Option<bellows_config::Duration>,
-    /// How breaths are taken: nested, flat or native [default: `schedule` in [engine]]
+    /// Schedule of breaths: nested, flat or native [default: `schedule` in [engine]]
     ///
-    /// nested is the textbook loop, flat an array of calls, and native machine code generated for the network. Where native
-    /// is not possible, flat is used and the report says why.
+    /// nested is the textbook loop, flat an array of calls, and native machine code generated for the network. If
+    /// native is not possible, flat is used and the report says why.
     #[arg(long)]
     schedule: Option<Schedule>,
     /// Name for `show`, `top`, `stop` and others [default: `name` in [engine], or the file's]
@@ -67,7 +67,7 @@ impl Execute for Arguments {
             ));
         }
         if let Some(cpu) = self.cpu {
-            // What the file says of it does not matter, be it wrong.
+            // The option overrides the file's setting, even an invalid one.
             self.file.overrides.push(format!("engine.cpu={cpu}"));
         }
         let rich_errors = terminal::stderr_is_rich();
@@ -84,7 +84,7 @@ impl Execute for Arguments {
         pool::init(loaded.engine.pool_config())
             .map_err(|error| CommandError::Usage(format!("{error}{}", address_space_advice())))?;
         check_address_space()?;
-        // From here on there is something to clear up.
+        // From here on, errors need a clean-up.
         let terminal = ControllingTerminal::new();
         let signals = catch_signals()?;
         terminal::write_in_background();
@@ -106,7 +106,8 @@ impl Execute for Arguments {
             RunReport::new(runtime_dir.name(), outcome, stopped_by, terminal::lost_log_lines())
         });
         let printed = report.and_then(|report| {
-            // Where the report goes to a file or a program, why the run failed is still for the person at the terminal.
+            // If the report goes to a file or a program, the person at the terminal still needs the reason for a
+            // failure.
             if self.json || !terminal::shows_stdout() {
                 report.errors(terminal::stderr_is_rich()).iter().for_each(|error| terminal::fail(error));
             }
@@ -116,7 +117,7 @@ impl Execute for Arguments {
                 report.render(terminal::stdout_is_rich())
             };
             if bellows_apps::pcap_writer::has_stdout() {
-                terminal::complain(&text);
+                terminal::notice(&text);
             } else {
                 terminal::print(&text)?;
             }
@@ -128,27 +129,27 @@ impl Execute for Arguments {
     }
 }
 
-/// Address space that a run takes beside its pool: queues and tables, stacks, and 64 MiB for the allocator of each
+/// Address space that a run needs besides its pool: queues and tables, stacks, and 64 MiB for the allocator of each
 /// thread.
-const BESIDE_POOL: usize = 512 << 20;
+const OVERHEAD: usize = 512 << 20;
 
-/// Refuses to start where a limit leaves too little address space: later, an allocation that fails would abort.
+/// Rejects a limit that leaves too little address space. Otherwise a later allocation would fail and abort.
 fn check_address_space() -> Result<(), CommandError> {
     if getrlimit(Resource::As).current.is_none() {
         return Ok(());
     }
     let mut probe = Vec::<u8>::new();
-    match std::hint::black_box(&mut probe).try_reserve_exact(BESIDE_POOL) {
+    match std::hint::black_box(&mut probe).try_reserve_exact(OVERHEAD) {
         Ok(()) => Ok(()),
         Err(_) => Err(CommandError::Usage(format!(
             "too little address space: a run takes {} MiB beside its pool{}",
-            BESIDE_POOL >> 20,
+            OVERHEAD >> 20,
             address_space_advice()
         ))),
     }
 }
 
-/// What to do about the limit on address space, if there is one.
+/// The advice about the limit on address space, if there is one.
 fn address_space_advice() -> String {
     let Some(limit) = getrlimit(Resource::As).current else { return String::new() };
     format!(
@@ -158,7 +159,7 @@ fn address_space_advice() -> String {
     )
 }
 
-/// Gets the run its name: the one asked for, or one made from the file's that is free.
+/// Claims a name for the run: the requested one, or a free one made from the file's name.
 fn claim(asked: Option<&str>, config: &EngineConfig, file: &Path) -> Result<RuntimeDir, CommandError> {
     let mistake = |error: RuntimeDirError| CommandError::Usage(error.to_string());
     if let Some(name) = asked.or(config.name.as_deref()) {
@@ -175,7 +176,7 @@ fn claim(asked: Option<&str>, config: &EngineConfig, file: &Path) -> Result<Runt
     Err(CommandError::Usage(format!("a hundred networks named `{name}` are running; give this one a name with --name")))
 }
 
-/// A run's name, made from its file's.
+/// The name of a run, made from its file's name.
 fn name_of(file: &Path) -> String {
     RuntimeDir::name_from(&file.file_stem().unwrap_or_default().to_string_lossy())
 }

@@ -8,7 +8,7 @@ use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 
-const HOW: &str = "Write it beside your networks, and name it in the first line of each:
+const USAGE: &str = "Write it beside your networks, and name it in the first line of each:
 
     bellows schema > bellows.schema.json
 
@@ -16,14 +16,14 @@ const HOW: &str = "Write it beside your networks, and name it in the first line 
     links = [...]
 
 Editors that understand TOML by `taplo` (Even Better TOML for VS Code; Helix, Neovim, Zed, …) then complete keys, show
-what they mean, and underline mistakes of shape. `bellows check` finds the others.";
+their descriptions, and underline syntax and type errors. `bellows check` finds the others.";
 
 /// Print the JSON Schema of network files, for editors
 ///
-/// It describes a whole file: its top, the table [engine], and a table for each app type that this command knows, with
-/// descriptions, units, defaults and ranges (JSON Schema, draft 2020-12).
+/// The schema describes a whole file: its top level, the table [engine], and a table for each app type that this
+/// command knows, with descriptions, units, defaults and ranges (JSON Schema, draft 2020-12).
 #[derive(Debug, Args)]
-#[command(after_help = HOW)]
+#[command(after_help = USAGE)]
 pub struct Arguments {}
 
 impl Execute for Arguments {

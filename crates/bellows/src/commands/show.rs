@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use bellows_config::nearest;
 use bellows_inspect::networks::{self, Hang, Obstacle, Sample, State};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::{RuntimeDir, Snapshot};
 use clap::Args;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use crate::text::{count, span};
 
 /// Show a network's counters and costs
 ///
-/// Of a crashed network, what it left is shown. Without a part, these are apps, links, drops and counters.
+/// For a crashed network, its last counters are shown. Without a part, `show` prints apps, links, drops and counters.
 #[derive(Debug, Args)]
 #[command(visible_aliases = ["status", "stats"])]
 pub struct Arguments {
@@ -45,7 +45,7 @@ pub struct Arguments {
     hot: hot::Options,
 }
 
-/// What can be shown alone.
+/// The parts that `show` can print alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Apps,
@@ -62,12 +62,12 @@ pub enum Part {
     Status,
 }
 
-/// The parts, by name, and what each shows.
+/// The parts by name, with a description of each.
 const PARTS: &[(&str, Part, &str)] = &[
-    ("run", Part::Run, "what each app costs"),
+    ("run", Part::Run, "the cost of each app"),
     ("latency", Part::Latency, "how long packets and breaths take"),
-    ("hot", Part::Hot, "the functions and instructions in which time is spent, by samples"),
-    ("counters", Part::Counters, "every counter that is not 0, and what it counts"),
+    ("hot", Part::Hot, "the hottest functions and instructions, by samples"),
+    ("counters", Part::Counters, "every counter that is not 0, with its description"),
     ("apps", Part::Apps, "packets in and out of each app"),
     ("links", Part::Links, "packets through each link"),
     ("interfaces", Part::Interfaces, "apps that connect the network to the outside: their state, counters and rates"),
@@ -75,10 +75,10 @@ const PARTS: &[(&str, Part, &str)] = &[
     ("config", Part::Config, "the network file as it was read"),
     ("breath", Part::Breath, "the calls of a breath in order, and their machine code"),
     ("vhost", Part::Vhost, "virtio devices: sockets, negotiated features, rings and their counters"),
-    ("status", Part::Status, "what apps say of their own state"),
+    ("status", Part::Status, "the state that each app reports"),
 ];
 
-/// The parts, each with what it shows, in words.
+/// The list of parts and their descriptions, as help text.
 pub fn parts() -> Vec<(&'static str, &'static str)> {
     PARTS.iter().map(|(name, _, what)| (*name, *what)).collect()
 }
@@ -94,19 +94,19 @@ fn part(name: &str) -> Option<Part> {
 }
 
 impl Arguments {
-    /// Which part (all without one) of which network. A single word that names no part is a network's name.
+    /// The part (or all) and the network. A single word that is not a part is a network's name.
     fn read(&self) -> Result<(Option<Part>, Option<&str>), CommandError> {
         let (first, second) = (self.first.as_deref(), self.second.as_deref());
         match (first.map(|word| (word, part(word))), second.map(|word| (word, part(word)))) {
             (None, _) => Ok((None, None)),
             (Some((_, Some(part))), name) => Ok((Some(part), name.map(|(name, _)| name))),
-            // The other way round can mean but one thing.
+            // With the arguments swapped there is only one meaning.
             (Some((name, None)), Some((_, Some(part)))) => Ok((Some(part), Some(name))),
             (Some((name, None)), None) => {
                 let names: Vec<String> = RuntimeDir::all().iter().map(RuntimeDir::name).collect();
-                // What follows an `@` says which of a network's runs is meant.
+                // The suffix after `@` selects one of a network's runs.
                 let network = name.split('@').next().unwrap_or(name);
-                if RuntimeDir::all().iter().any(|runtime_dir| runtime_dir.is_called(network)) {
+                if RuntimeDir::all().iter().any(|runtime_dir| runtime_dir.has_name(network)) {
                     return Ok((None, Some(name)));
                 }
                 Err(CommandError::Usage(unknown(name, &names)))
@@ -116,7 +116,7 @@ impl Arguments {
     }
 }
 
-/// What is said to a word that is neither a part nor the name of one of these networks.
+/// The error for a word that is neither a part nor one of these networks.
 fn unknown(word: &str, networks: &[String]) -> String {
     let names = || PARTS.iter().map(|(name, ..)| *name);
     let meant = match nearest(word, names().chain(networks.iter().map(String::as_str))) {
@@ -130,7 +130,7 @@ fn unknown(word: &str, networks: &[String]) -> String {
     format!(
         "`{word}` is neither a part of `show` nor a network{meant} (parts: {}{running}; {})",
         names().collect::<Vec<_>>().join(", "),
-        networks::where_looked()
+        networks::searched_places()
     )
 }
 
@@ -164,7 +164,7 @@ impl Execute for Arguments {
     }
 }
 
-/// Shows the parts that are tables of one look at the counters.
+/// Shows the parts that are tables made from one snapshot of the counters.
 fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Result<ExitCode, CommandError> {
     let (name, state, pid) = (runtime_dir.name(), networks::state(&runtime_dir), runtime_dir.process());
     let user = runtime_dir.user();
@@ -202,7 +202,7 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
             if drops.is_empty() { "nothing was dropped\n".to_owned() } else { drops.render(rich) }
         }
         Some(Part::Config) => {
-            let text = harmless(config);
+            let text = sanitize(config);
             terminal::print_verbatim(&if text.ends_with('\n') { text } else { text + "\n" })?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -212,15 +212,15 @@ fn execute_tables(runtime_dir: RuntimeDir, part: Option<Part>, json: bool) -> Re
                 Some(pid) => format!("{name}: running for {} (process {pid})", span(sample.uptime())),
                 None => format!("{name}: crashed (process {})", counters.pid),
             };
-            let (source, trouble) = (harmless(&counters.source), networks::trouble(&sample, state));
-            format!("{head}, {source}\n{trouble}\n{}\n{}", report::counters(counters, rich), engine(counters))
+            let (source, problems) = (sanitize(&counters.source), networks::problems(&sample, state));
+            format!("{head}, {source}\n{problems}\n{}\n{}", report::counters(counters, rich), engine(counters))
         }
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says that what is shown is the last that there was.
+/// Says that the figures are the last that the network left.
 fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
     let pid = counters.pid;
     match state {
@@ -228,11 +228,11 @@ fn say_if_not_running(name: &str, state: State, counters: &Snapshot) {
         State::Stopped => {
             terminal::warn(&format!("`{name}` (process {pid}): {}\n", Obstacle::Stopped.advice(name, pid)));
         }
-        State::Crashed => terminal::warn(&format!("`{name}` (process {pid}) has crashed; this is what it left\n")),
+        State::Crashed => terminal::warn(&format!("`{name}` (process {pid}) has crashed; this is its last state\n")),
     }
 }
 
-/// What was dropped, as the table of `show errors` has it.
+/// The rows of `show errors`: drops by app and reason.
 fn errors(counters: &Snapshot) -> Vec<Value> {
     let of_app = |(removed, app): (bool, &bellows_observe::AppCounts)| {
         let drops = app.drops.iter().filter(|(_, packets)| **packets > 0);
@@ -251,7 +251,7 @@ fn errors(counters: &Snapshot) -> Vec<Value> {
     apps.flat_map(of_app).chain(links).chain(forgotten).collect()
 }
 
-/// The engine's own counters, in a line.
+/// The engine's own counters, on one line.
 fn engine(counters: &Snapshot) -> String {
     format!(
         "schedule {}; {} breaths, {} of them idle; {} sleeps; {} of {} buffers in use; {} reloads{}\n",
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_answered_with_the_parts() {
+    fn a_typo_is_answered_with_the_parts() {
         let said = unknown("latnecy", &["one".to_owned(), "two".to_owned()]);
         for wanted in ["did you mean `latency`?", "run, latency, hot", "networks: one, two"] {
             assert!(said.contains(wanted), "{said}");

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use bellows_capture::{Error, ErrorKind, Interface, LinkType, OutputFormat, Record, Writer, WriterOptions};
 use bellows_engine::TapRecord;
-use bellows_inspect::control::frame::{Frame, Why};
+use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Connection, Reply, Request};
 use bellows_inspect::journey::summary;
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_wire::EthernetFrame;
 use clap::Args;
 use serde_json::json;
@@ -21,17 +21,18 @@ use crate::command_error::CommandError;
 use crate::subcommand::{Execute, Program};
 use crate::terminal;
 use crate::text::{count, date_and_time, plural};
-use crate::watch::{Happened, Status, catch_signals, on_broken_pipe, on_signal};
+use crate::watch::{EventFlag, Status, catch_signals, on_broken_pipe, on_signal};
 
 /// Print or capture the packets of a link of a running network
 ///
-/// Without -w each packet is a line as `tcpdump -n -tttt` prints it, with the time in UTC; with -e it begins with the
-/// Ethernet addresses.
+/// Without -w each packet is printed on a line as `tcpdump -n -tttt` does, with the time in UTC; with -e the line
+/// begins with the Ethernet addresses.
 ///
 /// The link is written as in the network file: `bellows tap NAME 'a.output -> b.input' -w - | tcpdump -n -r -`. The
-/// capture ends after so many packets, with Ctrl-C, when nobody reads it any more, or with the link. A network runs a
-/// little slower while a link is captured, and never waits for the capture: packets that cannot be stored in time are
-/// missed, and counted. It gives up with the reason when the process is stopped or an app hangs for five seconds.
+/// capture ends after the given number of packets, with Ctrl-C, when its reader closes the pipe, or with the link. A
+/// network runs a little slower while a link is captured, and never waits for the capture: packets that cannot be
+/// stored in time are missed, and counted. If the process is stopped or an app hangs for five seconds, the command
+/// gives up and prints the reason.
 #[derive(Debug, Args)]
 #[command(allow_missing_positional = true)]
 pub struct Arguments {
@@ -58,14 +59,14 @@ pub struct Arguments {
     snap_length: u32,
 }
 
-/// The name of a file that stands for standard output.
+/// The file name that stands for standard output.
 const STDOUT: &str = "-";
 
 /// How a capture ended.
 enum End {
-    /// With a word from the other side, or after as many packets as were wanted.
-    Told(Why),
-    /// Nobody reads it any more.
+    /// With a message from the other side, or after the requested number of packets.
+    Told(TapEnd),
+    /// The reader has closed the pipe.
     Unread,
 }
 
@@ -84,7 +85,7 @@ impl Execute for Arguments {
         let signals = catch_signals()?;
         let (reply, mut connection) = Connection::open(&runtime_dir, &request)?;
         if reply != Reply::Tapping {
-            return Err(CommandError::Failed(format!("an answer to something else came: {reply:?}")));
+            return Err(CommandError::Failed(format!("unexpected reply: {reply:?}")));
         }
         let interrupted = on_signal(signals, connection.hangup()?);
         let mut capture = Capture { packets: 0, missed: 0, foreign: 0, status: Status::hidden() };
@@ -108,26 +109,26 @@ impl Execute for Arguments {
         };
         let end = match end {
             Err((true, _)) => End::Unread,
-            Ok(Why::Wished) if unread.get() => End::Unread,
+            Ok(TapEnd::Requested) if unread.get() => End::Unread,
             why => End::Told(why.map_err(|(_, error)| CommandError::Failed(error))?),
         };
         let given_up = connection.given_up().map(str::to_owned);
         let why = match end {
             _ if given_up.is_some() => String::new(),
-            // Who has closed a pipe wants to hear no more; who has pressed Ctrl-C does.
+            // After a closed pipe nobody reads a summary; after Ctrl-C somebody does.
             End::Unread if !interrupted.get() => return Ok(ExitCode::SUCCESS),
-            End::Told(Why::Wished) | End::Unread => String::new(),
-            End::Told(Why::Gone) => format!("`{link}` is gone\n"),
-            End::Told(Why::Over) => format!("`{}` has ended\n", runtime_dir.name()),
+            End::Told(TapEnd::Requested) | End::Unread => String::new(),
+            End::Told(TapEnd::Gone) => format!("`{link}` is gone\n"),
+            End::Told(TapEnd::Over) => format!("`{}` has ended\n", runtime_dir.name()),
         };
         let Capture { packets, missed, foreign, status } = capture;
         drop(status);
         let foreign = match foreign {
             0 => String::new(),
-            _ => format!(", {} left out for having another link type than the first", count(foreign)),
+            _ => format!(", {} left out: not the link type of the first packet", count(foreign)),
         };
         let packets = plural(packets, "packet");
-        terminal::complain(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
+        terminal::notice(&format!("{why}{packets} captured, {} missed{foreign}\n", count(missed)));
         match given_up {
             Some(reason) => {
                 Err(CommandError::Failed(format!("no more packets come from `{}`: {reason}", runtime_dir.name())))
@@ -137,12 +138,12 @@ impl Execute for Arguments {
     }
 }
 
-/// Where a capture goes.
+/// The output of a capture.
 struct Destination {
     file: File,
     name: String,
-    /// Whether it is a pipe that nobody reads any more.
-    unread: Happened,
+    /// Whether it is a pipe whose reader is gone.
+    unread: EventFlag,
     status: Status,
 }
 
@@ -158,11 +159,11 @@ impl Destination {
         let name = path.display().to_string();
         let refused = |error| CommandError::Usage(format!("{name} cannot be written: {error}"));
         let file = File::create(path).map_err(refused)?;
-        Ok(Destination { file, name, unread: Happened::default(), status: Status::on_terminal() })
+        Ok(Destination { file, name, unread: EventFlag::default(), status: Status::on_terminal() })
     }
 }
 
-/// Begins a capture.
+/// Starts a capture.
 fn start<W: Write>(sink: W, name: &str, snap_length: u32, link_type: LinkType) -> Result<Writer<W>, Error> {
     let options = WriterOptions { format: OutputFormat::PcapNanoseconds, snap_length, ..WriterOptions::default() };
     Writer::new(sink, name, options, &[Interface::new(link_type)])
@@ -172,25 +173,24 @@ fn start<W: Write>(sink: W, name: &str, snap_length: u32, link_type: LinkType) -
 struct Capture {
     packets: u64,
     missed: u64,
-    /// Packets of another link type than the first one's, which is that of the file.
+    /// Packets whose link type differs from that of the first packet, which is that of the file.
     foreign: u64,
     status: Status,
 }
 
-/// Asks for the next frame; without one, the run is over.
+/// Asks for the next frame. Without one, the run is over.
 fn next(stream: &mut impl Read) -> Frame {
-    Frame::read(stream).ok().flatten().unwrap_or(Frame::End(Why::Over))
+    Frame::read(stream).ok().flatten().unwrap_or(Frame::End(TapEnd::Over))
 }
 
 impl Capture {
-    /// Writes what comes, up to so many packets. The first one tells of which link type the file is; without any it is of
-    /// Ethernet.
+    /// Writes up to this number of packets. The first one sets the file's link type; without packets it is Ethernet.
     fn write<W: Write>(
         &mut self,
         connection: &mut Connection,
         start: impl FnOnce(LinkType) -> Result<Writer<W>, Error>,
         most: Option<u64>,
-    ) -> Result<Why, Error> {
+    ) -> Result<TapEnd, Error> {
         let stream = connection.stream(None);
         let mut frame = next(stream);
         while let Frame::Missed(so_far) = frame {
@@ -213,17 +213,17 @@ impl Capture {
                 break;
             }
             if stream.buffer().is_empty() {
-                // Nothing more has come: what there is should be seen.
+                // The queue is empty: show the packets so far.
                 writer.flush()?;
                 self.show();
             }
             frame = next(stream);
         }
-        writer.flush().map(|()| Why::Wished)
+        writer.flush().map(|()| TapEnd::Requested)
     }
 
-    /// Prints a line for each packet that comes, up to so many. What has come is seen at once.
-    fn print(&mut self, connection: &mut Connection, arguments: &Arguments) -> io::Result<Why> {
+    /// Prints a line for each packet, up to this number, without delay.
+    fn print(&mut self, connection: &mut Connection, arguments: &Arguments) -> io::Result<TapEnd> {
         let stream = connection.stream(None);
         let mut out = io::BufWriter::new(io::stdout().lock());
         while arguments.count.is_none_or(|most| self.packets < most) {
@@ -239,7 +239,7 @@ impl Capture {
                 Frame::End(why) => return out.flush().map(|()| why),
             }
         }
-        out.flush().map(|()| Why::Wished)
+        out.flush().map(|()| TapEnd::Requested)
     }
 
     fn show(&mut self) {
@@ -248,7 +248,7 @@ impl Capture {
     }
 }
 
-/// A packet in one line.
+/// A packet on one line.
 fn line(record: &TapRecord, arguments: &Arguments) -> String {
     let TapRecord { at, length, link_type, bytes } = record;
     let summary = summary(*link_type, bytes, *length);
@@ -264,7 +264,7 @@ fn line(record: &TapRecord, arguments: &Arguments) -> String {
         Some(frame) => format!("{} > {}, length {length}: ", frame.src(), frame.dst()),
         None => String::new(),
     };
-    harmless(&format!("{} {addresses}{summary}", date_and_time(*at)))
+    sanitize(&format!("{} {addresses}{summary}", date_and_time(*at)))
 }
 
 fn is_broken_pipe(error: &Error) -> bool {

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_inspect::networks::{self, State};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_inspect::timeline::{
-    Breath, Cause, Compared, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
+    Breath, Cause, ComparedCall, History, Incident, Late, Row, Slow, Span, Usual, rows, slowest, suspects, trace,
 };
 use bellows_observe::RuntimeDir;
 use bellows_observe::timeline::{Event, Recording};
@@ -24,9 +24,9 @@ use crate::text::{Align, Table, UNKNOWN, count, nanos, percent, plural, scaled, 
 
 /// Show the slowest breaths of a network's last seconds
 ///
-/// An engine records whole breaths, at a rate that adapts, and besides all sleeps and reloads, in a ring in its folder: what is old
-/// makes room for what is new. A breath's time is compared with the median of all that are recorded, and each call's with
-/// that of the same app's calls.
+/// An engine records whole breaths, at a rate that adapts, and also all sleeps and reloads, in a ring buffer in its
+/// folder: new events overwrite old ones. The time of a breath is compared with the median of all recorded breaths, and
+/// the time of a call with the median of the same app's calls.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The network's name, if several run
@@ -51,14 +51,14 @@ pub struct Arguments {
     export: Option<PathBuf>,
 }
 
-/// How many things that made breaths slow are listed.
-const MAX_SUSPECTS: usize = 6;
+/// The maximum number of causes to list.
+const MAX_CAUSES: usize = 6;
 
-/// Why there may be none.
+/// The reason for which there may be no timeline.
 const NO_TIMELINE: &str = "without `sampling` in [engine] none is written";
 
-/// How far to look back if nobody says so.
-const LAST: Duration = Duration::from_secs(5);
+/// How far to look back by default.
+const DEFAULT_SPAN: Duration = Duration::from_secs(5);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
@@ -70,7 +70,7 @@ impl Execute for Arguments {
         let mut events = recording.events();
         let mut history = History::of(&events);
         let usual = Usual::of(&history);
-        let last = self.last.map(Duration::from).or(self.export.is_none().then_some(LAST));
+        let last = self.last.map(Duration::from).or(self.export.is_none().then_some(DEFAULT_SPAN));
         let end = history.span().map_or(0, |span| span.end);
         let start = last.map_or(0, |last| end.saturating_sub(last.as_nanos().try_into().unwrap_or(u64::MAX)));
         history.forget_before(start);
@@ -90,30 +90,30 @@ impl Execute for Arguments {
     }
 }
 
-/// What is to be seen of a recording.
+/// The report on a recording.
 struct View {
     name: String,
     user: String,
     state: State,
-    /// What was recorded within the time to look at.
+    /// The part of the recording within the time span.
     history: History,
-    /// What is usual in all that was recorded.
+    /// The usual times in the whole recording.
     usual: Usual,
-    /// The events within the time to look at.
+    /// The events within the time span.
     events: Vec<Event>,
-    /// When that begins.
+    /// The start of the time span.
     start: u64,
 }
 
 impl View {
-    /// The time that was looked at, as far as there was something to see.
+    /// The length of the time span, as far as the recording covers it.
     fn span(&self) -> Option<Span> {
         let seen = self.history.span()?;
         Some(seen.within(Span { start: self.start, end: seen.end }))
     }
 
     fn export(&self, file: &Path, runtime_dir: &RuntimeDir) -> Result<ExitCode, CommandError> {
-        let pid = networks::open(runtime_dir.look())?.directory().pid;
+        let pid = networks::open(runtime_dir.for_reading())?.directory().pid;
         let text = trace(&self.history, &self.name, pid);
         if file == Path::new("-") {
             terminal::print(&text)?;
@@ -123,7 +123,7 @@ impl View {
             CommandError::Usage(format!("cannot write {}: {error}; check the folder", file.display()))
         })?;
         let seconds = self.span().map_or(0, Span::nanos);
-        terminal::complain(&format!(
+        terminal::notice(&format!(
             "wrote {} of {} to {}; https://ui.perfetto.dev and chrome://tracing open it\n",
             plural(self.history.breaths.len() as u64, "breath"),
             span(Duration::from_nanos(seconds)),
@@ -199,7 +199,7 @@ impl View {
         text
     }
 
-    /// What made all slow breaths slow.
+    /// The causes of all slow breaths.
     fn suspects(&self, rich: bool) -> String {
         let suspects = suspects(&self.history, &self.usual);
         let all: u64 = suspects.iter().map(|suspect| suspect.breaths).sum();
@@ -212,19 +212,19 @@ impl View {
             ("SHARE", Align::Right),
             ("USUAL SHARE OF THE TIME", Align::Right),
         ]);
-        for suspect in suspects.iter().take(MAX_SUSPECTS) {
+        for suspect in suspects.iter().take(MAX_CAUSES) {
             let share = suspect.breaths as f64 / all as f64;
             table.row([name(&suspect.cause), count(suspect.breaths), percent(share), percent(suspect.usual_share)]);
         }
         format!(
             "\n{} took more than twice the median:\n{}\
-             What comes from outside the apps, such as the system running something else, strikes by the usual share.\n",
+             Delays from outside the apps, such as other processes, hit each app by its usual share of the time.\n",
             plural(all, "breath"),
             table.render(rich)
         )
     }
 
-    /// What made a breath slow, in words.
+    /// The cause of a slow breath, in words.
     fn why(&self, slow: &Slow) -> String {
         match (&slow.cause, slow.culprit()) {
             (Some(Cause::Between), _) => format!(
@@ -247,7 +247,7 @@ impl View {
     }
 }
 
-/// What made breaths slow, in words.
+/// A cause of slow breaths, in words.
 fn name(cause: &Cause) -> String {
     match cause {
         Cause::App { app, entry } => format!("{entry} of {app}"),
@@ -255,12 +255,12 @@ fn name(cause: &Cause) -> String {
     }
 }
 
-/// What an app did that made a breath slow.
-fn blame_call(call: &Compared) -> String {
+/// The app's call that made a breath slow.
+fn blame_call(call: &ComparedCall) -> String {
     let mut text = format!(
         "the {} of `{}` took {} for {}",
         call.entry,
-        harmless(&call.app),
+        sanitize(&call.app),
         nanos(call.nanos),
         plural(call.packets, "packet")
     );
@@ -302,14 +302,14 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// The time of the day in UTC, as the log has it, to the microsecond.
+/// The time of day in UTC, in the log's format, to the microsecond.
 fn moment(at: u64) -> String {
     let mut time = time_of_day(at);
     time.truncate("12:34:56.123456".len());
     time
 }
 
-/// As [`moment`], to the millisecond.
+/// Like [`moment`], to the millisecond.
 fn to_millis(at: u64) -> String {
     let mut time = moment(at);
     time.truncate("12:34:56.123".len());
@@ -331,12 +331,12 @@ fn incidents(row: &Row) -> String {
     reloads.chain(panics).chain(late).collect::<Vec<_>>().join(", ")
 }
 
-/// A breath that took longer than it may.
+/// A breath that exceeded `breath_limit`.
 fn describe_late(late: &Late) -> String {
     let time = nanos(late.nanos);
     match &late.app {
         _ if late.standstill => format!("no breath for {time}, because the process stood still"),
-        Some(app) => format!("a breath of {time} in `{}`", harmless(app)),
+        Some(app) => format!("a breath of {time} in `{}`", sanitize(app)),
         None => format!("a breath of {time} in none of the apps"),
     }
 }
@@ -346,11 +346,11 @@ fn describe_breath(breath: &Breath) -> String {
     let mut text = format!("{}  breath {} ({how})\n", moment(breath.span.start), nanos(breath.nanos));
     for call in &breath.calls {
         let (at, packets) = (moment(call.span.start), plural(call.packets.into(), "packet"));
-        let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, harmless(&call.app), nanos(call.nanos));
+        let _ = writeln!(text, "{at}    {} {}  {}, {packets}", call.entry, sanitize(&call.app), nanos(call.nanos));
     }
     for drops in &breath.drops {
         let (at, packets) = (moment(drops.at), plural(drops.packets.into(), "packet"));
-        let _ = writeln!(text, "{at}    {} dropped {packets}", harmless(&drops.app));
+        let _ = writeln!(text, "{at}    {} dropped {packets}", sanitize(&drops.app));
     }
     text
 }
@@ -361,7 +361,7 @@ fn describe_incident(at: Span, incident: &Incident) -> String {
         Incident::Reload { dropped } => {
             format!("reload in {}, {} dropped", nanos(at.nanos()), plural((*dropped).into(), "packet"))
         }
-        Incident::Panic { app } => format!("panic of {}", harmless(app)),
+        Incident::Panic { app } => format!("panic of {}", sanitize(app)),
         Incident::Late(late) => {
             let on_processor = late.on_processor_micros.map(|micros| nanos(u64::from(micros) * 1_000));
             let on_processor = on_processor.map(|time| format!(", {time} of it on the processor"));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_app_is_named_with_what_is_usual() {
+    fn a_slow_app_is_named_with_its_usual_time() {
         let events = recorded(20_000, |number, breath| {
             let start = breath[2].start;
             if number % 5_000 == 70 {
@@ -436,9 +436,9 @@ mod tests {
     }
 
     proptest! {
-        /// A damaged recording can be printed, and cannot drive the terminal.
+        /// A damaged recording can be printed, and cannot control the terminal.
         #[test]
-        fn whatever_was_recorded_can_be_printed(events in any_events()) {
+        fn any_recording_can_be_printed(events in any_events()) {
             let view = view(&events);
             let text = view.render(&arguments(true), false) + &view.json(&arguments(true)).to_string();
             prop_assert!(!text.contains('\u{1b}'), "{text}");

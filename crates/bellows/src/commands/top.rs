@@ -23,8 +23,8 @@ use rows::View;
 
 /// Watch the rates, drops and costs of a running network
 ///
-/// On a terminal, keys scroll, sort and switch between apps and links; the last line names them. If standard output is not
-/// a terminal, a table is printed at every interval.
+/// On a terminal, keys scroll, sort and switch between apps and links; the last line lists them. If standard output is
+/// not a terminal, a table is printed at every interval.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The network's name, if several run
@@ -51,11 +51,11 @@ enum TopEvent {
     Signal,
 }
 
-/// The shortest interval: a terminal shows no more, and counters need some time to change.
-const SHORTEST: Duration = Duration::from_millis(50);
+/// The minimum interval: a terminal cannot show more, and counters need some time to change.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// After this time comes the first update, which should not keep anybody waiting.
-const FIRST: Duration = Duration::from_millis(250);
+/// The time until the first update, short so that the user need not wait.
+const FIRST_UPDATE: Duration = Duration::from_millis(250);
 
 impl Execute for Arguments {
     fn execute(self, _: &Program) -> Result<ExitCode, CommandError> {
@@ -69,9 +69,9 @@ impl Execute for Arguments {
             before: None,
         };
         source.before = Some(Sample::take(&mut source.observer));
-        let interval = self.interval.std().max(SHORTEST);
+        let interval = self.interval.std().max(MIN_INTERVAL);
         let is_exact = (self.once && was_running) || self.json;
-        let first = if is_exact { interval } else { interval.min(FIRST) };
+        let first = if is_exact { interval } else { interval.min(FIRST_UPDATE) };
         let page = Page::sorted_by(self.sort.as_deref());
         let to_screen = !self.once && !self.json && io::stdout().is_terminal() && io::stdin().is_terminal();
         let end = match to_screen {
@@ -79,7 +79,7 @@ impl Execute for Arguments {
             false => print(&mut source, &page, first, interval, &self)?,
         };
         if let Some(end) = end {
-            terminal::complain(&format!("`{}` has {end}\n", source.name));
+            terminal::notice(&format!("`{}` has {end}\n", source.name));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -89,7 +89,7 @@ impl Execute for Arguments {
     }
 }
 
-/// Where updates come from.
+/// The source of updates.
 struct Source {
     name: String,
     user: String,
@@ -100,7 +100,7 @@ struct Source {
 }
 
 impl Source {
-    /// What is so now, and has happened since the last update.
+    /// The current state, and the changes since the last update.
     fn update(&mut self) -> View {
         let after = Sample::take(&mut self.observer);
         let before = self.before.replace(after.clone()).unwrap_or_else(|| after.clone());
@@ -112,7 +112,7 @@ impl Source {
     }
 }
 
-/// Prints updates until nobody reads them; how the network ended, if it did.
+/// Prints updates until their reader is gone. Returns how the network ended, if it did.
 fn print(
     source: &mut Source,
     page: &Page,
@@ -139,7 +139,7 @@ fn print(
     }
 }
 
-/// Shows updates on a screen of their own until somebody quits; how the network ended, if it did.
+/// Shows updates in full-screen mode until the user quits. Returns how the network ended, if it did.
 fn watch(
     source: &mut Source,
     mut page: Page,
@@ -175,7 +175,7 @@ fn watch(
     }
 }
 
-/// Keys, signals and new sizes of the terminal.
+/// Keys, signals and size changes of the terminal.
 fn events() -> Result<Receiver<TopEvent>, CommandError> {
     let (sender, events) = channel();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGWINCH])?;

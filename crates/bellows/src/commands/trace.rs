@@ -4,10 +4,10 @@ use std::io::BufRead;
 use std::process::ExitCode;
 
 use bellows_engine::MAX_TRACED;
-use bellows_inspect::control::{Connection, OBSTACLE_PATIENCE, Reply, Request, TraceEnd, TraceLine};
+use bellows_inspect::control::{Connection, OBSTACLE_TIMEOUT, Reply, Request, TraceEnd, TraceLine};
 use bellows_inspect::journey::Journeys;
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use clap::Args;
 use serde_json::json;
@@ -20,10 +20,10 @@ use crate::watch::{Status, catch_signals, on_signal};
 
 /// Follow packets through a running network: each app, link and time
 ///
-/// Each packet is described as tcpdump does, once and where it has changed. Copies are branches under one number.
-/// The command ends when all packets have ended, when the time is over, or with Ctrl-C; packets that are still in an
-/// app are said to be so. It gives up with the reason when the process is stopped or an app hangs. A network runs a little
-/// slower while packets are followed.
+/// Each packet is described in tcpdump's format, once and wherever it has changed. Copies are branches under one
+/// number. The command ends when all packets have ended, when the time is over, or with Ctrl-C; it names the app of
+/// each packet that has not ended. If the process is stopped or an app hangs, the command gives up and prints the
+/// reason. A network runs a little slower while packets are followed.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The network's name, if several run
@@ -57,7 +57,7 @@ impl Execute for Arguments {
         let signals = catch_signals()?;
         let (reply, mut connection) = Connection::open(&runtime_dir, &request)?;
         if reply != Reply::Tracing {
-            return Err(CommandError::Failed(format!("an answer to something else came: {reply:?}")));
+            return Err(CommandError::Failed(format!("unexpected reply: {reply:?}")));
         }
         on_signal(signals, connection.hangup()?);
         let (journeys, end) = listen(&mut connection, &self)?;
@@ -68,18 +68,18 @@ impl Execute for Arguments {
         if given_up.is_none()
             && let Some(comment) = comment(&self, &name, journeys.packets(), end)
         {
-            terminal::complain(&harmless(&format!("{comment}\n")));
+            terminal::notice(&sanitize(&format!("{comment}\n")));
         }
         if self.json {
             let complete = end == TraceEnd::Complete && journeys.are_over();
             let report = json!({ "name": name, "complete": complete, "packets": journeys.to_json() });
             terminal::print(&format!("{report:#}\n"))?;
         } else {
-            terminal::print(&harmless(&journeys.render()))?;
+            terminal::print(&sanitize(&journeys.render()))?;
         }
         match given_up {
             Some(why) => Err(CommandError::Failed(format!(
-                "{} of {} came from `{name}`, and no more will: {why}",
+                "{} of {} came from `{name}`: {why}",
                 journeys.packets(),
                 plural(self.count as u64, "packet")
             ))),
@@ -92,13 +92,13 @@ impl Execute for Arguments {
     }
 }
 
-/// What keeps a network from sending packets, and how to remove it.
+/// The reason why a network sends no packets, and the remedy.
 fn obstacle(runtime_dir: &RuntimeDir, name: &str) -> Option<String> {
     let pid = runtime_dir.process()?;
     Some(networks::obstacle(runtime_dir)?.advice(name, pid))
 }
 
-/// What is to be said of how a trace ended after so many packets.
+/// The note on how a trace ended after this many packets.
 fn comment(arguments: &Arguments, name: &str, packets: usize, end: TraceEnd) -> Option<String> {
     let whom = match &arguments.app {
         Some(app) => format!("a packet that app `{app}` sends"),
@@ -109,35 +109,35 @@ fn comment(arguments: &Arguments, name: &str, packets: usize, end: TraceEnd) -> 
         TraceEnd::Complete => None,
         TraceEnd::Over => Some(format!("`{name}` has ended")),
         TraceEnd::Gone => Some(format!("`{}` is gone", arguments.app.as_deref().unwrap_or(name))),
-        TraceEnd::Steps => Some("packets take too many steps to be followed any longer".to_owned()),
+        TraceEnd::Steps => Some("the packets take too many steps to follow them further".to_owned()),
         TraceEnd::Time if packets == 0 => Some(format!("waited {until} for {whom}, and none came")),
-        TraceEnd::Wished if packets == 0 => Some(format!("waited for {whom}, and none came")),
-        TraceEnd::Time | TraceEnd::Wished if packets < arguments.count => {
+        TraceEnd::Requested if packets == 0 => Some(format!("waited for {whom}, and none came")),
+        TraceEnd::Time | TraceEnd::Requested if packets < arguments.count => {
             Some(format!("{packets} of {} came", plural(arguments.count as u64, "packet")))
         }
-        TraceEnd::Time | TraceEnd::Wished => None,
+        TraceEnd::Time | TraceEnd::Requested => None,
     }
 }
 
-/// Collects what comes, and why it ended.
+/// Collects the steps, and the reason for the end.
 fn listen(connection: &mut Connection, arguments: &Arguments) -> Result<(Journeys, TraceEnd), CommandError> {
     let mut journeys = Journeys::default();
     let mut status = Status::on_terminal();
     let Arguments { count, duration, .. } = arguments;
-    // The other side ends it when the time is over; if it does not, it cannot.
-    let stream = connection.stream(Some(duration.std().saturating_add(OBSTACLE_PATIENCE)));
+    // The other side ends the trace when the time is over. If it does not, it hangs.
+    let stream = connection.stream(Some(duration.std().saturating_add(OBSTACLE_TIMEOUT)));
     let mut line = String::new();
     loop {
         status.update(|| format!("{} of {} on their way", journeys.packets(), plural(*count as u64, "packet")));
         line.clear();
-        // Whoever ends in the middle of a line has no last words either.
+        // A process that ends in the middle of a line sends no reason.
         if stream.read_line(&mut line).is_err() || !line.ends_with('\n') {
             return Ok((journeys, TraceEnd::Over));
         }
         match serde_json::from_str(&line) {
             Ok(TraceLine::Hop { hop, to }) => journeys.add(hop, to),
             Ok(TraceLine::End { why }) => return Ok((journeys, why)),
-            Err(error) => return Err(CommandError::Failed(format!("what came is no step of a packet: {error}"))),
+            Err(error) => return Err(CommandError::Failed(format!("the reply is not a step of a packet: {error}"))),
         }
     }
 }

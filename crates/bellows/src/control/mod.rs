@@ -1,5 +1,5 @@
-//! The engine's side of the control socket: a Unix socket beside a running engine's counters, over which other processes
-//! ask it for what only it can do. What goes over it, and the side that asks, are in `bellows-inspect`.
+//! The engine's side of the control socket: a Unix socket beside a running engine's counters. Other processes send it
+//! requests that only the engine can answer. The protocol and the client are in `bellows-inspect`.
 
 mod server;
 mod stream;

@@ -1,8 +1,7 @@
-//! The side that answers, in the engine's process.
+//! The server of the control socket, in the engine's process.
 //!
-//! Each client has a thread of its own, so that a slow one holds up nobody else; they share nothing with the
-//! engine's thread but what a reload needs. Lines have a greatest length, clients a greatest number, and a line that
-//! does not come in time ends its connection.
+//! Each client has a thread of its own, so a slow client delays neither another client nor the engine. The length of
+//! lines and the number of clients are limited, and a line that does not arrive in time ends its connection.
 
 use std::fs::{self, Permissions};
 use std::io::{self, Read, Write};
@@ -18,23 +17,23 @@ use bellows_inspect::control::{MAX_REQUEST, Reply, Request, line_of};
 
 use super::stream::{Listener, Stream};
 
-/// The most clients at a time.
+/// The maximum number of clients at a time.
 const MAX_CLIENTS: usize = 32;
 
-/// How long a request may take to arrive, or a reply to be taken.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout for receiving a request and for sending a reply.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the server needs of the process that it is in.
+/// The server's view of its process.
 pub trait Engine: Send + Sync + 'static {
-    /// Does what a client asks for.
+    /// Carries out a client's request.
     fn answer(&self, request: Request) -> Answer;
 }
 
-/// What a client gets.
+/// The reply to a client.
 pub enum Answer {
-    /// A line.
+    /// One line.
     Reply(Reply),
-    /// A line, and all that comes behind it until one of both sides ends it. Then the connection is closed.
+    /// A line, then a stream until one of the two sides ends it. Then the connection is closed.
     Stream(Reply, Stream),
 }
 
@@ -44,10 +43,10 @@ impl From<Reply> for Answer {
     }
 }
 
-/// Listens at `path` for as long as the process lives. The socket is its owner's alone (mode 0700).
+/// Listens at `path` until the process ends. Only the owner may use the socket (mode 0700).
 ///
 /// # Errors
-/// Those of making a socket; a path of more than 107 bytes is one.
+/// Those of making a socket, such as a path of more than 107 bytes.
 pub fn serve(path: &Path, engine: Arc<dyn Engine>) -> io::Result<()> {
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o700))?;
@@ -57,8 +56,8 @@ pub fn serve(path: &Path, engine: Arc<dyn Engine>) -> io::Result<()> {
             match listener.accept() {
                 Ok((stream, _)) => welcome(stream, &engine, &clients),
                 Err(error) => {
-                    // Out of descriptors, most likely: others will be closed.
-                    tracing::warn!("the control socket cannot take a client: {error}");
+                    // Most likely there are no free descriptors: others will be closed.
+                    tracing::warn!("the control socket cannot accept a client: {error}");
                     thread::sleep(Duration::from_millis(500));
                 }
             }
@@ -67,7 +66,7 @@ pub fn serve(path: &Path, engine: Arc<dyn Engine>) -> io::Result<()> {
     Ok(())
 }
 
-/// Counts a client for as long as it is there.
+/// Counts a client as long as it is connected.
 struct ClientCount(Arc<AtomicUsize>);
 
 impl Drop for ClientCount {
@@ -80,7 +79,7 @@ fn welcome(stream: UnixStream, engine: &Arc<dyn Engine>, clients: &Arc<AtomicUsi
     let others = clients.fetch_add(1, Relaxed);
     let client_count = ClientCount(Arc::clone(clients));
     if others >= MAX_CLIENTS {
-        tracing::warn!("the control socket has {MAX_CLIENTS} clients and sends another one away");
+        tracing::warn!("the control socket has {MAX_CLIENTS} clients, its maximum, and rejects another");
         return;
     }
     let engine = Arc::clone(engine);
@@ -96,12 +95,12 @@ fn welcome(stream: UnixStream, engine: &Arc<dyn Engine>, clients: &Arc<AtomicUsi
 }
 
 fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut unread = Vec::new();
     while let Some(line) = next_line(&mut stream, &mut unread)? {
         let answer = match serde_json::from_slice(&line) {
             Ok(request) => engine.answer(request),
-            Err(error) => Reply::Refused { mistake: true, message: format!("this is no request: {error}") }.into(),
+            Err(error) => Reply::Refused { mistake: true, message: format!("not a request: {error}") }.into(),
         };
         match answer {
             Answer::Reply(reply) => stream.write_all(&line_of(&reply)?)?,
@@ -114,9 +113,9 @@ fn converse(mut stream: UnixStream, engine: &dyn Engine) -> io::Result<()> {
     Ok(())
 }
 
-/// The next line; `None` when the client has hung up. `unread` keeps what came after it.
+/// The next line; `None` when the client has closed the connection. `unread` keeps the bytes after the line.
 fn next_line(stream: &mut UnixStream, unread: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
             let rest = unread.split_off(end + 1);
@@ -183,20 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn garbage_gets_an_answer_and_endless_lines_an_end() {
+    fn garbage_gets_a_reply_and_endless_lines_end_the_connection() {
         let (_folder, path) = server();
         for garbage in [&b"\n"[..], b"hello\n", b"\xff\xfe\n", b"{\"command\":\"explode\"}\n", b"[[[[[[[[[\n"] {
-            assert!(say(&path, garbage).contains("this is no request"), "{garbage:?}");
+            assert!(say(&path, garbage).contains("not a request"), "{garbage:?}");
         }
         assert_eq!(say(&path, &vec![b'x'; 4 * MAX_REQUEST]), "");
         assert!(say(&path, b"{\"command\":\"stop\"}\n").contains("Stop"), "others are served");
     }
 
     #[test]
-    fn silent_clients_lose_their_seats() {
+    fn silent_clients_are_disconnected() {
         let (_folder, path) = server();
         let silent: Vec<UnixStream> = (0..2 * MAX_CLIENTS).map(|_| UnixStream::connect(&path).unwrap()).collect();
-        let deadline = Instant::now() + 4 * PATIENCE;
+        let deadline = Instant::now() + 4 * TIMEOUT;
         while !say(&path, b"{\"command\":\"stop\"}\n").contains("Stop") {
             assert!(Instant::now() < deadline, "no client_count becomes free");
             thread::sleep(Duration::from_millis(100));

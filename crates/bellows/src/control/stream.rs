@@ -1,7 +1,7 @@
-//! What comes behind the replies to a trace and a tap.
+//! The streams that follow the replies to a trace and a tap.
 //!
-//! A stream has its client's thread: a slow client holds that up and nothing else, since the engine's side has queues
-//! that end somewhere. A client ends a stream by closing its side of the connection, and is then told of the end.
+//! A stream runs on its client's thread. A slow client delays only that thread, since the engine's side has bounded
+//! queues. A client ends a stream by closing its side of the connection, and then receives the last line.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 
 use bellows_config::nearest;
 use bellows_engine::{Control, Hop, HopKind, LinkSpec, MAX_TRACED, Tap, Trace, TraceOrder, WatchError};
-use bellows_inspect::control::frame::{Frame, Why};
+use bellows_inspect::control::frame::{Frame, TapEnd};
 use bellows_inspect::control::{Reply, TraceEnd, TraceLine, line_of};
 
 use super::server::Answer;
 
-/// What sends a stream.
+/// The sender of a stream.
 pub type Stream = Box<dyn FnOnce(&mut Listener) -> io::Result<()>>;
 
-/// How often a stream that has nothing to say looks whether its client is still there.
-const LOOK: Duration = Duration::from_millis(25);
+/// The interval at which an idle stream checks that its client is still connected.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Bytes that are put together before they are sent.
-const PIECE: usize = 256 << 10;
+/// The number of bytes that are collected before they are sent.
+const CHUNK: usize = 256 << 10;
 
-/// The most steps of packets that a trace tells of: one in a loop would never come to an end.
+/// The maximum number of steps in a trace: a packet in a loop would never end.
 const MAX_HOPS: usize = 100_000;
 
 /// The client of a stream.
@@ -34,12 +34,12 @@ pub struct Listener {
 
 impl Listener {
     pub(super) fn new(stream: UnixStream) -> io::Result<Listener> {
-        // One that is stopped for a while is not gone.
+        // A client that is stopped for a while is not gone.
         stream.set_write_timeout(None)?;
         Ok(Listener { stream })
     }
 
-    /// Whether the client has closed its side, or said anything: nothing else can be meant by that.
+    /// Whether the client has closed its side or sent anything: both mean the end.
     fn has_hung_up(&mut self) -> io::Result<bool> {
         self.stream.set_nonblocking(true)?;
         let read = self.stream.read(&mut [0]);
@@ -52,15 +52,15 @@ impl Listener {
     }
 }
 
-/// Opens a tap: its packets come behind the reply.
+/// Opens a tap. Its packets follow the reply.
 pub fn tap(control: &Control, link: &str, snap: usize) -> Answer {
     match control.tap(link, snap) {
         Ok(tap) => Answer::Stream(Reply::Tapping, send_packets(tap, control.clone(), link.to_owned())),
-        Err(error) => refusal(&error, control),
+        Err(error) => watch_error(&error, control),
     }
 }
 
-/// Begins a trace: its steps come behind the reply.
+/// Starts a trace. Its steps follow the reply.
 pub fn trace(control: &Control, count: usize, app: Option<String>, seconds: f64) -> Answer {
     let refused = |message: String| Reply::Refused { mistake: true, message: format!("error: {message}") }.into();
     if !(1..=MAX_TRACED).contains(&count) {
@@ -72,12 +72,12 @@ pub fn trace(control: &Control, count: usize, app: Option<String>, seconds: f64)
     let order = TraceOrder { count, app };
     match control.trace(order.clone()) {
         Ok(trace) => Answer::Stream(Reply::Tracing, send_hops(trace, control.clone(), order, duration)),
-        Err(error) => refusal(&error, control),
+        Err(error) => watch_error(&error, control),
     }
 }
 
-/// Says why something cannot be watched, and what was meant perhaps.
-fn refusal(error: &WatchError, control: &Control) -> Answer {
+/// The error for an unknown name, with a suggestion if there is one.
+fn watch_error(error: &WatchError, control: &Control) -> Answer {
     let counters = control.snapshot();
     let (name, known): (&str, Vec<String>) = match error {
         WatchError::Busy | WatchError::Over | WatchError::TooMany(_) => {
@@ -91,7 +91,7 @@ fn refusal(error: &WatchError, control: &Control) -> Answer {
             (name, counters.links.iter().map(|link| format!("{} -> {}", link.from, link.to)).collect())
         }
     };
-    // One word, which is no link, may stand for several of them.
+    // A single word that is not a link may match several links.
     let is_comparable = matches!(error, WatchError::NoApp(_)) || name.contains("->");
     let near = nearest(name, known.iter().map(String::as_str)).filter(|_| is_comparable);
     let hint = match near {
@@ -106,13 +106,13 @@ fn send_packets(mut tap: Tap, control: Control, link: String) -> Stream {
         let mut missed = 0;
         let mut piece = Vec::new();
         loop {
-            let mut wait = Instant::now() + LOOK;
+            let mut wait = Instant::now() + POLL_INTERVAL;
             while let Some(records) = tap.next(wait) {
                 records.into_iter().for_each(|record| Frame::Packet(record).write(&mut piece));
-                if piece.len() >= PIECE {
+                if piece.len() >= CHUNK {
                     break;
                 }
-                // What is there already, and no more: it should not wait for what may never come.
+                // Send the packets that are already there, and do not wait for more.
                 wait = Instant::now();
             }
             if tap.missed() != missed {
@@ -120,11 +120,11 @@ fn send_packets(mut tap: Tap, control: Control, link: String) -> Stream {
                 Frame::Missed(missed).write(&mut piece);
             }
             let end = match listener.has_hung_up()? {
-                true => Some(Why::Wished),
-                // What is left is sent first.
+                true => Some(TapEnd::Requested),
+                // Send the remaining packets first.
                 false if !tap.is_over() || !piece.is_empty() => None,
-                false if has_link(&control, &link) => Some(Why::Over),
-                false => Some(Why::Gone),
+                false if has_link(&control, &link) => Some(TapEnd::Over),
+                false => Some(TapEnd::Gone),
             };
             if let Some(why) = end {
                 Frame::End(why).write(&mut piece);
@@ -138,7 +138,7 @@ fn send_packets(mut tap: Tap, control: Control, link: String) -> Stream {
     })
 }
 
-/// Whether a link is in the network that runs, or ran last.
+/// Whether a link is in the current network, or in the last one.
 fn has_link(control: &Control, link: &str) -> bool {
     let Ok(link) = link.parse::<LinkSpec>() else { return false };
     control
@@ -150,13 +150,13 @@ fn has_link(control: &Control, link: &str) -> bool {
 
 fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Duration) -> Stream {
     Box::new(move |listener| {
-        // A moment too far away to be told is as good as none.
+        // A deadline too far away to represent counts as none.
         let end = Instant::now().checked_add(duration);
         let mut map = Map::new(control.clone());
         let (mut hops, mut packets) = (0, 0);
         let why = loop {
-            let look = Instant::now() + LOOK;
-            let wait = end.map_or(look, |end| end.min(look));
+            let next_poll = Instant::now() + POLL_INTERVAL;
+            let wait = end.map_or(next_poll, |end| end.min(next_poll));
             match trace.next(wait) {
                 Some(hop) => {
                     hops += 1;
@@ -164,26 +164,26 @@ fn send_hops(mut trace: Trace, control: Control, order: TraceOrder, duration: Du
                     let to = map.destination(&hop);
                     listener.send(&line_of(&TraceLine::Hop { hop, to })?)?;
                 }
-                // It ends before the time is over only if there is nothing to wait for.
-                None if trace.is_over() => break untimely_end(&control, &order, packets as usize),
+                // It ends early only if there is nothing left to wait for.
+                None if trace.is_over() => break early_end(&control, &order, packets as usize),
                 None => {}
             }
             if listener.has_hung_up()? {
-                break TraceEnd::Wished;
+                break TraceEnd::Requested;
             } else if end.is_some_and(|end| end <= Instant::now()) {
                 break TraceEnd::Time;
             } else if hops == MAX_HOPS {
                 break TraceEnd::Steps;
             }
         };
-        // Whoever hears of the end may begin the next one.
+        // The client may start the next trace as soon as it reads the end.
         drop(trace);
         listener.send(&line_of(&TraceLine::End { why })?)
     })
 }
 
-/// Why a trace has ended by itself that has seen so many packets.
-fn untimely_end(control: &Control, order: &TraceOrder, packets: usize) -> TraceEnd {
+/// The reason why a trace that has seen this many packets has ended by itself.
+fn early_end(control: &Control, order: &TraceOrder, packets: usize) -> TraceEnd {
     let is_there = |app: &String| control.snapshot().apps.iter().any(|known| known.name == *app);
     match &order.app {
         _ if packets >= order.count => TraceEnd::Complete,
@@ -192,28 +192,28 @@ fn untimely_end(control: &Control, order: &TraceOrder, packets: usize) -> TraceE
     }
 }
 
-/// Where the links lead.
+/// The destinations of the links.
 struct Map {
     control: Control,
     destinations: HashMap<String, String>,
-    drawn: Option<Instant>,
+    updated: Option<Instant>,
 }
 
-/// How long a map is believed: a reload may change the links.
-const BELIEVED: Duration = Duration::from_millis(10);
+/// How long a map stays valid: a reload may change the links.
+const MAP_LIFETIME: Duration = Duration::from_millis(10);
 
 impl Map {
     fn new(control: Control) -> Map {
-        Map { control, destinations: HashMap::new(), drawn: None }
+        Map { control, destinations: HashMap::new(), updated: None }
     }
 
-    /// The input to which a packet was sent.
+    /// The input that received a packet.
     fn destination(&mut self, hop: &Hop) -> Option<String> {
         let HopKind::Sent { port, .. } = &hop.what else { return None };
-        if self.drawn.is_none_or(|drawn| drawn.elapsed() > BELIEVED) {
+        if self.updated.is_none_or(|updated| updated.elapsed() > MAP_LIFETIME) {
             let links = self.control.snapshot().links.into_iter();
             self.destinations = links.map(|link| (link.from, link.to)).collect();
-            self.drawn = Some(Instant::now());
+            self.updated = Some(Instant::now());
         }
         self.destinations.get(&format!("{}.{port}", hop.app)).cloned()
     }

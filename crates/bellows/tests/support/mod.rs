@@ -27,7 +27,7 @@ rate = "100kpps"
 app = "sink"
 "#;
 
-/// A network in which nothing happens for a long time: one packet an hour.
+/// A network that is idle for a long time: one packet an hour.
 pub const IDLE: &str = r#"
 links = ["source.output -> end.input"]
 [apps.source]
@@ -49,7 +49,7 @@ pub struct Sandbox {
     program: PathBuf,
 }
 
-/// What a command that has ended said.
+/// The output and exit code of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,
@@ -63,7 +63,7 @@ impl Said {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:#?}"))
     }
 
-    /// Fails the test if it is the report of a run, or counters, in which a packet is nowhere.
+    /// Fails the test if it is the report of a run, or counters, with unbalanced books.
     fn balanced(self) -> Said {
         if let Ok(report) = serde_json::from_str::<Value>(&self.stdout)
             && report.get("imbalances").is_some()
@@ -73,7 +73,7 @@ impl Said {
         self
     }
 
-    /// Fails the test unless the command went well.
+    /// Fails the test unless the command succeeded.
     pub fn fine(self) -> Said {
         assert_eq!(self.code, Some(0), "{self:#?}");
         self
@@ -87,8 +87,8 @@ impl From<Output> for Said {
     }
 }
 
-/// Fails the test unless every packet of a run that is over is somewhere: for each app what came in or was made is what went
-/// out, was dropped, ended or is held, and what was sent has been received or waits.
+/// Fails the test unless every packet of a finished run is accounted for: for each app, packets in and made are those
+/// out, dropped, ended and held; for each link, packets sent have been received or wait.
 pub fn assert_books(report: &Value) {
     let number = |of: &Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("no {key} in {of:#}"));
     let list = |of: &Value| of.as_array().unwrap_or_else(|| panic!("no list in {report:#}")).clone();
@@ -118,7 +118,7 @@ impl Sandbox {
         Sandbox::of(env!("CARGO_BIN_EXE_bellows").into())
     }
 
-    /// One for another program than the command itself. It gets the variable `COMMAND`.
+    /// A command for another program. It gets the variable `COMMAND`.
     pub fn of(program: PathBuf) -> Sandbox {
         let folder = scratch();
         fs::create_dir(folder.path().join("run")).unwrap();
@@ -129,7 +129,7 @@ impl Sandbox {
         self.folder.path().join(name)
     }
 
-    /// Writes a file and returns its path as a word of a command.
+    /// Writes a file and returns its path as an argument.
     pub fn write(&self, name: &str, text: &str) -> String {
         fs::write(self.path(name), text).unwrap();
         self.path(name).display().to_string()
@@ -138,9 +138,9 @@ impl Sandbox {
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words).current_dir(self.folder.path()).env("BELLOWS_RUNTIME_DIR", self.path("run/bellows"));
-        // Where the sockets of examples lie.
+        // The folder of the examples' sockets.
         command.env("XDG_RUNTIME_DIR", self.path("run"));
-        // Those who run the tests may have any locale.
+        // The tests may run under any locale.
         command.env("LC_ALL", "C.UTF-8");
         command.env("COMMAND", "1").env_remove("RUST_BACKTRACE").env_remove("NO_COLOR").stdin(Stdio::null());
         command
@@ -151,7 +151,7 @@ impl Sandbox {
         output(&mut self.command(words)).unwrap().into()
     }
 
-    /// Starts `run` with these words and waits until others can see the network running.
+    /// Starts `run` with these arguments and waits until others can see the network running.
     pub fn start(&self, words: &[&str]) -> Running<'_> {
         let mut command = self.command(&[&["run"], words].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -193,7 +193,7 @@ impl Running<'_> {
         self::signal(self.child.as_ref().unwrap(), signal);
     }
 
-    /// Reads the log until it says something.
+    /// Reads the log until it contains a text.
     pub fn wait_for_log(&mut self, wanted: &str) {
         while !self.seen.contains(wanted) {
             let length = self.log.as_mut().unwrap().read_line(&mut self.seen).unwrap();

@@ -1,4 +1,4 @@
-//! Networks with vhost-user ports, and what `bellows show vhost` says of them.
+//! Networks with vhost-user ports, and the output of `bellows show vhost` for them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -17,7 +17,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Adds an app with its keys, one a line.
+    /// Adds an app with its keys, one on each line.
     pub fn app(mut self, name: &str, kind: &str, keys: &str) -> Network {
         let _ = writeln!(self.apps, "[apps.{name}]\napp = \"{kind}\"\n{keys}");
         self
@@ -29,7 +29,7 @@ impl Network {
         self.app(name, "vhost-user", &socket)
     }
 
-    /// Adds a port that returns to its driver what the driver sends.
+    /// Adds a port that returns packets to its driver.
     pub fn mirror(self, name: &str, socket: &Path, keys: &str) -> Network {
         let back = format!("{name}_back");
         self.port(name, socket, keys)
@@ -49,7 +49,7 @@ impl Network {
     }
 }
 
-/// Where the sockets of a sandbox are.
+/// The folder of a sandbox's sockets.
 pub fn socket(sandbox: &Sandbox, name: &str) -> PathBuf {
     sandbox.path(&format!("{name}.sock"))
 }
@@ -62,7 +62,7 @@ pub fn carried(running: &Running<'_>, to: &str) -> u64 {
     link["packets"].as_u64().unwrap()
 }
 
-/// What `bellows show vhost` says of the port at a socket.
+/// The state of the port at a socket, from `bellows show vhost`.
 pub fn port_status(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> Value {
     let shown = sandbox.bellows(&["show", "vhost", &running.name, "--json"]).fine().json();
     let socket = socket.display().to_string();
@@ -71,7 +71,7 @@ pub fn port_status(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> V
     status
 }
 
-/// The control thread is confined, unless the system cannot, and needs no call that it is denied.
+/// The control thread is confined, if the system supports it, and needs no call that is denied.
 fn check_confinement(status: &Value) {
     let confinement = &status["confinement"];
     let cannot =
@@ -80,7 +80,7 @@ fn check_confinement(status: &Value) {
     assert!(confinement["denied"].as_object().is_some_and(|denied| denied.is_empty()), "{status:#}");
 }
 
-/// The same of a process that may just be starting: `None` until it answers.
+/// The same for a process that may be just starting: `None` until it answers.
 fn early_status(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> Option<Value> {
     let said = sandbox.bellows(&["show", "vhost", &running.name, "--json"]);
     let shown = (said.code == Some(0)).then(|| said.json())?;
@@ -98,7 +98,7 @@ fn find<'a>(value: &'a Value, socket: &str) -> Option<&'a Value> {
     }
 }
 
-/// The names of the options that the port at a socket and its driver have agreed on.
+/// The names of the options that the port at a socket and its driver have negotiated.
 pub fn negotiated(sandbox: &Sandbox, running: &Running<'_>, socket: &Path) -> BTreeSet<String> {
     let status = port_status(sandbox, running, socket);
     let names = status["features"].as_array().unwrap_or_else(|| panic!("no features in {status:#}"));

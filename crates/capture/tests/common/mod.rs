@@ -1,4 +1,4 @@
-//! What the tests share: naive writers of every variant, and a transcript of all that a reader says.
+//! Shared parts of the tests: naive writers of every variant, and a transcript of a reader's results.
 
 #![allow(dead_code)] // Each test uses its own part of this.
 
@@ -27,7 +27,7 @@ impl From<Record<'_>> for Owned {
     }
 }
 
-/// All that came out of a file.
+/// All results of reading a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transcript {
     pub interfaces: Vec<Interface>,

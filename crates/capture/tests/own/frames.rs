@@ -1,12 +1,12 @@
-//! The packets of the project's own captures, written by hand and apart from the code that is tested with them:
-//! naive, with right checksums, and with the addresses that RFC 5737 and RFC 3849 keep for documentation.
+//! The packets of the project's own captures, written by hand and independently of the code under test: naive, with
+//! correct checksums, and with the documentation addresses of RFC 5737 and RFC 3849.
 
-/// Numbers as they are sent.
+/// Numbers in network byte order.
 fn words(values: &[u16]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_be_bytes()).collect()
 }
 
-/// Bytes that look like nothing in particular, others for each seed.
+/// Pseudorandom bytes, different for each seed.
 fn noise(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(99_991);
     let mut next = || {
@@ -26,14 +26,14 @@ fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// `bytes` with the checksum of themselves, and of a pseudo-header before them, at `at`, where zeros were.
+/// `bytes` with their checksum, which covers a pseudo-header before them, at `at`, where zeros were.
 fn with_checksum(mut bytes: Vec<u8>, at: usize, pseudo_header: &[u8]) -> Vec<u8> {
     let sum = checksum(&[pseudo_header, &bytes].concat());
     bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
     bytes
 }
 
-/// Who sends to whom, by which version of IP.
+/// The addresses, and with them the version of IP.
 #[derive(Clone, Copy)]
 pub struct Path {
     is_v6: bool,
@@ -71,7 +71,7 @@ pub mod flags {
     pub const ACK: u8 = 16;
 }
 
-/// What a TCP segment says, but for the ports.
+/// The fields of a TCP segment other than the ports.
 #[derive(Clone, Copy, Default)]
 struct Segment<'a> {
     sequence: u32,
@@ -100,7 +100,7 @@ impl Path {
         [self.addresses().concat(), last].concat()
     }
 
-    /// A packet of the version's own: header and payload.
+    /// A packet of this IP version: header and payload.
     pub fn packet(self, protocol: u8, payload: &[u8]) -> Vec<u8> {
         match self.is_v6 {
             false => self.v4_packet(7, 0x4000, &[], protocol, payload),
@@ -144,7 +144,7 @@ impl Path {
         self.packet(protocol::UDP, &self.datagram(&self.ports(), payload))
     }
 
-    /// An ICMP message of either version: type, code, what follows the checksum.
+    /// An ICMP message of either version: type, code, and the bytes after the checksum.
     fn icmp(self, kind: u8, code: u8, body: &[u8]) -> Vec<u8> {
         let message = [&[kind, code, 0, 0], body].concat();
         match self.is_v6 {
@@ -170,7 +170,7 @@ impl Path {
         if self.is_v6 { 0x86dd } else { 0x0800 }
     }
 
-    /// The packet behind an Ethernet header.
+    /// The packet after an Ethernet header.
     fn frame(self, packet: &[u8]) -> Vec<u8> {
         self.ethernet(self.ether_type(), packet)
     }
@@ -182,7 +182,7 @@ impl Path {
     }
 }
 
-/// A frame with the tag protocols and identifiers of some VLANs, the outermost first.
+/// A frame with VLAN tags of these protocols and identifiers, the outermost first.
 fn tagged(tags: &[(u16, u16)], ether_type: u16, payload: &[u8]) -> Vec<u8> {
     let types = tags.iter().map(|(tag, _)| *tag).chain([ether_type]).collect::<Vec<_>>();
     let inner = tags.iter().zip(&types[1..]).flat_map(|((_, id), next)| words(&[*id, *next]));
@@ -219,12 +219,13 @@ pub fn arp_and_icmp() -> Vec<Vec<u8>> {
     frames.push(error(12, 0, 0x1400_0000));
     frames.push(error(5, 1, 0xc000_02fe));
     frames.push(V4.frame(&V4.icmp(13, 0, &words(&[1, 1, 0, 100, 0, 0, 0, 0]))));
-    // Padded to the least length of Ethernet.
+    // Padded to Ethernet's minimum length.
     frames.iter_mut().for_each(|frame| frame.resize(frame.len().max(60), 0));
     frames
 }
 
-/// A connection: opened, `segments` full ones and one of them sent again, answered, closed; then one that is refused.
+/// A connection: opened, `segments` full segments and a retransmission, acknowledged, closed; then a connection that is
+/// refused.
 pub fn tcp_conversation(paths: [Path; 2], segments: u32) -> Vec<Vec<u8>> {
     use flags::*;
     const SIZE: u32 = 1_448;
@@ -248,7 +249,7 @@ pub fn tcp_conversation(paths: [Path; 2], segments: u32) -> Vec<Vec<u8>> {
         let after = Segment { sequence: acknowledged, acknowledged: sequence + SIZE, flags: ACK, ..Segment::default() };
         say(back, Segment { options: &times(12 + number), ..after });
     }
-    // What is missing, in the words of selective acknowledgments.
+    // The gap, as selective acknowledgments.
     let last = client + 1 + segments * SIZE;
     let edges = [last.to_be_bytes(), (last + SIZE).to_be_bytes()].concat();
     let gap = Segment { sequence: acknowledged, acknowledged: last, flags: ACK, ..Segment::default() };
@@ -288,7 +289,7 @@ pub fn vlans() -> Vec<Vec<u8>> {
     let mut frames =
         vec![tagged(&[(0x8100, 5)], 0x0806, &arp_packet(1)), tagged(&[(0x8100, 5)], 0x0806, &arp_packet(2))];
     for (ether_type, payload) in &payloads {
-        // An identifier, priority alone, all bits; provider bridges; what came before them; three tags.
+        // An identifier, a priority alone, all bits; provider bridges; their predecessors; three tags.
         for tags in [
             &[(0x8100, 5)][..],
             &[(0x8100, 0xa000)],
@@ -355,7 +356,7 @@ pub fn ipv6_extensions() -> Vec<Vec<u8>> {
     packets.iter().map(|(next, payload)| V6.frame(&V6.packet(*next, payload))).collect()
 }
 
-/// Datagrams in pieces: in order, in disorder, with a piece missing, and with pieces that overlap.
+/// Fragmented datagrams: in order, out of order, with a fragment missing, and with overlapping fragments.
 pub fn fragments() -> Vec<Vec<u8>> {
     let datagram = V4.datagram(&V4.ports(), &noise(4, 2_000));
     let piece = |id: u16, from: usize, to: usize| {
@@ -481,7 +482,7 @@ pub fn igmp() -> Vec<Vec<u8>> {
     messages.iter().map(|message| V4.frame(&V4.v4_packet(9, 0, &alert, protocol::IGMP, message))).collect()
 }
 
-/// Frames with a length in place of a type, and types that few know.
+/// Frames with a length instead of a type, and rare types.
 pub fn link_control() -> Vec<Vec<u8>> {
     let bridge = words(&[0x8000, 0x0200, 0, 1]);
     let tree = |version: u8, kind: u8, flags: u8| {
@@ -504,7 +505,7 @@ pub fn link_control() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Checksums that are wrong, lengths that do not add up, headers that are cut.
+/// Wrong checksums, inconsistent lengths, truncated headers.
 pub fn mistakes() -> Vec<Vec<u8>> {
     let right = V4.frame(&V4.udp(b"what could go wrong"));
     let changed = |at: usize, value: u8| {
@@ -522,7 +523,7 @@ pub fn mistakes() -> Vec<Vec<u8>> {
     let mut offset = V4.frame(&segment);
     offset[46] = 0x40;
     frames.push(offset);
-    // Options of all kinds: padding, record route, a timestamp, router alert, one that nobody knows, one of length 0.
+    // Options of all kinds: padding, record route, a timestamp, router alert, an unknown one, one of length 0.
     for options in
         [&[1, 1, 1, 0][..], &[7, 7, 4, 0, 0, 0, 0, 0], &[68, 8, 5, 0, 0, 0, 0, 0], &[148, 4, 0, 0], &[77, 0, 0, 0]]
     {
@@ -562,7 +563,7 @@ pub fn v6_packets() -> Vec<Vec<u8>> {
     vec![V6.udp(b"a datagram"), V6_BACK.udp(b"its answer"), V6.tcp(segment), V6.echo(1), V6_BACK.echo(1)]
 }
 
-/// Packets of both versions behind the headers that a link layer gives them.
+/// Packets of both versions with a link-layer header.
 fn behind(v4: &[u8], v6: &[u8]) -> Vec<Vec<u8>> {
     let headed = |header: &[u8], packets: Vec<Vec<u8>>| {
         packets.into_iter().map(|packet| [header, &packet].concat()).collect::<Vec<_>>()
@@ -570,7 +571,7 @@ fn behind(v4: &[u8], v6: &[u8]) -> Vec<Vec<u8>> {
     [headed(v4, v4_packets()), headed(v6, v6_packets())].concat()
 }
 
-/// Linux cooked: packet type, link's type, address, protocol.
+/// Linux cooked: packet type, link type, address, protocol.
 pub fn cooked() -> Vec<Vec<u8>> {
     let header = |ether_type| words(&[4, 1, 6, 0x0200, 0, 1, 0, ether_type]);
     let mut packets = behind(&header(0x0800), &header(0x86dd));
@@ -578,7 +579,7 @@ pub fn cooked() -> Vec<Vec<u8>> {
     packets
 }
 
-/// Linux cooked, version 2. The interface's number is one that no machine has.
+/// Linux cooked, version 2. No machine has an interface with this number.
 pub fn cooked_2() -> Vec<Vec<u8>> {
     let header = |ether_type| words(&[ether_type, 0, 0x7fff, 7, 1, 0x0406, 0x0200, 0, 1, 0]);
     let mut packets = behind(&header(0x0800), &header(0x86dd));
@@ -586,7 +587,7 @@ pub fn cooked_2() -> Vec<Vec<u8>> {
     packets
 }
 
-/// BSD loopback: the address family as the capturing machine writes it.
+/// BSD loopback: the address family in the byte order of the capturing machine.
 pub fn loopback(family: impl Fn(u32) -> [u8; 4]) -> Vec<Vec<u8>> {
     behind(&family(2), &family(30))
 }
@@ -605,7 +606,7 @@ pub fn wireless() -> Vec<Vec<u8>> {
     behind(&header(0x0800), &header(0x86dd))
 }
 
-/// Bytes of a link layer that is the users' own.
+/// Bytes of a user-defined link type.
 pub fn private() -> Vec<Vec<u8>> {
     [1, 20, 300].map(|length| noise(15, length)).to_vec()
 }

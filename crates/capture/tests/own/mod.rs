@@ -1,8 +1,7 @@
-//! The project's own captures, made from nothing: every variant of the formats, with packets of every protocol that
-//! matters.
+//! The project's own captures, generated: every variant of the formats, with packets of all important protocols.
 //!
-//! [`all`] makes them; the files in `tests/captures` hold the same bytes. No code of the library takes part, so that
-//! reading them tests it.
+//! [`all`] makes them; the files in `tests/captures` have the same bytes. The generator uses no code of the library, so
+//! reading them tests the library.
 
 mod frames;
 
@@ -12,7 +11,7 @@ use crate::common::{
 };
 use frames::{V4, V4_BACK, V6, V6_BACK};
 
-/// A capture, and what reading it has to yield.
+/// A capture, and the expected result of reading it.
 pub struct Made {
     /// The file's name.
     pub name: &'static str,
@@ -43,23 +42,23 @@ const IPV4: u32 = 228;
 const IPV6: u32 = 229;
 const COOKED_2: u32 = 276;
 
-/// libpcap's snap length for "all of it".
+/// libpcap's snap length for "no limit".
 const WHOLE: u32 = 262_144;
 
 /// A second in November 2023.
 const START: u64 = 1_700_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// A packet and when it was seen, in nanoseconds.
+/// A packet and its time, in nanoseconds.
 type Timed = (u64, Vec<u8>);
 
-/// Packets some time after one another.
+/// Packets at regular intervals.
 fn timed(frames: Vec<Vec<u8>>) -> Vec<Timed> {
     let time = |number: u64| START * SECOND + number * 123_456_789 + number % 7 * 1_001;
     (0..).map(time).zip(frames).collect()
 }
 
-/// What a pcap file's header says.
+/// The fields of a pcap file's header.
 #[derive(Clone, Copy)]
 struct Pcap {
     order: Order,
@@ -71,7 +70,7 @@ struct Pcap {
 
 const PLAIN: Pcap = Pcap { order: LITTLE, magic: MICROSECONDS, minor_version: 4, snap_length: WHOLE, link: ETHERNET };
 
-/// A pcap file of packets that are cut at the snap length.
+/// A pcap file of packets truncated to the snap length.
 fn pcap(name: &'static str, header: Pcap, packets: &[Timed]) -> Made {
     let Pcap { order, magic, minor_version, snap_length, link } = header;
     let unit = if magic == NANOSECONDS { 1 } else { 1_000 };
@@ -82,7 +81,7 @@ fn pcap(name: &'static str, header: Pcap, packets: &[Timed]) -> Made {
         let data = &frame[..frame.len().min(snap_length as usize)];
         let (seconds, fraction) = ((time / SECOND) as u32, (time % SECOND / unit) as u32);
         let mut record = pcap_record(order, seconds, fraction, frame.len() as u32, extra, data);
-        // The original length came first until version 2.3, in which some programs wrote it so.
+        // The original length came first until version 2.3, in which some programs still wrote it so.
         if minor_version < 4 {
             let (captured, original) = record[8..16].split_at_mut(4);
             captured.swap_with_slice(original);
@@ -91,15 +90,15 @@ fn pcap(name: &'static str, header: Pcap, packets: &[Timed]) -> Made {
         let (timestamp, original_length) = (time / unit * unit, frame.len() as u32);
         records.push(Owned { data: data.to_vec(), timestamp, original_length, interface: 0 });
     }
-    // The bits above the link type are about check sequences.
+    // The bits above the link type describe check sequences.
     Made { name, bytes, links: vec![link & 0x03ff_ffff], records, is_damaged: false }
 }
 
-/// A pcapng file that grows by the block.
+/// A pcapng file that grows by blocks.
 struct Pcapng {
     made: Made,
     order: Order,
-    /// The section's first interface among all.
+    /// The index of the section's first interface among all interfaces.
     first: usize,
     /// Snap lengths of all interfaces.
     snap_lengths: Vec<u32>,
@@ -128,7 +127,7 @@ mod code {
     pub const LOCAL: u32 = 0x8000_1234;
 }
 
-/// Microseconds, as interfaces count that do not say.
+/// Microseconds, the default of interfaces.
 fn microseconds(time: u64) -> (u64, u64) {
     (time / 1_000, time / 1_000 * 1_000)
 }
@@ -144,7 +143,7 @@ impl Pcapng {
         self
     }
 
-    /// Begins a section. A file that has just begun gets this section in place of its first.
+    /// Begins a section. At the start of the file, it replaces the first section.
     fn section(mut self, order: Order, minor_version: u16, options: &[(u16, &[u8])]) -> Pcapng {
         if self.made.links.is_empty() {
             self.made.bytes.clear();
@@ -170,7 +169,7 @@ impl Pcapng {
         self
     }
 
-    /// What the section's interface `interface` keeps of a packet.
+    /// The bytes that the section's interface `interface` keeps of a packet.
     fn kept(&self, interface: usize, frame: &[u8]) -> Vec<u8> {
         match self.snap_lengths[self.first + interface] as usize {
             0 => frame.to_vec(),
@@ -184,7 +183,8 @@ impl Pcapng {
         self.made.records.push(Owned { data, timestamp, original_length, interface });
     }
 
-    /// A packet; `ticks` turns its time into what the interface counts, and into what is left of it in nanoseconds.
+    /// A packet; `ticks` converts its time to the interface's unit, and to the time that this represents in
+    /// nanoseconds.
     fn packet_by(mut self, interface: usize, ticks: impl Fn(u64) -> (u64, u64), packet: &Timed) -> Pcapng {
         let (ticks, timestamp) = ticks(packet.0);
         let data = self.kept(interface, &packet.1);
@@ -202,7 +202,7 @@ impl Pcapng {
         packets.iter().fold(self, |file, packet| file.packet(interface, packet))
     }
 
-    /// A packet with options behind it.
+    /// A packet, followed by options.
     fn packet_with(mut self, packet: &Timed, options: &[(u16, &[u8])]) -> Pcapng {
         let (ticks, timestamp) = microseconds(packet.0);
         let length = packet.1.len() as u32;
@@ -235,26 +235,26 @@ impl Pcapng {
     }
 }
 
-/// The capture without its last bytes; `records` of it are whole.
+/// The capture without its last bytes; `records` of it are complete.
 fn cut(name: &'static str, mut made: Made, bytes: usize, records: usize) -> Made {
     made.bytes.truncate(made.bytes.len() - bytes);
     made.records.truncate(records);
     Made { name, is_damaged: true, ..made }
 }
 
-/// The capture with other bytes in some place; `records` come before it.
+/// The capture with some bytes replaced; `records` come before them.
 fn changed(name: &'static str, mut made: Made, at: usize, bytes: &[u8], records: usize) -> Made {
     made.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     made.records.truncate(records);
     Made { name, is_damaged: true, ..made }
 }
 
-/// What is no capture, so that not even its header can be read.
+/// A file that is not a capture, so that even its header cannot be read.
 fn unreadable(name: &'static str, bytes: Vec<u8>) -> Made {
     Made { name, bytes, links: Vec::new(), records: Vec::new(), is_damaged: true }
 }
 
-/// All of them.
+/// All captures.
 pub fn all() -> Vec<Made> {
     [pcap_files(), protocols(), link_types(), pcapng_files(), damaged(), compressed()].into_iter().flatten().collect()
 }
@@ -318,8 +318,8 @@ fn protocols() -> Vec<Made> {
     .into()
 }
 
-/// Packets by link type. Loopback's family is in the byte order of the machine, which is the file's; that of
-/// OpenBSD's is not.
+/// Packets by link type. Loopback's family is in the byte order of the machine, which is the file's; OpenBSD's is
+/// big-endian.
 fn link_types() -> Vec<Made> {
     let on = |name, order, link, frames| pcap(name, Pcap { order, link, ..PLAIN }, &timed(frames));
     vec![
@@ -347,7 +347,7 @@ fn pcapng_files() -> Vec<Made> {
     let sections = sections.interface(ETHERNET, 0, &[]).packets(0, some).section(LITTLE, 0, &[]);
     let mixed_orders = ethernet("sections-both-orders.pcapng", LITTLE).packets(0, some).section(BIG, 0, &[]);
 
-    // Each interface counts in a unit of its own: ms, ns, 2^-20 s, s, and ps since a moment of its own.
+    // Each interface has its own unit: ms, ns, 2^-20 s, s, and ps with an offset.
     let since = START - 10;
     let resolutions = ethernet("resolutions.pcapng", BIG)
         .interface(ETHERNET, 0, &[(code::IF_RESOLUTION, &[3])])
@@ -426,12 +426,12 @@ fn pcapng_files() -> Vec<Made> {
     ]
 }
 
-/// What a full disk, a killed program or a bad copy leaves behind.
+/// The results of a full disk, a killed program or a bad copy.
 fn damaged() -> Vec<Made> {
     let packets = &timed(frames::mixed_sizes())[..4];
     let capture = |name| pcap(name, PLAIN, packets);
     let sections = |name| Pcapng::new(name, LITTLE).interface(ETHERNET, 0, &[]).packets(0, packets).end();
-    // Of the third record: behind the file's header and two records.
+    // In the third record: after the file's header and two records.
     let third = capture("").bytes.len() - 2 * (16 + packets[3].1.len());
     assert_eq!(packets[2].1.len(), packets[3].1.len());
     let enhanced = 32 + packets[3].1.len();
@@ -457,7 +457,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Compressed files whose blocks are stored as they are.
+/// Compressed files with stored (uncompressed) blocks.
 fn compressed() -> Vec<Made> {
     let capture = |name| pcap(name, PLAIN, &timed(frames::mixed_sizes()));
     let (mut gzip, mut zstd) = (capture("compressed.pcap.gz"), capture("compressed.pcap.zst"));

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::io;
 
 use bellows_observe::timeline::Names;
-use bellows_observe::{AppOutline, Directory, RuntimeDir};
+use bellows_observe::{AppDescription, Directory, RuntimeDir};
 
 pub(crate) use self::graph::Graph;
 pub(crate) use self::hand_over::hand_over;
@@ -46,8 +46,8 @@ pub(crate) struct Before<'a> {
 }
 
 /// What the counters' directory says of an app that has so many slots.
-fn outline(app: &AppSpec, slots: usize) -> AppOutline<'_> {
-    AppOutline {
+fn outline(app: &AppSpec, slots: usize) -> AppDescription<'_> {
+    AppDescription {
         name: &app.name,
         kind: &app.kind,
         state: match (app.info.pulls, slots) {

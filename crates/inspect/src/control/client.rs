@@ -1,7 +1,7 @@
-//! The side that asks.
+//! The client of the control socket.
 //!
-//! The kernel accepts connections for a process that has been stopped, so a client never waits without an end: it gives up
-//! after a time, and says why nothing came.
+//! The kernel accepts connections even for a stopped process, so a client never waits without a limit: it gives up
+//! after a time and says why there was no reply.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -15,55 +15,55 @@ use bellows_observe::RuntimeDir;
 use super::protocol::{Reply, Request, line_of};
 use crate::InspectError;
 use crate::networks::{Obstacle, obstacle};
-use crate::text::{harmless, span};
+use crate::text::{sanitize, span};
 
-/// How long a reply may take.
-pub const REPLY_PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for a reply.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a reload may take: it opens files, which may be slow.
-pub const RELOAD_PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for a reload, which opens files and may be slow.
+pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long an obstacle may last while a client waits.
-pub const OBSTACLE_PATIENCE: Duration = Duration::from_secs(5);
+/// The time for which a client tolerates an obstacle.
+pub const OBSTACLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a client that waits looks for an obstacle.
-const LOOK: Duration = Duration::from_millis(200);
+/// The interval at which a waiting client checks for an obstacle.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The longest reply: that to a bad configuration quotes it.
+/// The maximum length of a reply: that to a bad configuration quotes it.
 const MAX_REPLY: u64 = 16 << 20;
 
-/// Bytes that are read at a time.
+/// The number of bytes to read at a time.
 const CAPACITY: usize = 256 << 10;
 
-/// Asks a running engine and waits for the answer.
+/// Sends a request to a running engine and waits for the reply.
 ///
 /// # Errors
-/// When it is not there, does not answer, or refuses.
+/// When the engine is not running, does not answer, or rejects the request.
 pub fn ask(runtime_dir: &RuntimeDir, request: &Request) -> Result<Reply, InspectError> {
-    let patience = if matches!(request, Request::Reload { .. }) { RELOAD_PATIENCE } else { REPLY_PATIENCE };
+    let patience = if matches!(request, Request::Reload { .. }) { RELOAD_TIMEOUT } else { REPLY_TIMEOUT };
     ask_within(runtime_dir, request, patience)
 }
 
-/// Asks a running engine and waits for the answer, for some time at most.
+/// Sends a request to a running engine and waits for the reply up to a timeout.
 ///
 /// # Errors
-/// As [`ask`].
+/// Those of [`ask`].
 pub fn ask_within(runtime_dir: &RuntimeDir, request: &Request, patience: Duration) -> Result<Reply, InspectError> {
     Ok(Connection::open_within(runtime_dir, request, patience)?.0)
 }
 
-/// A connection on which more comes behind the reply.
+/// A connection with a stream after the reply.
 pub struct Connection {
     stream: BufReader<DeadlineStream>,
 }
 
 impl Connection {
-    /// Asks a running engine and waits for the answer.
+    /// Sends a request to a running engine and waits for the reply.
     ///
     /// # Errors
-    /// As [`ask`].
+    /// Those of [`ask`].
     pub fn open(runtime_dir: &RuntimeDir, request: &Request) -> Result<(Reply, Connection), InspectError> {
-        Connection::open_within(runtime_dir, request, REPLY_PATIENCE)
+        Connection::open_within(runtime_dir, request, REPLY_TIMEOUT)
     }
 
     fn open_within(
@@ -76,7 +76,7 @@ impl Connection {
         let unreachable = |error: io::Error| {
             let Some(pid) = runtime_dir.process() else {
                 return InspectError::Request(format!(
-                    "`{name}` is not running any more; `bellows ps --clean` removes what it left"
+                    "`{name}` is not running any more; `bellows ps --clean` removes its remains"
                 ));
             };
             let said = match (is_timeout(&error), obstacle(runtime_dir)) {
@@ -90,36 +90,36 @@ impl Connection {
                 (false, _) => format!("does not answer: {error}"),
             };
             let later = match (is_timeout(&error), request) {
-                (true, Request::Reload { .. }) => "; it may still reload when it goes on",
-                (true, Request::Stop) => "; it stops if it goes on",
+                (true, Request::Reload { .. }) => "; it may still reload when it continues",
+                (true, Request::Stop) => "; it stops if it continues",
                 _ => "",
             };
             InspectError::Failed(format!("`{name}` (process {pid}) {said}{later}"))
         };
         let (reply, connection) = exchange(runtime_dir, request, patience).map_err(unreachable)?;
         match reply {
-            Reply::Refused { mistake: true, message } => Err(InspectError::Diagnosed(harmless(&message))),
-            Reply::Refused { mistake: false, message } => Err(InspectError::Failed(harmless(&message))),
+            Reply::Refused { mistake: true, message } => Err(InspectError::Diagnosed(sanitize(&message))),
+            Reply::Refused { mistake: false, message } => Err(InspectError::Failed(sanitize(&message))),
             reply => Ok((reply, connection)),
         }
     }
 
-    /// What comes, for some time at most if one is given. Reading fails before when the network has met an
-    /// [obstacle](Obstacle) that lasts; [`Connection::given_up`] tells of both.
+    /// The stream after the reply, with a timeout if one is given. Reading fails earlier when the network has a lasting
+    /// [obstacle](Obstacle). [`Connection::given_up`] reports both.
     pub fn stream(&mut self, patience: Option<Duration>) -> &mut BufReader<DeadlineStream> {
         let patient = self.stream.get_mut();
-        // A moment too far away to be told is as good as none.
+        // A deadline too far away to represent counts as none.
         patient.deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         patient.streams = true;
         &mut self.stream
     }
 
-    /// Why nothing more is waited for, if that is so.
+    /// The reason why the client has stopped waiting, if it has.
     pub fn given_up(&self) -> Option<&str> {
         self.stream.get_ref().given_up.as_deref()
     }
 
-    /// What ends the stream, for other threads.
+    /// A handle by which other threads end the stream.
     ///
     /// # Errors
     /// If there are too many open files.
@@ -128,29 +128,30 @@ impl Connection {
     }
 }
 
-/// Tells the other side that nobody wants the stream any more. What it has sent and its last words still come.
+/// Tells the other side to end the stream. The data that it has sent and its last line still arrive.
 pub struct Hangup(UnixStream);
 
 impl Hangup {
-    /// Says so.
+    /// Ends the stream.
     pub fn now(&self) {
         // If that fails, the stream has ended.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 }
 
-/// A stream whose reader gives up at a deadline, or when the network has met an obstacle that lasts.
+/// A stream whose reader gives up at a deadline, or when the network has a lasting obstacle.
 pub struct DeadlineStream {
     stream: UnixStream,
     runtime_dir: RuntimeDir,
     deadline: Option<Instant>,
-    /// Whether packets are waited for, which a hung engine does not send; else a reply, which its process may still give.
+    /// Whether the client waits for packets, which a hung engine does not send; otherwise for a reply, which its
+    /// process may still send.
     streams: bool,
     given_up: Option<String>,
 }
 
 impl DeadlineStream {
-    /// An obstacle because of which what is waited for will not come.
+    /// An obstacle that keeps the awaited data from coming.
     fn obstacle(&self) -> Option<Obstacle> {
         obstacle(&self.runtime_dir).filter(|obstacle| match obstacle {
             Obstacle::Stopped => true,
@@ -171,7 +172,7 @@ impl Read for DeadlineStream {
             let now = Instant::now();
             let obstacle = self.obstacle();
             since = obstacle.as_ref().map(|_| since.unwrap_or(now));
-            let has_lasted = since.is_some_and(|since| now.duration_since(since) >= OBSTACLE_PATIENCE);
+            let has_lasted = since.is_some_and(|since| now.duration_since(since) >= OBSTACLE_TIMEOUT);
             if !has_lasted && self.deadline.is_none_or(|deadline| now < deadline) {
                 continue;
             }
@@ -189,22 +190,23 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }
 
-/// Connects, for some time at most: a process that does not accept connections has a queue of them, which may be full.
+/// Connects with a timeout: the queue of a process that does not accept connections may be full.
 fn connect(runtime_dir: &RuntimeDir, patience: Duration) -> io::Result<UnixStream> {
     let (sender, connected) = channel();
-    let runtime_dir = runtime_dir.look();
-    // The thread stays behind when it is given up; the command ends soon.
+    let runtime_dir = runtime_dir.for_reading();
+    // After a timeout the thread stays behind; the command ends soon.
     thread::Builder::new().name("connect".to_owned()).spawn(move || sender.send(runtime_dir.connect()))?;
     connected.recv_timeout(patience).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
 fn exchange(runtime_dir: &RuntimeDir, request: &Request, patience: Duration) -> io::Result<(Reply, Connection)> {
     let deadline = Instant::now().checked_add(patience);
-    let mut stream = connect(runtime_dir, patience.min(REPLY_PATIENCE))?;
-    stream.set_read_timeout(Some(LOOK))?;
-    stream.set_write_timeout(Some(patience.clamp(LOOK, REPLY_PATIENCE)))?;
+    let mut stream = connect(runtime_dir, patience.min(REPLY_TIMEOUT))?;
+    stream.set_read_timeout(Some(POLL_INTERVAL))?;
+    stream.set_write_timeout(Some(patience.clamp(POLL_INTERVAL, REPLY_TIMEOUT)))?;
     stream.write_all(&line_of(request)?)?;
-    let patient = DeadlineStream { stream, runtime_dir: runtime_dir.look(), deadline, streams: false, given_up: None };
+    let patient =
+        DeadlineStream { stream, runtime_dir: runtime_dir.for_reading(), deadline, streams: false, given_up: None };
     let mut stream = BufReader::with_capacity(CAPACITY, patient);
     let mut reply = String::new();
     stream.by_ref().take(MAX_REPLY).read_line(&mut reply)?;

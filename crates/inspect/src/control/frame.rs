@@ -1,16 +1,16 @@
-//! What comes behind the reply to a tap: frames, each a byte that says what it is, and numbers with the lowest byte first.
+//! The stream after the reply to a tap: frames, each a type byte followed by little-endian numbers.
 //!
-//! | first byte | what follows |
+//! | type byte | contents |
 //! |---|---|
-//! | 1 | a packet: time (8 bytes, nanoseconds since the Unix epoch), length (4), link type as numbered by pcap (4), how many bytes of it follow (4), these |
-//! | 2 | how many packets were missed so far (8) |
-//! | 3 | the end: 0 if the client wished it, 1 if the link is gone, 2 if the run is over (1) |
+//! | 1 | a packet: time (8 bytes, nanoseconds since the Unix epoch), length (4), link type as numbered by pcap (4), number of captured bytes (4), these bytes |
+//! | 2 | the number of packets missed so far (8) |
+//! | 3 | the end: 0 if the client requested it, 1 if the link is gone, 2 if the run is over (1) |
 
 use std::io::{self, Read};
 
 use bellows_engine::TapRecord;
 
-/// A packet's bytes are at most so many: those of the largest buffers.
+/// The maximum length of a packet: that of the largest buffers.
 const MAX_PACKET: usize = 1 << 20;
 
 const PACKET: u8 = 1;
@@ -22,18 +22,18 @@ const END: u8 = 3;
 pub enum Frame {
     /// A packet that passed the link.
     Packet(TapRecord),
-    /// How many packets passed and were not copied, all in all.
+    /// Missed packets: the total number that passed the link and were not copied.
     Missed(u64),
-    /// Nothing more will come.
-    End(Why),
+    /// The end of the stream.
+    End(TapEnd),
 }
 
-/// Why nothing more will come.
+/// The reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// The client wished it.
-    Wished,
-    /// The link is no longer there.
+pub enum TapEnd {
+    /// The client requested it.
+    Requested,
+    /// The link no longer exists.
     Gone,
     /// The run is over.
     Over,
@@ -59,10 +59,10 @@ impl Frame {
         }
     }
 
-    /// Reads a frame; `None` if there is none any more.
+    /// Reads a frame; `None` at the end of the stream.
     ///
     /// # Errors
-    /// Those of reading; an end within a frame, or something that is no frame.
+    /// Those of reading, an end within a frame, or an invalid frame.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Frame>> {
         let mut kind = [0];
         loop {
@@ -89,12 +89,12 @@ impl Frame {
                 let mut why = [0];
                 from.read_exact(&mut why)?;
                 Frame::End(match why[0] {
-                    0 => Why::Wished,
-                    1 => Why::Gone,
-                    _ => Why::Over,
+                    0 => TapEnd::Requested,
+                    1 => TapEnd::Gone,
+                    _ => TapEnd::Over,
                 })
             }
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no frame")),
+            _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "not a frame")),
         }))
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn frames_are_read_as_they_were_written() {
         let packet = TapRecord { at: u64::MAX, length: 1_514, link_type: 101, bytes: (0..64).collect() };
-        let ends = [Why::Wished, Why::Gone, Why::Over].map(Frame::End);
+        let ends = [TapEnd::Requested, TapEnd::Gone, TapEnd::Over].map(Frame::End);
         let frames = [Frame::Packet(packet), Frame::Missed(7)].into_iter().chain(ends);
         let mut bytes = Vec::new();
         frames.clone().for_each(|frame| frame.write(&mut bytes));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_an_error() {
+    fn invalid_frames_are_errors() {
         let mut endless = vec![PACKET; 17];
         endless[13..].fill(0xff);
         for bytes in [&[0][..], &[9], &[PACKET, 1, 2], &[MISSED], &[END], &endless] {

@@ -1,11 +1,11 @@
-//! The client's side of a running engine's control socket, and what goes over it. One request a line, one reply a line,
-//! both JSON; `docs/json.md` describes them. Behind some replies there comes a stream.
+//! The client's side of a running engine's control socket, and its protocol. Each request and each reply is one line of
+//! JSON; `docs/json.md` describes them. Some replies are followed by a stream.
 
 mod client;
 pub mod frame;
 mod protocol;
 
 pub use client::{
-    Connection, DeadlineStream, Hangup, OBSTACLE_PATIENCE, RELOAD_PATIENCE, REPLY_PATIENCE, ask, ask_within,
+    Connection, DeadlineStream, Hangup, OBSTACLE_TIMEOUT, RELOAD_TIMEOUT, REPLY_TIMEOUT, ask, ask_within,
 };
 pub use protocol::{MAX_REQUEST, ReloadReport, Reply, Request, TraceEnd, TraceLine, line_of};

@@ -1,4 +1,4 @@
-//! What goes over the control socket.
+//! The protocol of the control socket.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,50 +7,50 @@ use bellows_engine::listing::Listing;
 use bellows_engine::{AppStatus, Hop, Reloaded};
 use serde::{Deserialize, Serialize};
 
-/// The longest line that either side accepts, in bytes.
+/// The maximum length of a line, in bytes.
 pub const MAX_REQUEST: usize = 64 << 10;
 
-/// What a client may ask for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
-    /// Who is there?
+    /// Identify the run.
     Status,
     /// End the run as a signal would.
     Stop,
-    /// How are the breaths taken?
+    /// Explain the breath: its calls and their machine code.
     Breath,
-    /// What do the apps tell of themselves?
+    /// Report the states of the apps.
     Apps,
     /// Read the network again, or another one in its place.
     Reload {
         /// The other network's file: an absolute path.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<PathBuf>,
-        /// Apps that are to be started again though they have not changed.
+        /// Apps to restart even if they have not changed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         restart: Vec<String>,
     },
-    /// Follow packets through the network: lines of [`TraceLine`]s come behind the reply.
+    /// Follow packets through the network. Lines of [`TraceLine`]s come after the reply.
     Trace {
-        /// How many packets, from 1 to [`MAX_TRACED`](bellows_engine::MAX_TRACED).
+        /// The number of packets, from 1 to [`MAX_TRACED`](bellows_engine::MAX_TRACED).
         count: usize,
-        /// The app from which they are followed on; else those that any app brings in.
+        /// The app whose sent packets are followed; by default packets that any app brings in.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         app: Option<String>,
-        /// For how long at most.
+        /// The maximum duration.
         seconds: f64,
     },
-    /// Copy the packets that pass a link: [frames](super::frame) come behind the reply.
+    /// Copy the packets that pass a link: [frames](super::frame) come after the reply.
     Tap {
         /// The link, as written in the network file.
         link: String,
-        /// The most bytes to copy of a packet.
+        /// The maximum number of bytes to copy of a packet.
         snap: usize,
     },
 }
 
-/// What the engine's process answers.
+/// A reply of the engine's process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "lowercase")]
 pub enum Reply {
@@ -58,11 +58,11 @@ pub enum Reply {
     Status {
         /// The name of the run.
         name: String,
-        /// The process.
+        /// The process's number.
         pid: u32,
         /// The network's file.
         network: String,
-        /// How long it has been running.
+        /// The time since the run began.
         uptime_seconds: f64,
     },
     /// To [`Request::Stop`]: the run is about to end.
@@ -71,45 +71,45 @@ pub enum Reply {
     Breath(Listing),
     /// To [`Request::Apps`].
     Apps {
-        /// Those that tell anything.
+        /// The apps that report a state.
         apps: Vec<AppStatus>,
     },
     /// To [`Request::Reload`].
     Reloaded(ReloadReport),
-    /// To [`Request::Trace`]: from now on, packets are followed.
+    /// To [`Request::Trace`]: packets are being followed.
     Tracing,
-    /// To [`Request::Tap`]: from now on, packets are copied.
+    /// To [`Request::Tap`]: packets are being copied.
     Tapping,
-    /// It could not be done.
+    /// The request was rejected or failed.
     Refused {
-        /// Whether the caller made a mistake; else something failed.
+        /// Whether the request is wrong. Otherwise something else failed.
         mistake: bool,
-        /// What is wrong; may have several lines.
+        /// The error, possibly several lines.
         message: String,
     },
 }
 
-/// What comes while packets are followed, a line each.
+/// The stream of a trace, one on each line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum TraceLine {
-    /// A packet made a step.
+    /// A step of a packet.
     Hop {
-        /// Which, where and when.
+        /// The packet, the app and the time.
         #[serde(flatten)]
         hop: Hop,
-        /// The input that the output leads to, if it was sent on.
+        /// The input that the output leads to, if the packet was sent on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to: Option<String>,
     },
-    /// Nothing more will come.
+    /// The end of the stream.
     End {
-        /// Because of this.
+        /// The reason.
         why: TraceEnd,
     },
 }
 
-/// Why a trace has ended.
+/// The reason for the end of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceEnd {
@@ -117,23 +117,24 @@ pub enum TraceEnd {
     Complete,
     /// The time is over.
     Time,
-    /// The client wished it.
-    Wished,
-    /// There were more steps than anybody will read.
+    /// The client requested it.
+    #[serde(rename = "wished")]
+    Requested,
+    /// The maximum number of steps was reached.
     Steps,
-    /// The app that was to begin is no longer there.
+    /// The app to follow from no longer exists.
     Gone,
     /// The run is over.
     Over,
 }
 
-/// What a reload did, and what is to be said of it.
+/// The result of a reload, with warnings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadReport {
-    /// What the engine says.
+    /// The engine's report.
     #[serde(flatten)]
     pub reloaded: Reloaded,
-    /// What could not be done as asked, in sentences.
+    /// Parts of the request that could not be carried out, in sentences.
     pub warnings: Vec<String>,
 }
 

@@ -1,12 +1,13 @@
-//! For which app the engine's thread works, by what lies on its stack.
+//! Attribution of samples to apps, from the stack of the engine's thread.
 //!
-//! Apps of one type share their functions, so that the instruction does not tell. But the breath calls each app from a place
-//! of its own: the address to which that call returns lies on the stack. Old values may lie there too, of calls that have
-//! returned. Since the engine calls its breath from one place, the right one is always in the same slot of the stack: the
-//! slot in which most samples have one.
+//! Apps of one type share their functions, so the instruction alone does not identify the app. But the breath calls
+//! each app from a different place, and the return address of this call lies on the stack. Stale return addresses of
+//! finished calls may lie there too. Since the engine always calls its breath from the same place, the right address is
+//! always in the same slot of the stack: the slot that has one in most samples.
 //!
-//! Where no code is assembled, or an app is called otherwise (to tick, so that the instruction is in a function of another
-//! type), the first function on the stack that was made for an app's type tells the type; it may be any of that type's apps.
+//! If no code is assembled, or an app is called otherwise (a tick, so that the instruction is in a function of another
+//! type), the first function on the stack that was made for an app's type identifies the type. The app may then be any
+//! of that type.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,36 +17,36 @@ use bellows_pmu::Stack;
 use super::image::Image;
 use super::name;
 
-/// Some apps: the number of a list in [`Attribution::apps`].
+/// A set of apps: the index of a list in [`Attribution::apps`].
 pub type Owner = usize;
 
-/// What tells the apps apart.
+/// The tables that identify apps.
 pub struct Attribution {
-    /// Each list is one app, or several of which it may be any.
+    /// Each list is one app, or several candidates.
     owners: Vec<Vec<String>>,
-    /// To which app the call belongs that returns to an address.
+    /// The app of the call that returns to an address.
     returns: HashMap<u64, Owner>,
-    /// Which app each stretch of the breath serves, by its label.
+    /// The app that each stretch of the breath serves, by its label.
     stretches: HashMap<String, Owner>,
-    /// The apps of each type, the longest names first.
+    /// The apps of each type, with the longest names first.
     types: Vec<(String, Owner)>,
-    /// What is known of addresses that were found on stacks.
+    /// A cache of addresses found on stacks.
     typed: HashMap<u64, Option<Owner>>,
 }
 
-/// What a stack says.
+/// The evidence of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StackEvidence {
-    /// Addresses in the breath to which calls return: each with the slot in which it lies, and the app.
+    /// Return addresses in the breath: each with its slot and the app.
     Returns(Vec<(u64, Owner)>),
     /// A function on the stack was made for these apps' type.
     Type(Owner),
-    /// No app is at work.
+    /// No app is running.
     None,
 }
 
 impl Attribution {
-    /// What a listing of the breath tells.
+    /// The tables made from a listing of the breath.
     pub fn new(listing: &Listing) -> Attribution {
         let mut attribution = Attribution {
             owners: Vec::new(),
@@ -64,12 +65,12 @@ impl Attribution {
         &self.owners[owner]
     }
 
-    /// The app that a stretch of the breath serves, given the function that the image has for it.
+    /// The app that a stretch of the breath serves, from the name that the image has for it.
     pub fn stretch(&self, function: &str) -> Option<Owner> {
         self.stretches.get(function.strip_prefix("breath: ")?).copied()
     }
 
-    /// What the stack of a thread that is at an instruction says.
+    /// The evidence of a thread's stack and instruction.
     pub fn ask(&mut self, image: &mut Image, instruction: u64, stack: Stack<'_>) -> StackEvidence {
         let in_breath = |(slot, word)| {
             let owner = image.is_assembled(word).then(|| self.returns.get(&word)).flatten()?;
@@ -78,7 +79,7 @@ impl Attribution {
         let mut returns: Vec<(u64, Owner)> = stack.words().filter_map(in_breath).collect();
         let of_instruction = if image.is_code(instruction) { self.type_at(image, instruction) } else { None };
         if let Some(of_type) = of_instruction {
-            // A tick is not called from the breath, and an old address may lie where that of the breath would.
+            // A tick is not called from the breath, and a stale address may lie in the slot of the breath's.
             let of_type = &self.owners[of_type];
             returns.retain(|(_, owner)| self.owners[*owner].iter().any(|app| of_type.contains(app)));
         }
@@ -107,7 +108,7 @@ impl Attribution {
         owner
     }
 
-    /// The apps for whose type a function was made.
+    /// The apps of the type for which a function was made.
     fn of_type(&self, function: &str) -> Option<Owner> {
         self.types.iter().find(|(path, _)| name::mentions(function, path)).map(|(_, owner)| *owner)
     }
@@ -161,26 +162,26 @@ fn app_of<'a>(label: &str, calls: &'a [Call]) -> Option<&'a str> {
     calls.iter().filter(is_of).map(|call| &*call.app).max_by_key(|app| app.len())
 }
 
-/// In how many samples an address to which a call returns lies in each slot of the stack.
+/// The number of samples in which each slot of the stack holds a return address.
 #[derive(Debug, Default)]
 pub struct Slots(HashMap<u64, u64>);
 
 impl Slots {
-    /// Books what the stacks of so many samples say.
-    pub fn book(&mut self, testimony: &StackEvidence, samples: u64) {
-        if let StackEvidence::Returns(returns) = testimony {
+    /// Records the evidence of this many samples.
+    pub fn record(&mut self, evidence: &StackEvidence, samples: u64) {
+        if let StackEvidence::Returns(returns) = evidence {
             for (slot, _) in returns {
                 *self.0.entry(*slot).or_default() += samples;
             }
         }
     }
 
-    /// The app for which a sample was at work, by all samples that were recorded.
-    pub fn judge(&self, testimony: &StackEvidence) -> Option<Owner> {
-        match testimony {
+    /// The app to which a sample belongs, given all recorded samples.
+    pub fn owner_of(&self, evidence: &StackEvidence) -> Option<Owner> {
+        match evidence {
             StackEvidence::Returns(returns) => {
                 let votes = |slot: &u64| self.0.get(slot).copied().unwrap_or_default();
-                // Of equals the one that is nearest to the top.
+                // On a tie, the slot nearest to the top wins.
                 let best = returns.iter().rev().max_by_key(|(slot, _)| votes(slot));
                 best.map(|(_, owner)| *owner)
             }
@@ -245,23 +246,23 @@ mod tests {
     #[test]
     fn the_call_that_will_be_returned_to_names_the_app() {
         let (mut attribution, mut image) = setup();
-        let mut judge = |returns_to: u64| {
+        let mut owner_of = |returns_to: u64| {
             let bytes = stack(&[1, 0xdead_beef, returns_to, 4]);
-            let testimony = attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes));
+            let evidence = attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes));
             let mut slots = Slots::default();
-            slots.book(&testimony, 1);
-            slots.judge(&testimony).map(|owner| attribution.apps(owner).join(" or "))
+            slots.record(&evidence, 1);
+            slots.owner_of(&evidence).map(|owner| attribution.apps(owner).join(" or "))
         };
-        assert_eq!(judge(0x1005).as_deref(), Some("source"));
-        assert_eq!(judge(0x100f).as_deref(), Some("one"));
-        assert_eq!(judge(0x1014).as_deref(), Some("one [more]"));
-        assert_eq!(judge(0x101e).as_deref(), Some("one"), "the sampled body");
-        assert_eq!(judge(0x1019), None, "an address that no call returns to");
+        assert_eq!(owner_of(0x1005).as_deref(), Some("source"));
+        assert_eq!(owner_of(0x100f).as_deref(), Some("one"));
+        assert_eq!(owner_of(0x1014).as_deref(), Some("one [more]"));
+        assert_eq!(owner_of(0x101e).as_deref(), Some("one"), "the sampled body");
+        assert_eq!(owner_of(0x1019), None, "an address that no call returns to");
     }
 
-    /// Old addresses lie in slots that change from sample to sample, above or below the right one.
+    /// Stale addresses lie in slots that change from sample to sample, above or below the right one.
     #[test]
-    fn what_former_calls_left_on_the_stack_is_outvoted() {
+    fn stale_return_addresses_are_outvoted() {
         let (mut attribution, mut image) = setup();
         let stacks = [
             stack(&[0, 0x1005, 0, 0x100f, 0]),
@@ -272,8 +273,8 @@ mod tests {
         let mut ask = |bytes: &Vec<u8>| attribution.ask(&mut image, 8, Stack::new(0x7000, bytes));
         let said: Vec<StackEvidence> = stacks.iter().map(&mut ask).collect();
         let mut slots = Slots::default();
-        said.iter().for_each(|testimony| slots.book(testimony, 1));
-        let judged = said.iter().map(|testimony| attribution.apps(slots.judge(testimony).unwrap()).join(" or "));
+        said.iter().for_each(|evidence| slots.record(evidence, 1));
+        let judged = said.iter().map(|evidence| attribution.apps(slots.owner_of(evidence).unwrap()).join(" or "));
         assert_eq!(judged.collect::<Vec<_>>(), ["one", "one [more]", "one", "one"]);
     }
 
@@ -284,14 +285,14 @@ mod tests {
         assert_eq!(Walk.push(), 7);
         for (instruction, word) in [(within, 3), (8, within + 2)] {
             let bytes = stack(&[9, word]);
-            let testimony = attribution.ask(&mut image, instruction, Stack::new(0x7000, &bytes));
-            let owner = Slots::default().judge(&testimony).unwrap();
+            let evidence = attribution.ask(&mut image, instruction, Stack::new(0x7000, &bytes));
+            let owner = Slots::default().owner_of(&evidence).unwrap();
             assert_eq!(attribution.apps(owner), ["one", "one [more]"]);
         }
-        // A tick: what the stack holds is from a call of another app.
+        // A tick: the stack holds a return address of another app's call.
         let bytes = stack(&[9, 0x1005]);
-        let testimony = attribution.ask(&mut image, within, Stack::new(0x7000, &bytes));
-        assert_eq!(attribution.apps(Slots::default().judge(&testimony).unwrap()), ["one", "one [more]"]);
+        let evidence = attribution.ask(&mut image, within, Stack::new(0x7000, &bytes));
+        assert_eq!(attribution.apps(Slots::default().owner_of(&evidence).unwrap()), ["one", "one [more]"]);
         let bytes = stack(&[1, 2, 3]);
         assert_eq!(attribution.ask(&mut image, 8, Stack::new(0x7000, &bytes)), StackEvidence::None);
     }

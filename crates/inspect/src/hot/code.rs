@@ -1,4 +1,4 @@
-//! The instructions of a function, with the samples that each has.
+//! The instructions of a function, with the samples of each.
 
 use std::collections::HashMap;
 
@@ -11,32 +11,32 @@ use super::name;
 /// An instruction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CodeLine {
-    /// Where it lies in its module.
+    /// Its address in the module.
     pub address: u64,
     /// Its bytes, in hexadecimal.
     pub bytes: String,
-    /// As NASM writes it, with the names of functions that it calls.
+    /// The instruction in NASM's syntax, with the names of called functions.
     pub text: String,
-    /// How many samples were taken at it.
+    /// The number of samples at it.
     pub samples: u64,
-    /// Of the function's samples.
+    /// Its share of the function's samples.
     pub share: f64,
 }
 
-/// How many instructions are shown on either side of a hot one.
-const AROUND: usize = 4;
+/// The number of instructions shown on either side of a hot one.
+const CONTEXT: usize = 4;
 
-/// The longest function that is disassembled, in bytes.
-const LONGEST: u64 = 1 << 20;
+/// The maximum length of a function to disassemble, in bytes.
+const MAX_FUNCTION_LEN: u64 = 1 << 20;
 
-/// The instructions from the first to the last at which samples were taken, with some around; none if the bytes are unknown.
+/// The instructions from the first to the last with samples, and some around them; none if the bytes are unknown.
 pub fn instructions(
     image: &mut Image,
     module: usize,
     function: &Function,
     samples: &HashMap<u64, u64>,
 ) -> Vec<CodeLine> {
-    if function.range.end - function.range.start > LONGEST {
+    if function.range.end - function.range.start > MAX_FUNCTION_LEN {
         return Vec::new();
     }
     let Some(bytes) = image.module(module).bytes(&function.range).map(<[u8]>::to_vec) else { return Vec::new() };
@@ -66,12 +66,12 @@ pub fn instructions(
     }
     let first = lines.iter().position(|line| line.samples > 0).unwrap_or(lines.len());
     let last = lines.iter().rposition(|line| line.samples > 0).unwrap_or(0);
-    lines.truncate(last + 1 + AROUND);
-    lines.drain(..first.saturating_sub(AROUND).min(lines.len()));
+    lines.truncate(last + 1 + CONTEXT);
+    lines.drain(..first.saturating_sub(CONTEXT).min(lines.len()));
     lines
 }
 
-/// An instruction as text; what it calls or jumps to outside of its function by its name.
+/// An instruction as text. Targets of calls and jumps outside of its function appear by name.
 fn text(
     image: &mut Image,
     module: usize,
@@ -81,7 +81,7 @@ fn text(
 ) -> String {
     let mut text = String::new();
     formatter.format(instruction, &mut text);
-    // 0 for what is neither call nor jump.
+    // 0 for instructions other than calls and jumps.
     let target = instruction.near_branch_target();
     let target = if target != 0 && !function.range.contains(&target) {
         image.target(module, target)
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_have_their_samples_and_what_they_lead_to_its_name() {
+    fn instructions_have_samples_and_the_names_of_their_targets() {
         // xor eax, eax; call +0 (to the next stretch); jmp to the xor; then ret.
         let mut image = image(&[("entry", "31c0e802000000ebf7"), ("leave", "c3")]);
         let entry = function(&mut image, 0x1000);

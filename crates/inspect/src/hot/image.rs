@@ -1,4 +1,4 @@
-//! The code of a running process: which file each part comes from, its functions and its bytes.
+//! The code of a running process: its files, functions and bytes.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,24 +14,23 @@ use object::{
 
 use super::name;
 
-/// A piece of code with a name.
+/// A function: a named piece of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// The addresses of its instructions.
     pub range: Range<u64>,
-    /// What the file calls it.
+    /// Its name in the file.
     symbol: String,
 }
 
 impl Function {
-    /// Its whole name. Few are ever asked for it, so it is made then.
+    /// Its demangled name. Few are ever needed, so the name is made on request.
     pub fn name(&self) -> String {
         name::demangled(&self.symbol)
     }
 }
 
-/// Code from one file, or assembled by the engine. Addresses are those that the file has for its parts, as `objdump` shows
-/// them.
+/// Code from one file, or assembled by the engine. Addresses are those in the file, as `objdump` shows them.
 #[derive(Debug, Default)]
 pub struct Module {
     /// The file's name without folders.
@@ -40,16 +39,16 @@ pub struct Module {
     segments: Vec<Segment>,
     /// In ascending order.
     functions: Vec<Function>,
-    /// Where the dynamic linker puts addresses, and of what.
+    /// The places where the dynamic linker stores addresses, and the addresses.
     pointers: HashMap<u64, Pointer>,
 }
 
-/// What the dynamic linker puts somewhere.
+/// An address that the dynamic linker stores.
 #[derive(Clone, Debug)]
 enum Pointer {
-    /// The address of something in the same file.
+    /// An address in the same file.
     Here(u64),
-    /// The address of something in another file.
+    /// An address in another file.
     Elsewhere(String),
 }
 
@@ -61,18 +60,18 @@ struct Segment {
     length: u64,
 }
 
-/// Where in a process an instruction is.
+/// The place of an instruction in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
-    /// Which module.
+    /// The module.
     pub module: usize,
-    /// Which of its functions, if it is known.
+    /// Its function, if known.
     pub function: Option<usize>,
     /// The address in the module.
     pub address: u64,
 }
 
-/// A part of a process's memory that can be run: a line of `/proc/PID/maps`.
+/// An executable mapping of a process: a line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mapping {
     range: Range<u64>,
@@ -88,15 +87,15 @@ pub struct Image {
     /// The addresses of the code that the engine has assembled, which is the first module.
     assembled: Range<u64>,
     modules: Vec<Module>,
-    /// Which module each file is.
+    /// The module of each file.
     loaded: HashMap<String, usize>,
 }
 
 impl Image {
-    /// The code of a process whose engine lists its breath so.
+    /// The code of a process with this listing of its breath.
     ///
     /// # Errors
-    /// A sentence that says what cannot be read, or that the code is not for a processor that this program can read.
+    /// A sentence that says what cannot be read, or that this program cannot read code for that processor.
     pub fn open(process: u32, listing: &Listing) -> Result<Image, String> {
         let maps = format!("/proc/{process}/maps");
         let maps = fs::read_to_string(&maps).map_err(|error| format!("{maps} cannot be read: {error}"))?;
@@ -117,7 +116,7 @@ impl Image {
         Ok(image)
     }
 
-    /// The code at a run-time address; nothing if none is mapped there.
+    /// The code at a run-time address; `None` if no code is mapped there.
     pub fn locate(&mut self, address: u64) -> Option<Location> {
         if self.is_assembled(address) {
             return Some(self.location(0, address));
@@ -147,25 +146,25 @@ impl Image {
         self.mapping(address).is_some()
     }
 
-    /// The module of this number.
+    /// The module of this index.
     pub fn module(&self, module: usize) -> &Module {
         &self.modules[module]
     }
 
-    /// The function there, if it is known.
+    /// The function at this place, if known.
     pub fn function(&self, location: Location) -> Option<&Function> {
         self.modules[location.module].functions.get(location.function?)
     }
 
-    /// The whole name of the function to which a call or jump in a module leads.
+    /// The demangled name of the function that a call or jump in a module leads to.
     pub fn target(&mut self, module: usize, address: u64) -> Option<String> {
-        // Assembled code is where it runs, and leads into other modules.
+        // Assembled code is at its run-time address, and leads into other modules.
         let location = if module == 0 { self.locate(address)? } else { self.location(module, address) };
         let function = self.function(location).filter(|function| function.range.start == location.address);
         function.map(Function::name)
     }
 
-    /// As [`Image::target`], for one that goes by way of the address that lies at `pointer`.
+    /// Like [`Image::target`], for an indirect call or jump through the address at `pointer`.
     pub fn indirect_target(&mut self, module: usize, pointer: u64) -> Option<String> {
         match self.modules[module].pointers.get(&pointer)?.clone() {
             Pointer::Here(address) => self.target(module, address),
@@ -187,7 +186,7 @@ impl Image {
 }
 
 impl Module {
-    /// What an ELF file says; of what is none, its name alone.
+    /// The contents of an ELF file; for other files, the name alone.
     fn read(path: &str, data: Vec<u8>) -> Module {
         let name = path.strip_suffix(" (deleted)").unwrap_or(path);
         let name = name.rsplit('/').next().unwrap_or(name).to_owned();
@@ -203,13 +202,13 @@ impl Module {
         Module { name, data, segments, functions, pointers }
     }
 
-    /// The address of what lies at an offset of the file.
+    /// The address of an offset of the file.
     fn address(&self, offset: u64) -> Option<u64> {
         let within = |part: &&Segment| offset.checked_sub(part.offset).is_some_and(|behind| behind < part.length);
         self.segments.iter().find(within).and_then(|part| part.address.checked_add(offset - part.offset))
     }
 
-    /// The bytes at some addresses; nothing if the file has not got all of them.
+    /// The bytes at these addresses; `None` if the file does not contain all of them.
     pub fn bytes(&self, range: &Range<u64>) -> Option<&[u8]> {
         let within = |part: &&Segment| {
             let end = part.address.checked_add(part.length);
@@ -221,7 +220,7 @@ impl Module {
     }
 }
 
-/// Refuses code that cannot be read here.
+/// Rejects code for other processors.
 fn check(program: &[u8]) -> Result<(), String> {
     let file = ElfFile64::<Endianness>::parse(program);
     let file = file.map_err(|error| format!("its program cannot be read as a 64-bit ELF file: {error}"))?;
@@ -263,7 +262,7 @@ fn pointers_of<'a, E: FileHeader>(file: &'a object::read::elf::ElfFile<'a, E>) -
     all.filter_map(|(address, relocation)| Some((address, pointer(&relocation)?))).collect()
 }
 
-/// The code that the engine has assembled: each stretch is a function.
+/// The code that the engine has assembled. Each stretch is a function.
 fn assembled(listing: &Listing) -> Module {
     let mut module = Module { name: "assembled".to_owned(), ..Module::default() };
     let Some(first) = listing.code.first() else { return module };
@@ -282,7 +281,7 @@ fn assembled(listing: &Listing) -> Module {
     module
 }
 
-/// Reads what is mapped somewhere, if it is still the file that it was.
+/// Reads the file of a mapping, if it is still the mapped file.
 fn load(process: u32, mapping: &Mapping) -> Module {
     let path = format!("/proc/{process}/root{}", mapping.path);
     let is_same = mapping.path.starts_with('/')
@@ -291,7 +290,7 @@ fn load(process: u32, mapping: &Mapping) -> Module {
     Module::read(&mapping.path, data)
 }
 
-/// The lines of `/proc/PID/maps` that can be run, in ascending order. Others, and what is none, are passed over.
+/// The executable lines of `/proc/PID/maps`, in ascending order. Other and invalid lines are skipped.
 fn mappings(maps: &str) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
     mappings.sort_by_key(|mapping| mapping.range.start);
@@ -334,7 +333,7 @@ mod tests {
         assert_eq!((program.range.start, program.offset, program.inode), (0x55db_d707_b000, 0x14_3000, 10_231_901));
     }
 
-    /// As it was assembled: one stretch of an app, and one of the breath's own.
+    /// As the engine assembles it: one stretch of an app, and one of the breath's own.
     fn listing() -> Listing {
         let line = |address: u64, bytes: &str, label: Option<&str>| CodeLine {
             address,
@@ -385,8 +384,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_for_another_processor_is_refused() {
-        // The header of an ELF file for 64-bit ARM.
+    fn a_program_for_another_processor_is_rejected() {
+        // An ELF header for 64-bit ARM.
         let mut file = vec![0; 64];
         file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         file[16..20].copy_from_slice(&[2, 0, 183, 0]);
@@ -396,7 +395,7 @@ mod tests {
         assert!(check(b"#!/bin/sh\n").unwrap_err().contains("ELF"));
     }
 
-    /// A small program: the head of this one.
+    /// A small program: the start of the test binary.
     fn head() -> Vec<u8> {
         let mut data = vec![0; 20_000];
         std::io::Read::read_exact(&mut fs::File::open("/proc/self/exe").unwrap(), &mut data).unwrap();

@@ -1,7 +1,7 @@
-//! Hot spots: in which functions and instructions an engine spends its time, by samples.
+//! Hot spots: the functions and instructions in which an engine spends its time, by samples.
 //!
-//! The kernel's clock stops the engine's threads some thousand times a second and notes where they are, with the top of
-//! their stacks. [`image`] tells which function that is, [`attribution`] for which app it works, [`code`] which instruction.
+//! Some thousand times a second, a kernel timer interrupts the engine's threads and records the instruction and the top
+//! of the stack. [`image`] identifies the function, [`attribution`] the app, [`code`] the instruction.
 
 pub mod attribution;
 pub mod code;
@@ -24,86 +24,87 @@ use self::image::{Image, Location};
 use crate::InspectError;
 use crate::control::{Reply, Request, ask};
 use crate::networks::{self, Sample};
-use crate::text::harmless;
+use crate::text::sanitize;
 
-/// Between two samples of a thread, on the processor. No multiple of anything that happens regularly.
+/// The time between two samples of a thread on the processor. Not a multiple of any regular period.
 const PERIOD: Duration = Duration::from_nanos(250_673);
 
-/// How often samples are fetched: before the kernel has no more room for them.
-const FETCH: Duration = Duration::from_millis(4);
+/// The interval at which samples are fetched: short enough that the kernel's buffer does not overflow.
+const FETCH_INTERVAL: Duration = Duration::from_millis(4);
 
-/// Where samples were taken, and what the stack said.
+/// The place of samples, and the evidence of the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Seen {
     instruction: u64,
     in_kernel: bool,
-    testimony: StackEvidence,
+    evidence: StackEvidence,
 }
 
-/// What sampling has yielded.
+/// The result of sampling.
 #[derive(Debug, Default)]
 struct Tally {
     seen: HashMap<Seen, u64>,
     slots: Slots,
     samples: u64,
     lost: u64,
-    /// For how long the threads were on a processor.
+    /// The time that the threads were on a processor.
     busy: Duration,
     user_only: bool,
 }
 
-/// Where an engine spent its time. Its JSON form is described in `docs/json.md`.
+/// The places where an engine spent its time. `docs/json.md` describes the JSON form.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The network.
+    /// The network's name.
     pub name: String,
     /// Its process.
     pub pid: u32,
-    /// How its breaths are taken.
+    /// The schedule of its breaths.
     pub schedule: String,
-    /// For how long samples were taken.
+    /// The duration of sampling.
     pub seconds: f64,
-    /// How many threads were sampled.
+    /// The number of sampled threads.
     pub threads: usize,
     /// Samples taken.
     pub samples: u64,
-    /// Samples for which the kernel had no room.
+    /// Lost samples, for which the kernel had no room.
     pub lost: u64,
-    /// The share of the time in which the threads were on a processor.
+    /// The share of the time that the threads were on a processor.
     pub running: f64,
-    /// Whether the kernel's own time could not be sampled.
+    /// Whether kernel mode could not be sampled.
     pub user_only: bool,
-    /// The app that was asked for.
+    /// The requested app.
     pub app: Option<String>,
-    /// How many samples belong to the app, or to anything if none was named.
+    /// The number of samples that belong to this app; without one, all samples.
     pub selected: u64,
-    /// The functions in which samples were taken, those with the most first.
+    /// The functions with samples, in descending order.
     pub functions: Vec<Function>,
 }
 
-/// A function in which samples were taken on behalf of the same apps.
+/// A function with samples on behalf of the same apps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Function {
-    /// Its short name, or the module's if it is not known.
+    /// Its short name, or the module's if its name is unknown.
     pub function: String,
     /// Its whole name.
     pub symbol: Option<String>,
-    /// The file that it is in.
+    /// The file that contains it.
     pub module: String,
-    /// The app, several if it may be any of them, none if it is the engine.
+    /// The app; several if it may be any of them; none for the engine itself.
     pub apps: Vec<String>,
     /// Samples taken in it.
     pub samples: u64,
-    /// Of the samples that are reported.
+    /// Its share of the reported samples.
     pub share: f64,
-    /// From the first to the last at which samples were taken.
+    /// The instructions from the first to the last with samples.
     pub instructions: Vec<CodeLine>,
 }
 
-/// Samples a running network's engine for some time: in which functions it spends it, of one app or of all.
+/// Samples a running network's engine for some time: the functions in which it spends it, for one app or all.
 ///
 /// # Errors
-/// If it is another user's, does not run or answer, has no such app, is reloaded meanwhile, or may not be sampled.
+/// If the network is another user's, is not running, does not answer, has no such app or is reloaded meanwhile, or if
+/// sampling is not permitted.
 pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -> Result<Report, InspectError> {
     networks::refuse_foreign(runtime_dir, "show hot", "sampling reads its program, which is not trusted")?;
     let name = runtime_dir.name();
@@ -118,8 +119,8 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
     let mut attribution = Attribution::new(&listing);
     let threads = engine_threads(pid).map_err(|why| cannot(&name, pid, &why))?;
     let started = Instant::now();
-    let tally = sample(&threads, duration.max(FETCH), &mut image, &mut attribution)
-        .map_err(|error| refused(&name, pid, &error))?;
+    let tally = sample(&threads, duration.max(FETCH_INTERVAL), &mut image, &mut attribution)
+        .map_err(|error| cannot_sample(&name, pid, &error))?;
     let seconds = started.elapsed().as_secs_f64();
     let after = breath(runtime_dir)?;
     if (&after.calls, &after.code) != (&listing.calls, &listing.code) {
@@ -148,10 +149,10 @@ pub fn report(runtime_dir: &RuntimeDir, app: Option<&str>, duration: Duration) -
 }
 
 fn cannot(name: &str, pid: u32, why: &str) -> InspectError {
-    InspectError::Failed(format!("`{name}` (process {pid}) cannot be sampled: {}", harmless(why)))
+    InspectError::Failed(format!("`{name}` (process {pid}) cannot be sampled: {}", sanitize(why)))
 }
 
-fn refused(name: &str, pid: u32, error: &SampleError) -> InspectError {
+fn cannot_sample(name: &str, pid: u32, error: &SampleError) -> InspectError {
     match error {
         SampleError::NotPermitted { .. } => InspectError::Request(format!("`{name}` (process {pid}): {error}")),
         error => cannot(name, pid, &error.to_string()),
@@ -161,11 +162,11 @@ fn refused(name: &str, pid: u32, error: &SampleError) -> InspectError {
 fn breath(runtime_dir: &RuntimeDir) -> Result<Listing, InspectError> {
     match ask(runtime_dir, &Request::Breath)? {
         Reply::Breath(listing) => Ok(listing),
-        _ => Err(InspectError::Failed(format!("`{}` answers something else than its breath", runtime_dir.name()))),
+        _ => Err(InspectError::Failed(format!("`{}` did not answer with its breath", runtime_dir.name()))),
     }
 }
 
-/// Refuses an app that the network has not got.
+/// Rejects an app that the network does not have.
 fn find_app(runtime_dir: &RuntimeDir, app: &str) -> Result<(), InspectError> {
     let name = runtime_dir.name();
     let mut observer = networks::open(networks::pick(Some(&name))?)?;
@@ -177,7 +178,7 @@ fn find_app(runtime_dir: &RuntimeDir, app: &str) -> Result<(), InspectError> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", apps.join(", ")),
     };
-    Err(InspectError::Request(format!("`{name}` has no app `{app}`; {}", harmless(&hint))))
+    Err(InspectError::Request(format!("`{name}` has no app `{app}`; {}", sanitize(&hint))))
 }
 
 /// The threads of a process that take breaths.
@@ -192,7 +193,7 @@ fn engine_threads(pid: u32) -> Result<Vec<i32>, String> {
     if threads.is_empty() { Err("it has no thread named `engine`".to_owned()) } else { Ok(threads) }
 }
 
-/// Samples the threads, and asks each stack for whom it works.
+/// Samples the threads, and attributes each sample to an app.
 fn sample(
     threads: &[i32],
     duration: Duration,
@@ -203,15 +204,15 @@ fn sample(
     let mut samplers = samplers?;
     let mut tally = Tally::default();
     let end = Instant::now().checked_add(duration);
-    while let left = end.map_or(FETCH, |end| end.saturating_duration_since(Instant::now()))
+    while let left = end.map_or(FETCH_INTERVAL, |end| end.saturating_duration_since(Instant::now()))
         && !left.is_zero()
     {
-        std::thread::sleep(left.min(FETCH));
+        std::thread::sleep(left.min(FETCH_INTERVAL));
         for sampler in &mut samplers {
             sampler.take(|sample| {
-                let testimony = attribution.ask(image, sample.instruction, sample.stack);
-                tally.slots.book(&testimony, 1);
-                let seen = Seen { instruction: sample.instruction, in_kernel: sample.in_kernel, testimony };
+                let evidence = attribution.ask(image, sample.instruction, sample.stack);
+                tally.slots.record(&evidence, 1);
+                let seen = Seen { instruction: sample.instruction, in_kernel: sample.in_kernel, evidence };
                 *tally.seen.entry(seen).or_default() += 1;
                 tally.samples += 1;
             });
@@ -223,7 +224,7 @@ fn sample(
     Ok(tally)
 }
 
-/// What tells functions of the report apart: nothing for the kernel, the module's number, the function's, and the apps.
+/// The key of a function in the report: `None` for the kernel, the indices of module and function, and the apps.
 type Key = (Option<(usize, Option<usize>)>, Option<Owner>);
 
 /// The samples of one function on behalf of one app.
@@ -233,14 +234,14 @@ struct Spot {
     addresses: HashMap<u64, u64>,
 }
 
-/// The functions in which samples were taken, those with the most first; of one app, or of all.
+/// The functions with samples, in descending order, for one app or all.
 fn functions(tally: &Tally, app: Option<&str>, image: &mut Image, attribution: &Attribution) -> Vec<Function> {
     let mut spots: HashMap<Key, Spot> = HashMap::new();
     for (seen, samples) in &tally.seen {
         let location = if seen.in_kernel { None } else { image.locate(seen.instruction) };
         let assembled = location.filter(|_| image.is_assembled(seen.instruction));
         let stretch = assembled.and_then(|location| attribution.stretch(&image.function(location)?.name()));
-        let owner = stretch.or_else(|| tally.slots.judge(&seen.testimony));
+        let owner = stretch.or_else(|| tally.slots.owner_of(&seen.evidence));
         let apps = owner.map_or(&[][..], |owner| attribution.apps(owner));
         if app.is_some_and(|app| apps.iter().all(|other| other != app)) {
             continue;
@@ -320,17 +321,17 @@ mod tests {
         }
     }
 
-    /// Instruction, whether in the kernel, where calls return to, and how many samples.
+    /// The instruction, whether in the kernel, the return addresses, and the number of samples.
     type Row<'a> = (u64, bool, &'a [(u64, Owner)], u64);
 
     fn tally(seen: &[Row<'_>]) -> Tally {
         let mut tally = Tally::default();
         for &(instruction, in_kernel, returns, samples) in seen {
-            let testimony =
+            let evidence =
                 if returns.is_empty() { StackEvidence::None } else { StackEvidence::Returns(returns.to_vec()) };
-            tally.slots.book(&testimony, samples);
+            tally.slots.record(&evidence, samples);
             tally.samples += samples;
-            tally.seen.insert(Seen { instruction, in_kernel, testimony }, samples);
+            tally.seen.insert(Seen { instruction, in_kernel, evidence }, samples);
         }
         tally
     }

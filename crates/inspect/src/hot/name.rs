@@ -1,6 +1,6 @@
-//! Names of functions, as short as they can be told apart by eye.
+//! Short function names for people.
 
-/// What the compiler calls a function, as Rust writes it, without the numbers that tell crates of one name apart.
+/// The Rust name of a compiled function, demangled, without the hashes of crates.
 pub fn demangled(symbol: &str) -> String {
     match rustc_demangle::try_demangle(symbol) {
         Ok(name) => format!("{name:#}"),
@@ -8,8 +8,8 @@ pub fn demangled(symbol: &str) -> String {
     }
 }
 
-/// A name without the modules in its paths: `<bellows_apps::tee::Tee as bellows_engine::app::App>::push` becomes
-/// `<Tee as App>::push`. A path that is not within brackets keeps its last two parts.
+/// A name without the modules in its paths: `<bellows_apps::tee::Tee as bellows_engine::app::App>::push` becomes `<Tee
+/// as App>::push`. A path outside of brackets keeps its last two parts.
 pub fn short(name: &str) -> String {
     let mut text = String::new();
     let mut depth = 0usize;
@@ -34,13 +34,13 @@ pub fn short(name: &str) -> String {
     text
 }
 
-/// How long the path at the beginning of a text is: names joined by `::`.
+/// The length of the path at the start of a text: names joined by `::`.
 fn path_length(text: &str) -> usize {
     let mut end = 0;
     loop {
         let length = text[end..].find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len() - end);
         if length == 0 {
-            // A path does not end in `::`: what follows is in brackets.
+            // A path does not end in `::`: brackets follow.
             return end.saturating_sub(2);
         }
         end += length;
@@ -55,7 +55,7 @@ fn last_parts(path: &str, count: usize) -> &str {
     path.rmatch_indices("::").nth(count - 1).map_or(path, |(at, joint)| &path[at + joint.len()..])
 }
 
-/// Whether a name speaks of a type, or of something within it.
+/// Whether a name is that of a type, or of something within it.
 pub fn mentions(name: &str, path: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     name.match_indices(path).any(|(at, found)| {

@@ -1,7 +1,7 @@
 //! A recording in the Trace Event format, which Perfetto and `chrome://tracing` open.
 //!
-//! The format is described in the document "Trace Event Format" of the Chromium project. Times are in microseconds, here
-//! since the first event: since 1970 they would have more digits than the numbers of a viewer.
+//! The document "Trace Event Format" of the Chromium project describes the format. Times are in microseconds since the
+//! first event: times since 1970 would have more digits than a viewer's numbers can hold.
 
 use std::fmt::Write;
 
@@ -24,16 +24,16 @@ struct TraceEvent<'a> {
     dur: Option<f64>,
     pid: u32,
     tid: u32,
-    /// How far an event without a duration is drawn: `t` for its thread, `p` for the process.
+    /// The extent of an event without a duration: `t` for its thread, `p` for the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
     args: Value,
 }
 
-/// The engine's thread. All events are on it.
+/// The number of the engine's thread. All events are on it.
 const THREAD: u32 = 1;
 
-/// An event, when it begins in nanoseconds, and how deep it is nested.
+/// An event, its start in nanoseconds, and its nesting depth.
 type Timed<'a> = (u64, u8, TraceEvent<'a>);
 
 /// Writes the events of one process.
@@ -54,7 +54,7 @@ impl<'a> Writer<'a> {
         TraceEvent { name, cat: Some("engine"), ph, ts, dur: None, pid: self.pid, tid: THREAD, s: None, args }
     }
 
-    /// What has a duration. What the events around leave no room for is not drawn.
+    /// Events with a duration. An event that does not fit between those around it is left out.
     fn complete(&mut self, name: &'a str, category: &'static str, span: Span, depth: u8, args: Value) {
         if span.nanos() == 0 {
             return;
@@ -85,7 +85,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The recording of the network `name`, whose process was `pid`, as a file in the Trace Event format.
+/// The recording of the network `name` of process `pid`, as a file in the Trace Event format.
 pub fn trace(history: &History, name: &str, pid: u32) -> String {
     let first = history.span().map_or(0, |span| span.start);
     let mut writer = Writer { pid, first, events: Vec::new() };
@@ -163,8 +163,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// Reads a file as the document "Trace Event Format" has it, and checks what it demands of each phase, that all is in
-    /// order, and that what has a duration nests within its thread.
+    /// Reads a file according to the document "Trace Event Format". Checks the requirements of each phase, that events
+    /// are in order, and that events with a duration nest within their thread.
     fn read(text: &str) -> Vec<Value> {
         let file: Value = serde_json::from_str(text).unwrap();
         assert_eq!(file["displayTimeUnit"], json!("ns"));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was recorded, the file is as the format has it. (A number of more than 53 bits has no nanoseconds.)
+        /// Any recording gives a valid file. (A number of more than 53 bits has no nanoseconds.)
         #[test]
         fn every_recording_becomes_a_valid_file(events in any_events()) {
             let short = |event: Event| Event { start: event.start >> 16, duration: event.duration >> 16, ..event };

@@ -1,9 +1,9 @@
-//! What an engine recorded of its last breaths: span by span, the slowest with what made them slow, and as a file that
-//! trace viewers open.
+//! The recording of an engine's last breaths: a summary by spans, the slowest breaths with their causes, and a file for
+//! trace viewers.
 //!
-//! The recording may be that of a process that crashed, so nothing is taken for granted: [`History::of`] puts events in
-//! order and makes spans nest, and all else goes by that. Spans say when something was; how long it took is kept apart,
-//! since the engine takes off what its reading of the clock has cost.
+//! The recording may be that of a crashed process and is untrusted: [`History::of`] puts events in order and makes
+//! spans nest, and everything else relies on that. A span says when an event took place. Its duration is kept apart,
+//! since the engine subtracts the cost of reading the clock.
 
 mod export;
 mod slowest;
@@ -15,30 +15,30 @@ use bellows_observe::timeline::{Event, What};
 use serde::Serialize;
 
 pub use export::trace;
-pub use slowest::{Cause, Compared, Slow, Usual, slowest, suspects};
+pub use slowest::{Cause, ComparedCall, Slow, Usual, slowest, suspects};
 pub use summary::{Row, rows};
 
-/// A stretch of time, in nanoseconds since the Unix epoch.
+/// A span of time, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its first moment.
+    /// Its start.
     pub start: u64,
-    /// The moment after its last; never before the first.
+    /// Its end (exclusive), never before the start.
     pub end: u64,
 }
 
 impl Span {
-    /// That of an event. It is not empty, for some viewers cannot show what is.
+    /// The span of an event. It is never empty, because some viewers cannot show empty spans.
     fn of(event: &Event) -> Span {
         Span { start: event.start, end: event.start.saturating_add(event.duration.max(1)) }
     }
 
-    /// How long it is.
+    /// Its length.
     pub fn nanos(self) -> u64 {
         self.end - self.start
     }
 
-    /// What of it lies within another one; nothing, at an end of that, if they do not meet.
+    /// Its intersection with another span. If they do not meet, an empty span at an end of the other.
     pub fn within(self, other: Span) -> Span {
         Span { start: self.start.clamp(other.start, other.end), end: self.end.clamp(other.start, other.end) }
     }
@@ -47,48 +47,48 @@ impl Span {
 /// A call of an app in a recorded breath.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// When.
+    /// Its span.
     pub span: Span,
-    /// How long it took.
+    /// Its duration.
     pub nanos: u64,
-    /// Which app.
+    /// The app.
     pub app: Arc<str>,
     /// `pull`, `push` or `tick`.
     pub entry: &'static str,
-    /// How many packets it took or sent.
+    /// The number of packets that it took or sent.
     pub packets: u32,
 }
 
 /// Packets that an app dropped in a recorded breath.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drops {
-    /// When.
+    /// The time.
     pub at: u64,
-    /// Which app.
+    /// The app.
     pub app: Arc<str>,
-    /// How many.
+    /// The number of packets.
     pub packets: u32,
 }
 
 /// A recorded breath.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breath {
-    /// When.
+    /// Its span.
     pub span: Span,
-    /// How long it took.
+    /// Its duration.
     pub nanos: u64,
-    /// One breath in so many was recorded at this time.
+    /// The recording interval at that time: one breath in this many.
     pub every: u32,
-    /// Whether it is here because it was slow.
+    /// Whether it was recorded because it was slow.
     pub slow: bool,
-    /// Its calls, in order; they lie within it and do not overlap.
+    /// Its calls, in order. They lie within it and do not overlap.
     pub calls: Vec<Call>,
-    /// What was dropped in it.
+    /// The packets dropped in it.
     pub drops: Vec<Drops>,
 }
 
 impl Breath {
-    /// Time that passed in none of the calls, in nanoseconds.
+    /// Time outside of its calls, in nanoseconds.
     pub fn between(&self) -> u64 {
         let called = self.calls.iter().map(|call| call.nanos).fold(0, u64::saturating_add);
         self.nanos.saturating_sub(called)
@@ -100,12 +100,12 @@ impl Breath {
     }
 }
 
-/// What happened beside the breaths.
+/// An event other than a breath.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// The engine slept.
     Sleep,
-    /// A new configuration ran from here on; so many packets had no place in it.
+    /// A new configuration was swapped in. This many packets were in removed parts.
     Reload {
         /// The packets.
         dropped: u32,
@@ -115,19 +115,18 @@ pub enum Incident {
         /// Its name.
         app: Arc<str>,
     },
-    /// A breath took longer than it may.
+    /// A breath exceeded `breath_limit`.
     Late(Late),
 }
 
-/// A breath that took longer than it may. Unlike other breaths it was not recorded with its calls: the watchdog found
-/// it.
+/// A breath that exceeded `breath_limit`. The watchdog found it, so it has no recorded calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Late {
-    /// How long it took, in nanoseconds.
+    /// Its duration, in nanoseconds.
     pub nanos: u64,
-    /// In which app it was; none if in none, or if nobody saw it.
+    /// The app in which the engine was; `None` if in none, or if the watchdog did not see it.
     pub app: Option<Arc<str>>,
-    /// For how long the engine's thread was on a processor, in microseconds, as far as it is known.
+    /// The time that the engine's thread was on a processor, in microseconds, if known.
     pub on_processor_micros: Option<u32>,
     /// Whether the process stood still.
     pub standstill: bool,
@@ -138,7 +137,7 @@ pub struct Late {
 pub struct History {
     /// The recorded breaths. They do not overlap.
     pub breaths: Vec<Breath>,
-    /// All else that was recorded.
+    /// All other events.
     pub incidents: Vec<(Span, Incident)>,
 }
 
@@ -173,7 +172,7 @@ impl History {
                 }
             }
         }
-        // The ring may have lost the first calls of its oldest breath, whose costs are not known then.
+        // The ring may have lost the first calls of its oldest breath, so their times are unknown.
         if matches!(
             events.first(),
             Some(Event { what: What::Call { .. } | What::Drops { .. } | What::Breath { .. }, .. })
@@ -185,14 +184,14 @@ impl History {
         history
     }
 
-    /// Sorts everything by time and cuts what overlaps.
+    /// Sorts everything by time and cuts off overlaps.
     fn put_in_order(&mut self) {
         self.breaths.sort_by_key(|breath| breath.span.start);
         self.incidents.sort_by_key(|(span, _)| span.start);
         let nexts: Vec<u64> = self.breaths.iter().skip(1).map(|next| next.span.start).chain([u64::MAX]).collect();
         for (breath, next) in self.breaths.iter_mut().zip(nexts) {
             breath.calls.sort_by_key(|call| call.span.start);
-            // Less the clock's cost, a breath may seem to be over before its last call is.
+            // Because the clock's cost is subtracted, a breath may seem to end before its last call does.
             let last = breath.calls.last().map_or(0, |call| call.span.end.saturating_add(1));
             breath.span.end = breath.span.end.max(last).min(next);
             let mut room = breath.span;
@@ -206,7 +205,7 @@ impl History {
         }
     }
 
-    /// From the first moment that was recorded to the last; `None` if nothing was.
+    /// From the first to the last recorded time; `None` if nothing was recorded.
     pub fn span(&self) -> Option<Span> {
         let spans =
             || self.breaths.iter().map(|breath| breath.span).chain(self.incidents.iter().map(|(span, _)| *span));
@@ -215,7 +214,7 @@ impl History {
         Some(Span { start, end })
     }
 
-    /// Forgets what was over before a moment.
+    /// Removes events that ended before a time.
     pub fn forget_before(&mut self, moment: u64) {
         self.breaths.retain(|breath| breath.span.end >= moment);
         self.incidents.retain(|(span, _)| span.end >= moment);
@@ -229,7 +228,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn calls_belong_to_the_firstthat_follows_them() {
+    fn calls_belong_to_the_breath_that_follows_them() {
         let history = History::of(&recorded(3, |_, _| {}));
         assert_eq!(history.breaths.len(), 3);
         for breath in &history.breaths {
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_firstspans_its_calls_and_those_have_their_own_time() {
+    fn a_breath_spans_its_calls_and_those_have_their_own_time() {
         let mut events = vec![
             event(0, 0, What::Sleep),
             call(100, 300, "source", 1),
@@ -259,7 +258,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the events are, breaths come one after another and their calls lie in them.
+        /// For any events, breaths do not overlap and their calls lie within them.
         #[test]
         fn spans_nest(events in any_events()) {
             let history = History::of(&events);

@@ -1,4 +1,4 @@
-//! Which breaths were slow, and what made them so.
+//! The slowest breaths, and their causes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -8,39 +8,39 @@ use serde::Serialize;
 
 use super::{Breath, Call, History};
 
-/// What an app usually does when it is called.
+/// The usual call of an app.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct UsualCall {
     nanos: u64,
     packets: u64,
 }
 
-/// How long breaths usually take, in nanoseconds.
+/// The usual durations of breaths, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     /// A whole breath.
     pub breath: u64,
-    /// What of it passes between its calls.
+    /// The time between its calls.
     pub between: u64,
 }
 
-/// Whose habit it is: an app's at this entry, with packets or without.
+/// The key of a median: an app at this entry, with or without packets.
 type CallKind = (Arc<str>, &'static str, bool);
 
-/// How long things usually take: medians over a whole recording.
+/// The usual durations: medians over a whole recording.
 ///
-/// Breaths and calls that move packets are compared with others that do, idle ones with idle ones.
+/// Breaths and calls that move packets are compared with others that do, and idle ones with idle ones.
 #[derive(Clone, Debug, Default)]
 pub struct Usual {
     /// Breaths that move packets.
     pub busy: Pace,
     idle: Pace,
     calls: HashMap<CallKind, UsualCall>,
-    /// The time that each cause takes in breaths that were not picked for being slow, in nanoseconds.
+    /// The time of each cause in breaths that were not picked for being slow, in nanoseconds.
     time: BTreeMap<Cause, u64>,
 }
 
-/// The least number that half of all do not exceed; 0 without any.
+/// The lower median; 0 for an empty list.
 pub fn median(mut numbers: Vec<u64>) -> u64 {
     let middle = numbers.len().saturating_sub(1) / 2;
     if numbers.is_empty() { 0 } else { *numbers.select_nth_unstable(middle).1 }
@@ -51,10 +51,11 @@ fn occasion(call: &Call) -> CallKind {
 }
 
 impl Usual {
-    /// That of a recording. Breaths that are there because they were slow do not count, unless there are no others.
+    /// The usual durations of a recording. Breaths recorded because they were slow are left out, unless there are no
+    /// others.
     pub fn of(history: &History) -> Usual {
-        let drawn: Vec<&Breath> = history.breaths.iter().filter(|breath| !breath.slow).collect();
-        let breaths = if drawn.is_empty() { history.breaths.iter().collect() } else { drawn };
+        let sampled: Vec<&Breath> = history.breaths.iter().filter(|breath| !breath.slow).collect();
+        let breaths = if sampled.is_empty() { history.breaths.iter().collect() } else { sampled };
         let mut calls: HashMap<_, (Vec<u64>, Vec<u64>)> = HashMap::new();
         for call in breaths.iter().flat_map(|breath| &breath.calls) {
             let (nanos, packets) = calls.entry(occasion(call)).or_default();
@@ -75,7 +76,7 @@ impl Usual {
         usual
     }
 
-    /// The time that each cause takes of those of these breaths that move packets and are not slow.
+    /// The time of each cause in those of these breaths that move packets and are not slow.
     fn times(&self, breaths: &[&Breath]) -> BTreeMap<Cause, u64> {
         let mut times = BTreeMap::new();
         for breath in breaths.iter().filter(|breath| breath.is_busy() && !self.is_exceeded_by(breath)) {
@@ -88,7 +89,7 @@ impl Usual {
         times
     }
 
-    /// The share of the time that a cause takes of breaths that are not slow, from 0 to 1.
+    /// A cause's share of the time of breaths that are not slow, from 0 to 1.
     fn share(&self, cause: &Cause) -> f64 {
         let all: f64 = self.time.values().map(|nanos| *nanos as f64).sum();
         self.time.get(cause).map_or(0.0, |nanos| *nanos as f64 / all.max(1.0))
@@ -98,33 +99,33 @@ impl Usual {
         if breath.is_busy() { self.busy } else { self.idle }
     }
 
-    /// Whether a breath takes notably longer than those that move packets.
+    /// Whether a breath takes much longer than the median of those that move packets.
     fn is_exceeded_by(&self, breath: &Breath) -> bool {
-        breath.nanos > self.busy.breath.max(self.idle.breath).saturating_mul(NOTABLE)
+        breath.nanos > self.busy.breath.max(self.idle.breath).saturating_mul(NOTABLE_RATIO)
     }
 }
 
-/// A call of a slow breath beside what it usually is.
+/// A call of a slow breath, compared with the usual.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Compared {
-    /// Which app.
+pub struct ComparedCall {
+    /// The app.
     pub app: Arc<str>,
     /// `pull`, `push` or `tick`.
     pub entry: &'static str,
-    /// How long it took.
+    /// Its duration.
     pub nanos: u64,
-    /// How many packets it took or sent.
+    /// The number of packets that it took or sent.
     pub packets: u64,
-    /// How long the app's calls take, with packets or without: their median; `None` if no other was recorded.
+    /// The median duration of the app's calls, with or without packets; `None` if no other was recorded.
     pub usual_ns: Option<u64>,
     /// The median of their packets.
     pub usual_packets: Option<u64>,
 }
 
-impl Compared {
-    fn of(call: &Call, usual: &Usual) -> Compared {
+impl ComparedCall {
+    fn of(call: &Call, usual: &Usual) -> ComparedCall {
         let habit = usual.calls.get(&occasion(call)).copied();
-        Compared {
+        ComparedCall {
             app: Arc::clone(&call.app),
             entry: call.entry,
             nanos: call.nanos,
@@ -138,19 +139,19 @@ impl Compared {
         self.nanos.saturating_sub(self.usual_ns.unwrap_or(0))
     }
 
-    /// Whether it took long because there was more to do: it had more packets than usual, and took no longer for each.
+    /// Whether it took long because it had more to do: more packets than usual, and no more time for each.
     pub fn had_more_to_do(&self) -> bool {
         let (Some(nanos), Some(packets)) = (self.usual_ns, self.usual_packets) else { return false };
         let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
-        self.packets > packets.saturating_mul(NOTABLE)
-            && product(self.nanos, packets.max(1)) <= product(nanos, self.packets) * u128::from(NOTABLE)
+        self.packets > packets.saturating_mul(NOTABLE_RATIO)
+            && product(self.nanos, packets.max(1)) <= product(nanos, self.packets) * u128::from(NOTABLE_RATIO)
     }
 }
 
-/// How many times the usual is worth a word.
-const NOTABLE: u64 = 2;
+/// The ratio to the usual above which a deviation is mentioned.
+const NOTABLE_RATIO: u64 = 2;
 
-/// What made a breath slow.
+/// The cause of a slow breath.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "what", rename_all = "lowercase")]
 pub enum Cause {
@@ -161,7 +162,7 @@ pub enum Cause {
         /// `pull`, `push` or `tick`.
         entry: &'static str,
     },
-    /// The time between the calls: the system ran something else, most likely.
+    /// The time between the calls. Most likely the system ran something else.
     Between,
 }
 
@@ -171,26 +172,26 @@ impl Cause {
     }
 }
 
-/// A breath among the slowest.
+/// One of the slowest breaths.
 #[derive(Clone, Debug, Serialize)]
 pub struct Slow {
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// Its start, in nanoseconds since the Unix epoch.
     pub start: u64,
-    /// How long it took.
+    /// Its duration.
     pub nanos: u64,
-    /// What made it slow; `None` if it took no more than twice the usual.
+    /// Its cause; `None` if it took at most twice the usual time.
     pub cause: Option<Cause>,
-    /// Time that passed between its calls.
+    /// The time between its calls.
     pub between_ns: u64,
-    /// The median of that.
+    /// The median of this time.
     pub usual_between_ns: u64,
     /// Its calls, in order.
-    pub calls: Vec<Compared>,
+    pub calls: Vec<ComparedCall>,
 }
 
 impl Slow {
     fn of(breath: &Breath, usual: &Usual) -> Slow {
-        let calls: Vec<Compared> = breath.calls.iter().map(|call| Compared::of(call, usual)).collect();
+        let calls: Vec<ComparedCall> = breath.calls.iter().map(|call| ComparedCall::of(call, usual)).collect();
         let (nanos, between_ns) = (breath.nanos, breath.between());
         let usual_between_ns = usual.pace(breath).between;
         let between = between_ns.saturating_sub(usual_between_ns);
@@ -203,14 +204,14 @@ impl Slow {
         Slow { start: breath.span.start, nanos, cause, between_ns, usual_between_ns, calls }
     }
 
-    /// The call that made it slow, if it was one.
-    pub fn culprit(&self) -> Option<&Compared> {
+    /// The call that made it slow, if the cause is a call.
+    pub fn culprit(&self) -> Option<&ComparedCall> {
         let Some(Cause::App { app, entry }) = &self.cause else { return None };
         self.calls.iter().filter(|call| (&call.app, call.entry) == (app, *entry)).max_by_key(|call| call.excess())
     }
 }
 
-/// The slowest breaths, the slowest first.
+/// The slowest breaths, in descending order.
 pub fn slowest(history: &History, usual: &Usual, most: usize) -> Vec<Slow> {
     let mut breaths: Vec<&Breath> = history.breaths.iter().collect();
     breaths.sort_by_key(|breath| Reverse(breath.nanos));
@@ -218,19 +219,19 @@ pub fn slowest(history: &History, usual: &Usual, most: usize) -> Vec<Slow> {
     breaths.into_iter().map(|breath| Slow::of(breath, usual)).collect()
 }
 
-/// What made some breaths slow.
+/// A cause of slow breaths.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Suspect {
-    /// What it was.
+    /// The cause.
     #[serde(flatten)]
     pub cause: Cause,
-    /// How many breaths.
+    /// The number of breaths.
     pub breaths: u64,
-    /// The share of the time that it takes of breaths that are not slow: of interruptions from outside, as many hit it.
+    /// Its share of the time of breaths that are not slow: random interruptions from outside hit it in this proportion.
     pub usual_share: f64,
 }
 
-/// What made all notably slow breaths slow; the most frequent first.
+/// The causes of all notably slow breaths, most frequent first.
 pub fn suspects(history: &History, usual: &Usual) -> Vec<Suspect> {
     let mut causes = BTreeMap::new();
     for cause in history.breaths.iter().filter_map(|breath| Slow::of(breath, usual).cause) {
@@ -249,7 +250,7 @@ mod tests {
     use bellows_observe::timeline::{Event, What};
     use proptest::prelude::*;
 
-    /// Makes a breath of [`recorded`] one that took so long, in which `sink` did.
+    /// Makes a breath of [`recorded`] slow: this is its duration, and that of `sink`'s call.
     fn stretch(breath: &mut [Event], sink: u64, all: u64, packets: u32) {
         let start = breath[2].start;
         breath[1] = call(start + 400, sink, "sink", packets);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_app_that_took_longer_than_usual_is_named() {
+    fn the_slow_app_is_named() {
         let events = recorded(100, |number, breath| match number {
             70 => stretch(breath, 50_000, 51_000, 128),
             71 => stretch(breath, 30_000, 31_000, 128),
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn more_packets_than_usual_are_an_excuse() {
+    fn more_packets_than_usual_explain_a_slow_call() {
         let slow = verdicts(
             &recorded(100, |number, breath| {
                 if number == 5 {
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn time_between_the_calls_is_nobodys() {
+    fn time_between_the_calls_belongs_to_no_app() {
         let slow = verdicts(
             &recorded(100, |number, breath| {
                 if number == 5 {
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_that_was_not_called_before_can_be_to_blame() {
+    fn an_app_that_was_not_called_before_can_be_the_cause() {
         let events = recorded(9, |number, breath| {
             if number == 5 {
                 let start = breath[2].start;
@@ -339,7 +340,7 @@ mod tests {
     proptest! {
         /// Damaged recordings have slowest breaths too.
         #[test]
-        fn whatever_was_recorded_has_verdicts(events in any_events(), most in 0usize..9) {
+        fn any_recording_has_slowest_breaths(events in any_events(), most in 0usize..9) {
             let history = History::of(&events);
             let usual = Usual::of(&history);
             let slow = slowest(&history, &usual, most);
@@ -347,7 +348,7 @@ mod tests {
             prop_assert!(slow.is_sorted_by_key(|slow| Reverse(slow.nanos)));
             for slow in &slow {
                 prop_assert_eq!(slow.culprit().is_some(), matches!(slow.cause, Some(Cause::App { .. })));
-                let _ = slow.culprit().map(Compared::had_more_to_do);
+                let _ = slow.culprit().map(ComparedCall::had_more_to_do);
             }
             let suspects = suspects(&history, &usual);
             let all: u64 = suspects.iter().map(|suspect| suspect.breaths).sum();

@@ -7,38 +7,38 @@ use serde::Serialize;
 use super::slowest::median;
 use super::{History, Incident, Late, Span};
 
-/// The most rows of a summary: they fit on a terminal.
+/// The maximum number of rows of a summary: they fit on a terminal.
 const MAX_ROWS: u64 = 20;
 
-/// Rows are so many seconds long, or a multiple of the last.
+/// The length of rows in seconds: one of these, or a multiple of the last.
 const SECONDS: [u64; 9] = [1, 2, 5, 10, 30, 60, 300, 600, 3600];
 
-/// What happened in a span of time.
+/// The events of a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// Its start, in nanoseconds since the Unix epoch.
     pub start: u64,
-    /// How long it lasted.
+    /// Its length.
     pub nanos: u64,
-    /// How many breaths that began in it were recorded.
+    /// The number of recorded breaths that began in it.
     pub recorded: u64,
-    /// About how many breaths that stands for; those that were recorded because they were slow stand for none.
+    /// An estimate of all its breaths. Breaths recorded because they were slow are not extrapolated.
     pub breaths: u64,
-    /// The median of how long those took that moved packets, without those that were recorded because they were slow.
+    /// The median duration of breaths that moved packets, without those recorded because they were slow.
     pub median_ns: Option<u64>,
-    /// The longest.
+    /// The longest duration.
     pub longest_ns: Option<u64>,
     /// Packets dropped in the recorded breaths.
     pub dropped: u64,
     /// Sleeps that ended in it.
     pub sleeps: u64,
-    /// How long the engine slept in it.
+    /// The time that the engine slept in it.
     pub asleep_ns: u64,
     /// Packets dropped by each reload in it.
     pub reloads: Vec<u32>,
     /// Apps that panicked in it.
     pub panics: Vec<Arc<str>>,
-    /// Breaths that ended in it and took longer than they may.
+    /// Breaths that ended in it and exceeded `breath_limit`.
     pub late: Vec<Late>,
 }
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     proptest! {
-        /// However long a recording is and whatever it holds, its rows follow one another, are few, and miss nothing.
+        /// For any recording, the rows are consecutive and few, and miss nothing.
         #[test]
         fn rows_cover_the_span(events in any_events()) {
             let history = History::of(&events);

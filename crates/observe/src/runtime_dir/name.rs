@@ -1,30 +1,30 @@
-//! The names of networks: which ones there can be, and how one is made of another text.
+//! The names of networks: which ones are valid, and how to make one from other text.
 
 use super::RuntimeDir;
 
 /// The longest name, in characters.
 const MAX_LENGTH: usize = 64;
 
-/// Room behind a name that is made, for a number such as `-99`.
-const NUMBER: usize = 4;
+/// Room after a generated name, for a number such as `-99`.
+const SUFFIX_ROOM: usize = 4;
 
 fn fits(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.".contains(c)
 }
 
 impl RuntimeDir {
-    /// How a network can be named, as messages say it.
-    pub const NAMES: &str = "use letters, digits, `-`, `_` and `.`, at most 64 of them, the first one no `.`";
+    /// The rule for names, for messages.
+    pub const NAMES: &str = "use at most 64 letters, digits, `-`, `_` and `.`, not beginning with `.`";
 
-    /// Whether a network can have this name.
+    /// Whether a network's name is valid.
     pub fn is_name(name: &str) -> bool {
         !name.is_empty() && name.len() <= MAX_LENGTH && !name.starts_with('.') && name.chars().all(fits)
     }
 
-    /// A name made of a text, such as a file's name: characters that no name has become `-`. There is room for a number
-    /// behind it.
+    /// A name made from a text, such as a file's name: invalid characters become `-`. There is room for a number after
+    /// it.
     pub fn name_from(text: &str) -> String {
-        let name: String = text.chars().map(|c| if fits(c) { c } else { '-' }).take(MAX_LENGTH - NUMBER).collect();
+        let name: String = text.chars().map(|c| if fits(c) { c } else { '-' }).take(MAX_LENGTH - SUFFIX_ROOM).collect();
         match name.trim_start_matches('.') {
             "" => "network".to_owned(),
             name => name.to_owned(),

@@ -1,7 +1,7 @@
-//! What crashed runs leave: which of it is kept when the name is taken again, and how it is numbered.
+//! Post-mortems of crashed runs: which ones are kept when the name is taken again, and how they are numbered.
 //!
-//! What a run left stays in the runtime directory where it was, and is renamed to `NAME@N` there. One name may have crashed in
-//! several directories, so readers number what they find by age across all of them.
+//! A post-mortem stays in its runtime directory, and is renamed to `NAME@N` there. Runs of one name may have crashed in
+//! several directories, so readers number post-mortems by age across all of them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,19 +10,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{RuntimeDir, homes_in};
+use super::{RuntimeDir, folders_in};
 
-/// How many post-mortems of a name are kept.
+/// The number of post-mortems kept for a name.
 pub const POST_MORTEMS: usize = 5;
 
-/// A run that is started this soon after the one before it belongs to a series of restarts.
-const RESTART: Duration = Duration::from_secs(600);
+/// A run that starts this soon after the one before it belongs to a series of restarts.
+const RESTART_WINDOW: Duration = Duration::from_secs(600);
 
-/// The file that marks a run as one of a series of restarts.
+/// The file that marks a run as part of a series of restarts.
 pub(super) const RESTARTED: &str = "restarted";
 
-/// The network's name in that of a folder, and the number of the post-mortem, 0 if it is none. `None` for what is no
-/// network's folder.
+/// The network's name in a folder's name, and the number of the post-mortem, or 0. `None` if it is not a network's
+/// folder.
 pub(super) fn parse(folder: &str) -> Option<(String, usize)> {
     let (name, number) = match folder.split_once('@') {
         Some((name, number)) => (name, number.parse().ok().filter(|number| *number > 0)?),
@@ -31,34 +31,34 @@ pub(super) fn parse(folder: &str) -> Option<(String, usize)> {
     RuntimeDir::is_name(name).then(|| (name.to_owned(), number))
 }
 
-/// Numbers what is in several directories of one user: a name's newest run has the number 0 if its folder has none, and the
-/// others follow by age. Sorted by name and number.
+/// Numbers the runs in several directories of one user: a name's newest run has the number 0 if its folder has none,
+/// and the others follow by age. Sorted by name and number.
 pub(super) fn number(directories: Vec<Vec<RuntimeDir>>) -> Vec<RuntimeDir> {
     let mut names: BTreeMap<String, Vec<(SystemTime, RuntimeDir)>> = BTreeMap::new();
-    for mut search_path in directories {
-        search_path.sort_by(|one, other| (&one.name, one.number).cmp(&(&other.name, other.number)));
+    for mut runs in directories {
+        runs.sort_by(|one, other| (&one.name, one.number).cmp(&(&other.name, other.number)));
         let mut last: Option<(String, SystemTime)> = None;
-        for runtime_dir in search_path {
-            // Within a directory the numbers tell the age, also when the clock was set back between two runs.
+        for runtime_dir in runs {
+            // Within a directory the numbers give the age, even if the clock was set back between two runs.
             let age = last.take().filter(|(name, _)| *name == runtime_dir.name).map(|(_, time)| time);
             let time = age.map_or_else(|| runtime_dir.recency(), |age| age.min(runtime_dir.recency()));
             last = Some((runtime_dir.name.clone(), time));
             names.entry(runtime_dir.name.clone()).or_default().push((time, runtime_dir));
         }
     }
-    let numbered = names.into_values().flat_map(|mut search_path| {
-        search_path.sort_by_key(|(time, _)| Reverse(*time));
-        let first = usize::from(search_path.iter().all(|(_, runtime_dir)| runtime_dir.number > 0));
-        for (index, (_, runtime_dir)) in search_path.iter_mut().enumerate() {
+    let numbered = names.into_values().flat_map(|mut runs| {
+        runs.sort_by_key(|(time, _)| Reverse(*time));
+        let first = usize::from(runs.iter().all(|(_, runtime_dir)| runtime_dir.number > 0));
+        for (index, (_, runtime_dir)) in runs.iter_mut().enumerate() {
             runtime_dir.number = first + index;
         }
-        search_path.into_iter().map(|(_, runtime_dir)| runtime_dir)
+        runs.into_iter().map(|(_, runtime_dir)| runtime_dir)
     });
     numbered.collect()
 }
 
 impl RuntimeDir {
-    /// By what runs of a name are ordered: when it was started; one that runs is newer than all that have ended.
+    /// The order of a name's runs: by start time. A live run is newer than all that have ended.
     fn recency(&self) -> SystemTime {
         const FAR: Duration = Duration::from_secs(1 << 40);
         let start = self.claimed().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -67,30 +67,30 @@ impl RuntimeDir {
     }
 }
 
-/// Makes post-mortems of what runs of a name left in these directories, if they have left something to see, and says whether
-/// the next run belongs to a series of restarts.
+/// Makes post-mortems of the folders that runs of a name left in these directories, if they contain counters, and
+/// returns whether the next run belongs to a series of restarts.
 pub(super) fn archive(directories: &[PathBuf], name: &str) -> Result<bool, (PathBuf, io::Error)> {
     let mut last: Vec<&PathBuf> = directories.iter().filter(|directory| directory.join(name).exists()).collect();
     // The newest is archived last, and has the lowest number.
     last.sort_by_key(|directory| RuntimeDir::at(directory, name, 0).claimed());
     let mut is_restart = false;
     for directory in last {
-        is_restart |= bury_in(directory, directories, name).map_err(|error| (directory.join(name), error))?;
+        is_restart |= archive_in(directory, directories, name).map_err(|error| (directory.join(name), error))?;
     }
     Ok(is_restart)
 }
 
-fn bury_in(directory: &Path, directories: &[PathBuf], name: &str) -> io::Result<bool> {
+fn archive_in(directory: &Path, directories: &[PathBuf], name: &str) -> io::Result<bool> {
     let last = RuntimeDir::at(directory, name, 0);
-    let is_restart = last.claimed().and_then(|claimed| claimed.elapsed().ok()).is_some_and(|age| age < RESTART);
+    let is_restart = last.claimed().and_then(|claimed| claimed.elapsed().ok()).is_some_and(|age| age < RESTART_WINDOW);
     if !last.counters().exists() || last.identity().is_none() {
-        // It ended before there was an engine.
+        // It ended before it had an engine.
         last.remove()?;
         return Ok(false);
     }
     let archived = |directory: &PathBuf| {
-        let search_path = homes_in(directory).into_iter();
-        search_path.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0).collect::<Vec<_>>()
+        let runs = folders_in(directory).into_iter();
+        runs.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0).collect::<Vec<_>>()
     };
     let mut kept = number(directories.iter().map(archived).collect());
     while kept.len() >= POST_MORTEMS {
@@ -98,7 +98,7 @@ fn bury_in(directory: &Path, directories: &[PathBuf], name: &str) -> io::Result<
         kept.remove(oldest_restart.unwrap_or(kept.len() - 1)).remove()?;
     }
     let numbered = |number: usize| directory.join(format!("{name}@{number}"));
-    // First without gaps, then by one to make room: so no name is taken.
+    // First close the gaps, then move each by one to make room, so that no target name is taken.
     let here: Vec<RuntimeDir> =
         kept.into_iter().filter(|runtime_dir| runtime_dir.folder.parent() == Some(directory)).collect();
     for (index, runtime_dir) in here.iter().enumerate() {
@@ -118,7 +118,7 @@ mod tests {
     use super::super::tests::Folder;
     use super::*;
 
-    /// What a run of process 1 (which is not the one that started at 1) leaves, started at a time.
+    /// The folder that a run of process 1 leaves (which is not the process that started at 1), with this start time.
     fn crash(directory: &Path, name: &str, content: &str, is_restart: bool, start: SystemTime) {
         let folder = directory.join(name);
         super::super::make_private_folder(&folder).unwrap();
@@ -130,10 +130,10 @@ mod tests {
         }
     }
 
-    /// What is kept of a name: numbers, and what was in the counters.
+    /// The post-mortems of a name: numbers, and the contents of the counters.
     fn kept(directories: &[PathBuf], name: &str) -> Vec<(usize, String)> {
-        let search_path = number(directories.iter().map(|directory| homes_in(directory)).collect()).into_iter();
-        let kept = search_path.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0);
+        let runs = number(directories.iter().map(|directory| folders_in(directory)).collect()).into_iter();
+        let kept = runs.filter(|runtime_dir| runtime_dir.name == name && runtime_dir.number > 0);
         kept.map(|runtime_dir| (runtime_dir.number, fs::read_to_string(runtime_dir.counters()).unwrap())).collect()
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let directory = [folder.0.clone()];
         let now = SystemTime::now();
         for run in 0..20 {
-            // Another one whose name is alike is left alone.
+            // A similar name is left alone.
             assert!(archive(&directory, "a").unwrap() || run == 0);
             crash(&folder.0, "a", &run.to_string(), run > 1, now);
         }
@@ -180,14 +180,13 @@ mod tests {
         }
         assert_eq!(contents(&directories, "a"), ["6", "5", "4", "3", "2"], "five in all directories together");
         let names = |directory: &Path| {
-            let search_path = number(vec![homes_in(directory)]).into_iter();
-            search_path
-                .map(|runtime_dir| runtime_dir.folder.file_name().unwrap().to_str().unwrap().to_owned())
+            let runs = number(vec![folders_in(directory)]).into_iter();
+            runs.map(|runtime_dir| runtime_dir.folder.file_name().unwrap().to_str().unwrap().to_owned())
                 .collect::<Vec<_>>()
         };
         assert_eq!(names(&one.0), ["a", "a@1", "a@2", "a@3"]);
         assert_eq!(names(&two.0), ["a@1", "a@2"], "each stays where it was");
-        // What two crashes left without a number, as older versions did: only one has the name.
+        // Two crashes without numbers, as older versions left them: only one has the name.
         crash(&two.0, "a", "8", false, start(8));
         assert_eq!(contents(&directories, "a"), ["7", "6", "5", "4", "3", "2"]);
         archive(&directories, "a").unwrap();
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_network_can_be_called_is_a_networks_folder() {
+    fn only_a_valid_name_is_a_networks_folder() {
         assert_eq!(parse("edge-1.x_"), Some(("edge-1.x_".to_owned(), 0)));
         assert_eq!(parse("edge@12"), Some(("edge".to_owned(), 12)));
         for name in ["", ".lock", "edge@", "edge@0", "edge@x", "@1", "a b", "a\u{1b}[2J", "a\n", "a/b", "a@1@2"] {

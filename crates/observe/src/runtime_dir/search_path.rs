@@ -1,16 +1,16 @@
-//! The runtime directories in which networks are found.
+//! The runtime directories that are searched for networks.
 //!
-//! A network's folder is in one of its user's own directories. Which one depends on the environment it was started in:
-//! `XDG_RUNTIME_DIR` is set in a login and usually not in a service. So all of them are searched, in this order, and a new run
-//! takes the first that can be used:
+//! A network's folder is in one of its user's own directories. Which one depends on the environment at its start:
+//! `XDG_RUNTIME_DIR` is set in a login and usually not in a service. So readers search all directories in this order,
+//! and a new run takes the first usable one:
 //!
-//! 1. `$XDG_RUNTIME_DIR/bellows`, if `XDG_RUNTIME_DIR` is a directory of this user's;
-//! 2. `/dev/shm/bellows-UID`. It comes before the next one for services: `/run/user/UID` is removed when the user's last
-//!    login ends;
-//! 3. `/run/user/UID/bellows`, if `/run/user/UID` is a directory of this user's.
+//! 1. `$XDG_RUNTIME_DIR/bellows`, if `XDG_RUNTIME_DIR` belongs to this user;
+//! 2. `/dev/shm/bellows-UID`. It comes before the next one for services: `/run/user/UID` is removed when the user's
+//!    last login ends;
+//! 3. `/run/user/UID/bellows`, if `/run/user/UID` belongs to this user.
 //!
-//! `BELLOWS_RUNTIME_DIR` replaces them all. Without it, root finds the networks of all users, in the last two directories of
-//! each.
+//! `BELLOWS_RUNTIME_DIR` replaces them all. Without it, root finds the networks of all users, in the last two
+//! directories of each.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,19 +23,19 @@ use bellows_sys::untrusted::UntrustedDir;
 const SHARED_MEMORY: &str = "/dev/shm";
 const RUN_USER: &str = "/run/user";
 
-/// Where networks are looked for.
+/// The directories to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchPath {
     /// The runtime directories of this user. Some may not exist.
     pub own: Vec<PathBuf>,
     /// Whether `BELLOWS_RUNTIME_DIR` names the only one.
     pub is_fixed: bool,
-    /// Directories that are searched for the runtime directories of other users; none unless this user is root.
+    /// Directories to search for the runtime directories of other users; empty unless this user is root.
     pub others: Vec<PathBuf>,
 }
 
 impl SearchPath {
-    /// That of this process.
+    /// The search path of this process.
     pub fn current() -> SearchPath {
         Environment::current().search_path()
     }
@@ -46,16 +46,16 @@ impl SearchPath {
 pub(super) struct ForeignDir {
     pub(super) directory: UntrustedDir,
     pub(super) path: PathBuf,
-    /// The name of its owner.
+    /// The name of its user.
     pub(super) user: String,
 }
 
-/// The runtime directories of other users, as far as this user may see them.
+/// The runtime directories of other users, as far as this user may read them.
 pub(super) fn foreign() -> Vec<Arc<ForeignDir>> {
     Environment::current().foreign()
 }
 
-/// What the choice depends on.
+/// The inputs of the choice.
 struct Environment {
     /// `BELLOWS_RUNTIME_DIR`.
     fixed: Option<PathBuf>,
@@ -64,7 +64,7 @@ struct Environment {
     shared_memory: PathBuf,
     run_user: PathBuf,
     user: u32,
-    /// By `/proc/self/uid_map`.
+    /// The contents of `/proc/self/uid_map`.
     uid_map: String,
 }
 
@@ -100,7 +100,7 @@ impl Environment {
         let session = Some(self.run_user.join(&owner)).filter(is_ours).map(|folder| folder.join("bellows"));
         let mut own: Vec<PathBuf> = Vec::new();
         for directory in login.into_iter().chain([shared]).chain(session) {
-            // XDG_RUNTIME_DIR usually is /run/user/UID, perhaps by another path.
+            // XDG_RUNTIME_DIR is usually /run/user/UID, perhaps by another path.
             if !own.iter().any(|known| *known == directory || is_same(known, &directory)) {
                 own.push(directory);
             }
@@ -108,22 +108,21 @@ impl Environment {
         own
     }
 
-    /// For whom a directory with a user in its name is: the user, as the system outside of a user namespace knows it. Inside
-    /// of one (`unshare -r`) anyone may be called root, and would take root's directory or find that it belongs to somebody
-    /// else.
+    /// The user number for directory names: the number outside of any user namespace. Inside of one (`unshare -r`)
+    /// anyone may be called root, and would take root's directory or find that it belongs to another user.
     fn outer_user(&self) -> String {
         let outside = outside(self.user, &self.uid_map);
-        // One who is root outside too, or cannot be told, is root if the directory's parent is root's.
+        // A user who is root outside too, or is not mapped, is root if the directory's parent is root's.
         let is_owner = || fs::metadata(&self.shared_memory).is_ok_and(|metadata| metadata.uid() == self.user);
         if outside == 0 && !is_owner() {
-            // A namespace within a namespace, whose outside is no more than that.
+            // In a nested namespace, the map shows only the parent namespace.
             let namespace = fs::metadata("/proc/self/ns/user").map_or(0, |metadata| metadata.ino());
             return format!("{NAMESPACE}{namespace}");
         }
         outside.to_string()
     }
 
-    /// Whether this is root of the whole system, and not of a user namespace.
+    /// Whether this is root of the whole system, not of a user namespace.
     fn sees_others(&self) -> bool {
         let is_root = self.user == 0 && self.uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
         self.fixed.is_none() && is_root
@@ -157,7 +156,7 @@ impl Environment {
         found
     }
 
-    /// A runtime directory of another user, or of that one in particular.
+    /// Opens a runtime directory of another user; if `owner` is given, of that user.
     fn open(&self, parent: &Path, name: &str, owner: Option<u32>) -> Option<Arc<ForeignDir>> {
         if owner == Some(self.user) {
             return None;
@@ -169,10 +168,10 @@ impl Environment {
     }
 }
 
-/// How the directory of a nested user namespace is named.
+/// The name of the directory of a nested user namespace.
 const NAMESPACE: &str = "namespace-";
 
-/// Whether two paths, of directories that may not exist, are of one place.
+/// Whether two paths, of directories that may not exist, are the same place.
 fn is_same(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| {
         let parent = fs::metadata(path.parent()?).ok()?;
@@ -181,7 +180,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     place(one).is_some_and(|one| place(other) == Some(one))
 }
 
-/// The user that is called so within a user namespace, by the map of `/proc/PID/uid_map`.
+/// The outside number of a user within a user namespace, by the map of `/proc/PID/uid_map`.
 fn outside(user: u32, maps: &str) -> u32 {
     let range = |line: &str| -> Option<u32> {
         let mut numbers = line.split_ascii_whitespace().map(str::parse::<u32>);
@@ -192,17 +191,17 @@ fn outside(user: u32, maps: &str) -> u32 {
     maps.lines().find_map(range).unwrap_or(user)
 }
 
-/// The user as whom this process runs.
+/// The user of this process.
 pub(super) fn user() -> u32 {
     fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid())
 }
 
-/// What a user is called in `/etc/passwd`; a user who is not there, by the number.
+/// The name of a user in `/etc/passwd`, or the number of a user without a name.
 pub(super) fn user_name(user: u32) -> String {
     name_in(&fs::read_to_string("/etc/passwd").unwrap_or_default(), user).unwrap_or_else(|| user.to_string())
 }
 
-/// The name of a user by the lines of `/etc/passwd`. One that could not be told from a number or a path does not count.
+/// The name of a user by the lines of `/etc/passwd`. A name that could be mistaken for a number or a path is ignored.
 fn name_in(passwd: &str, user: u32) -> Option<String> {
     let fits = |name: &str| {
         let has_letter = name.chars().any(|c| c.is_alphabetic());
@@ -227,7 +226,7 @@ mod tests {
 
     const INITIAL: &str = "         0          0 4294967295\n";
 
-    /// A folder with directories that stand for the system's, gone when dropped.
+    /// A folder with directories that stand for the system's, removed when dropped.
     struct Folder(PathBuf, #[expect(dead_code, reason = "it is held")] TempDir);
 
     impl Folder {
@@ -246,7 +245,7 @@ mod tests {
             path
         }
 
-        /// What a process without variables sees.
+        /// The search path of a process without variables.
         fn environment(&self) -> Environment {
             Environment {
                 fixed: None,
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn all_directories_of_a_user_are_searched_whatever_the_environment_says() {
+    fn all_directories_of_a_user_are_searched_in_any_environment() {
         let folder = Folder::new();
         let mut environment = folder.environment();
         assert_eq!(folder.own(&environment), ["shm/bellows-UID"]);
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_somebody_elses_is_not_our_own() {
+    fn another_users_directory_is_not_our_own() {
         let folder = Folder::new();
         folder.make("login");
         let environment = Environment { login: Some(folder.0.join("login")), user: user() + 1, ..folder.environment() };
@@ -315,10 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_others_are_private_and_belong_to_whom_they_are_named_after() {
+    fn directories_of_others_are_private_and_belong_to_their_user() {
         let folder = Folder::new();
         let me = user();
-        // Whoever runs the test is the other user here, and root is not that one.
+        // The user who runs the test is the other user here, and root is not.
         let seen = |environment: &Environment| -> Vec<String> {
             let found = environment.foreign();
             found.iter().map(|found| found.path.strip_prefix(&folder.0).unwrap().display().to_string()).collect()

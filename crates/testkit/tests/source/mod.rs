@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 pub enum Kind {
     /// A name or a keyword.
     Word(String),
-    /// A number, a text, a character.
+    /// A number, a string, a character.
     Literal,
     /// A lifetime or a label.
     Lifetime,
-    /// Any other character, each by itself.
+    /// Any other character, one at a time.
     Mark(char),
 }
 
-/// A piece of source, and its line, from 1.
+/// A token and its line, from 1.
 #[derive(Clone, Debug)]
 pub struct Token {
     pub kind: Kind,
@@ -80,7 +80,7 @@ pub fn tokens(text: &str) -> Vec<Token> {
                 let word: String = text[start..at].iter().collect();
                 let hashes = text[at..].iter().take_while(|&&letter| letter == '#').count();
                 match text.get(at + hashes) {
-                    // A text without escapes, up to as many marks as it began with.
+                    // A raw string, up to as many marks as it began with.
                     Some('"') if ["r", "br", "cr"].contains(&word.as_str()) => {
                         at = raw_end(&text, at + hashes + 1, hashes);
                         Some(Kind::Literal)
@@ -107,7 +107,7 @@ fn word_end(text: &[char], at: usize) -> usize {
     at + text[at..].iter().take_while(|letter| letter.is_alphanumeric() || **letter == '_').count()
 }
 
-/// Behind a number: `1.5e-3`, `0xff_u8`, but not the `.` of `1..2` or `0.max(1)`.
+/// The end of a number: `1.5e-3`, `0xff_u8`, but not the `.` of `1..2` or `0.max(1)`.
 fn number_end(text: &[char], at: usize) -> usize {
     let end = word_end(text, at);
     match text[end..] {
@@ -116,7 +116,7 @@ fn number_end(text: &[char], at: usize) -> usize {
     }
 }
 
-/// Behind the text or character that begins at a place, with escapes.
+/// The end of the string or character that begins at a place, with escapes.
 fn text_end(text: &[char], mut at: usize, quote: char) -> usize {
     while let Some(&letter) = text.get(at) {
         match letter {
@@ -134,7 +134,7 @@ fn raw_end(text: &[char], at: usize, hashes: usize) -> usize {
     (at..text.len()).find(|&at| is_end(at)).map_or(text.len(), |end| end + 1 + hashes)
 }
 
-/// Behind a comment, in which others may lie.
+/// The end of a comment, which may contain others.
 fn comment_end(text: &[char], mut at: usize) -> usize {
     let mut depth = 0;
     while at < text.len() {
@@ -150,7 +150,7 @@ fn comment_end(text: &[char], mut at: usize) -> usize {
     at
 }
 
-/// Behind the bracket that closes the one at a place.
+/// The position after the bracket that closes the one at a place.
 pub fn group_end(tokens: &[Token], at: usize) -> usize {
     let mut depth = 0;
     for (offset, token) in tokens[at..].iter().enumerate() {
@@ -166,8 +166,8 @@ pub fn group_end(tokens: &[Token], at: usize) -> usize {
     tokens.len()
 }
 
-/// What only tests are compiled from: the tokens without that, and the modules that were declared in it and lie in files
-/// of their own.
+/// Removes test-only code: returns the other tokens, and the modules that were declared in it and are in files of their
+/// own.
 pub fn without_tests(tokens: &[Token]) -> (Vec<Token>, Vec<String>) {
     let (mut kept, mut modules) = (Vec::new(), Vec::new());
     let mut at = 0;
@@ -202,7 +202,7 @@ fn is_for_tests(attribute: &[Token]) -> bool {
     matches!(words[..], ["cfg", "test", ..] | ["cfg", "all", "test", ..])
 }
 
-/// Behind the item, statement, field or arm that begins at a place.
+/// The end of the item, statement, field or arm that begins at a place.
 fn item_end(tokens: &[Token], mut at: usize) -> usize {
     const ITEMS: [&str; 16] = [
         "pub",
@@ -251,11 +251,11 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
-/// A file of source.
+/// A source file.
 pub struct File {
-    /// From the folder of the crate's source.
+    /// Its path from the folder of the crate's source.
     pub path: PathBuf,
-    /// Without what only tests are compiled from.
+    /// Its tokens, without test-only code.
     pub tokens: Vec<Token>,
 }
 
@@ -267,7 +267,7 @@ pub struct Crate {
     pub files: Vec<File>,
 }
 
-/// All crates of the workspace, without what only tests are compiled from.
+/// All crates of the workspace, without test-only code.
 pub fn crates() -> Vec<Crate> {
     let mut folders: Vec<PathBuf> =
         fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -285,7 +285,7 @@ pub fn crates() -> Vec<Crate> {
     folders.iter().map(read).collect()
 }
 
-/// All files below a folder that are compiled into more than tests.
+/// All files below a folder that are not compiled for tests only.
 fn files(source: &Path) -> Vec<File> {
     let mut files = Vec::new();
     let mut of_tests = Vec::new();
@@ -309,7 +309,7 @@ fn files(source: &Path) -> Vec<File> {
     files
 }
 
-/// The folder in which the modules lie that a file declares.
+/// The folder of the modules that a file declares.
 fn inside(path: &Path) -> PathBuf {
     match path.file_stem().and_then(|stem| stem.to_str()) {
         Some("lib" | "main" | "mod") => path.parent().unwrap().to_owned(),
@@ -317,7 +317,7 @@ fn inside(path: &Path) -> PathBuf {
     }
 }
 
-/// The module that a file is: the names on the way to it, none for the crate's root.
+/// The module of a file: its path of names, empty for the crate's root.
 pub fn module_path(path: &Path) -> PathBuf {
     inside(path)
 }

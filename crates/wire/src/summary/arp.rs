@@ -3,10 +3,10 @@
 use super::{Cut, Part, SummaryLine, Written, link, put};
 use crate::EtherType;
 
-/// Trailer encapsulation (RFC 893), whose addresses are IPv4's too.
+/// Trailer encapsulation (RFC 893), which also uses IPv4 addresses.
 const TRAIL: EtherType = EtherType(0x1000);
 
-/// Where the four addresses lie, and how long they are.
+/// The offsets and lengths of the four addresses.
 struct Addresses<'a> {
     part: Part<'a>,
     hardware_len: usize,
@@ -62,13 +62,13 @@ pub(super) fn packet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     Ok(())
 }
 
-/// Writes what the packet asks or says; false if that is not known.
+/// Writes the operation; returns false if it is unknown.
 fn put_operation(line: &mut SummaryLine<'_>, operation: u16, addresses: &Addresses<'_>) -> Result<bool, Cut> {
     match operation {
         1 => {
             put!(line, "Request who-has ");
             addresses.put_target_ip(line)?;
-            // Where the target is, is what a request asks for; one that knows wants it confirmed.
+            // A request asks for the target's address. A requester that already knows it wants it confirmed.
             let target = addresses.target_mac()?;
             if target.iter().any(|byte| *byte != 0) {
                 put!(line, " (");

@@ -3,7 +3,7 @@
 use super::{Part, SummaryLine, Written, name, put};
 use crate::IpProtocol;
 
-/// Messages of which the name is enough.
+/// Messages described by their name alone.
 const PLAIN: &[(u16, &str)] = &[
     (4, "source quench"),
     (9, "router advertisement"),
@@ -16,12 +16,12 @@ const PLAIN: &[(u16, &str)] = &[
     (18, "address mask"),
 ];
 
-/// Where the packet that an error message quotes begins.
+/// The start of the packet quoted in an error message.
 const QUOTE: usize = 8;
 
 pub(super) fn message(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let (kind, code) = (part.u8(0)?, part.u8(1)?);
-    // The line gets its beginning once it is known that the message can be read.
+    // The line's start is written once it is known that the message can be read.
     let start = line.text.len();
     put!(line, "ICMP ");
     let written = match kind {

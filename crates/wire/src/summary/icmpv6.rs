@@ -21,7 +21,7 @@ const TYPES: &[(u16, &str)] = &[
     (143, "multicast listener report v2"),
 ];
 
-/// Where the packet that an error message quotes begins.
+/// The start of the packet quoted in an error message.
 const QUOTE: usize = 8;
 
 pub(super) fn message(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
@@ -36,7 +36,7 @@ pub(super) fn message(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     }
     let code = part.u8(1)?;
     match kind {
-        // Whoever thinks of new codes means something else than those packets that are quoted here.
+        // The quoted packet applies to the known codes only.
         1 if code > 4 => {
             put!(line, ", unknown unreach code ({code})");
             return Ok(());
@@ -71,7 +71,7 @@ fn unreachable(line: &mut SummaryLine<'_>, part: Part<'_>, code: u8) -> Written 
             let protocol = match IpProtocol(part.u8(QUOTE + 6)?) {
                 IpProtocol::TCP => "tcp",
                 IpProtocol::UDP => "udp",
-                // Where the port lies behind others is not sought.
+                // Ports after extension headers are not searched.
                 _ => return part.cut(),
             };
             put!(line, ", {dst} {protocol} port {}", part.u16(QUOTE + 42)?);

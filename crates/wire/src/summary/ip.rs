@@ -1,21 +1,21 @@
-//! IPv4 and IPv6, and who reads what they carry.
+//! IPv4 and IPv6, and the demultiplexing of their payload.
 
 use std::fmt::Display;
 
 use super::{Cut, Part, SummaryLine, Written, icmp, icmpv6, link, other, put, tcp, udp};
 use crate::IpProtocol;
 
-/// Who sends a packet to whom, for layers above that write ports beside the addresses.
+/// The addresses of a packet, for upper layers that write ports beside the addresses.
 #[derive(Clone, Copy)]
 pub(super) struct Ends<'a> {
     pub src: &'a dyn Display,
     pub dst: &'a dyn Display,
-    /// Whether they are in the line already.
+    /// Whether they have been written.
     pub written: bool,
 }
 
 impl Ends<'_> {
-    /// `src.1 > dst.2: `, or `1 > 2: ` behind the addresses.
+    /// `src.1 > dst.2: `, or `1 > 2: ` if the addresses have been written.
     pub(super) fn put_with_ports(&self, line: &mut SummaryLine<'_>, src_port: u16, dst_port: u16) {
         match self.written {
             true => put!(line, "{src_port} > {dst_port}: "),
@@ -23,7 +23,7 @@ impl Ends<'_> {
         }
     }
 
-    /// `src > dst:`, unless they are written.
+    /// `src > dst:`, unless it has been written.
     pub(super) fn put(&self, line: &mut SummaryLine<'_>) {
         if !self.written {
             put!(line, "{} > {}:", self.src, self.dst);
@@ -31,7 +31,7 @@ impl Ends<'_> {
     }
 }
 
-/// What a packet's header says to the layer above.
+/// The fields of a packet's header that the upper layer needs.
 #[derive(Clone, Copy)]
 struct Carried<'a> {
     ends: Ends<'a>,
@@ -40,7 +40,7 @@ struct Carried<'a> {
     fragment: bool,
 }
 
-/// Ports are written beside the addresses, so who reads the ports writes these.
+/// Ports are written beside the addresses, so the layer that reads the ports writes both.
 fn has_ports(protocol: IpProtocol) -> bool {
     matches!(protocol, IpProtocol::TCP | IpProtocol::UDP | other::SCTP | other::DCCP)
 }
@@ -127,29 +127,29 @@ fn v6_packet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let protocol = IpProtocol(part.u8(6)?);
     let (src, dst) = (part.ipv6(8)?, part.ipv6(24)?);
     let ends = Ends { src: &src, dst: &dst, written: false };
-    // A jumbogram has a length of 0; how long it is, a hop-by-hop option says.
+    // A jumbogram has a length of 0. A hop-by-hop option gives its real length.
     let packet = if payload_len == 0 { part } else { part.limit(payload_len + 40) };
     let part = packet.skip(40);
     let headers = Headers { part, first: true, options_seen: false, fragment: false, jumbo: payload_len == 0 };
     headers.write(line, protocol, ends)
 }
 
-/// An IPv6 packet behind its header, while extension headers are passed.
+/// An IPv6 packet after its header, while its extension headers are read.
 struct Headers<'a> {
-    /// What is left.
+    /// The remaining bytes.
     part: Part<'a>,
-    /// Whether no extension header was passed yet.
+    /// Whether no extension header has been read yet.
     first: bool,
-    /// Whether one of those that were passed held hop-by-hop options.
+    /// Whether one of those already read had hop-by-hop options.
     options_seen: bool,
-    /// Whether one of them says that it is the first of several fragments.
+    /// Whether one of them marks the first of several fragments.
     fragment: bool,
     /// Whether the packet's length is still to be found in a hop-by-hop option.
     jumbo: bool,
 }
 
 impl Headers<'_> {
-    /// Writes the extension headers, and what is behind them.
+    /// Writes the extension headers, and the payload after them.
     fn write(mut self, line: &mut SummaryLine<'_>, mut protocol: IpProtocol, mut ends: Ends<'_>) -> Written {
         if !has_ports(protocol) {
             ends.put(line);
@@ -168,7 +168,7 @@ impl Headers<'_> {
                 IpProtocol::IPV6_ROUTE => routing_header(line, self.part)?,
                 _ => return self.payload(line, protocol, ends),
             };
-            // Without a length there is nothing more that can be read.
+            // Without a length nothing more can be read.
             let Some(len) = len else { return Ok(()) };
             protocol = IpProtocol(self.part.u8(0)?);
             self.part = self.part.skip(len);
@@ -215,7 +215,7 @@ impl Headers<'_> {
     fn payload(self, line: &mut SummaryLine<'_>, protocol: IpProtocol, ends: Ends<'_>) -> Written {
         let part = match (self.jumbo, self.first) {
             (false, _) => self.part,
-            // The length of 0 is meant.
+            // A real length of 0.
             (true, true) => self.part.limit(0),
             (true, false) => return self.part.of("ip6").cut(),
         };
@@ -223,13 +223,13 @@ impl Headers<'_> {
     }
 }
 
-/// The length of a header of options, all of which must be there.
+/// The length of an options header, which must be complete.
 fn options_len(part: Part<'_>) -> Result<usize, Cut> {
     let len = 8 * (usize::from(part.u8(1)?) + 1);
     part.get(0, len).map(|_| len)
 }
 
-/// The length of a jumbogram (RFC 2675), if a header of hop-by-hop options says it.
+/// The length of a jumbogram (RFC 2675), if a header of hop-by-hop options has it.
 fn jumbo_len(mut options: Part<'_>) -> Result<Option<usize>, Cut> {
     let mut jumbo = None;
     while options.length > 0 {
@@ -237,7 +237,7 @@ fn jumbo_len(mut options: Part<'_>) -> Result<Option<usize>, Cut> {
         let len = if kind == 0 { 1 } else { usize::from(options.u8(1)?) + 2 };
         options.get(0, len)?;
         if (kind, len, jumbo) == (0xc2, 6, None) {
-            // A length that the usual field could hold is not to be there.
+            // A length that would fit into the usual field is not allowed.
             jumbo = usize::try_from(options.u32(2)?).ok().filter(|len| *len > usize::from(u16::MAX));
         }
         options = options.skip(len);
@@ -245,7 +245,7 @@ fn jumbo_len(mut options: Part<'_>) -> Result<Option<usize>, Cut> {
     Ok(jumbo)
 }
 
-/// Writes a routing header (RFC 8200, section 4.4; RFC 8754) and returns its length, unless it is none that can be read.
+/// Writes a routing header (RFC 8200, section 4.4; RFC 8754) and returns its length, unless it cannot be read.
 fn routing_header(line: &mut SummaryLine<'_>, part: Part<'_>) -> Result<Option<usize>, Cut> {
     if part.bytes.is_empty() {
         return part.of("ip6").cut();
@@ -282,7 +282,7 @@ fn routing_header(line: &mut SummaryLine<'_>, part: Part<'_>) -> Result<Option<u
     Ok(Some(8 * (units + 1)))
 }
 
-/// Hands a payload to who reads this protocol.
+/// Passes a payload to the function for its protocol.
 fn demultiplex(line: &mut SummaryLine<'_>, protocol: IpProtocol, part: Part<'_>, carried: Carried<'_>) -> Written {
     let Carried { ends, version, fragment } = carried;
     match (protocol, version) {
@@ -300,7 +300,7 @@ fn demultiplex(line: &mut SummaryLine<'_>, protocol: IpProtocol, part: Part<'_>,
         (other::IPV6, _) => v6(line, part),
         (IpProtocol::AH, _) => {
             let (next, payload) = other::authentication_header(line, part.of("ah"))?;
-            // Its ends are in the line, for AH itself has no ports.
+            // The addresses have been written, because AH itself has no ports.
             line.nested(|line| demultiplex(line, next, payload, carried))
         }
         _ => other::protocol(line, protocol, version, part, ends),

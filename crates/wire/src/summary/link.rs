@@ -1,12 +1,12 @@
-//! Link layers, up to the EtherType and who reads what is behind it.
+//! Link layers, up to the EtherType and the choice of the next layer.
 
 use super::{Cut, LinkLayer, Part, SummaryLine, Written, arp, ip, llc, put};
 use crate::{EtherType, MacAddr};
 
-/// EtherTypes that are smaller are lengths of IEEE 802.3 frames.
-const LONGEST_802_3: u16 = 1500;
+/// Smaller EtherTypes are lengths of IEEE 802.3 frames.
+const MAX_802_3_LENGTH: u16 = 1500;
 
-/// The "jumbo" EtherType (draft-ietf-isis-ext-eth): LLC follows, as behind a length.
+/// The "jumbo" EtherType (draft-ietf-isis-ext-eth): LLC follows, as after a length.
 const JUMBO: EtherType = EtherType(0x8870);
 
 pub(super) fn packet(line: &mut SummaryLine<'_>, link: LinkLayer, part: Part<'_>) -> Written {
@@ -19,7 +19,7 @@ pub(super) fn packet(line: &mut SummaryLine<'_>, link: LinkLayer, part: Part<'_>
     }
 }
 
-/// Who sends a frame to whom.
+/// The addresses of a frame.
 #[derive(Clone, Copy)]
 pub(super) struct Stations {
     pub src: MacAddr,
@@ -31,8 +31,8 @@ pub(super) fn ethernet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let (dst, src, ether_type) = (frame.mac(0)?, frame.mac(6)?, frame.ether_type(12)?);
     let stations = Stations { src, dst };
     let (ether_type, payload) = skip_tags(ether_type, frame.skip(14))?;
-    if ether_type.0 <= LONGEST_802_3 || ether_type == JUMBO {
-        // Behind a length there may be padding.
+    if ether_type.0 <= MAX_802_3_LENGTH || ether_type == JUMBO {
+        // Padding may follow after this length.
         let length = if ether_type == JUMBO { payload.length } else { ether_type.0.into() };
         return llc::packet(line, payload.limit(length.min(payload.length)), Some(stations));
     }
@@ -44,7 +44,7 @@ pub(super) fn ethernet(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     Ok(())
 }
 
-/// Passes the VLAN tags in front of a payload.
+/// Skips the VLAN tags in front of a payload.
 fn skip_tags<'a>(mut ether_type: EtherType, mut part: Part<'a>) -> Result<(EtherType, Part<'a>), Cut> {
     while matches!(ether_type.0, 0x8100 | 0x88a8 | 0x9100 | 0x9200) {
         ether_type = part.of("vlan").ether_type(2)?;
@@ -53,7 +53,7 @@ fn skip_tags<'a>(mut ether_type: EtherType, mut part: Part<'a>) -> Result<(Ether
     Ok((ether_type, part))
 }
 
-/// Writes a packet of this type, if it is one of those that are known.
+/// Writes a packet of this type, if the type is known.
 pub(super) fn by_type(line: &mut SummaryLine<'_>, ether_type: EtherType, part: Part<'_>) -> Result<bool, Cut> {
     match ether_type {
         EtherType::IPV4 => ip::v4(line, part)?,
@@ -67,7 +67,7 @@ pub(super) fn by_type(line: &mut SummaryLine<'_>, ether_type: EtherType, part: P
     Ok(true)
 }
 
-/// Types that are named and not looked into.
+/// Types that are named but not decoded.
 const SHORT: &[(u16, &str)] = &[
     (0x6003, "DECnet"),
     (0x809b, "AppleTalk"),
@@ -86,7 +86,7 @@ const SHORT: &[(u16, &str)] = &[
     (0x9000, "Loopback"),
 ];
 
-/// The name of a type in the header of a frame that cannot be looked into.
+/// The name of a type in the header of a frame that is not decoded.
 pub(super) fn type_name(ether_type: EtherType) -> &'static str {
     match ether_type.0 {
         0x0800 => "IPv4",
@@ -122,7 +122,7 @@ fn cooked_2(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let header = part.of("sll2");
     header.get(0, 20)?;
     let ether_type = header.ether_type(0)?;
-    // The name of the interface would stand first; the number is of no use on another machine.
+    // tcpdump writes the interface's name first; the number means nothing on another machine.
     put!(line, "{:<5} {:<3} ", "?", direction(header.u8(10)?.into()));
     if let Some(payload) = cooked_payload(line, ether_type, header.skip(20))? {
         put!(line, "ifindex {} ", header.u32(4)?);
@@ -132,15 +132,15 @@ fn cooked_2(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     Ok(())
 }
 
-/// Which way a packet went that Linux captured.
+/// The direction of a packet in Linux's numbering.
 fn direction(number: u16) -> &'static str {
     ["In", "B", "M", "P", "Out"].get(usize::from(number)).unwrap_or(&"?")
 }
 
-/// What Linux calls IEEE 802.2 in a cooked header.
+/// Linux's number for IEEE 802.2 in a cooked header.
 const COOKED_LLC: EtherType = EtherType(4);
 
-/// Writes what is behind a cooked header, or returns it if it is not known.
+/// Writes the payload of a cooked header, or returns it if its type is unknown.
 fn cooked_payload<'a>(
     line: &mut SummaryLine<'_>,
     mut ether_type: EtherType,
@@ -148,7 +148,7 @@ fn cooked_payload<'a>(
 ) -> Result<Option<Part<'a>>, Cut> {
     while ether_type == EtherType::VLAN {
         ether_type = part.of("vlan").ether_type(2)?;
-        if ether_type.0 <= LONGEST_802_3 {
+        if ether_type.0 <= MAX_802_3_LENGTH {
             ether_type = COOKED_LLC;
         }
         put!(line, "ethertype {}, ", type_name(ether_type));
@@ -156,13 +156,13 @@ fn cooked_payload<'a>(
     }
     let known = match ether_type {
         COOKED_LLC => llc::packet(line, part, None).map(|()| true)?,
-        EtherType(0..=LONGEST_802_3) => true,
+        EtherType(0..=MAX_802_3_LENGTH) => true,
         _ => by_type(line, ether_type, part)?,
     };
     Ok((!known).then_some(part))
 }
 
-/// Writes a cooked header, whose address is at its seventh byte.
+/// Writes a cooked header with the address at its seventh byte.
 fn put_cooked_header(line: &mut SummaryLine<'_>, ether_type: EtherType, header: Part<'_>, address_len: u16) -> Written {
     if address_len == 6 {
         put!(line, "{} ", header.mac(6)?);
@@ -175,12 +175,12 @@ fn put_cooked_header(line: &mut SummaryLine<'_>, ether_type: EtherType, header: 
 fn loopback(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let header = part.of("null");
     let family = header.u32(0)?;
-    // Whose byte order it is in, the file does not say; families are small.
+    // The file does not give its byte order; families are small numbers.
     let family = if family > 0xffff { family.swap_bytes() } else { family };
     let payload = header.skip(4);
     match family {
         2 => ip::v4(line, payload),
-        // The BSDs and Darwin number IPv6 as each likes.
+        // Each BSD and Darwin has its own number for IPv6.
         24 | 28 | 30 => ip::v6(line, payload),
         other => {
             put!(line, "AF {other}, length {}", payload.length);

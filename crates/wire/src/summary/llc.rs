@@ -1,4 +1,4 @@
-//! IEEE 802.2 LLC and SNAP, and the spanning tree protocol, which is their most frequent guest.
+//! IEEE 802.2 LLC and SNAP, and their most frequent payload, the spanning tree protocol.
 
 use super::link::{self, Stations};
 use super::{Cut, Part, SummaryLine, Written, ip, name, put};
@@ -51,7 +51,7 @@ fn header(part: Part<'_>) -> Result<Header, Cut> {
     let (dsap, ssap, control) = (part.u8(0)?, part.u8(1)?, part.u8(2)?);
     let (control, len) = match control & 3 {
         3 => (control.into(), 3),
-        // Numbered frames have two bytes of control, the lower one first.
+        // Numbered frames have two control bytes, the lower one first.
         _ => (part.u16(2)?.swap_bytes(), 4),
     };
     Ok(Header { dsap: dsap & !1, ssap: ssap & !1, response: ssap & 1 != 0, control, len })
@@ -80,7 +80,7 @@ fn short(line: &mut SummaryLine<'_>, name: &str, part: Part<'_>) -> Written {
     Ok(())
 }
 
-/// A frame of a user that is not known, or of LLC itself.
+/// A frame of an unknown user, or of LLC itself.
 fn frame(line: &mut SummaryLine<'_>, header: Header, part: Part<'_>, stations: Option<Stations>) -> Written {
     if let Some(Stations { src, .. }) = stations {
         put!(line, "{src} ");
@@ -131,7 +131,7 @@ fn unnumbered(line: &mut SummaryLine<'_>, command: u16, flags: &str, part: Part<
     Ok(())
 }
 
-/// Organisations that give protocols numbers; those of 0 and of frames that Cisco bridges are EtherTypes.
+/// Organisations that assign protocol numbers. For 0 and for frames bridged by Cisco, these are EtherTypes.
 const CISCO: u32 = 0x00000c;
 const CISCO_BRIDGED: u32 = 0x0000f8;
 
@@ -163,7 +163,7 @@ fn snap(line: &mut SummaryLine<'_>, part: Part<'_>, stations: Option<Stations>) 
     Ok(())
 }
 
-/// Flags of a rapid spanning tree, from the lowest bit on; the port's role has two of them.
+/// Flags of a rapid spanning tree, from the lowest bit on; the port's role takes two bits.
 const PROPOSAL: u8 = 0x02;
 const FLAGS: [(u8, &str); 6] = [
     (0x01, "Topology change"),
@@ -219,7 +219,7 @@ fn spanning_tree(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     Ok(())
 }
 
-/// Whether a multiple spanning tree's description has room for what it must and says to hold.
+/// Whether a multiple spanning tree's description has room for its mandatory part and for its claimed length.
 fn describes_instances(part: Part<'_>) -> Result<bool, Cut> {
     if part.length < 102 {
         return Ok(false);
@@ -227,7 +227,7 @@ fn describes_instances(part: Part<'_>) -> Result<bool, Cut> {
     Ok(part.u8(35)? == 0 && 38 + usize::from(part.u16(36)?) <= part.length)
 }
 
-/// What a bridge says of itself.
+/// The fields of a bridge's identity.
 fn bridge(line: &mut SummaryLine<'_>, what: &str, part: Part<'_>) -> Written {
     put!(line, "{what}");
     put_flags(line, ", Flags [", part.u8(4)?);

@@ -1,4 +1,4 @@
-//! A packet in one line, as `tcpdump -n -t -S` prints it: for people who watch packets go by.
+//! A packet on one line, as `tcpdump -n -t -S` prints it.
 //!
 //! ```
 //! # use bellows_wire::summary::{LinkLayer, summarize};
@@ -9,20 +9,20 @@
 //! assert_eq!(summarize(LinkLayer::Ethernet, &frame, 60), "ARP, Request who-has 192.0.2.1 tell 0.0.0.0, length 46");
 //! ```
 //!
-//! Any bytes have a summary: one that is cut short ends where the bytes do, with the protocol that is not whole
-//! (` [|tcp]`), and lengths that contradict each other are reported in the packet's own words (`bad-hlen 16`).
+//! Any bytes have a summary: for a truncated packet it ends where the bytes do, with the name of the incomplete
+//! protocol (` [|tcp]`), and inconsistent lengths are reported with the packet's own values (`bad-hlen 16`).
 //!
-//! | module | what it prints |
+//! | module | protocols |
 //! |---|---|
 //! | `link` | Ethernet with VLAN tags, Linux cooked captures, BSD loopback |
 //! | `llc` | IEEE 802.2 LLC and SNAP, the spanning tree |
 //! | `arp` | ARP |
-//! | `ip` | IPv4 and IPv6, fragments and extension headers, and whom they hand over to |
+//! | `ip` | IPv4 and IPv6, fragments and extension headers, and the choice of the next layer |
 //! | `tcp`, `udp`, `icmp`, `icmpv6` | the layers above |
 //! | `other` | IGMP, GRE, ESP, AH, and other protocols by name |
 //!
-//! What is not done: application protocols. A segment is `length 12` and a datagram `UDP, length 12`, as tcpdump has it for
-//! ports that it does not know. Trailing spaces and the lines of hexadecimal digits behind unknown protocols are left out.
+//! Application protocols are not decoded: a segment is `length 12` and a datagram `UDP, length 12`, as tcpdump prints
+//! for unknown ports. Trailing spaces and hex dumps after unknown protocols are left out.
 
 mod arp;
 mod icmp;
@@ -40,23 +40,23 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::view::Field;
 use crate::{EtherType, MacAddr};
 
-/// What the first bytes of a packet are.
+/// The type of a packet's first header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LinkLayer {
     /// An Ethernet frame without its frame check sequence.
     Ethernet,
     /// IPv4 or IPv6; the first bits tell which.
     Ip,
-    /// The header of 16 bytes of Linux's "cooked" captures.
+    /// The 16-byte header of Linux's "cooked" captures.
     LinuxCooked,
-    /// The header of 20 bytes of Linux's "cooked" captures, version 2.
+    /// The 20-byte header of Linux's "cooked" captures, version 2.
     LinuxCooked2,
     /// A BSD loopback's address family, 4 bytes in either byte order.
     Loopback,
 }
 
 impl LinkLayer {
-    /// The link layer of a `LINKTYPE_` number, as capture files have it.
+    /// The link layer of a `LINKTYPE_` number in capture files.
     pub fn from_number(number: u32) -> Option<Self> {
         Some(match number {
             0 | 108 => Self::Loopback,
@@ -69,14 +69,14 @@ impl LinkLayer {
     }
 }
 
-/// The summary of a packet of which `bytes` are there and that was `length` bytes long.
+/// The summary of a packet of `length` bytes, of which `bytes` are available.
 pub fn summarize(link: LinkLayer, bytes: &[u8], length: usize) -> String {
     let mut text = String::new();
     write_summary(&mut text, link, bytes, length);
     text
 }
 
-/// Appends a packet's summary, see [`summarize`]. Nothing is allocated but by the text as it grows.
+/// Appends a packet's summary, see [`summarize`]. Only the growth of the text allocates.
 pub fn write_summary(text: &mut String, link: LinkLayer, bytes: &[u8], length: usize) {
     let start = text.len();
     let part = Part { protocol: "", bytes: &bytes[..bytes.len().min(length)], length };
@@ -84,7 +84,7 @@ pub fn write_summary(text: &mut String, link: LinkLayer, bytes: &[u8], length: u
     if let Err(Cut(protocol)) = link::packet(&mut line, link, part) {
         put!(line, " [|{protocol}]");
     }
-    // Whoever has nothing to say behind a colon leaves a space.
+    // A protocol with nothing to say after a colon leaves a space.
     text.truncate(start + text[start..].trim_end().len());
 }
 
@@ -93,26 +93,26 @@ struct Cut(&'static str);
 
 type Written = Result<(), Cut>;
 
-/// The line while it is written.
+/// The line being written.
 struct SummaryLine<'a> {
     text: &'a mut String,
-    /// How many packets the present one is inside of.
+    /// The nesting depth of the current packet.
     nesting: usize,
 }
 
-/// Packets in packets in packets that are looked into.
-const DEEPEST: usize = 16;
+/// The maximum nesting depth that is decoded.
+const MAX_DEPTH: usize = 16;
 
 impl SummaryLine<'_> {
     fn put(&mut self, arguments: fmt::Arguments<'_>) {
-        // Text takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = fmt::Write::write_fmt(self.text, arguments);
     }
 
-    /// Writes a packet that is inside another one, unless it lies too deep.
+    /// Writes a nested packet, unless it is nested too deeply.
     fn nested(&mut self, write: impl FnOnce(&mut Self) -> Written) -> Written {
-        if self.nesting == DEEPEST {
-            self.put(format_args!("[nested more than {DEEPEST} times]"));
+        if self.nesting == MAX_DEPTH {
+            self.put(format_args!("[nested more than {MAX_DEPTH} times]"));
             return Ok(());
         }
         self.nesting += 1;
@@ -126,14 +126,14 @@ macro_rules! put {
 }
 use put;
 
-/// What is left of a packet from some header on.
+/// The rest of a packet from some header on.
 #[derive(Clone, Copy)]
 struct Part<'a> {
-    /// The protocol that reads it, as ` [|tcp]` names it.
+    /// The protocol that reads it, as in ` [|tcp]`.
     protocol: &'static str,
-    /// The bytes that are there, `length` at most.
+    /// The available bytes, at most `length`.
     bytes: &'a [u8],
-    /// How many there were.
+    /// The original number of bytes.
     length: usize,
 }
 
@@ -182,19 +182,19 @@ impl<'a> Part<'a> {
         self.field(at)
     }
 
-    /// What follows the first `count` bytes.
+    /// The bytes after the first `count`.
     fn skip(self, count: usize) -> Self {
         let bytes = self.bytes.get(count..).unwrap_or_default();
         Self { bytes, length: self.length.saturating_sub(count), ..self }
     }
 
-    /// The first bytes, if there are more than `length`; what is behind is padding.
+    /// The first bytes, if there are more than `length`; the others are padding.
     fn limit(self, length: usize) -> Self {
         Self { bytes: &self.bytes[..self.bytes.len().min(length)], length, ..self }
     }
 }
 
-/// An IPv6 address as `inet_ntop` writes it: those that hold an IPv4 address (RFC 4291, section 2.5.5.1) have it in dots.
+/// An IPv6 address as `inet_ntop` writes it: an embedded IPv4 address (RFC 4291, section 2.5.5.1) is dotted.
 #[derive(Clone, Copy)]
 struct V6(Ipv6Addr);
 

@@ -1,4 +1,4 @@
-//! Other protocols above IP: some in their own words, the rest by name.
+//! Other protocols above IP: some decoded, the others by name.
 
 use super::ip::Ends;
 use super::{Cut, Part, SummaryLine, Written, ip, link, name, put};
@@ -11,7 +11,7 @@ pub(super) const IPV6: IpProtocol = IpProtocol(41);
 pub(super) const SCTP: IpProtocol = IpProtocol(132);
 pub(super) const ETHERNET: IpProtocol = IpProtocol(143);
 
-/// Protocols that are named and not looked into.
+/// Protocols that are named but not decoded.
 const SHORT: &[(u16, &str)] = &[
     (8, "EGP"),
     (9, "IGRP"),
@@ -65,15 +65,15 @@ pub(super) fn protocol(
     Ok(())
 }
 
-/// Writes an encapsulating security payload (RFC 4303), behind whose first numbers all is secret.
+/// Writes an encapsulating security payload (RFC 4303). Everything after its first two numbers is encrypted.
 fn esp(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
-    // Numbers with nothing behind them are no payload.
+    // Numbers without further bytes are no payload.
     part.get(0, 9)?;
     put!(line, "ESP(spi=0x{:08x},seq=0x{:x}), length {}", part.u32(0)?, part.u32(4)?, part.length);
     Ok(())
 }
 
-/// Writes an authentication header (RFC 4302), and returns what is behind it.
+/// Writes an authentication header (RFC 4302), and returns the bytes after it.
 pub(super) fn authentication_header<'a>(
     line: &mut SummaryLine<'_>,
     part: Part<'a>,
@@ -95,7 +95,7 @@ pub(super) fn authentication_header<'a>(
     Ok((next, part.skip(len)))
 }
 
-/// Writes a GRE header (RFC 2784, RFC 2890) and what is behind it.
+/// Writes a GRE header (RFC 2784, RFC 2890) and its payload.
 fn gre(line: &mut SummaryLine<'_>, part: Part<'_>) -> Written {
     let flags = part.u16(0)?;
     put!(line, "GREv{}", flags & 7);

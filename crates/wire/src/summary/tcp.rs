@@ -6,7 +6,7 @@ use crate::tcp::flags;
 
 const HEADER_LEN: usize = 20;
 
-/// The flags in the order in which they are written, which is that of the days when there were fewer.
+/// The flags in tcpdump's order, which dates from the time when there were fewer.
 const FLAGS: [(u8, char); 8] = [
     (flags::FIN, 'F'),
     (flags::SYN, 'S'),
@@ -70,7 +70,7 @@ fn put_flags(line: &mut SummaryLine<'_>, set: u8) {
     put!(line, "{}]", if set == 0 { "none" } else { "" });
 }
 
-/// Writes the options; false if one is bad, behind which nothing is to be believed.
+/// Writes the options; returns false at a bad option, after which the rest is not decoded.
 fn put_options(line: &mut SummaryLine<'_>, mut part: Part<'_>) -> Result<bool, Cut> {
     let mut separator = "";
     put!(line, ", options [");
@@ -120,7 +120,7 @@ fn put_option_name(line: &mut SummaryLine<'_>, kind: u8) {
     }
 }
 
-/// Writes an option that says its length. Returns how many bytes it takes: what it needs, whatever it says; `None` if
+/// Writes an option with a length. Returns the number of bytes that it needs, whatever its length field says; `None` if
 /// there are fewer.
 fn put_option(line: &mut SummaryLine<'_>, kind: u8, part: Part<'_>) -> Result<Option<usize>, Cut> {
     let said = if part.length < 2 { 0 } else { usize::from(part.u8(1)?) };

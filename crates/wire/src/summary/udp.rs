@@ -18,7 +18,7 @@ pub(super) fn datagram(line: &mut SummaryLine<'_>, part: Part<'_>, ends: Ends<'_
         return Ok(());
     }
     let said = usize::from(part.u16(4)?);
-    // A datagram that is too long for its field has 0 there (RFC 2675, section 4).
+    // A datagram that is too long for its length field has 0 there (RFC 2675, section 4).
     let length = if said == 0 && part.length > 65_535 { part.length } else { said };
     if length < HEADER_LEN {
         put!(line, "truncated-udplength {length}");

@@ -1,11 +1,11 @@
-//! Packets of every kind that summaries tell apart: well formed, odd, and wrong.
+//! Packets of every kind that summaries distinguish: well formed, odd, and malformed.
 
 use std::ops::RangeInclusive;
 
-/// What a packet is about, and its Ethernet frame.
+/// A packet's subject, and its Ethernet frame.
 pub type Made = (&'static str, Vec<u8>);
 
-/// All of them.
+/// All packets.
 pub fn all() -> Vec<Made> {
     [
         ethernet_frames(),
@@ -25,12 +25,12 @@ pub fn all() -> Vec<Made> {
     .concat()
 }
 
-/// Numbers as they are sent.
+/// Numbers in network byte order.
 pub fn words(values: &[u16]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_be_bytes()).collect()
 }
 
-/// Bytes that look like nothing in particular, others for each seed.
+/// Pseudorandom bytes, different for each seed.
 pub fn noise(seed: u32, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12_345);
     let mut next = || {
@@ -92,7 +92,7 @@ fn llc_frames() -> Vec<Made> {
         for (dsap, ssap) in
             [(0x10, 0x10), (0x42, 0x43), (0, 0), (0xaa, 0xaa), (6, 7), (0xf0, 0xaa), (4, 0xe1), (1, 0xfe)]
         {
-            // The spanning tree and IP are tested by themselves; what an exchange of identifications says is not told.
+            // The spanning tree and IP are tested separately; the contents of XID frames are not printed.
             if (control != 3 || !matches!(dsap, 6 | 0x42)) && control & 0xef != 0xaf {
                 let frame = [vec![dsap, ssap, control], noise(control.into(), 20)].concat();
                 frames.push(("LLC", ethernet(frame.len() as u16, &frame)));
@@ -113,7 +113,7 @@ fn spanning_trees() -> Vec<Made> {
     for (kind, version) in [(0, 0), (0, 2), (0x80, 0), (2, 0), (2, 2), (2, 3), (2, 5), (7, 0), (9, 2)] {
         for flags in 0..=255 {
             let mut tree = [vec![0x42, 0x42, 3, 0, 0, version, kind, flags], noise(flags.into(), 110)].concat();
-            // Behind the first version's length of 0 is the third version's.
+            // After the first version's length of 0, this is the third version's.
             tree[38..41].copy_from_slice(&[0, 0, flags]);
             frames.push(("STP", ethernet(tree.len() as u16, &tree)));
         }
@@ -203,14 +203,14 @@ fn ipv6_packets() -> Vec<Made> {
     frames
 }
 
-/// A packet that tells its length in an option.
+/// A packet with its length in an option.
 fn jumbogram(len: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = v6(0, &[&[17, 0, 0xc2, 4][..], &len.to_be_bytes(), payload].concat());
     frame[18..20].fill(0);
     frame
 }
 
-/// Those that tcpdump and these summaries look into, and not in the same way.
+/// Packets that tcpdump and these summaries decode in different ways.
 fn is_looked_into(protocol: u8, version: u8) -> bool {
     matches!(protocol, 8 | 9 | 33 | 46 | 47 | 55 | 88 | 89 | 103 | 112 | 113 | 132)
         || version == 6 && matches!(protocol, 0 | 43 | 44 | 60 | 62 | 135 | 143)
@@ -275,7 +275,7 @@ fn udp_datagrams() -> Vec<Made> {
     frames
 }
 
-/// Messages of each kind and code, once with a quoted packet and once with bodies of some lengths.
+/// Messages of each type and code, once with a quoted packet and once with bodies of some lengths.
 fn messages(
     frames: &mut Vec<Made>,
     name: &'static str,
@@ -284,7 +284,7 @@ fn messages(
     carry: fn(&[u8]) -> Vec<u8>,
 ) {
     for kind in 0..=255 {
-        // Of some messages, summaries know no more than the name or the number.
+        // For some messages, summaries print only the name or the number.
         if matches!((name, kind), ("ICMP", 9 | 13 | 14 | 18) | ("ICMPv6", 138..=142 | 144..=155 | 200 | 201)) {
             continue;
         }
@@ -313,7 +313,7 @@ fn icmpv6_messages() -> Vec<Made> {
 
 fn igmp_messages() -> Vec<Made> {
     let mut frames = Vec::new();
-    // DVMRP, PIM version 1 and traces are not looked into.
+    // DVMRP, PIM version 1 and traces are not decoded.
     for kind in (0..=255).filter(|kind| !matches!(kind, 0x13 | 0x14 | 0x1e | 0x1f)) {
         for time in [0, 1, 10, 99, 100, 127, 128, 200, 255] {
             for len in [8, 9, 10, 12, 14, 16, 20, 24] {
@@ -334,7 +334,7 @@ fn igmp_messages() -> Vec<Made> {
 fn gre_packets() -> Vec<Made> {
     let inner = [v4_packet(17, &udp(b"abc")), v6_packet(6, &tcp(2, &[], b"")), v4(1, &[8, 0, 0, 0, 0, 1, 0, 2])];
     let mut frames = Vec::new();
-    // All flags of version 0 but that of a source route, which nobody uses.
+    // All flags of version 0 except source routes, which nobody uses.
     for flags in (0..=255).filter(|flags| flags & 0x47 == 0) {
         for (ether_type, payload) in [0x0800, 0x86dd, 0x6558].into_iter().zip(&inner) {
             let header = words(&[flags << 8, ether_type]);

@@ -1,4 +1,4 @@
-//! `bellows show breath`: what a breath calls, and the machine code that does.
+//! `bellows show breath`: the calls of a breath, and their machine code.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bellows_engine::listing::{Call, Listing};
 use bellows_inspect::control::{Reply, Request, ask};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use crate::text::{count, span};
 
 pub fn execute(runtime_dir: &RuntimeDir, json: bool) -> Result<ExitCode, CommandError> {
     let Reply::Breath(listing) = ask(runtime_dir, &Request::Breath)? else {
-        return Err(CommandError::Failed(format!("`{}` answers something else than its breath", runtime_dir.name())));
+        return Err(CommandError::Failed(format!("`{}` did not answer with its breath", runtime_dir.name())));
     };
     let text = if json { format!("{:#}\n", json!(listing)) } else { render(&listing) };
     terminal::print(&text)?;
@@ -26,11 +26,11 @@ pub fn execute(runtime_dir: &RuntimeDir, json: bool) -> Result<ExitCode, Command
 fn render(listing: &Listing) -> String {
     let mut text = format!("schedule {}", listing.schedule);
     if let Some(fallback_reason) = &listing.fallback_reason {
-        let _ = write!(text, ", not native as asked for: {fallback_reason}");
+        let _ = write!(text, ", not native as requested: {fallback_reason}");
     }
     let _ = writeln!(text, "\n\ncalls of a breath, in order:");
     for call in &listing.calls {
-        let _ = writeln!(text, "  {} {}  {}", call.entry, harmless(&call.app), condition(call));
+        let _ = writeln!(text, "  {} {}  {}", call.entry, sanitize(&call.app), condition(call));
     }
     if listing.code.is_empty() {
         return text;
@@ -40,20 +40,20 @@ fn render(listing: &Listing) -> String {
     let _ = writeln!(text, "\n{} bytes of machine code, assembled in {assembling}:", count(bytes as u64));
     for line in &listing.code {
         if let Some(label) = &line.label {
-            let _ = writeln!(text, "\n; {}", harmless(label));
+            let _ = writeln!(text, "\n; {}", sanitize(label));
         }
-        let _ = writeln!(text, "  {:x}  {:<22}  {}", line.address, line.bytes, harmless(&line.text));
+        let _ = writeln!(text, "  {:x}  {:<22}  {}", line.address, line.bytes, sanitize(&line.text));
     }
     text
 }
 
-/// When a call is made.
+/// The condition of a call.
 fn condition(call: &Call) -> String {
     match (&*call.entry, &*call.tests) {
         (_, []) => "in every breath".to_owned(),
         ("pull", [_]) => "when its slot says so".to_owned(),
         ("pull", slots) => format!("when one of its {} slots says so", slots.len()),
-        (_, links) => format!("when packets wait in {}", harmless(&links.join(", "))),
+        (_, links) => format!("when packets wait in {}", sanitize(&links.join(", "))),
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
     use bellows_engine::listing::CodeLine;
 
     #[test]
-    fn every_stretch_is_labelled_and_every_call_says_when() {
+    fn every_stretch_is_labelled_and_every_call_has_its_condition() {
         let call = |entry: &str, app: &str, tests: &[&str]| Call {
             entry: entry.to_owned(),
             app: app.to_owned(),

@@ -1,4 +1,4 @@
-//! `bellows show counters`: every counter by its name, and what it counts.
+//! `bellows show counters`: every counter by name, with its description.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, count};
 
-/// Whose counter it is.
+/// The owner of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Owner {
@@ -25,11 +25,11 @@ enum Owner {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Counted {
     owner: Owner,
-    /// The app's name, or the link as the network file has it; empty for the engine.
+    /// The app's name, or the link as written in the network file; empty for the engine.
     name: String,
     counter: String,
     value: u64,
-    /// What it counts, if that is known: an app of another program may count anything.
+    /// The counter's description, if known: an app of another program may have counters of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     help: Option<String>,
 }
@@ -68,7 +68,7 @@ fn render(rows: &[Counted], rich: bool) -> String {
     table.render(rich)
 }
 
-/// The counters of the apps, the links and the engine; those that are 0 only if `all`.
+/// The counters of the apps, the links and the engine. Counters that are 0 are included only if `all`.
 fn rows(snapshot: &Snapshot, registry: &Registry, all: bool) -> Vec<Counted> {
     let apps = snapshot.apps.iter().flat_map(|app| of_app(app, registry));
     let links = snapshot.links.iter().flat_map(of_link);

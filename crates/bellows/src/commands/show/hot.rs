@@ -1,4 +1,4 @@
-//! `bellows show hot`: in which instructions the engine spends its time, by samples.
+//! `bellows show hot`: the instructions in which the engine spends its time, by samples.
 
 mod code;
 
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellows_inspect::hot::{self, Function, Report};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::RuntimeDir;
 use clap::Args;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, count, percent, plural};
 
-/// What can be said about `hot` alone.
+/// Options of `hot` alone.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of `show hot`")]
 #[group(id = "hot")]
@@ -33,28 +33,28 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether any was given.
+    /// Whether any option was given.
     pub fn is_given(&self) -> bool {
         self.app.is_some() || self.duration.is_some() || self.top.is_some()
     }
 }
 
-const USUAL_DURATION: Duration = Duration::from_secs(5);
+const DEFAULT_DURATION: Duration = Duration::from_secs(5);
 
-/// How many functions are listed.
-const LISTED: usize = 20;
+/// The number of functions to list.
+const MAX_FUNCTIONS: usize = 20;
 
-/// Of how many functions the instructions are shown.
-const USUAL_TOP: usize = 3;
+/// The number of functions whose instructions are shown.
+const DEFAULT_TOP: usize = 3;
 
 pub fn execute(runtime_dir: &RuntimeDir, options: &Options, json: bool) -> Result<ExitCode, CommandError> {
-    let duration = options.duration.map_or(USUAL_DURATION, bellows_config::Duration::std);
+    let duration = options.duration.map_or(DEFAULT_DURATION, bellows_config::Duration::std);
     let mut report = hot::report(runtime_dir, options.app.as_deref(), duration)?;
     let text = if json {
         report.functions.iter_mut().for_each(|function| function.instructions.retain(|line| line.samples > 0));
         format!("{:#}\n", json!(report))
     } else {
-        render(&report, options.top.unwrap_or(USUAL_TOP), terminal::stdout_is_rich())
+        render(&report, options.top.unwrap_or(DEFAULT_TOP), terminal::stdout_is_rich())
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -64,19 +64,19 @@ fn render(report: &Report, top: usize, rich: bool) -> String {
     let mut text = header(report);
     let mut table =
         Table::new(&[("SHARE", Align::Right), ("FUNCTION", Align::Left), ("APP", Align::Left), ("IN", Align::Left)]);
-    for function in report.functions.iter().take(LISTED) {
+    for function in report.functions.iter().take(MAX_FUNCTIONS) {
         let share = percent(function.share);
         table.row([share, function.function.clone(), apps(function), function.module.clone()]);
     }
     text.push('\n');
     text += &table.render(rich);
-    if let Some(more) = report.functions.len().checked_sub(LISTED).filter(|more| *more > 0) {
-        let share: f64 = report.functions[LISTED..].iter().map(|function| function.share).sum();
+    if let Some(more) = report.functions.len().checked_sub(MAX_FUNCTIONS).filter(|more| *more > 0) {
+        let share: f64 = report.functions[MAX_FUNCTIONS..].iter().map(|function| function.share).sum();
         let _ = writeln!(text, "{}  in {}", percent(share), plural(more as u64, "other function"));
     }
     let shown = report.functions.iter().filter(|function| !function.instructions.is_empty()).take(top);
     for function in shown {
-        let title = harmless(&format!("{}  {}", function.function, apps(function)));
+        let title = sanitize(&format!("{}  {}", function.function, apps(function)));
         let (bold, plain) = if rich { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let _ = write!(text, "\n{bold}{}  {title}{plain}\n", percent(function.share));
         text += &code::render(&function.instructions, function.samples, rich);
@@ -95,7 +95,7 @@ fn header(report: &Report) -> String {
     );
     if let Some(app) = &report.app {
         let share = report.selected as f64 / report.samples as f64;
-        let _ = writeln!(text, "`{}` has {} of them; shares below are of these", harmless(app), percent(share));
+        let _ = writeln!(text, "`{}` has {} of them; shares below are of these", sanitize(app), percent(share));
     }
     if report.user_only {
         text += "Only user mode was sampled: kernel mode takes CAP_PERFMON or kernel.perf_event_paranoid below 2.\n";
@@ -103,8 +103,8 @@ fn header(report: &Report) -> String {
     if report.functions.iter().any(|function| function.apps.len() > 1) {
         text += "Apps of one type share their code: where several are named, it may be any of them.\n";
     }
-    text += "A timer takes the samples, and each names the instruction that comes next: what takes long is the marked one or\n\
-             one just before it, in a virtual machine somewhat further before.\n";
+    text += "A timer takes the samples, and each names the next instruction: the slow one is the marked one or one just before\n\
+             it. In a virtual machine it may be further before.\n";
     text
 }
 

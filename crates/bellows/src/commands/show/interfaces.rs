@@ -1,4 +1,4 @@
-//! `bellows show interfaces`: where packets come into a network and leave it.
+//! `bellows show interfaces`: the apps through which packets enter and leave a network.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use bellows_config::{Entry, Registry};
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks::{self, Change, Sample, State};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::{AppCounts, LinkCounts, RuntimeDir};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,15 +18,15 @@ use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, known, packet_rate};
 
-/// How long rates are measured.
-const MEASURED: Duration = Duration::from_millis(200);
+/// The time over which rates are measured.
+const RATE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What went one way.
+/// The traffic in one direction.
 #[derive(Debug, PartialEq, Serialize)]
 struct Direction {
     packets: u64,
     bytes: u64,
-    /// Unknown of a network that has crashed.
+    /// Not known for a network that has crashed.
     packets_per_second: Option<f64>,
     bits_per_second: Option<f64>,
 }
@@ -36,7 +36,7 @@ struct Direction {
 struct Interface {
     app: String,
     kind: String,
-    /// `up`, `failed` (it has panicked), `crashed`, or what the app says, such as `listening`.
+    /// `up`, `failed` (it has panicked), `crashed`, or a state that the app reports, such as `listening`.
     state: String,
     /// Into the network.
     rx: Direction,
@@ -44,7 +44,7 @@ struct Interface {
     tx: Direction,
     dropped: u64,
     drops: BTreeMap<String, u64>,
-    /// What the app says of itself.
+    /// The state that the app reports.
     status: Value,
 }
 
@@ -55,7 +55,7 @@ pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Resu
     let mut observer = networks::open(runtime_dir)?;
     let before = Sample::take(&mut observer);
     if state.is_alive() {
-        thread::sleep(MEASURED);
+        thread::sleep(RATE_INTERVAL);
     }
     let change = Change::between(before, Sample::take(&mut observer));
     let interfaces = interfaces(&change, state, &statuses, registry);
@@ -71,19 +71,19 @@ pub fn execute(runtime_dir: RuntimeDir, registry: &Registry, json: bool) -> Resu
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the apps of a running network say of themselves. A network that does not answer still has counters.
+/// The states that the apps of a running network report. A network that does not answer still has counters.
 fn statuses(runtime_dir: &RuntimeDir) -> BTreeMap<String, Value> {
     match ask(runtime_dir, &Request::Apps) {
         Ok(Reply::Apps { apps }) => apps.into_iter().map(|app| (app.app, app.status)).collect(),
         Ok(_) => BTreeMap::new(),
         Err(failure) => {
-            terminal::warn(&format!("{}; the apps' own states are left out\n", harmless(&failure.to_string())));
+            terminal::warn(&format!("{}; the apps' own states are left out\n", sanitize(&failure.to_string())));
             BTreeMap::new()
         }
     }
 }
 
-/// The apps that are linked on one side only, those whose types are interfaces, and those that say so.
+/// The apps that have links on one side only, apps of an interface type, and apps that report being an interface.
 fn interfaces(
     change: &Change,
     state: State,
@@ -120,7 +120,7 @@ fn interfaces(
             app: app.name.clone(),
             kind: app.kind.clone(),
             state: state.to_owned(),
-            // What an app sends into the network has come from outside.
+            // Packets that an app sends into the network come from outside.
             rx: direction(|app| app.out_packets, |app| app.out_bytes),
             tx: direction(|app| app.in_packets, |app| app.in_bytes),
             dropped: app.dropped(),
@@ -150,7 +150,7 @@ fn render(interfaces: &[Interface], rich: bool) -> String {
     for interface in interfaces {
         let mut cells = vec![interface.app.clone(), interface.kind.clone(), interface.state.clone()];
         for direction in [&interface.rx, &interface.tx] {
-            // An app without a side has nothing to say of it, nor has one on which nothing has happened.
+            // A side without links and without counts is left out.
             cells.extend(match direction.packets {
                 0 => [0; 4].map(|_| UNKNOWN.to_owned()),
                 packets => [

@@ -1,4 +1,4 @@
-//! `bellows show latency`: how long breaths take, and packets from their source to their end.
+//! `bellows show latency`: the duration of breaths, and the latency of packets from source to end.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn render(change: &Change, rich: bool) -> String {
             bars += &format!("\n{name}: {what}\n{}", Histogram::from(&histogram).text());
         }
     }
-    let notes = "Drawn at random from all packets and breaths; percentiles are right to 6 percent.";
+    let notes = "Sampled at random from all packets and breaths; percentiles are accurate to 6 percent.";
     format!("{}{bars}\n{notes}\n", table.render(rich))
 }
 

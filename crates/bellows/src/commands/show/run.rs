@@ -1,4 +1,4 @@
-//! `bellows show run`: what each app costs.
+//! `bellows show run`: the cost of each app.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellows_inspect::accounting::{Accounts, ENOUGH, Row};
+use bellows_inspect::accounting::{Accounts, MIN_SAMPLED_CALLS, Row};
 use bellows_inspect::networks::{self, Change, Sample, State};
 use bellows_observe::RuntimeDir;
 use clap::{Args, ValueEnum};
@@ -18,14 +18,14 @@ use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, bit_rate, count, figure, known, packet_rate, percent, plural, scaled, span};
 
-/// How to print the table.
+/// The options of the table.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of `show run` and `show counters`")]
 pub struct Options {
     /// Sort rows by this column, see --help [default: share]
     ///
-    /// Columns: share (of all clocks), clocks (per packet), vector (packets per call), calls, packets, name, file (the order
-    /// of the network file). Numbers fall, names rise.
+    /// Columns: share (of all clocks), clocks (per packet), vector (packets per call), calls, packets, name, file (the
+    /// order of the network file). Numbers are in descending order, names in ascending order.
     #[arg(long, value_enum, value_name = "COLUMN", hide_possible_values = true)]
     sort: Option<Sort>,
     /// Also show uncalled apps; for `show counters`, zeros
@@ -34,7 +34,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Refuses options that another part does not have.
+    /// Rejects options that belong to another part.
     pub fn check(&self, part: Option<Part>) -> Result<(), CommandError> {
         if self.sort.is_some() && part != Some(Part::Run) {
             return Err(CommandError::Usage("--sort is for `show run`".to_owned()));
@@ -45,13 +45,13 @@ impl Options {
         Ok(())
     }
 
-    /// Whether to show also what is 0.
+    /// Whether to include rows that are 0.
     pub fn all(&self) -> bool {
         self.all
     }
 }
 
-/// By what to sort; numbers fall, names rise.
+/// The column to sort by, numbers in descending order, names in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
     /// Share of all clocks
@@ -102,19 +102,19 @@ pub fn execute(runtime_dir: RuntimeDir, options: &Options, json: bool) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be seen of an engine.
+/// The figures of an engine.
 struct View {
     name: String,
     user: String,
     state: State,
-    /// Whether somebody has cleared the counters.
+    /// Whether `bellows clear` has been run.
     cleared: bool,
     change: Change,
     accounts: Accounts,
 }
 
 impl View {
-    /// The share of the time that was spent in apps, from 0 to 1, as far as the samples tell.
+    /// The share of the time spent in apps, from 0 to 1, estimated from the samples.
     fn in_apps(&self) -> Option<f64> {
         let ticks = self.change.after.counters.ticks_per_second as f64 * self.change.seconds();
         (self.sampled() > 0 && ticks >= 1.0).then(|| (self.accounts.clocks / ticks).min(1.0))
@@ -157,7 +157,7 @@ impl View {
         })
     }
 
-    /// Packets a second that were dropped for whatever reason.
+    /// Dropped packets a second, for any reason.
     fn drops(&self) -> f64 {
         self.change.per_second(self.change.before.counters.dropped(), self.change.after.counters.dropped())
     }
@@ -203,7 +203,7 @@ impl View {
         )
     }
 
-    /// What is exact, and what stands for more.
+    /// Which figures are exact, and which are estimates.
     fn notes(&self, rows: &[&Row]) -> String {
         let sampled = self.sampled();
         if sampled == 0 {
@@ -225,8 +225,8 @@ impl View {
                 plural(outliers, "call"),
             );
         }
-        if rows.iter().any(|row| row.sampled.calls < ENOUGH) {
-            text += &format!("\n– stands for figures of fewer than {ENOUGH} calls in these.");
+        if rows.iter().any(|row| row.sampled.calls < MIN_SAMPLED_CALLS) {
+            text += &format!("\n– stands for figures of fewer than {MIN_SAMPLED_CALLS} calls in these.");
         }
         text + "\n"
     }
@@ -243,7 +243,7 @@ fn row_json(row: &Row) -> Value {
     value
 }
 
-/// The order and headings of events; what is not in here comes after, under its name.
+/// The order and headings of events. Other events follow, under their own names.
 const EVENTS: [(&str, &str); 6] = [
     ("instructions", "INSTR/PKT"),
     ("branch_misses", "BR MISS/PKT"),
@@ -253,10 +253,10 @@ const EVENTS: [(&str, &str); 6] = [
     ("l3_misses", "L3 MISS/PKT"),
 ];
 
-/// Events without a column: what matters of them is told by instructions for each cycle.
+/// Events without a column of their own: `instructions for each cycle` covers them.
 const CYCLES: [&str; 2] = ["cycles", "ref_cycles"];
 
-/// The events that have been counted, and their headings.
+/// The counted events, and their headings.
 fn events(rows: &[&Row]) -> Vec<(String, Cow<'static, str>)> {
     let known: BTreeSet<&str> = rows
         .iter()
@@ -282,7 +282,7 @@ fn table(rows: &[&Row]) -> Table {
         ("CLOCKS/PKT", Align::Right),
         ("PKTS/CALL", Align::Right),
     ]);
-    // Where no packets are moved, only the call has a price.
+    // Where no packets are moved, only the call has a cost.
     let with_calls = rows.iter().any(|row| row.sampled.packets == 0 && row.sampled.clocks_per_call().is_some());
     if with_calls {
         table.column("CLOCKS/CALL", Align::Right);
@@ -393,7 +393,7 @@ Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths
     }
 
     #[test]
-    fn columns_come_with_what_is_known() {
+    fn columns_depend_on_the_available_figures() {
         let events = [("push_instructions", 25_600), ("push_cycles", 12_800), ("push_branch_misses", 128)];
         let events = [&events[..], &[("push_page_faults", 64), ("push_ref_cycles", 9)]].concat();
         let waiting = [("pull_calls", 100), ("pull_clocks", 3_000)];
@@ -420,9 +420,9 @@ Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths
     }
 
     proptest! {
-        /// The counters of a damaged file can be printed, and cannot drive the terminal.
+        /// The counters of a damaged file can be printed, and cannot control the terminal.
         #[test]
-        fn whatever_was_counted_can_be_printed(before in any_apps(), after in any_apps(), all in any::<bool>()) {
+        fn any_counters_can_be_printed(before in any_apps(), after in any_apps(), all in any::<bool>()) {
             let view = view(before, after);
             let text = view.render(&options(None, all), false) + &view.json(&options(Some(Sort::Clocks), all)).to_string();
             prop_assert!(!text.contains('\u{1b}') && !text.contains("NaN") && !text.contains("inf"), "{text}");

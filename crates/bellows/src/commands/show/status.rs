@@ -1,11 +1,11 @@
-//! `bellows show status`: what the apps of a running network say of themselves, whatever they are.
+//! `bellows show status`: the states that the apps of a running network report, of any kind.
 
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use bellows_engine::AppStatus;
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use serde_json::{Value, json};
 
 use super::vhost::{self, Wanted};
@@ -23,7 +23,7 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
     } else if found.devices.is_empty() {
         format!(
             "no app of `{}` has a status; `bellows show apps` prints the counters of all\n",
-            harmless(&runtime_dir.name())
+            sanitize(&runtime_dir.name())
         )
     } else {
         found.devices.iter().map(render).collect::<Vec<_>>().join("\n")
@@ -32,14 +32,14 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What an app says, as lines `key: value`, with what belongs together indented.
+/// An app's state as lines `key: value`, with nested values indented.
 fn render(app: &AppStatus) -> String {
-    let mut text = harmless(&format!("{} ({}):", app.app, app.kind));
+    let mut text = sanitize(&format!("{} ({}):", app.app, app.kind));
     write_value(&mut text, &app.status, 1);
     text
 }
 
-/// Writes a value behind its key: a short one in the same line, what has parts in lines of their own.
+/// Writes a value after its key: a scalar on the same line, a compound value on lines of its own.
 fn write_value(text: &mut String, value: &Value, depth: usize) {
     let indent = "  ".repeat(depth);
     if let Some(line) = in_a_line(value) {
@@ -51,7 +51,7 @@ fn write_value(text: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(parts) => {
             for (key, part) in parts {
-                text.push_str(&format!("{indent}{}:", harmless(key)));
+                text.push_str(&format!("{indent}{}:", sanitize(key)));
                 write_value(text, part, depth + 1);
             }
         }
@@ -59,7 +59,7 @@ fn write_value(text: &mut String, value: &Value, depth: usize) {
             for part in parts {
                 let mut item = String::new();
                 write_value(&mut item, part, depth + 1);
-                // The first part of an item stands behind its dash.
+                // The first part of an item follows its dash.
                 let _ = write!(text, "{indent}- {}", item.trim_start());
             }
         }
@@ -67,15 +67,15 @@ fn write_value(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// A value without parts that have parts themselves, in a line.
+/// A value without nested compound values, on one line.
 fn in_a_line(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(UNKNOWN.to_owned()),
         Value::Bool(value) => Some(if *value { "yes" } else { "no" }.to_owned()),
         Value::Number(number) => Some(number.to_string()),
         Value::String(text) if text.is_empty() => Some(UNKNOWN.to_owned()),
-        // A line break would pretend to be another key.
-        Value::String(text) => Some(harmless(text).replace('\n', " ")),
+        // A line break would look like another key.
+        Value::String(text) => Some(sanitize(text).replace('\n', " ")),
         Value::Array(parts) if parts.is_empty() => Some("none".to_owned()),
         Value::Array(parts) if parts.iter().all(|part| !part.is_array() && !part.is_object()) => {
             Some(parts.iter().filter_map(in_a_line).collect::<Vec<_>>().join(", "))

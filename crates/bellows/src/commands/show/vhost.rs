@@ -1,4 +1,5 @@
-//! `bellows show vhost`: how the virtio devices of a running network stand, and what their rings run on.
+//! `bellows show vhost`: the state of the virtio devices of a running network, and the instances that serve their
+//! rings.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use bellows_config::nearest;
 use bellows_engine::AppStatus;
 use bellows_inspect::control::{Reply, Request, ask};
 use bellows_inspect::networks;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_observe::{Observer, RuntimeDir};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,17 +17,17 @@ use crate::command_error::CommandError;
 use crate::terminal;
 use crate::text::{Align, Table, UNKNOWN, count, plural};
 
-/// The apps whose states are asked for.
+/// A selection of apps by the states that they report.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
-    /// Whether an app that says this of itself is one.
+    /// Whether an app with this state belongs to the selection.
     is_wanted: fn(&Value) -> bool,
-    /// What one is called in messages, with its article.
+    /// The noun for such an app in messages, with its article.
     noun: &'static str,
 }
 
 impl Wanted {
-    /// Every app that has a status.
+    /// Every app that reports a state.
     pub(super) const ANY: Wanted = Wanted { is_wanted: |_| true, noun: "an app with a status" };
     /// The virtio devices and drivers.
     const VIRTIO: Wanted =
@@ -55,7 +56,7 @@ pub fn execute(name: Option<&str>, json: bool) -> Result<ExitCode, CommandError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// A running network and the wanted apps in it.
+/// A running network and the selected apps in it.
 pub(super) struct Devices {
     pub(super) observer: Observer,
     pub(super) devices: Vec<AppStatus>,
@@ -67,7 +68,7 @@ impl Devices {
         let observer = networks::open(runtime_dir)?;
         let Reply::Apps { apps } = ask(observer.runtime_dir(), &Request::Apps)? else {
             let name = observer.runtime_dir().name();
-            return Err(CommandError::Failed(format!("`{name}` answers something else than its apps' states")));
+            return Err(CommandError::Failed(format!("`{name}` did not answer with its apps' states")));
         };
         let devices = apps.into_iter().filter(|app| (wanted.is_wanted)(&app.status)).collect();
         Ok(Devices { observer, devices, wanted })
@@ -79,7 +80,7 @@ impl Devices {
         }
         let name = self.observer.runtime_dir().name();
         Err(CommandError::Usage(format!(
-            "`{name}` has no {}; `bellows show apps {name}` lists what it has",
+            "`{name}` has no {}; `bellows show apps {name}` lists its apps",
             self.wanted.bare_noun()
         )))
     }
@@ -91,7 +92,7 @@ impl Devices {
     }
 }
 
-/// The wanted apps of the network of this name; or, in a network that runs, the one of this name.
+/// The selected apps of the network of this name, or the app of this name in a running network.
 pub(super) fn find(name: Option<&str>, wanted: Wanted) -> Result<Devices, CommandError> {
     match (networks::pick(name), name) {
         (Ok(runtime_dir), _) => Devices::of(runtime_dir, wanted),
@@ -101,10 +102,10 @@ pub(super) fn find(name: Option<&str>, wanted: Wanted) -> Result<Devices, Comman
 }
 
 fn find_app(name: &str, wanted: Wanted) -> Result<Devices, CommandError> {
-    // Those of other users are asked only by name: one that does not answer would hold up the others.
+    // Networks of other users are asked only by name: a network that does not answer would delay the others.
     let own = RuntimeDir::all().into_iter().filter(|runtime_dir| !runtime_dir.is_foreign());
     let running = own.filter(|runtime_dir| networks::state(runtime_dir).is_alive());
-    // One that ends just now is none.
+    // A network that ends at this moment is left out.
     let mut networks: Vec<Devices> = running.filter_map(|runtime_dir| Devices::of(runtime_dir, wanted).ok()).collect();
     let known: Vec<String> = networks.iter().flat_map(names).collect();
     let other = networks.iter().find_map(|network| other_app(network, name));
@@ -121,14 +122,14 @@ fn find_app(name: &str, wanted: Wanted) -> Result<Devices, CommandError> {
     }
 }
 
-/// That the network's app of this name, if it has one, is something else.
+/// The error for an app of this name that is not in the selection.
 fn other_app(network: &Devices, name: &str) -> Option<CommandError> {
     let kind = network.kind_of(name)?;
     let (noun, network) = (network.wanted.noun, network.observer.runtime_dir().name());
     Some(CommandError::Usage(format!("`{name}` of `{network}` is a {kind}, not {noun}")))
 }
 
-/// What may be asked for: the network and its devices.
+/// The available names: the networks and their devices.
 fn names(network: &Devices) -> Vec<String> {
     let devices = network.devices.iter().map(|device| device.app.clone());
     [network.observer.runtime_dir().name()].into_iter().chain(devices).collect()
@@ -143,18 +144,18 @@ fn no_such(name: &str, known: &[String], wanted: Wanted) -> CommandError {
     CommandError::Usage(format!(
         "no network is named `{name}`, and no {} in one{known} ({})",
         wanted.bare_noun(),
-        networks::where_looked()
+        networks::searched_places()
     ))
 }
 
-/// What a device says, with its app's name.
+/// A device's state, with its app's name.
 fn as_json(device: AppStatus) -> Value {
     let mut value = device.status;
     value["app"] = device.app.into();
     value
 }
 
-/// What a device says. All that may be missing is optional: a device without a driver has little to say.
+/// A device's state. Everything that may be missing is optional: a device without a driver has little state.
 #[derive(Debug, Deserialize)]
 struct Device {
     kind: String,
@@ -183,14 +184,14 @@ struct Device {
     rings: Vec<RingStatus>,
 }
 
-/// How the driver is told of used buffers.
+/// The way in which the driver is notified of used buffers.
 #[derive(Debug, Deserialize)]
 struct Notifications {
     by: String,
     slow_queues: u64,
 }
 
-/// Who is on the other side.
+/// The process on the other side.
 #[derive(Debug, Deserialize)]
 struct Peer {
     pid: u64,
@@ -198,7 +199,7 @@ struct Peer {
     gid: u64,
 }
 
-/// Whether the control thread may make only the calls that it needs.
+/// Whether the control thread may make only the system calls that it needs.
 #[derive(Debug, Deserialize)]
 struct Confinement {
     confined: bool,
@@ -242,18 +243,18 @@ struct Counters {
     errors: Errors,
 }
 
-/// How often each error was met, by its name.
+/// The count of each error, by name.
 type Errors = BTreeMap<String, u64>;
 
 fn render(device: &AppStatus, rich: bool) -> String {
     let app = &device.app;
     match Device::deserialize(&device.status) {
-        Ok(status) => harmless(&format!("{app} ({}): {}", status.kind, heading(&status))) + &rings(&status, rich),
-        Err(error) => harmless(&format!("{app}: what it says of itself cannot be read: {error}\n")),
+        Ok(status) => sanitize(&format!("{app} ({}): {}", status.kind, heading(&status))) + &rings(&status, rich),
+        Err(error) => sanitize(&format!("{app}: its state cannot be read: {error}\n")),
     }
 }
 
-/// The device as a whole, in a few lines.
+/// The device as a whole, on a few lines.
 fn heading(device: &Device) -> String {
     let mut text = format!("{} on {}, {}\n", device.mode, device.socket, device.state);
     let mut list = |what: &str, names: &[String]| {
@@ -302,7 +303,7 @@ fn heading(device: &Device) -> String {
     text + &if errors.is_empty() { String::new() } else { format!("  errors: {errors}\n") }
 }
 
-/// Whether a control thread is confined, and what it was denied.
+/// Whether a control thread is confined, and the calls that it was denied.
 fn confined(confinement: &Confinement) -> String {
     let state = match (confinement.confined, &confinement.reason) {
         (true, _) => "confined".to_owned(),
@@ -315,7 +316,7 @@ fn confined(confinement: &Confinement) -> String {
     }
 }
 
-/// The errors that were met.
+/// The counted errors.
 fn counted(errors: &Errors) -> String {
     let met = errors.iter().filter(|(_, times)| **times > 0);
     met.map(|(error, times)| format!("{error} {}", count(*times))).collect::<Vec<_>>().join(", ")
@@ -341,7 +342,7 @@ fn rings(device: &Device, rich: bool) -> String {
     for ring in &device.rings {
         let Counters { packets, bytes, chains, kicks, errors } = &ring.counters;
         if let Some(error) = &ring.error {
-            failures += &harmless(&format!("  ring {}: {error}\n", ring.index));
+            failures += &sanitize(&format!("  ring {}: {error}\n", ring.index));
         }
         let or_unknown = |text: String| if text.is_empty() { UNKNOWN.to_owned() } else { text };
         table.row([
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_told_with_all_its_rings() {
+    fn a_device_is_shown_with_all_its_rings() {
         let text = render(
             &device(json!({
                 "kind": "vhost-user", "socket": "/run/vm.sock", "mode": "server", "state": "connected",
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_told_in_words_and_numbers() {
+    fn errors_are_shown_in_words_and_numbers() {
         let text = render(
             &device(json!({
                 "kind": "virtio-user", "socket": "/s", "mode": "client", "state": "waiting", "connections": 3,
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_waits_or_talks_nonsense_is_told_too() {
+    fn a_waiting_or_invalid_device_is_shown_too() {
         let offered = ["packed"];
         let waits = json!({ "kind": "vhost-user", "offered": offered, "socket": "s\u{1b}[2J", "mode": "server", "state": "listening", "memory": null });
         assert_eq!(
@@ -432,6 +433,6 @@ mod tests {
             json!({ "kind": "vhost-user", "socket": "s", "mode": "server", "state": "connected", "features": [] });
         assert!(render(&device(plain), false).contains("\n  negotiated: no options\n"));
         let nonsense = json!({ "kind": "vhost-user", "socket": 7 });
-        assert!(render(&device(nonsense), false).starts_with("guest: what it says of itself cannot be read: "));
+        assert!(render(&device(nonsense), false).starts_with("guest: its state cannot be read: "));
     }
 }

@@ -1,11 +1,11 @@
-//! What of an update can be seen: which tables, in which order, from which row on; and the keys that change it.
+//! The visible part of an update: its tables, their order and first row, and the keys that change these.
 
 use super::rows::{APPS, Column, LINKS, View};
 use crate::charset;
 use crate::terminal::Key;
 use crate::text::Table;
 
-/// Which tables are shown.
+/// The tables to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tables {
     Both,
@@ -31,7 +31,7 @@ impl Tables {
     }
 }
 
-/// The column by which a table is sorted, if any, and whether the other way round.
+/// The column by which a table is sorted, if any, and whether the order is reversed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sort {
     column: Option<usize>,
@@ -39,7 +39,7 @@ struct Sort {
 }
 
 impl Sort {
-    /// By the next column, or the one before; before the first column comes the order of the file.
+    /// Selects the next or the previous column. Before the first column comes the order of the file.
     fn step(&mut self, columns: usize, forward: bool) {
         let positions = columns + 1;
         let at = self.column.map_or(0, |column| column + 1);
@@ -48,28 +48,28 @@ impl Sort {
     }
 }
 
-/// What a key asks for beyond another picture.
+/// An action that a key requests besides a new picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
     Redraw,
     Quit,
 }
 
-/// What is looked at.
+/// The current view.
 #[derive(Debug)]
 pub struct Page {
     tables: Tables,
     apps: Sort,
     links: Sort,
-    /// The first row that is seen.
+    /// The first visible row.
     top: usize,
-    /// Rows that fitted in the last picture, and how many there were.
+    /// The number of rows that fitted in the last picture, and the number that there were.
     height: usize,
     rows: usize,
 }
 
 impl Page {
-    /// All from the beginning, sorted by the columns of this name.
+    /// The view from the first row, sorted by the columns of this name.
     pub fn sorted_by(column: Option<&str>) -> Page {
         let sorted = |names: Vec<&str>| Sort {
             column: column.and_then(|name| names.iter().position(|known| *known == name)),
@@ -85,10 +85,10 @@ impl Page {
         }
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub fn press(&mut self, key: Key) -> Reaction {
         let end = self.rows.saturating_sub(self.height);
-        // A line of the page before stays in sight.
+        // A line of the previous page stays visible.
         let page = self.height.saturating_sub(1).max(1);
         match key {
             Key::Char('q' | 'Q') | Key::Interrupt => return Reaction::Quit,
@@ -115,7 +115,7 @@ impl Page {
         self.top = 0;
     }
 
-    /// The order that keys change: of both tables, that of the apps.
+    /// The order that keys change. With both tables, that of the apps.
     fn sort(&mut self) -> &mut Sort {
         if self.tables == Tables::Links { &mut self.links } else { &mut self.apps }
     }
@@ -126,26 +126,26 @@ impl Page {
         self.top = 0;
     }
 
-    /// All of an update, for other things than terminals.
+    /// The whole update, for outputs other than terminals.
     pub fn text(&self, view: &View, rich: bool) -> String {
         let apps = table(APPS, &view.apps, self.apps).render(rich);
         let links = table(LINKS, &view.links, self.links).render(rich);
         format!("{}\n{apps}\n{links}", view.head)
     }
 
-    /// As many lines as the terminal has rows: what fits of an update, and the keys.
+    /// As many lines as the terminal has rows: the part of an update that fits, and the keys.
     pub fn screen(&mut self, view: &View, (columns, rows): (usize, usize), rich: bool) -> String {
         let apps = || table(APPS, &view.apps, self.apps).render(rich);
         let links = || table(LINKS, &view.links, self.links).render(rich);
         let (fixed, body) = match self.tables {
             Tables::Both => (String::new(), format!("{}\n{}", apps(), links())),
-            // The headings stay where they are.
+            // The headings do not scroll.
             Tables::Apps => heading_apart(&apps()),
             Tables::Links => heading_apart(&links()),
         };
         let body: Vec<&str> = body.lines().collect();
         let mut lines: Vec<&str> = view.head.lines().chain([""]).chain(fixed.lines()).collect();
-        // The last line is that of the keys.
+        // The last line shows the keys.
         lines.truncate(rows.saturating_sub(1));
         self.rows = body.len();
         self.height = rows.saturating_sub(1 + lines.len());
@@ -157,7 +157,7 @@ impl Page {
         lines.iter().map(|line| format!("{line}\n")).collect::<String>() + &footer
     }
 
-    /// The keys, and what they have set; as much as fits.
+    /// The keys and their current settings, cut to the width.
     fn footer(&self, columns: usize) -> String {
         let sort = if self.tables == Tables::Links { self.links } else { self.apps };
         let heading = |column: usize| match self.tables {
@@ -175,7 +175,7 @@ impl Page {
             let last = (self.top + self.height).min(self.rows);
             parts.push(format!("↑ ↓ PgUp PgDn {}-{last} of {}", self.top + 1, self.rows));
         }
-        let footer = charset::shown(&parts.join("  ")).into_owned();
+        let footer = charset::localized(&parts.join("  ")).into_owned();
         footer.chars().take(columns).collect()
     }
 }
@@ -198,7 +198,7 @@ fn table<Row>(columns: &'static [Column<Row>], rows: &[Row], sort: Sort) -> Tabl
     for (index, column) in columns.iter().enumerate() {
         let falls = column.number.is_some() != sort.reversed;
         let heading = match sort.column == Some(index) {
-            true => charset::shown(&format!("{}{}", column.heading, if falls { "▼" } else { "▲" })).into_owned(),
+            true => charset::localized(&format!("{}{}", column.heading, if falls { "▼" } else { "▲" })).into_owned(),
             false => column.heading.to_owned(),
         };
         table.column(heading, column.align());
@@ -251,7 +251,7 @@ mod tests {
         assert!(lines[2].starts_with("APP ") && lines[3].starts_with("app8 "), "{lines:#?}");
         press(&mut page, &[Key::End, Key::Down, Key::PageDown]);
         assert!(seen(&mut page, 30)[10].starts_with("app29 "));
-        // A smaller network, after a reload, is not scrolled away.
+        // After a reload to a smaller network, the view does not stay scrolled past its end.
         assert!(seen(&mut page, 3)[3].starts_with("app0 "));
         press(&mut page, &[Key::Home]);
         assert!(seen(&mut page, 30)[3].starts_with("app0 "));

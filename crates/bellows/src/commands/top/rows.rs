@@ -1,11 +1,11 @@
-//! What an update of `top` holds, and the columns that it is shown in.
+//! The contents of an update of `top`, and its columns.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
 
 use bellows_inspect::accounting::Accounts;
 use bellows_inspect::networks::{self, Change, Hang, Rate, State};
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 use bellows_inspect::times::{self, TIMES};
 use bellows_observe::{AppCounts, LinkCounts};
 use clap::builder::PossibleValuesParser;
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use crate::text::{Align, bit_rate, count, figure, known, packet_rate, percent, scaled, span};
 
-/// What one update shows.
+/// The contents of one update.
 pub struct View {
-    /// How the network ended, if it did: its rates are not known then.
+    /// How the network ended, if it did. Its rates are then unknown.
     pub end: Option<&'static str>,
     /// Lines about the network as a whole.
     pub head: String,
@@ -49,7 +49,7 @@ pub struct LinkRow {
     dropped: u64,
 }
 
-/// A column of a table: what stands in it, and the number that it is sorted by; one without is sorted by its text.
+/// A column of a table: its text, and the number that it is sorted by. A column without a number is sorted by its text.
 pub struct Column<Row> {
     /// Its name for `--sort`.
     pub name: &'static str,
@@ -76,7 +76,7 @@ impl<Row> Column<Row> {
         if self.number.is_some() { Align::Right } else { Align::Left }
     }
 
-    /// The order of two rows: numbers fall, words rise; what is not known comes last.
+    /// The order of two rows: numbers descending, text ascending, unknown values last.
     pub fn compare(&self, one: &Row, other: &Row) -> Ordering {
         let Some(number) = self.number else { return (self.text)(one).cmp(&(self.text)(other)) };
         let value = |row: &Row| number(row).unwrap_or(-1.0);
@@ -132,7 +132,7 @@ fn names() -> Vec<&'static str> {
     names
 }
 
-/// What `--sort` takes.
+/// The values of `--sort`.
 pub fn column_names() -> PossibleValuesParser {
     PossibleValuesParser::new(names())
 }
@@ -140,14 +140,15 @@ pub fn column_names() -> PossibleValuesParser {
 /// The long help of `--sort`.
 pub fn sort_help() -> String {
     format!(
-        "Sort by this column: numbers fall, names rise. Without it, rows are in the order of the network file.\n\n\
+        "Sort by this column, numbers in descending and names in ascending order. Without it, rows are in the order of the \
+         network file.\n\n\
          Columns: {}",
         names().join(", ")
     )
 }
 
 impl View {
-    /// What happened from the last update to this one, and `total` since the counters were cleared.
+    /// The changes from the last update to this one, and `total` since the counters were cleared.
     pub fn new(name: &str, state: State, end: Option<&'static str>, change: &Change, total: &Change) -> View {
         let rate = |value: f64| end.is_none().then_some(value);
         View {
@@ -207,7 +208,7 @@ fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String 
             "{} {}\n{}{}",
             if state == State::Stopped { "stopped; uptime" } else { "running for" },
             span(change.after.uptime()),
-            networks::trouble(&change.after, state),
+            networks::problems(&change.after, state),
             pace(change)
         ),
         Some(end) => format!("{end}, so its rates are not known\n"),
@@ -215,14 +216,14 @@ fn head(name: &str, state: State, end: Option<&str>, change: &Change) -> String 
     format!(
         "{name} (process {}, {}): {state}{} of {} buffers in use{}\n",
         counters.pid,
-        harmless(&counters.source).replace('\n', " "),
+        sanitize(&counters.source).replace('\n', " "),
         count(counters.engine("buffers_in_use")),
         count(counters.engine("buffers")),
         networks::slow(counters).map(|slow| format!("; {slow}")).unwrap_or_default(),
     )
 }
 
-/// How busy a running engine is.
+/// The load of a running engine.
 fn pace(change: &Change) -> String {
     let mut text = format!("asleep {:.1} % of the time, ", 100.0 * change.asleep());
     if let Some(share) = change.idle_breaths() {
@@ -280,7 +281,7 @@ fn links(change: &Change, total: &Change, rate: impl Fn(f64) -> Option<f64>) -> 
 pub mod tests {
     use super::*;
 
-    /// An update of a network of so many apps in a row, the later the busier.
+    /// An update of a network of this many apps in a row, with rising load.
     pub fn view(apps: usize) -> View {
         let name = |index: usize| format!("app{index}");
         let app = |index: usize| AppRow {

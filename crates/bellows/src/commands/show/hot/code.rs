@@ -3,29 +3,29 @@
 use std::fmt::Write;
 
 use bellows_inspect::hot::code::CodeLine;
-use bellows_inspect::text::harmless;
+use bellows_inspect::text::sanitize;
 
 use crate::text::percent;
 
-/// How many instructions are shown on either side of a hot one.
-const AROUND: usize = 4;
+/// The number of instructions shown on either side of a hot one.
+const CONTEXT: usize = 4;
 
-/// How many hot instructions of a function are shown, and the least share of its samples that such a one has.
-const HOT: usize = 12;
-const LEAST: f64 = 0.02;
+/// The maximum number of hot instructions of a function, and their minimum share of its samples.
+const MAX_HOT: usize = 12;
+const MIN_SHARE: f64 = 0.02;
 
-/// The hottest instructions with those around them, each with its share; the hottest is marked.
+/// The hottest instructions and those around them, each with its share. The hottest is marked.
 pub fn render(lines: &[CodeLine], samples: u64, rich: bool) -> String {
     let mut hot: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].samples > 0).collect();
     hot.sort_by_key(|index| (std::cmp::Reverse(lines[*index].samples), *index));
-    let least = (LEAST * samples as f64) as u64;
+    let least = (MIN_SHARE * samples as f64) as u64;
     let hottest = hot.first().copied();
-    hot.truncate(HOT);
+    hot.truncate(MAX_HOT);
     hot.retain(|index| Some(*index) == hottest || lines[*index].samples >= least);
     let mut text = String::new();
     let mut is_gap = false;
     for (index, line) in lines.iter().enumerate() {
-        if hot.iter().all(|hot| hot.abs_diff(index) > AROUND) {
+        if hot.iter().all(|hot| hot.abs_diff(index) > CONTEXT) {
             is_gap = true;
             continue;
         }
@@ -35,7 +35,7 @@ pub fn render(lines: &[CodeLine], samples: u64, rich: bool) -> String {
         let (bold, plain) = if rich && Some(index) == hottest { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         let mark = if Some(index) == hottest { '>' } else { ' ' };
         let share = if line.samples > 0 { percent(line.share) } else { String::new() };
-        let _ = writeln!(text, "{bold}{mark} {share:>8}  {:x}  {}{plain}", line.address, harmless(&line.text));
+        let _ = writeln!(text, "{bold}{mark} {share:>8}  {:x}  {}{plain}", line.address, sanitize(&line.text));
     }
     text
 }
@@ -70,6 +70,6 @@ mod tests {
         assert!(text.contains(">   70.0 %  100a  nop 10\n"), "{text}");
         assert!(text.contains("    29.0 %  1028  nop 40\n") && text.contains("..."), "{text}");
         assert!(!text.contains("nop 5\n") && !text.contains("nop 55"), "{text}");
-        assert_eq!(text.lines().count(), 2 * (2 * AROUND + 1) + 1, "{text}");
+        assert_eq!(text.lines().count(), 2 * (2 * CONTEXT + 1) + 1, "{text}");
     }
 }
