@@ -32,7 +32,7 @@ pub fn json(histogram: &Histogram) -> Value {
         "classes": histogram.classes,
     });
     for (name, part) in PERCENTILES {
-        times[format!("{}_nanos", name.replace('.', "_"))] = json!(histogram.quantile(part));
+        times[format!("{}_ns", name.replace('.', "_"))] = json!(histogram.quantile(part));
     }
     times
 }

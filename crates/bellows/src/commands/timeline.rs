@@ -412,7 +412,7 @@ mod tests {
         let text = view(&events).render(&arguments(false), false);
         for part in [
             "router (crashed): 20,000 breaths recorded in 2.00 s, until 00:00:02.999901 UTC, ",
-            "00:00:01.000    10,000  ~1.00 M  1.00 µs  60.0 µs     0   0.0 %        0  reload (3 packets dropped)",
+            "00:00:01.000    10,000  ~1.00 M  1.00 µs  60.0 µs       0   0.0 %        0  reload (3 packets dropped)",
             "the slowest breaths (the median of those that move packets is 1.00 µs):",
             "60.0 µs  at 00:00:01.900000: none of the apps: 59.2 µs passed between their calls, usually 200 ns",
             "51.0 µs  at 00:00:01.007000: the push of `sink` took 50.0 µs for 128 packets, usually 500 ns for 128",

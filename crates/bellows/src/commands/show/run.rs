@@ -365,9 +365,9 @@ mod tests {
         let text = view(vec![], three()).render(&options(None, false), false);
         let expected = "\
 NAME    STATE   ENTRY   CALLS    PACKETS  SLEEPS  CLOCKS/PKT  PKTS/CALL   SHARE
-sink    active  push   10,000  1,280,000     0        20.0        128  66.7 %
-source  active  pull   20,000  1,280,000     0        10.0       64.0  33.3 %
-rare    active  push        7          7     0           –       1.00   0.0 %
+sink    active  push   10,000  1,280,000       0        20.0        128  66.7 %
+source  active  pull   20,000  1,280,000       0        10.0       64.0  33.3 %
+rare    active  push        7          7       0           –       1.00   0.0 %
 
 Calls and packets are exact; clocks, 1.00 G a second, are those of 1,000 breaths chosen at random.
 – stands for figures of fewer than 16 calls in these.
