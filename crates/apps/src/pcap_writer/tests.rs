@@ -27,7 +27,7 @@ impl Scratch {
         Rig::new(self.writer(name, keys).unwrap(), &["input"], &[])
     }
 
-    /// What is in a file: bytes, time, length on the wire, link type.
+    /// The packets of a file: bytes, time, length on the wire, link type.
     fn read(&self, name: &str) -> Vec<(Vec<u8>, u64, u32, LinkType)> {
         let mut reader = Reader::open(self.0.path().join(name)).unwrap();
         let mut records = Vec::new();
@@ -204,11 +204,11 @@ fn a_full_disk_is_counted_drops_and_an_error() {
     assert!(error.ends_with("4 packets could not be written, the capture holds 0 packets"), "{error}");
 }
 
-/// A small file system of the test's own.
+/// A small file system for one test.
 struct Disk(PathBuf);
 
 impl Disk {
-    /// `None`, and the test is skipped, if this process may not mount one.
+    /// `None`, and the test is skipped, if this process may not mount a file system.
     fn new(test: &str, scratch: &Scratch, bytes: u64) -> Option<Disk> {
         let path = scratch.0.path().join("disk");
         fs::create_dir(&path).unwrap();
@@ -229,7 +229,7 @@ impl Drop for Disk {
     }
 }
 
-/// Sends so many packets of 1,000 bytes.
+/// Sends `count` packets of 1,000 bytes.
 fn send_many(rig: &mut Rig, count: usize) {
     for _ in 0..count / 100 {
         rig.send("input", (0..100).map(|_| [7; 1_000]));
@@ -297,7 +297,7 @@ fn a_file_is_replaced_when_the_run_begins_and_never_if_it_does_not() {
         writer.start(None).unwrap();
         assert_eq!(scratch.files().len(), before.len() + 1);
         let mut second = scratch.writer(name, "").unwrap();
-        assert!(second.start(None).unwrap_err().to_string().contains("is being read or written"));
+        assert!(second.start(None).unwrap_err().to_string().contains("reads or writes it"));
         writer.stop().unwrap();
         assert_eq!(scratch.files(), before);
         scratch.writer(name, "").unwrap().start(None).unwrap();
@@ -336,10 +336,10 @@ fn files_have_the_mode_and_the_group_that_are_given_and_so_have_those_of_a_rotat
     let scratch = Scratch::new();
     let path = |name: &str| scratch.0.path().join(name);
     let own = access(scratch.0.path()).1;
-    // Root may give files to any group, others to their own.
+    // Root may give files to any group, others only to their own.
     let group = if rustix::process::geteuid().is_root() { 12_345 } else { own };
     let keys = format!(r#", "mode": "0664", "group": {group}, "rotate": "1kB""#);
-    // An old file is open to everybody, and belongs to another group.
+    // The old file is open to everybody, and belongs to another group.
     fs::write(path("out.pcap"), "old").unwrap();
     fs::set_permissions(path("out.pcap"), fs::Permissions::from_mode(0o666)).unwrap();
     let mut writer = scratch.writer("out.pcap", &keys).unwrap();
@@ -355,7 +355,7 @@ fn files_have_the_mode_and_the_group_that_are_given_and_so_have_those_of_a_rotat
     for name in ["out.pcap", "out.1.pcap", "out.2.pcap"] {
         assert_eq!(access(&path(name)), (0o664, group), "{name}");
     }
-    // One of the two keys leaves the other as it was.
+    // Each of the two keys leaves the other property unchanged.
     scratch.rig("out.pcap", r#", "mode": "600""#).finish();
     assert_eq!(access(&path("out.pcap")), (0o600, group));
     scratch.rig("out.pcap", &format!(r#", "group": {own}"#)).finish();
@@ -448,13 +448,13 @@ fn a_file_that_an_app_has_open_is_not_touched() {
     first.send("input", ["one"]);
     first.settle();
     let refused = |path: &str| scratch.writer(path, "").unwrap().start(None).unwrap_err().to_string();
-    assert!(refused("out.pcap").contains("is being read or written"));
+    assert!(refused("out.pcap").contains("reads or writes it"));
     first.finish();
     assert_eq!(scratch.read("out.pcap").len(), 1);
 
     let reader = fs::File::open(scratch.0.path().join("out.pcap")).unwrap();
     reader.lock_shared().unwrap();
-    assert!(refused("out.pcap").contains("is being read or written"));
+    assert!(refused("out.pcap").contains("reads or writes it"));
     assert_eq!(scratch.read("out.pcap").len(), 1);
 }
 
