@@ -50,7 +50,7 @@ enum Slot<T> {
     /// For the engine to take.
     Offered(T),
     /// With the engine.
-    LentRing,
+    Lent,
     /// With the engine, and wanted back.
     Wanted,
     /// Given back because it was wanted, or because the engine has ended.
@@ -65,7 +65,7 @@ impl<T> Slot<T> {
         match mem::replace(self, Slot::Empty) {
             Slot::Offered(thing) | Slot::Returned(thing) | Slot::GivenUp(thing) => Some(thing),
             Slot::Empty => None,
-            lent @ (Slot::LentRing | Slot::Wanted) => {
+            lent @ (Slot::Lent | Slot::Wanted) => {
                 *self = lent;
                 None
             }
@@ -150,7 +150,7 @@ impl<T> Lender<T> {
     }
 
     fn want_one(&self, slot: &mut Slot<T>) {
-        if matches!(slot, Slot::LentRing) {
+        if matches!(slot, Slot::Lent) {
             *slot = Slot::Wanted;
             self.0.bell.ring();
         }
@@ -195,7 +195,7 @@ impl<T> Ender<T> {
         for slot in slots.iter_mut() {
             match slot {
                 Slot::Offered(_) => offered.extend(slot.take()),
-                Slot::LentRing => *slot = Slot::Wanted,
+                Slot::Lent => *slot = Slot::Wanted,
                 _ => {}
             }
         }
@@ -269,7 +269,7 @@ impl<T> Borrower<T> {
                 Slot::Offered(_) => {
                     if let Some(thing) = slot.take() {
                         held.take(index, thing);
-                        *slot = Slot::LentRing;
+                        *slot = Slot::Lent;
                         taken = true;
                     }
                 }
@@ -293,7 +293,7 @@ impl<T> Borrower<T> {
             slots[slot].put(thing, true);
         }
         for (index, slot) in slots.iter_mut().enumerate() {
-            if matches!(slot, Slot::LentRing | Slot::Wanted)
+            if matches!(slot, Slot::Lent | Slot::Wanted)
                 && let Some(thing) = held.give(index)
             {
                 slot.put(thing, false);
