@@ -297,7 +297,7 @@ fn a_peer_gets_so_many_lines_of_the_log_and_no_more() {
     std::thread::sleep(Duration::from_millis(1_100));
     host.peer().number(Request::GET_FEATURES);
     until("what was left out", || {
-        logged(&host).iter().any(|line| line.contains("lines about this peer were left out"))
+        logged(&host).iter().any(|line| line.contains("lines about this peer were suppressed"))
     });
 }
 

@@ -15,7 +15,7 @@ use super::peer::{FEATURES, GUEST, Host, LENGTH, Peer, SIZE, USER, errors, event
 use crate::vhost::channel::{Channel, Incoming};
 use crate::vhost::closer::Closer;
 use crate::vhost::message::{
-    InflightMessage, LONGEST, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, header,
+    InflightMessage, MAX_BODY, NO_FILE, ProtocolFeatures, RegionMessage, Request, VringAddresses, VringState, header,
 };
 use crate::vhost::signal::Signal;
 use crate::vhost::{ProtocolError, QueueState};
@@ -36,7 +36,7 @@ fn one_region(peer: &mut Peer, region: RegionMessage, file: &File) {
 const MISTAKES: &[Violation] = &[
     // Messages.
     ("message_version", |peer| peer.socket.write_all(&[1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]).unwrap()),
-    ("message_too_long", |peer| peer.socket.write_all(&header(1, 0, LONGEST + 1)).unwrap()),
+    ("message_too_long", |peer| peer.socket.write_all(&header(1, 0, MAX_BODY + 1)).unwrap()),
     ("message_too_long", |peer| peer.socket.write_all(&header(5, 0, u32::MAX as usize)).unwrap()),
     ("message_unexpected", |peer| peer.socket.write_all(&header(1, 4, 0)).unwrap()),
     ("message_size", |peer| peer.send(Request::GET_FEATURES, &[0], &[])),
