@@ -296,7 +296,7 @@ impl Output {
         }
         let help = match error.kind() {
             ErrorKind::Write { source, .. } if source.kind() == io::ErrorKind::FileTooLarge => {
-                "the file has reached the limit of this process or of the file system; raise it with `ulimit -f`, or write \
+                "the file has reached the size limit of this process or of the file system; raise it with `ulimit -f`, or write \
                  several files with `rotate`"
             }
             ErrorKind::Write { source, .. } => way_out(source, "check whether the file is writable"),
