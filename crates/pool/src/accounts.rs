@@ -1,20 +1,20 @@
-//! Who may have how many of the large buffers.
+//! Accounts that limit the use of large buffers.
 //!
-//! They are few, and one port whose packets nobody takes would soon have them all. So a port takes them on a share of its
-//! own: half of the buffers are set aside, the same number for each share and for all who have none, and the other half
-//! is for whoever comes first. The buffer remembers on whose account it was taken, copies of a packet are taken on the
-//! account of the original, and whoever frees it gives it back to that account.
+//! There are few of them, and one port whose packets nobody takes would soon have them all. So each port has its own
+//! share: half of the buffers are set aside in equal parts, one for each share and one for everybody without a share,
+//! and the other half is first come, first served. A buffer remembers the account on which it was taken, copies of a
+//! packet are taken on the account of the original, and freeing a buffer credits its account.
 
-/// The number of an account. 0 stands for all who have none of their own.
+/// The number of an account. 0 stands for everybody without one.
 pub type AccountNumber = u16;
 
-/// Those without an account of their own.
+/// The account of everybody without their own.
 pub const ANYONE: AccountNumber = 0;
 
 /// All accounts, and the account of each buffer.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    /// By the buffer's number.
+    /// By buffer number.
     owners: Vec<AccountNumber>,
     accounts: Vec<Account>,
 }
@@ -30,7 +30,8 @@ impl Accounts {
         Accounts { owners: vec![ANYONE; buffers], accounts: vec![Account { used: 0, open: true }] }
     }
 
-    /// A new account, or one that was closed and of which nothing is left. When there are 65,536, everyone shares the first.
+    /// Opens an account, or reuses one that was closed and has no buffers left. Beyond 65,536, everybody shares account
+    /// 0.
     pub(crate) fn open(&mut self) -> AccountNumber {
         let is_over = |account: &Account| !account.open && account.used == 0;
         let owner = self.accounts.iter().position(is_over).unwrap_or(self.accounts.len());
@@ -46,20 +47,20 @@ impl Accounts {
         self.accounts[usize::from(owner)].open = owner == ANYONE;
     }
 
-    /// How many buffers are set aside for each account.
+    /// Number of buffers set aside for each account.
     fn reserve(&self) -> u32 {
         let open = self.accounts.iter().filter(|account| account.open).count();
         (self.owners.len() / (2 * open.max(1))) as u32
     }
 
-    /// Whether one more may be taken on this account.
+    /// Whether one more buffer may be taken on this account.
     pub(crate) fn allows(&self, owner: AccountNumber) -> bool {
         let reserve = self.reserve();
         if self.accounts[usize::from(owner)].used < reserve {
             return true;
         }
         let taken: u32 = self.accounts.iter().map(|account| account.used).sum();
-        // What is set aside for the others, and not taken by them. This one has all of its own.
+        // Buffers set aside for the others and not yet taken. This account has used up its own.
         let aside: u32 = self
             .accounts
             .iter()
@@ -78,7 +79,7 @@ impl Accounts {
         self.accounts[usize::from(self.owners[buffer])].used -= 1;
     }
 
-    /// How many buffers are taken on an account.
+    /// Number of buffers taken on an account.
     pub(crate) fn used(&self, owner: AccountNumber) -> u32 {
         self.accounts[usize::from(owner)].used
     }
@@ -112,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever opens an account while there are enough gets what is set aside for it, whatever the others do.
+        /// A new account gets the buffers set aside for it, whatever the others do, as long as there are enough.
         #[test]
         fn what_is_set_aside_is_there(steps in prop::collection::vec(step(), 0..400), buffers in 1_usize..60) {
             let mut accounts = Accounts::new(buffers);

@@ -3,9 +3,9 @@
 use crate::accounts::AccountNumber;
 use crate::pool::{self, lock};
 
-/// An account on which large buffers are taken, from [`LargeShare::new`] until it is dropped.
+/// An account for large buffers, from [`LargeShare::new`] until it is dropped.
 ///
-/// Packets outlive it: their buffers count for as long as they live.
+/// Its packets may outlive it: their buffers count until they are freed.
 #[derive(Debug)]
 pub struct LargeShare(AccountNumber);
 
@@ -21,7 +21,7 @@ impl LargeShare {
         self.0
     }
 
-    /// How many large buffers are taken on this account now.
+    /// Number of large buffers currently taken on this account.
     pub fn in_use(&self) -> usize {
         lock(&pool::get().large_accounts).used(self.0) as usize
     }
