@@ -1,4 +1,4 @@
-//! Ports that do not give large buffers back leave the others theirs.
+//! Ports that do not give large buffers back leave the other ports their share.
 
 mod model;
 
@@ -62,7 +62,7 @@ fn large_packets_of_one_port_that_nobody_takes_cost_no_other_port_its_own() {
         lengths.push(60);
         port.offer(&lengths);
         let held = port.take();
-        // A third of the half is set aside for the other port, and one for all who have no share.
+        // A third of the half is set aside for the other port, and a third for everybody without a share.
         let most = LARGE - 2 * (LARGE / 6);
         assert_eq!(held.iter().filter(|packet| packet.len() == 5_000).count(), most);
         assert_eq!(held.last().map(Packet::len), Some(60), "what comes behind is not held up");
