@@ -413,7 +413,6 @@ fn rings_that_cannot_be_are_refused() {
 
 /// A thread writes anything anywhere while the device works. What it hits is random; the memory mostly contains a valid
 /// ring, so that much code is reached.
-/// a ring, so that much is reached.
 #[test]
 fn memory_that_changes_while_the_device_reads_it_does_no_harm() {
     for (number, features) in feature_sets().into_iter().enumerate().filter(|(number, _)| number % 3 == 0) {

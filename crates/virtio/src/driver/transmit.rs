@@ -55,7 +55,6 @@ impl TransmitQueue {
     ///
     /// # Errors
     /// The error that has stopped the queue, in this call or before.
-    /// What has stopped the queue, in this call or before.
     pub fn transmit(&mut self, packets: &[Packet]) -> Result<Taken<Option<Rejection>>, DeviceError> {
         self.reclaim()?;
         let mut taken = Taken { count: 0, stop: None };

@@ -219,7 +219,6 @@ impl EndpointHold {
     ///
     /// # Errors
     /// Those of the start, and of opening another endpoint; the old one continues unchanged.
-    /// Those of the start, and of opening another endpoint; the old one goes on as before.
     pub(super) fn succeed<T>(
         &self,
         path: &Path,
@@ -268,7 +267,6 @@ const MARK: &str = ".new-";
 /// processes that have ended.
 ///
 /// # Errors
-/// If another one waits to replace the socket, or the name would be too long for a socket.
 /// If another one waits to replace the socket, or the name would be too long for a socket.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -320,7 +320,6 @@ impl<L: Layout> Control<L> {
 ///
 /// When the device vanishes the driver is taken away; when it comes back there is a new one. Never blocks, and makes no
 /// system call while nothing changes.
-/// system call while nothing changes.
 pub struct DriverPort<D> {
     borrower: Borrower<D>,
     driver: Option<D>,
