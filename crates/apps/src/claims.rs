@@ -13,10 +13,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 type Identity = (u64, u64);
 
 /// The files that will be overwritten when the run begins.
-static DOOMED: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
+static TO_OVERWRITE: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
 
-fn doomed() -> MutexGuard<'static, Vec<Identity>> {
-    DOOMED.lock().unwrap_or_else(PoisonError::into_inner)
+fn to_overwrite() -> MutexGuard<'static, Vec<Identity>> {
+    TO_OVERWRITE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn identity(metadata: &Metadata) -> Identity {
@@ -33,7 +33,7 @@ impl Reading {
         let _ = file.try_lock_shared();
         let reading = Reading(file);
         let identity = identity(&reading.0.metadata()?);
-        Ok((!doomed().contains(&identity)).then_some(reading))
+        Ok((!to_overwrite().contains(&identity)).then_some(reading))
     }
 }
 
@@ -51,16 +51,16 @@ pub(crate) struct Overwriting(Identity);
 impl Overwriting {
     pub(crate) fn announce(old: &Metadata) -> Overwriting {
         let identity = identity(old);
-        doomed().push(identity);
+        to_overwrite().push(identity);
         Overwriting(identity)
     }
 }
 
 impl Drop for Overwriting {
     fn drop(&mut self) {
-        let mut doomed = doomed();
-        if let Some(index) = doomed.iter().position(|identity| *identity == self.0) {
-            doomed.swap_remove(index);
+        let mut to_overwrite = to_overwrite();
+        if let Some(index) = to_overwrite.iter().position(|identity| *identity == self.0) {
+            to_overwrite.swap_remove(index);
         }
     }
 }

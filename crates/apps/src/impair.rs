@@ -77,7 +77,7 @@ impl Chance {
         Chance { probability, random: random.fork() }
     }
 
-    fn strikes(&mut self) -> bool {
+    fn happens(&mut self) -> bool {
         self.probability > 0.0 && self.random.f64() < self.probability
     }
 }
@@ -149,18 +149,18 @@ impl App for Impair {
     fn push(&mut self, io: &Io<Self>) {
         let mut output = io.output(0);
         for mut packet in &mut io.input(0) {
-            if self.loss.strikes() {
+            if self.loss.happens() {
                 io.drop(packet, Impair::LOST);
                 continue;
             }
             self.passed += 1;
-            if self.corrupt.strikes() && packet.len() > 0 {
+            if self.corrupt.happens() && packet.len() > 0 {
                 let bit = self.corrupt.random.usize(..packet.len() * 8);
                 packet.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
                 io.count(Impair::CORRUPTED, 1);
             }
-            let copies = self.duplicate.strikes();
-            let holds = self.reorder.strikes().then(|| io.now().saturating_add(self.hold));
+            let copies = self.duplicate.happens();
+            let holds = self.reorder.happens().then(|| io.now().saturating_add(self.hold));
             io.count(Impair::REORDERED, u64::from(holds.is_some()));
             let copy = if copies { packet.copy() } else { None };
             self.pass(packet, holds, &mut output);
@@ -306,7 +306,7 @@ mod tests {
         // With this seed the first of two packets is held back.
         let seed = (0..).find(|seed| {
             let mut impair = impair(&format!(r#"{{"reorder": 0.3, "seed": {seed}}}"#)).unwrap();
-            impair.reorder.strikes() && (0..5).all(|_| !impair.reorder.strikes())
+            impair.reorder.happens() && (0..5).all(|_| !impair.reorder.happens())
         });
         let config = format!(r#"{{"reorder": 0.3, "gap": 2, "hold": "1ms", "seed": {}}}"#, seed.unwrap());
         let mut rig_of_four = rig(&config);

@@ -168,13 +168,13 @@ impl App for Match {
 
     fn start(&mut self, old: Option<&mut Self>) -> Result<(), AppError> {
         if let Some(old) = old {
-            self.swap_findings(old);
+            self.swap_results(old);
         }
         Ok(())
     }
 
     fn give_back(&mut self, old: &mut Self) {
-        self.swap_findings(old);
+        self.swap_results(old);
     }
 
     fn stop(&mut self) -> Result<(), AppError> {
@@ -201,7 +201,7 @@ impl App for Match {
 
 impl Match {
     /// Swaps the results with another instance, and the waiting packets too if both have the same `order`.
-    fn swap_findings(&mut self, other: &mut Match) {
+    fn swap_results(&mut self, other: &mut Match) {
         mem::swap(&mut self.totals, &mut other.totals);
         mem::swap(&mut self.first_difference, &mut other.first_difference);
         if self.config.order == other.config.order {

@@ -45,12 +45,12 @@ impl Default for Config {
 
 /// Sends packets again.
 pub struct Repeater {
-    what: What,
+    mode: Mode,
     pace: Option<Pace>,
 }
 
 /// The packets to send again.
-enum What {
+enum Mode {
     /// Stores packets and sends them in a loop.
     Loop {
         /// The packets to send.
@@ -82,8 +82,8 @@ impl App for Repeater {
     fn pull(&mut self, io: &Io<Self>) {
         let pace = if self.held() > 0 { self.pace.as_mut() } else { None };
         let mut due = pace.map(|pace| pace.due(io.now()));
-        match &mut self.what {
-            What::Loop { stored, next, .. } => {
+        match &mut self.mode {
+            Mode::Loop { stored, next, .. } => {
                 let mut output = io.output(0);
                 let mut wanted = if stored.is_empty() { 0 } else { io.burst().min(output.room()) };
                 while wanted > 0 {
@@ -97,7 +97,7 @@ impl App for Repeater {
                     *next = (*next + count) % stored.len();
                 }
             }
-            What::Row { current, .. } => send_current(current, due.as_mut(), &mut io.output(0)),
+            Mode::Row { current, .. } => send_current(current, due.as_mut(), &mut io.output(0)),
         }
         self.settle(due, io);
     }
@@ -105,8 +105,8 @@ impl App for Repeater {
     fn push(&mut self, io: &Io<Self>) {
         let mut input = io.input(0);
         let mut due = None;
-        match &mut self.what {
-            What::Loop { stored, limit, .. } => {
+        match &mut self.mode {
+            Mode::Loop { stored, limit, .. } => {
                 let free = *limit - stored.len();
                 stored.extend((&mut input).into_iter().take(free).map(|mut packet| {
                     packet.end_mark();
@@ -116,7 +116,7 @@ impl App for Repeater {
                     io.drop_all(&mut input, Repeater::OVER_LIMIT);
                 }
             }
-            What::Row { times, current } => {
+            Mode::Row { times, current } => {
                 due = self.pace.as_mut().map(|pace| pace.due(io.now()));
                 let mut output = io.output(0);
                 send_current(current, due.as_mut(), &mut output);
@@ -145,16 +145,16 @@ impl App for Repeater {
     }
 
     fn held(&self) -> usize {
-        match &self.what {
-            What::Loop { stored, .. } => stored.len(),
-            What::Row { current, .. } => usize::from(current.is_some()),
+        match &self.mode {
+            Mode::Loop { stored, .. } => stored.len(),
+            Mode::Row { current, .. } => usize::from(current.is_some()),
         }
     }
 
     fn is_finished(&self) -> bool {
-        match &self.what {
-            What::Loop { stored, .. } => stored.is_empty(),
-            What::Row { .. } => true,
+        match &self.mode {
+            Mode::Loop { stored, .. } => stored.is_empty(),
+            Mode::Row { .. } => true,
         }
     }
 }
@@ -208,7 +208,7 @@ impl Configure for Repeater {
             let help = "leave `rate` out to send as fast as possible";
             return Err(SettingError::at("rate", "a rate of 0 sends nothing", help));
         }
-        let what = match times {
+        let mode = match times {
             Some(0) => {
                 return Err(SettingError::at(
                     "times",
@@ -216,14 +216,14 @@ impl Configure for Repeater {
                     "give 1 to send each packet once, or more",
                 ));
             }
-            Some(times) => What::Row { times, current: None },
+            Some(times) => Mode::Row { times, current: None },
             None if limit == 0 => {
                 let help = "give 1 or more packets";
                 return Err(SettingError::at("limit", "a limit of 0 stores nothing to send", help));
             }
-            None => What::Loop { stored: Vec::new(), next: 0, limit },
+            None => Mode::Loop { stored: Vec::new(), next: 0, limit },
         };
-        Ok(Repeater { what, pace: rate.map(Pace::new) })
+        Ok(Repeater { mode, pace: rate.map(Pace::new) })
     }
 }
 

@@ -41,7 +41,7 @@ impl Habit {
 
     /// Records `times` copies of a length that was not predicted.
     #[inline(always)]
-    pub(crate) fn meet(&mut self, length: usize, times: usize) {
+    pub(crate) fn record(&mut self, length: usize, times: usize) {
         // Equal and different lengths are equally likely, so this must not be a branch.
         let before = select_unpredictable(length == self.last, self.times, 0);
         self.last = length;
@@ -109,7 +109,7 @@ mod tests {
         ) {
             let mut habit = Habit::new(wide);
             for (count, &length) in lengths.iter().enumerate() {
-                habit.meet(length, 1);
+                habit.record(length, 1);
                 let last = &lengths[(count + 1).saturating_sub(OFTEN)..=count];
                 let is_usual = last.len() == OFTEN && last.iter().all(|&one| one == length);
                 prop_assert_eq!(foreseen(&habit), if is_usual { vec![length] } else { vec![] });
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn a_batch_makes_and_breaks_a_habit() {
         let mut habit = Habit::new(true);
-        habit.meet(100, OFTEN - 1);
+        habit.record(100, OFTEN - 1);
         assert!(foreseen(&habit).is_empty());
-        habit.meet(100, 2);
+        habit.record(100, 2);
         assert_eq!(foreseen(&habit), [100]);
-        habit.meet(1_500, 100);
+        habit.record(1_500, 100);
         assert_eq!(foreseen(&habit), [1_500]);
         habit.lose();
         assert!(foreseen(&habit).is_empty());

@@ -244,7 +244,7 @@ impl Blitter {
             if self.defers || self.how == How::Nothing {
                 return self.note(destination, source, length);
             }
-            self.habit.meet(length, 1);
+            self.habit.record(length, 1);
             self.lone = if self.habit.is_some() { 0 } else { self.lone + 1 };
             if self.lone == LONE {
                 (self.lone, self.direct) = (0, MIXED);
@@ -278,7 +278,7 @@ impl Blitter {
         unsafe { run(copies) };
         if !self.defers {
             match length {
-                Some(length) => self.habit.meet(length, count),
+                Some(length) => self.habit.record(length, count),
                 None => self.habit.lose(),
             }
             self.lone = 0;

@@ -16,7 +16,7 @@ fn blitters(habit: usize) -> impl Iterator<Item = (String, Blitter)> {
         [false, true].map(|defers| {
             let mut blitter = Blitter::with(kernel_for(simd), defers);
             if !defers {
-                blitter.habit.meet(habit, 6);
+                blitter.habit.record(habit, 6);
             }
             (format!("{}, {}", simd.name(), if defers { "deferring" } else { "at once" }), blitter)
         })

@@ -157,7 +157,7 @@ const STDOUT: &str = "-";
 const FLUSH_STDOUT_EVERY: u64 = 50_000_000;
 
 /// Time until a full pipe is tried again, in nanoseconds.
-const LOOK_AGAIN: u64 = 1_000_000;
+const RETRY_AFTER: u64 = 1_000_000;
 
 /// Whether an app writes to standard output.
 static STDOUT_IS_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -189,7 +189,7 @@ impl App for PcapWriter {
         let mut cut = 0;
         let mut input = io.input(0);
         if !output.accepts() {
-            io.wake_at(io.now().saturating_add(LOOK_AGAIN));
+            io.wake_at(io.now().saturating_add(RETRY_AFTER));
             return;
         }
         for packet in &mut input {
@@ -286,10 +286,10 @@ impl PcapWriter {
 
 /// Counts the packets lost from the buffer, and calls `close` if the reader is gone.
 fn account(io: &Io<PcapWriter>, output: &mut Output) {
-    if output.is_unread() {
+    if output.reader_is_gone() {
         io.close();
     }
-    let lost = output.take_untold();
+    let lost = output.take_uncounted();
     if lost > 0 {
         io.lost(lost, PcapWriter::WRITE_FAILED);
     }
@@ -321,13 +321,13 @@ impl Configure for PcapWriter {
         let is_stdout = config.path == Path::new(STDOUT);
         let path = if is_stdout { config.path.clone() } else { context.path(&config.path) };
         if !is_stdout {
-            look_at(&path)?;
+            check_path(&path)?;
         } else if config.rotate.is_some() {
             let message = "standard output cannot be rotated";
             return Err(SettingError::at("rotate", message, "leave `rotate` out, or give the path of a file"));
         }
         let access = file_access(config.mode, config.group);
-        look_at_access(&path, is_stdout, access)?;
+        check_access(&path, is_stdout, access)?;
         let ends_in = |ending: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
         let by_name = if ends_in("pcapng") { Format::Pcapng } else { Format::Pcap };
         if config.snaplen == Some(0) {
@@ -372,7 +372,7 @@ impl Configure for PcapWriter {
 }
 
 /// Checks whether permissions and a group are possible for the file.
-fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<(), SettingError> {
+fn check_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<(), SettingError> {
     const OWNER: u32 = 0o600;
     if let Some(mode) = access.mode.filter(|mode| mode & OWNER != OWNER) {
         let message = format!("with the mode {mode:04o} the owner cannot read and write the file");
@@ -395,7 +395,7 @@ fn look_at_access(path: &Path, is_stdout: bool, access: FileAccess) -> Result<()
 }
 
 /// Checks, without touching anything, whether a file can be created.
-fn look_at(path: &Path) -> Result<(), SettingError> {
+fn check_path(path: &Path) -> Result<(), SettingError> {
     use std::os::unix::fs::FileTypeExt;
     let wrong =
         |message: &str, help: &str| Err(SettingError::at("path", format!("{}: {message}", path.display()), help));

@@ -109,12 +109,12 @@ pub(super) struct Output {
     /// The first error.
     failure: Option<String>,
     /// Whether writing has failed for good.
-    is_dead: bool,
+    has_failed: bool,
     /// Whether that is because the reader of the pipe is gone.
-    is_unread: bool,
+    reader_is_gone: bool,
     /// Packets lost because writing failed, and how many of them the app's counters do not contain yet.
     lost: u64,
-    untold: u64,
+    uncounted: u64,
     /// Packets in earlier files of the rotation.
     before: u64,
     /// The interfaces of the file, in order, and the interface of each origin.
@@ -152,10 +152,10 @@ impl Output {
             is_between: false,
             trouble: None,
             failure: None,
-            is_dead: false,
-            is_unread: false,
+            has_failed: false,
+            reader_is_gone: false,
             lost: 0,
-            untold: 0,
+            uncounted: 0,
             before: 0,
             interfaces: Vec::new(),
             numbers: HashMap::new(),
@@ -181,8 +181,8 @@ impl Output {
     }
 
     /// Whether the reader of the pipe is gone.
-    pub(super) fn is_unread(&self) -> bool {
-        self.is_unread
+    pub(super) fn reader_is_gone(&self) -> bool {
+        self.reader_is_gone
     }
 
     /// Number of packets in the files.
@@ -191,14 +191,14 @@ impl Output {
     }
 
     /// Packets lost from the buffer since the last call.
-    pub(super) fn take_untold(&mut self) -> u64 {
-        mem::take(&mut self.untold)
+    pub(super) fn take_uncounted(&mut self) -> u64 {
+        mem::take(&mut self.uncounted)
     }
 
     /// Whether packets may be written now: a full pipe is not.
     pub(super) fn accepts(&mut self) -> bool {
         let Some(writer) = &mut self.writer else { return true };
-        if !writer.sink_mut().is_pipe() || self.is_dead || writer.has_room(LARGE_DATA_ROOM) {
+        if !writer.sink_mut().is_pipe() || self.has_failed || writer.has_room(LARGE_DATA_ROOM) {
             return true;
         }
         self.flush();
@@ -262,7 +262,7 @@ impl Output {
         match error.kind() {
             ErrorKind::TimestampOutOfRange { .. } => NotWritten::Timestamp,
             _ => {
-                self.stumble(&error);
+                self.handle_write_error(&error);
                 self.lose_one()
             }
         }
@@ -278,13 +278,13 @@ impl Output {
     /// Handles a failed write: truncates the file to whole packets, and keeps the rest in the buffer for the next
     /// attempt.
     #[cold]
-    fn stumble(&mut self, error: &Error) {
+    fn handle_write_error(&mut self, error: &Error) {
         let kind = match error.kind() {
             ErrorKind::Write { source, .. } => source.kind(),
             _ => io::ErrorKind::Other,
         };
         let mut is_over = kind == io::ErrorKind::BrokenPipe;
-        self.is_unread |= is_over;
+        self.reader_is_gone |= is_over;
         if let Some(writer) = &mut self.writer {
             if writer.sink_mut().is_pipe() && kind == io::ErrorKind::WouldBlock {
                 return;
@@ -302,11 +302,11 @@ impl Output {
             ErrorKind::Write { source, .. } => way_out(source, "check whether the file is writable"),
             _ => "check whether the file is writable",
         };
-        self.trip(format!("{error}"), help, is_over);
+        self.report_failure(format!("{error}"), help, is_over);
     }
 
     /// Records an error, and logs it once.
-    fn trip(&mut self, what: String, help: &str, is_over: bool) {
+    fn report_failure(&mut self, what: String, help: &str, is_over: bool) {
         if self.trouble.is_none() {
             let outlook =
                 if is_over { "packets are dropped from now on" } else { "writing is tried again every second" };
@@ -321,14 +321,14 @@ impl Output {
 
     /// Gives up writing: the packets in the buffer are lost.
     fn give_up(&mut self) {
-        self.is_dead = true;
+        self.has_failed = true;
         self.last = None;
         if let Some(writer) = self.writer.take() {
             let taken = writer.records_taken();
             let lost = writer.records() - taken;
             self.before += taken;
             self.lost += lost;
-            self.untold += lost;
+            self.uncounted += lost;
             drop(writer.abandon());
         }
     }
@@ -336,7 +336,7 @@ impl Output {
     /// Finds the interface of an origin, or adds it to the file.
     #[cold]
     fn interface_of(&mut self, origin: Origin) -> Result<u32, NotWritten> {
-        if self.is_dead {
+        if self.has_failed {
             return Err(self.lose_one());
         }
         let number = match self.numbers.get(&origin) {
@@ -389,22 +389,22 @@ impl Output {
         self.close();
         self.full_files += 1;
         let failed = |source| OpenError::Rotate { path: self.path.clone(), source };
-        let mut given_way = fs::rename(&self.path, numbered(&self.path, self.full_files)).map_err(failed);
+        let mut renamed = fs::rename(&self.path, numbered(&self.path, self.full_files)).map_err(failed);
         // The numbered files, and the current one.
         if let Some(too_old) =
             keep.and_then(|keep| (self.full_files + 1).checked_sub(keep)).filter(|&number| number > 0)
         {
             match fs::remove_file(numbered(&self.path, too_old)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => given_way = given_way.and(Err(failed(error))),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => renamed = renamed.and(Err(failed(error))),
                 _ => {}
             }
         }
-        match given_way {
+        match renamed {
             Ok(()) => {
                 self.is_between = true;
                 self.next_file();
             }
-            Err(error) => self.trip(error.to_string(), "no more packets can be written", true),
+            Err(error) => self.report_failure(error.to_string(), "no more packets can be written", true),
         }
     }
 
@@ -418,7 +418,7 @@ impl Output {
                 self.begin_file(sink).is_ok()
             }
             Err(error) => {
-                self.trip(error.to_string(), "the next file could not be created", false);
+                self.report_failure(error.to_string(), "the next file could not be created", false);
                 false
             }
         }
@@ -439,11 +439,11 @@ impl Output {
         }
         match self.writer.as_mut().map(Writer::flush) {
             Some(Err(error)) => {
-                self.stumble(&error);
+                self.handle_write_error(&error);
                 return false;
             }
             Some(Ok(())) => {}
-            None => return !self.is_dead,
+            None => return !self.has_failed,
         }
         if let Some(lost) = self.trouble.take() {
             info!("{}: writing works again; {lost} packets were dropped", self.name);
@@ -457,7 +457,7 @@ impl Output {
             self.interfaces.push(Interface::new(LinkType::ETHERNET));
             sink.patient = true;
             if let Err(error) = self.begin_file(sink) {
-                self.stumble(&error);
+                self.handle_write_error(&error);
             }
         }
         if let Some(writer) = &mut self.writer {
@@ -477,7 +477,7 @@ impl Output {
         }
         self.end();
         let Some(failure) = self.failure.take() else { return Ok(()) };
-        if self.lost == 0 && !self.is_dead {
+        if self.lost == 0 && !self.has_failed {
             warn!("{failure}; all packets were written in the end");
             return Ok(());
         }

@@ -214,7 +214,7 @@ impl Outgoing {
             }
         }
         if awaits == Awaits::Buffers {
-            self.relieve(io, only.then_some(input));
+            self.drop_excess(io, only.then_some(input));
         }
         Ok(awaits)
     }
@@ -241,7 +241,7 @@ impl Outgoing {
     /// Drops the oldest packets that wait for another side which takes none, if they hold more of the pool than is
     /// left: no port can starve the others. (Switches limit queues in a shared buffer the same way: A. K. Choudhury and
     /// E. L. Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998.)
-    fn relieve<A: Sender>(&mut self, io: &Io<A>, input: Option<&mut Input<'_, A>>) {
+    fn drop_excess<A: Sender>(&mut self, io: &Io<A>, input: Option<&mut Input<'_, A>>) {
         let parked = self.waiting.len() + input.as_ref().map_or(0, |input| input.packets().len());
         if parked <= MAY_WAIT || io.is_lossless() {
             return;

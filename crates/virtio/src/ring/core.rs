@@ -167,7 +167,7 @@ pub(super) struct Core {
     /// The chains for one packet.
     pub(super) chains: Vec<Chain>,
     /// Descriptors, entries and pieces that this call's walks have visited.
-    pub(super) looked: usize,
+    pub(super) visited: usize,
     /// Packets of its burst that the last call has spent; during a call, the cost of long chains beyond one packet
     /// each.
     pub(super) spent: usize,
@@ -240,7 +240,7 @@ impl Core {
             blitter: Blitter::new(),
             pieces: Vec::with_capacity(2 * MAX_PIECES),
             chains: Vec::with_capacity(MAX_PIECES),
-            looked: 0,
+            visited: 0,
             spent: 0,
             spare: 0,
             #[cfg(debug_assertions)]
@@ -310,8 +310,8 @@ impl Core {
 
     /// Counts the steps of a walk.
     #[inline(always)]
-    fn look(&mut self, count: usize) {
-        self.looked += count;
+    fn visit(&mut self, count: usize) {
+        self.visited += count;
         self.step(count);
     }
 
@@ -327,7 +327,7 @@ impl Core {
     /// Returns how many packets more than one a packet of a burst costs, for which this many bytes were copied, plus
     /// the steps of walks since the last time; and adds them to the spent ones.
     pub(super) fn charge(&mut self, bytes: usize) -> usize {
-        let more = std::mem::take(&mut self.looked).saturating_sub(STEPS_PER_PACKET);
+        let more = std::mem::take(&mut self.visited).saturating_sub(STEPS_PER_PACKET);
         let cost = more.div_ceil(2) + bytes.saturating_sub(1) / BYTES_PER_PACKET;
         self.spent += cost;
         cost
@@ -620,7 +620,7 @@ impl Core {
         let (mut position, mut descriptor) = (head, first);
         let most = self.pieces.len() + MAX_PIECES;
         loop {
-            self.look(1);
+            self.visit(1);
             if descriptor.flags & INDIRECT != 0 {
                 if !TABLES {
                     return Err(RingError::IndirectNotNegotiated);
@@ -675,7 +675,7 @@ impl Core {
         };
         let (mut index, mut length) = (0, 0);
         for _ in 0..count {
-            self.look(1);
+            self.visit(1);
             let mut descriptor = match whole {
                 // SAFETY: the index is below the count, and all of the table is mapped.
                 Some(table) => unsafe { Descriptor::read_anywhere(PACKED, table.add(index * DESCRIPTOR)) },
@@ -713,14 +713,14 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn find_table(&mut self, address: u64, bytes: u32) -> Result<Option<*mut u8>, RingError> {
-        self.look(1);
+        self.visit(1);
         let mut window = Window::NONE;
         let outside = |_| RingError::IndirectOutsideMemory;
         window.move_to(&self.memory, address).map_err(outside)?;
         if let Some(table) = window.find(address, bytes) {
             return Ok(Some(table));
         }
-        self.look(1);
+        self.visit(1);
         let last = address.checked_add(u64::from(bytes) - 1).ok_or(RingError::IndirectOutsideMemory)?;
         window.move_to(&self.memory, last).map_err(outside)?;
         Ok(None)
@@ -733,7 +733,7 @@ impl Core {
         let mut copy = [0; DESCRIPTOR];
         let (mut window, mut done) = (Window::NONE, 0);
         while done < DESCRIPTOR {
-            self.look(1);
+            self.visit(1);
             let part = window.part(&self.memory, address + done as u64, (DESCRIPTOR - done) as u32);
             let (host, length) = part.map_err(|_| RingError::IndirectOutsideMemory)?;
             for (offset, byte) in copy[done..][..length as usize].iter_mut().enumerate() {
@@ -776,7 +776,7 @@ impl Core {
     fn add_scattered(&mut self, window: &mut Window, buffer: Descriptor, most: usize) -> Result<(), RingError> {
         let (mut address, mut left) = (buffer.address, buffer.length);
         while left > 0 {
-            self.look(1);
+            self.visit(1);
             if self.pieces.len() >= most {
                 return Err(RingError::TooManyPieces);
             }

@@ -16,7 +16,7 @@ use super::closer::Closer;
 use super::control::{ControlThread, Pace, abandoned, panic_message};
 use super::device::Device;
 use super::endpoint::{Endpoint, EndpointHold, pause};
-use super::handover::{Ender, exchange};
+use super::handover::{Stopper, exchange};
 use super::port::{LentRing, Port};
 use super::signal::Signal;
 use super::status::LogEntry;
@@ -61,7 +61,7 @@ impl BackendConfig {
 /// Dropping it ends the thread, and removes the socket if the thread opened one. It may be dropped before or after the
 /// [`Port`].
 pub struct Backend {
-    ender: Ender<LentRing>,
+    ender: Stopper<LentRing>,
     thread: Option<ControlThread>,
     status: Arc<BackendStatus>,
     hold: EndpointHold,
@@ -161,8 +161,8 @@ impl Control {
         let mut pace = Pace::new(self.policy.longest_pause);
         while let Some(socket) = self.next() {
             let started = Instant::now();
-            self.meet(socket);
-            self.tell_denials();
+            self.handle_connection(socket);
+            self.log_denials();
             pause(pace.after(started.elapsed()), &self.signal);
         }
     }
@@ -182,7 +182,7 @@ impl Control {
     }
 
     /// Serves one driver's process, whatever it does. A panic ends its connection and discards its state.
-    fn meet(&mut self, socket: UnixStream) {
+    fn handle_connection(&mut self, socket: UnixStream) {
         let channel = Channel::new(socket, Arc::clone(&self.signal), self.closer.clone());
         match catch_unwind(AssertUnwindSafe(|| self.session(channel))) {
             Ok(Ok(())) => self.device.disconnect(),
@@ -225,19 +225,19 @@ impl Control {
                     self.device.answer(message, channel)?;
                 }
                 Incoming::Closed => return Ok(()),
-                Incoming::Disturbed => {}
+                Incoming::Interrupted => {}
             }
             self.signal.clear();
             if self.signal.has_ended() {
                 return Ok(());
             }
-            self.device.look_around();
-            self.tell_denials();
+            self.device.poll_state();
+            self.log_denials();
         }
     }
 
     /// Logs the calls denied since the last time.
-    fn tell_denials(&mut self) {
-        self.denied = self.status.common.tell_denials(self.denied);
+    fn log_denials(&mut self) {
+        self.denied = self.status.common.log_denials(self.denied);
     }
 }

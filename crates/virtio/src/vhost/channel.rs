@@ -25,7 +25,7 @@ pub(super) enum Incoming {
     /// The other side has closed the socket, between two messages.
     Closed,
     /// The event was raised, or the timeout has passed.
-    Disturbed,
+    Interrupted,
 }
 
 /// One end of a connection.
@@ -33,7 +33,7 @@ pub(super) struct Channel {
     socket: UntrustedFd<UnixStream>,
     closer: Closer,
     /// Ends the waits for messages.
-    disturb: Arc<Signal>,
+    interrupt: Arc<Signal>,
     patience: Duration,
     /// The incoming message: its header, then its body.
     bytes: Vec<u8>,
@@ -43,11 +43,11 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// A channel over a connected socket, in non-blocking mode. When `disturb` is raised, waits end. `closer` closes
+    /// A channel over a connected socket, in non-blocking mode. When `interrupt` is raised, waits end. `closer` closes
     /// the descriptors that come.
-    pub(super) fn new(socket: UnixStream, disturb: Arc<Signal>, closer: Closer) -> Channel {
+    pub(super) fn new(socket: UnixStream, interrupt: Arc<Signal>, closer: Closer) -> Channel {
         let socket = UntrustedFd::new(socket, &closer);
-        Channel { socket, closer, disturb, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
+        Channel { socket, closer, interrupt, patience: PATIENCE, bytes: Vec::new(), files: Vec::new(), begun: None }
     }
 
     #[cfg(test)]
@@ -55,7 +55,7 @@ impl Channel {
         self.patience = patience;
     }
 
-    /// Receives the next message. Waits until it is complete, `disturb` is raised, or, if no message has begun,
+    /// Receives the next message. Waits until it is complete, `interrupt` is raised, or, if no message has begun,
     /// `timeout` has passed.
     pub(super) fn receive(&mut self, timeout: Option<Duration>) -> Result<Incoming, ProtocolError> {
         loop {
@@ -66,10 +66,10 @@ impl Channel {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(ProtocolError::Stalled(self.patience.as_secs()));
             }
-            let ready = sleep_until_readable(&[self.socket.as_fd(), self.disturb.as_fd()], left.or(timeout))?;
+            let ready = sleep_until_readable(&[self.socket.as_fd(), self.interrupt.as_fd()], left.or(timeout))?;
             // The socket first: messages that are there are handled before anything else.
             if !ready[0] && (ready[1] || left.is_none()) {
-                return Ok(Incoming::Disturbed);
+                return Ok(Incoming::Interrupted);
             }
         }
     }
@@ -156,7 +156,7 @@ impl Channel {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let left = self.patience.saturating_sub(started.elapsed());
-                    if left.is_zero() || self.disturb.has_ended() {
+                    if left.is_zero() || self.interrupt.has_ended() {
                         return Err(ProtocolError::Unread(self.patience.as_secs()));
                     }
                     // Checks now and then whether the thread must end.
@@ -174,12 +174,12 @@ impl Channel {
 
     /// Whether the thread must end.
     pub(super) fn is_to_end(&self) -> bool {
-        self.disturb.has_ended()
+        self.interrupt.has_ended()
     }
 
     /// Clears the signal that has ended a wait, for callers with nothing else to check.
-    pub(super) fn calm(&self) {
-        self.disturb.clear();
+    pub(super) fn clear_signal(&self) {
+        self.interrupt.clear();
     }
 }
 

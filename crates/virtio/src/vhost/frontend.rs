@@ -215,8 +215,8 @@ impl<L: Layout> Control<L> {
         self.status.confinement(confinement);
         let mut wait = FIRST_PAUSE;
         while let Some(socket) = self.next() {
-            let good = self.meet(socket);
-            self.denied = self.status.tell_denials(self.denied);
+            let good = self.handle_connection(socket);
+            self.denied = self.status.log_denials(self.denied);
             if good {
                 wait = FIRST_PAUSE;
             } else {
@@ -240,7 +240,7 @@ impl<L: Layout> Control<L> {
     }
 
     /// Uses one device, whatever it does. A panic ends its connection. True if it worked.
-    fn meet(&mut self, socket: UnixStream) -> bool {
+    fn handle_connection(&mut self, socket: UnixStream) -> bool {
         let mut channel = Channel::new(socket, Arc::clone(&self.signal), self.closer.clone());
         let met = catch_unwind(AssertUnwindSafe(|| self.serve(&mut channel)));
         let good = match met {
@@ -253,7 +253,7 @@ impl<L: Layout> Control<L> {
             }
             Err(panic) => {
                 self.status.panicked(&panic_message(&*panic));
-                let _ = self.lender.recall(0, PATIENCE, || self.complain());
+                let _ = self.lender.recall(0, PATIENCE, || self.report_delay());
                 false
             }
         };
@@ -283,7 +283,7 @@ impl<L: Layout> Control<L> {
         let end = self.watch(channel);
         self.status.say(LogEntry::Info("the device has gone"));
         // The driver is dropped here, after the engine has given it back.
-        let _ = self.lender.recall(0, PATIENCE, || self.complain());
+        let _ = self.lender.recall(0, PATIENCE, || self.report_delay());
         self.status.update(|snapshot| snapshot.waits = None);
         end
     }
@@ -294,7 +294,7 @@ impl<L: Layout> Control<L> {
                 Incoming::Closed => return Ok(()),
                 // A device sends no requests on this socket.
                 Incoming::Message(message) => return Err(ProtocolError::Unexpected(message.request)),
-                Incoming::Disturbed => {}
+                Incoming::Interrupted => {}
             }
             self.signal.clear();
             if self.signal.has_ended() {
@@ -306,7 +306,7 @@ impl<L: Layout> Control<L> {
         }
     }
 
-    fn complain(&self) {
+    fn report_delay(&self) {
         let message = format!(
             "the app of {} has not given its rings back for {} seconds: is its engine stopped, or busy elsewhere?",
             self.config.socket.display(),

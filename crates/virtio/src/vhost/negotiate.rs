@@ -166,8 +166,8 @@ impl Negotiation<'_> {
                     return if is_reply { Ok(reply.body) } else { Err(ProtocolError::Unexpected(reply.request)) };
                 }
                 Incoming::Closed => return Err(ProtocolError::Refused(request.name())),
-                Incoming::Disturbed if left.is_zero() || self.channel.is_to_end() => return Err(unanswered),
-                Incoming::Disturbed => self.channel.calm(),
+                Incoming::Interrupted if left.is_zero() || self.channel.is_to_end() => return Err(unanswered),
+                Incoming::Interrupted => self.channel.clear_signal(),
             }
         }
     }

@@ -56,17 +56,17 @@ impl Queue {
     pub(super) fn start(&mut self, kick: Option<File>) {
         self.kick = Some(kick);
         self.changed = Some(Instant::now());
-        self.forgive();
+        self.clear_error();
     }
 
     /// Handles GET_VRING_BASE.
     pub(super) fn stop(&mut self) {
         self.kick = None;
-        self.forgive();
+        self.clear_error();
     }
 
     /// Forgets an error: the driver's process has changed something, so the ring may work now.
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn clear_error(&mut self) {
         self.failed = None;
     }
 
@@ -86,10 +86,10 @@ impl Queue {
     pub(super) fn is_ready(&self, features: Features, direction: Direction) -> bool {
         let served = self.is_enabled(features)
             || direction == Direction::Transmit && self.discards_in().is_some_and(|wait| wait.is_zero());
-        self.is_told() && served && self.failed.is_none() && !self.running
+        self.is_configured() && served && self.failed.is_none() && !self.running
     }
 
-    fn is_told(&self) -> bool {
+    fn is_configured(&self) -> bool {
         self.size > 0 && self.addresses.is_some() && self.kick.is_some()
     }
 
@@ -100,7 +100,7 @@ impl Queue {
 
     /// Time until packets are discarded, if they will be.
     pub(super) fn pulse(&self, features: Features, direction: Direction) -> Option<Duration> {
-        let waits = direction == Direction::Transmit && self.is_told() && !self.is_enabled(features);
+        let waits = direction == Direction::Transmit && self.is_configured() && !self.is_enabled(features);
         if waits && self.failed.is_none() && !self.running { self.discards_in() } else { None }
     }
 

@@ -221,7 +221,7 @@ impl<S: Clone + Default> SideStatus<S> {
     }
 
     /// Logs the system calls denied to the control thread, if there are more than `told`. Returns their number.
-    pub(super) fn tell_denials(&self, told: u64) -> u64 {
+    pub(super) fn log_denials(&self, told: u64) -> u64 {
         let mut state = self.lock();
         let Some((line, total)) = state.snapshot.confinement.news(told) else { return told };
         log(&mut state.lines, &self.socket, LogEntry::Error(&line));

@@ -121,14 +121,14 @@ impl Device {
     }
 
     /// Ends all notifications of a queue.
-    fn hush(&self, queue: usize) {
+    fn clear_notifiers(&self, queue: usize) {
         for notifier in [self.call(queue), self.error_call(queue)] {
             // Removing an event does not fail.
             let _ = notifier.set(None);
         }
     }
 
-    /// How often [`look_around`](Device::look_around) must be called even if nothing happens.
+    /// How often [`poll_state`](Device::poll_state) must be called even if nothing happens.
     pub(super) fn pulse(&self) -> Option<Duration> {
         let log = (self.session.log.is_some() && self.log_call().is_set()).then_some(LOG_PULSE);
         let queues = self.session.queues.iter().enumerate();
@@ -173,7 +173,7 @@ impl Device {
     }
 
     /// Handles events that come without a message.
-    pub(super) fn look_around(&mut self) {
+    pub(super) fn poll_state(&mut self) {
         while let Some((index, lent)) = self.lender.given_up() {
             self.take_back(index, &lent);
             self.tell();
@@ -195,7 +195,7 @@ impl Device {
     pub(super) fn disconnect(&mut self) {
         self.pause_all();
         self.replace_memory(Memory::default());
-        (0..2 * self.pairs).for_each(|queue| self.hush(queue));
+        (0..2 * self.pairs).for_each(|queue| self.clear_notifiers(queue));
         let _ = self.log_call().set(None);
         let queues = (0..2 * self.pairs).map(|_| Queue::default()).collect();
         self.session = Session { queues, ..Session::default() };
@@ -298,7 +298,7 @@ impl Device {
         let running: Vec<usize> = queues.iter().copied().filter(|queue| self.session.queues[*queue].running).collect();
         running.iter().for_each(|queue| self.lender.want(*queue));
         for queue in running {
-            match self.lender.recall(queue, PATIENCE, || self.complain(queue)) {
+            match self.lender.recall(queue, PATIENCE, || self.report_delay(queue)) {
                 Recalled::Back(lent) => self.take_back(queue, &lent),
                 // The engine keeps it until its own end; this thread ends, too.
                 Recalled::Ended | Recalled::Nothing => self.session.queues[queue].running = false,
@@ -307,7 +307,7 @@ impl Device {
         self.status.common.update(|snapshot| snapshot.waits = None);
     }
 
-    fn complain(&self, queue: usize) {
+    fn report_delay(&self, queue: usize) {
         let message = format!(
             "the app of {} has not given ring {queue} back for {} seconds: is its engine stopped, or busy elsewhere?",
             self.status.socket().display(),

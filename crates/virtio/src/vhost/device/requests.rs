@@ -60,7 +60,7 @@ impl Device {
         for (index, queue) in session.queues.iter().enumerate() {
             queue.forget_inflight(session.inflight.as_ref(), index, session.features);
         }
-        (0..2 * self.pairs).for_each(|queue| self.hush(queue));
+        (0..2 * self.pairs).for_each(|queue| self.clear_notifiers(queue));
         self.session.queues.fill_with(Queue::default);
         self.session.features = Features::NONE;
         self.session.negotiated = false;
@@ -113,7 +113,7 @@ impl Device {
     pub(super) fn map(&mut self) -> Result<Reply, ProtocolError> {
         let memory = self.session.regions.memory()?;
         self.replace_memory(memory);
-        self.session.queues.iter_mut().for_each(Queue::forgive);
+        self.session.queues.iter_mut().for_each(Queue::clear_error);
         Ok(Reply::Done)
     }
 
@@ -125,7 +125,7 @@ impl Device {
         let size = size.ok_or(ProtocolError::Value { request: Request::SET_VRING_NUM.name(), value })?;
         self.pause(&[index]);
         self.session.queues[index].size = size;
-        self.session.queues[index].forgive();
+        self.session.queues[index].clear_error();
         Ok(Reply::Done)
     }
 
@@ -134,7 +134,7 @@ impl Device {
         let index = self.queue(Request::SET_VRING_ADDR, addresses.index)?;
         self.pause(&[index]);
         self.session.queues[index].addresses = Some(addresses);
-        self.session.queues[index].forgive();
+        self.session.queues[index].clear_error();
         Ok(Reply::Done)
     }
 
@@ -143,7 +143,7 @@ impl Device {
         let index = self.queue(Request::SET_VRING_BASE, state.index)?;
         self.pause(&[index]);
         self.session.queues[index].base = state.number;
-        self.session.queues[index].forgive();
+        self.session.queues[index].clear_error();
         Ok(Reply::Done)
     }
 

@@ -108,18 +108,18 @@ pub(super) struct Borrower<T> {
 }
 
 /// Ends the control thread's waits, from any thread.
-pub(super) struct Ender<T>(Arc<Exchange<T>>);
+pub(super) struct Stopper<T>(Arc<Exchange<T>>);
 
 /// Creates an exchange. `control` is raised when the engine gives something up.
 ///
 /// # Errors
 /// Those of `eventfd(2)`.
-pub(super) fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Lender<T>, Borrower<T>, Ender<T>)> {
+pub(super) fn exchange<T>(slots: usize, control: Arc<Signal>) -> io::Result<(Lender<T>, Borrower<T>, Stopper<T>)> {
     let bell = Arc::new(Bell { word: AtomicU32::new(0), event: Event::new()? });
     let empty = (0..slots).map(|_| Slot::Empty).collect();
     let exchange = Arc::new(Exchange { bell, slots: Mutex::new(empty), back: Condvar::new(), control });
     let borrower = Borrower { exchange: Arc::clone(&exchange), seen: 0, given_up: Vec::with_capacity(slots) };
-    Ok((Lender(Arc::clone(&exchange)), borrower, Ender(exchange)))
+    Ok((Lender(Arc::clone(&exchange)), borrower, Stopper(exchange)))
 }
 
 /// The result of a recall.
@@ -188,7 +188,7 @@ impl<T> Lender<T> {
     }
 }
 
-impl<T> Ender<T> {
+impl<T> Stopper<T> {
     /// Ends all waits, now and later, and asks for everything.
     pub(super) fn end(&self) {
         self.0.control.end();

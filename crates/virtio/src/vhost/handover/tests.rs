@@ -12,7 +12,7 @@ use super::*;
 
 const SLOTS: usize = 3;
 
-fn new<T>() -> (Lender<T>, Borrower<T>, Ender<T>, Arc<Signal>) {
+fn new<T>() -> (Lender<T>, Borrower<T>, Stopper<T>, Arc<Signal>) {
     let signal = Arc::new(Signal::new().unwrap());
     let (lender, borrower, ender) = exchange(SLOTS, Arc::clone(&signal)).unwrap();
     (lender, borrower, ender, signal)

@@ -362,7 +362,7 @@ fn channel(patience: Duration) -> (Channel, UnixStream) {
 #[test]
 fn a_message_that_is_never_finished_is_given_up() {
     let (mut channel, mut far) = channel(Duration::from_millis(50));
-    assert!(matches!(channel.receive(Some(Duration::from_millis(80))), Ok(Incoming::Disturbed)));
+    assert!(matches!(channel.receive(Some(Duration::from_millis(80))), Ok(Incoming::Interrupted)));
     far.write_all(&header(1, 0, 8)).unwrap();
     far.write_all(&[1, 2, 3]).unwrap();
     assert!(matches!(channel.receive(None), Err(ProtocolError::Stalled(_))));

@@ -156,7 +156,7 @@ impl Peer {
         match self.channel.receive(Some(LIMIT)) {
             Ok(Incoming::Message(message)) => Some(message),
             Ok(Incoming::Closed) | Err(_) => None,
-            Ok(Incoming::Disturbed) => panic!("no answer within {LIMIT:?}"),
+            Ok(Incoming::Interrupted) => panic!("no answer within {LIMIT:?}"),
         }
     }
 
